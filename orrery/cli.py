@@ -27,9 +27,9 @@ from orrery.commands import (
     orrery_sweep,
     orrery_timeline,
     orrery_validate,
-    whatif_app,
 )
 from orrery.measuring import orrery_calibrate, orrery_probe, orrery_read
+from orrery.questions import size_app, whatif_app
 from orrery.terminal import CommandGroups
 
 __all__ = ["app"]
@@ -83,3 +83,4 @@ def _limits(
 
 app.add_typer(lab_app, name="lab")
 app.add_typer(whatif_app, name="whatif")
+app.add_typer(size_app, name="size")

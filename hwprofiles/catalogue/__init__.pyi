@@ -3,6 +3,7 @@ from .cluster_catalogue import (
     cluster_names as cluster_names,
     cluster_of_content as cluster_of_content,
     cluster_path as cluster_path,
+    cluster_with as cluster_with,
     describe_cluster as describe_cluster,
     load_cluster as load_cluster,
 )

@@ -19,6 +19,7 @@ __all__ = [
     "cluster_names",
     "cluster_of_content",
     "cluster_path",
+    "cluster_with",
     "describe_cluster",
     "load_cluster",
 ]
@@ -182,3 +183,21 @@ def _assign(name: str, text: str, parameter: ParameterRule, values: dict[str, fl
     else:
         kind = "whole number" if whole else "number"
         problems.append(f"{name} must be a {kind} in {parameter.minimum} .. {parameter.maximum}, got {text!r}")
+
+
+def cluster_with(spec: str, assignments: Mapping[str, str]) -> str:
+    """Return a specification with other values of parameters and further changes.
+
+    Args:
+        spec: As for ``load_cluster``.
+        assignments: Right sides by name; of parameters and changes that the specification has already they take the
+            place.
+
+    Raises:
+        ConfigError: The cluster is not known.
+    """
+    text = _locate(spec)[1]
+    name = spec.removesuffix(f":{text}") if text else spec
+    given = dict(row.partition("=")[::2] for row in text.split(",")) if text else {}
+    merged = {**{key.strip(): value.strip() for key, value in given.items()}, **assignments}
+    return f"{name}:{','.join(f'{key}={value}' for key, value in merged.items())}" if merged else name

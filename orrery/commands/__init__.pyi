@@ -44,6 +44,3 @@ from .sweep_command import (
 from .validate_command import (
     orrery_validate as orrery_validate,
 )
-from .whatif_command import (
-    whatif_app as whatif_app,
-)

@@ -9,7 +9,7 @@ __all__ = ["CommandGroups"]
 _GROUPS = {
     "Look up": ("models", "clusters"),
     "Plan and simulate": ("plan", "simulate", "replay", "analyse", "compare", "oracle", "streams"),
-    "Compare many cases": ("whatif", "sweep", "results"),
+    "Compare many cases": ("size", "whatif", "sweep", "results"),
     "Run and measure": ("run", "read", "probe", "calibrate", "validate", "lab", "accuracy"),
     "Pages and papers": ("show", "timeline", "index", "reproduce", "fidelity"),
 }

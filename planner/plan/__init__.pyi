@@ -16,6 +16,10 @@ from .lowered_plan import (
     lowered as lowered,
     replay_plan as replay_plan,
 )
+from .pace import (
+    Pace as Pace,
+    pace_of as pace_of,
+)
 from .plan import (
     Plan as Plan,
 )

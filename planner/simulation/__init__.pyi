@@ -44,6 +44,7 @@ from .sensitivity import (
 )
 from .steady_path import (
     CriticalPath as CriticalPath,
+    PathStep as PathStep,
     Stretch as Stretch,
     program_path as program_path,
 )

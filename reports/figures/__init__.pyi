@@ -22,6 +22,9 @@ from .oracle import (
     iteration_figure as iteration_figure,
     oracle_memory_figure as oracle_memory_figure,
 )
+from .size import (
+    size_figure as size_figure,
+)
 from .streams import (
     ladder_of_streams as ladder_of_streams,
     occupancy_figure as occupancy_figure,

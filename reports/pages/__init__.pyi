@@ -26,6 +26,9 @@ from .plan_page import (
     PAGES as PAGES,
     write_plan_pages as write_plan_pages,
 )
+from .size_page import (
+    write_size_page as write_size_page,
+)
 from .streams_page import (
     streams_headline as streams_headline,
     streams_table as streams_table,

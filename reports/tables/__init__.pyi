@@ -49,6 +49,13 @@ from .oracle_tables import (
     refused_lines as refused_lines,
     rows_in_order as rows_in_order,
 )
+from .size_text import (
+    size_cells as size_cells,
+    size_headers as size_headers,
+    size_headline as size_headline,
+    size_lines as size_lines,
+    size_table as size_table,
+)
 from .sweep_columns import (
     column_label as column_label,
     column_unit as column_unit,

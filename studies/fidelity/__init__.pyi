@@ -14,6 +14,7 @@ from .held_out import (
 from .likely_times import (
     RECORDED as RECORDED,
     TimeParts as TimeParts,
+    likely_ratio as likely_ratio,
     likely_s as likely_s,
     told_apart as told_apart,
 )

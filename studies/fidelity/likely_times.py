@@ -35,6 +35,7 @@ __all__ = [
     "RECORDED",
     "PartError",
     "TimeParts",
+    "likely_ratio",
     "likely_s",
     "recorded_errors",
     "told_apart",
@@ -122,16 +123,38 @@ def told_apart(one: TimeParts, other: TimeParts, errors: Mapping[str, PartError]
         other: Parts of that of the second.
         errors: Errors of the parts; those that ship if None.
     """
+    likely = likely_ratio(one, other, errors)
+    return likely is None or not likely[0] <= 1 <= likely[1]  # None: nothing speaks against the prediction
+
+
+def likely_ratio(
+    one: TimeParts, other: TimeParts, errors: Mapping[str, PartError] | None = None, *, same_kernels: bool = False
+) -> tuple[float, float] | None:
+    """Return the 80 % interval of the ratio of two predicted times of one model.
+
+    Args:
+        one: Parts of the time above the line.
+        other: Parts of the time below it.
+        errors: Errors of the parts; those that ship if None.
+        same_kernels: True where both compute the same layers in the same parts on the same kind of devices, so that
+            the errors of computation are the same to the last kernel.
+
+    Returns:
+        Lowest and highest likely ratio; None where an error that is needed is not known.
+    """
     known = recorded_errors() if errors is None else errors
     if not set(_needed(one)) | set(_needed(other)) <= set(known):
-        return True  # nothing is known that speaks against the prediction
+        return None
     centre = math.log(one.total_s / other.total_s) + _shift(one, known) - _shift(other, known)
     first, second = _weights(one, known), _weights(other, known)
     terms = []
     for part in {**first, **second}:
         a, b, error = first.get(part, 0.0), second.get(part, 0.0), known[part]
-        terms += [(a - b) * (error.high - error.low) / 2, a * error.specific, b * error.specific]
-    return abs(centre) > math.hypot(*terms)
+        terms.append((a - b) * (error.high - error.low) / 2)
+        if not (same_kernels and part == COMPUTATION):
+            terms += [a * error.specific, b * error.specific]
+    half = math.hypot(*terms)
+    return math.exp(centre - half), math.exp(centre + half)
 
 
 def _needed(parts: TimeParts) -> list[str]:

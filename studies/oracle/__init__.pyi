@@ -1,3 +1,6 @@
+from .datasets import (
+    samples_of as samples_of,
+)
 from .oracle_request import (
     STRATEGIES as STRATEGIES,
     OracleRequest as OracleRequest,

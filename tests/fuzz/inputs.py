@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+from decision_inputs import DECISION_FILES, DECISIONS
 from machine_inputs import MACHINE_COMMANDS, MACHINE_FILES, put_machine_files
 
 __all__ = ["COMMANDS", "make_samples", "spoiled_file", "spoiled_words"]
 
-COMMANDS = {
+COMMANDS = DECISIONS | {
     "plan": "plan lenet5 --cluster titanx-4 --batch 8 --strategy data --out new.json",
     "search": "plan lenet5 --cluster titanx-4 --batch 8 --gradient-sync auto --out new.json --json",
     "pipeline": "plan lenet5 --cluster titanx-4 --batch 8 --strategy pipeline --stages 2 --micro-batches 2 "
@@ -61,7 +62,7 @@ COMMANDS = {
     **MACHINE_COMMANDS,
 }
 """Valid command lines; ``new`` is written, everything else is read."""
-_FILES = {
+_FILES = DECISION_FILES | {
     "cluster": "cluster.yaml", "cluster whatif": "cluster.yaml", "profile": "profile.yaml", "strategy": "strategy.yaml",
     "strategy json": "strategy.json", "simulate": "plan.json", "graph": "plan.json", "analyse": "plan.json",
     "replay": "graph.json", "replay simpy": "graph.json", "replay parquet": "graph.parquet", "timeline": "measured.npz",

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 COMMANDS = (
-    "models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "oracle", "streams", "whatif", "sweep",
-    "results", "run", "read", "probe", "calibrate", "validate", "lab", "accuracy", "show", "timeline", "index",
+    "models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "oracle", "streams", "size", "whatif",
+    "sweep", "results", "run", "read", "probe", "calibrate", "validate", "lab", "accuracy", "show", "timeline", "index",
     "reproduce", "fidelity",
 )  # fmt: skip
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "msgspec", "reports", "simulator")
@@ -24,6 +24,8 @@ REQUESTS = {
     "studies.eight_bit.lists",
     "studies.oracle.datasets",
     "studies.oracle.oracle_request",
+    "studies.size.typed_values",
+    "studies.size.size_requests",
     "studies.streams.stream_request",
     "executor.accuracy.accuracy_request",
     "executor.probe.probe_settings",

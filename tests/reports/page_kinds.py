@@ -92,6 +92,17 @@ def _oracle(folder):
     return oracle_html(table)
 
 
+def _size(folder):
+    from reports.pages.size_page import size_html
+    from studies.size.deadline import fewest_devices
+    from studies.size.sized_point import Subject
+    from studies.size.training import TrainingRun
+
+    subject = Subject(model="lenet5", batch=0, batch_per_device=64, strategies=("data",))
+    run = TrainingRun(samples=60_000, epochs=10)
+    return size_html(fewest_devices(subject, "fdr-32x3", run, within_s=5.0, most_devices=9))
+
+
 def _streams(folder):
     from reports.pages.streams_page import streams_html
     from studies.streams.schedule_comparison import compare_schedules
@@ -164,7 +175,7 @@ def _fidelity(folder):
 
 KINDS = SimpleNamespace(
     comparison=_comparison, timeline=_timeline, plan=_plan, sweep=_sweep, index=_index, oracle=_oracle,
-    streams=_streams, eight_bit=_eight_bit, eight_bit_paper=_eight_bit_paper, validation=_validation,
+    size=_size, streams=_streams, eight_bit=_eight_bit, eight_bit_paper=_eight_bit_paper, validation=_validation,
     accuracy=_accuracy, fidelity=_fidelity,
 )  # fmt: skip
 """By name of the template, what makes a page of it."""

@@ -15,6 +15,7 @@ KEY_ELEMENTS = {
     "sweep": "#picture .main-svg, #points tbody tr",
     "index": "#results tbody tr",
     "oracle": "#iterations .main-svg, #rows tbody tr, #winners",
+    "size": "#curve .main-svg, #rows tbody tr",
     "streams": "#ladder .main-svg, #rows tbody tr",
     "eight_bit": "#curve .main-svg, #points tbody tr",
     "eight_bit_paper": "#many .main-svg, #rows tbody tr",

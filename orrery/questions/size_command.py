@@ -1,0 +1,174 @@
+"""``orrery size``: how many devices, how large a batch, how fast a network, which offer, and what training takes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hwprofiles import Progress, whole_number
+from orrery.terminal import (
+    ClusterOption,
+    JsonOption,
+    PageOption,
+    page_files,
+    print_json,
+    print_rich,
+    progress_bar,
+    takes_requests,
+    to_json,
+)
+from studies.size import BudgetRequest, SubjectRequest, TrainingRequest, duration_s
+
+if TYPE_CHECKING:
+    from studies.size import SizeAnswer
+
+__all__ = ["size_app"]
+
+size_app = typer.Typer(
+    help="Answer questions of size: devices for a deadline, batch, budget, network, offers; with reasons and intervals."
+)
+
+_Clusters = Annotated[
+    list[str], typer.Option("--cluster", metavar="C", help="Cluster, or cluster file; may be given several times.")
+]
+_Prices = Annotated[
+    list[str] | None,
+    typer.Option("--price", metavar="[C=]X", help="Money for an hour of one device, of cluster C or of all."),
+]
+_MostDevices = Annotated[
+    int, typer.Option(parser=whole_number, metavar="N", help="Largest number of devices that is tried.")
+]
+_Within = Annotated[float | None, typer.Option(parser=duration_s, metavar="TIME", help="Deadline, such as 36h or 2d.")]
+
+
+@size_app.command("deadline")
+@takes_requests
+def orrery_size_deadline(
+    *,
+    subject: SubjectRequest,
+    cluster: ClusterOption,
+    training: TrainingRequest,
+    within: Annotated[float, typer.Option(parser=duration_s, metavar="TIME", help="Deadline, such as 36h or 2d.")],
+    price: _Prices = None,
+    most_devices: _MostDevices = 256,
+    out: PageOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Find the fewest devices that train within a deadline."""
+    from studies.size import fewest_devices, read_prices
+
+    def answer(progress: Progress | None) -> "SizeAnswer":
+        """Search."""
+        prices = read_prices(price or [], [cluster])
+        return fewest_devices(
+            subject.subject(), cluster, training.training(), within_s=within, most_devices=most_devices,
+            price=prices.get(cluster, prices.get("")), progress=progress,
+        )  # fmt: skip
+
+    _answer(answer, out, json)
+
+
+@size_app.command("batch")
+@takes_requests
+def orrery_size_batch(
+    *, subject: SubjectRequest, cluster: ClusterOption, out: PageOption = None, json: JsonOption = False
+) -> None:
+    """Find the largest batch of each device that fits in memory."""
+    from studies.size import largest_batch
+
+    _answer(lambda progress: largest_batch(subject.subject(), cluster, progress=progress), out, json)
+
+
+@size_app.command("budget")
+@takes_requests
+def orrery_size_budget(
+    *,
+    subject: SubjectRequest,
+    cluster: _Clusters,
+    training: TrainingRequest,
+    budget: BudgetRequest,
+    price: _Prices = None,
+    within: _Within = None,
+    most_devices: _MostDevices = 256,
+    out: PageOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Find the cluster that trains fastest for a budget; with --within the cheapest that keeps both."""
+    from studies.size import Budget, best_for_budget, read_prices
+
+    def answer(progress: Progress | None) -> "SizeAnswer":
+        """Search."""
+        prices = read_prices(price or [], cluster)
+        limit = Budget(money=budget.money, device_hours=budget.device_hours, prices=prices)
+        return best_for_budget(
+            subject.subject(), cluster, training.training(), limit, within_s=within, most_devices=most_devices,
+            progress=progress,
+        )  # fmt: skip
+
+    _answer(answer, out, json)
+
+
+@size_app.command("network")
+@takes_requests
+def orrery_size_network(
+    *,
+    subject: SubjectRequest,
+    cluster: ClusterOption,
+    link: Annotated[str, typer.Option(metavar="CLASS", help="Class of links, such as ib.")],
+    loss: Annotated[float, typer.Option(metavar="PERCENT", help="Share of the samples/s that may be lost.")] = 5.0,
+    out: PageOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Find the slowest links of a class that cost less than a share of the speed."""
+    from studies.size import slowest_network
+
+    _answer(
+        lambda progress: slowest_network(subject.subject(), cluster, link=link, loss=loss / 100, progress=progress),
+        out,
+        json,
+    )
+
+
+@size_app.command("offers")
+@takes_requests
+def orrery_size_offers(
+    *,
+    subject: SubjectRequest,
+    cluster: _Clusters,
+    training: TrainingRequest,
+    price: _Prices = None,
+    within: _Within = None,
+    out: PageOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare clusters as they are: the fastest, or with prices the cheapest; of one cluster the time to train."""
+    from studies.size import best_offer, read_prices
+
+    def answer(progress: Progress | None) -> "SizeAnswer":
+        """Compare."""
+        prices = read_prices(price or [], cluster)
+        return best_offer(
+            subject.subject(), cluster, training.training(), prices=prices, by="money" if prices else "time",
+            within_s=within, progress=progress,
+        )  # fmt: skip
+
+    _answer(answer, out, json)
+
+
+def _answer(search: Callable[[Progress | None], "SizeAnswer"], out: Path | None, json: bool) -> None:
+    """Search, print the answer first, and write the page with its numbers."""
+    from reports.pages import write_size_page
+    from reports.tables import size_headline, size_lines, size_table
+
+    with page_files(out, "size.json") as files, progress_bar("searching") as progress:
+        answer = search(progress)
+        values = {"headline": size_headline(answer), **answer.values()}
+        if files:
+            write_size_page(answer, files[0])
+            files[1].write_bytes(to_json(values))
+    if json:
+        return print_json(values)
+    print(size_headline(answer))
+    print_rich(size_table(answer))
+    print("\n".join([*size_lines(answer), *([f"page: {out / 'index.html'}"] if out else [])]))

@@ -1,0 +1,141 @@
+"""What sets the pace of an iteration: the resources that its critical path waits for, and how much of each is left.
+
+Every step of the critical path waits for one thing: arithmetic of a device, the bandwidth of a link (also where others
+share it), or a link's latency.  The shares of these add up to the iteration; the largest sets the pace.  No resource
+off the path can shorten the iteration by being faster, and one on it by no more than its share.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hwprofiles.devices import Link
+from planner.plan.analysis import ResourceUse, resource_uses
+from planner.simulation import CriticalPath, PathStep, Replay, program_path
+
+__all__ = ["Pace", "PaceSetter", "pace_of"]
+
+_LEAST_SHARE = 0.005
+"""Share of the iteration below which a resource is not told of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaceSetter:
+    """A kind of resource on the critical path."""
+
+    kind: str
+    """``arithmetic``, ``bandwidth`` or ``latency``."""
+    of: str
+    """Compute profile or class of links."""
+    share: float
+    """Share of the iteration in which the critical path waits for it."""
+    where: str
+    """Device or link on which the path spends most of that time."""
+
+    @property
+    def name(self) -> str:
+        """Resource in words, such as ``arithmetic of p100`` or ``switch-port links``."""
+        return {"arithmetic": "arithmetic of {}", "bandwidth": "{} links", "latency": "latency of {}"}[
+            self.kind
+        ].format(self.of)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """The resources that an iteration waits for, and the use of all of them."""
+
+    iteration_s: float
+    setters: tuple[PaceSetter, ...]
+    """Resources on the critical path, the largest share first."""
+    busiest: tuple[ResourceUse, ...]
+    """Of every class of links and kind of device that is used the busiest one, links first, the busiest first."""
+
+    @property
+    def first(self) -> PaceSetter:
+        """Resource that sets the pace."""
+        return self.setters[0]
+
+    def busy(self, of: str) -> float:
+        """Return the share of time in which the busiest link or device of a kind is busy; 0 where none is used."""
+        return next((use.busy for use in self.busiest if use.of == of), 0.0)
+
+    @property
+    def sentence(self) -> str:
+        """What sets the pace, at which share, and what would come next."""
+        first = self.first
+        verb = "set" if first.kind == "bandwidth" else "sets"
+        text = f"{first.name} {verb} the pace: {first.share:.0%} of the iteration"
+        if first.kind != "arithmetic":
+            text += f", at {first.where}"
+        others = [f"{each.name} {each.share:.0%}" for each in self.setters[1:3] if each.share >= _LEAST_SHARE]
+        return f"{text}; then {', '.join(others)}" if others else text
+
+    @property
+    def left(self) -> str:
+        """How much of the time of each resource's busiest one is left."""
+        return ", ".join(f"{use.of} {max(1 - use.busy, 0.0):.0%}" for use in self.busiest)
+
+    @property
+    def remedy(self) -> str:
+        """What would have to change, and what that can bring at most."""
+        first = self.first
+        what = {"arithmetic": "faster devices", "bandwidth": "more bandwidth", "latency": "a lower latency"}[first.kind]
+        of = f" of {first.of}" if first.kind != "arithmetic" else f" than {first.of}"
+        return f"{what}{of}: twice as good saves at most about {first.share / 2:.0%}"
+
+
+def pace_of(replayed: Replay) -> Pace:
+    """Return what sets the pace of a replay's steady iteration.
+
+    Args:
+        replayed: A replay with overlap and contention, of three iterations or more.
+    """
+    path = program_path(replayed)
+    return Pace(
+        iteration_s=replayed.iteration_s, setters=_setters(path, replayed), busiest=_busiest(resource_uses(replayed))
+    )
+
+
+def _setters(path: CriticalPath, replayed: Replay) -> tuple[PaceSetter, ...]:
+    """Return the resources of the path's steps with their shares."""
+    profile = {device.name: device.profile for device in replayed.program.cluster.devices}
+    seconds: dict[tuple[str, str], dict[str, float]] = {}
+
+    def count(kind: str, of: str, where: str, spent_s: float) -> None:
+        """Add a time to a resource and a place."""
+        places = seconds.setdefault((kind, of), {})
+        places[where] = places.get(where, 0.0) + spent_s
+
+    for step in path.steps:
+        if not (step.communicates and step.link_class):
+            count("arithmetic", profile.get(step.device, "a device"), step.device, step.seconds)
+            continue
+        count("bandwidth", step.link_class, step.link, step.wait_s + step.work_s)
+        if step.latency_s:
+            slowest = _latest_link(replayed, step)
+            count("latency", slowest.link_class, slowest.name, step.latency_s)
+    total = sum(spent for places in seconds.values() for spent in places.values()) or 1.0
+    rows = [
+        PaceSetter(kind=kind, of=of, share=sum(places.values()) / total, where=max(places, key=places.__getitem__))
+        for (kind, of), places in seconds.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.share))
+
+
+def _latest_link(replayed: Replay, step: PathStep) -> Link:
+    """Return the link of the largest latency among those that a transfer or collective uses."""
+    program, graph = replayed.program, replayed.program_graph.graph
+    task = int(replayed.program_graph.task_of[step.iteration, step.task])
+    used = graph.use_resource[graph.use_start[task] : graph.use_start[task + 1]]
+    links: list[Link] = [program.cluster.links[i] for i in used.tolist() if i < len(program.cluster.links)]
+    is_collective = step.task in program.collectives
+    # the bytes of a collective are those of all its messages, about two for each device
+    size_bytes = float(program.size_bytes[step.task]) / (2 * len(program.cluster.devices) if is_collective else 1)
+    return max(links, key=lambda link: link.latency.at(size_bytes))
+
+
+def _busiest(uses: Sequence[ResourceUse]) -> tuple[ResourceUse, ...]:
+    """Return the first of each kind of links and of devices; uses come with the busiest first."""
+    first: dict[str, ResourceUse] = {}
+    for use in uses:
+        first.setdefault(use.of, use)
+    return tuple(sorted(first.values(), key=lambda use: not use.is_link))

@@ -1,0 +1,73 @@
+"""The curve of a question of size, with its limit and the answer."""
+
+import math
+
+import plotly.graph_objects as go
+
+from hwprofiles import GIB, GIGA, HOUR_S
+from reports.figures.look import spread_out, styled
+from reports.style import MARK, SERIES
+from studies.size import CurvePoint, SizeAnswer
+
+__all__ = ["size_figure"]
+
+_SCALES = {"time": (HOUR_S, "time [h]"), "memory": (GIB, "memory [GiB]"), "loss": (0.01, "samples/s lost [%]")}
+"""Unit and title of the vertical axis by measure."""
+_AXES = {"bytes/s": (GIGA, "bandwidth [GB/s]"), "samples a device": (1, "samples a device"), "devices": (1, "devices")}
+"""Unit and title of the horizontal axis."""
+
+
+def size_figure(answer: SizeAnswer) -> go.Figure:
+    """Draw the quantity over the axis of a question, with 80 % intervals, the limit, and the answer as a star."""
+    factor, title = _SCALES.get(answer.measure, (1.0, answer.measure))
+    unit, across = _AXES.get(answer.axis, (1, "offer"))
+    rows = [row for row in answer.curve if math.isfinite(row.quantity)]
+    figure = go.Figure()
+    bases = list(dict.fromkeys(row.point.sized.base for row in rows))
+    for i, base in enumerate(bases):
+        shown = [row for row in rows if row.point.sized.base == base]
+        _add_curve(figure, answer, shown, base or across, SERIES[i % len(SERIES)], unit, factor)
+    if answer.best is not None:
+        at = _x(answer, answer.best, unit)
+        figure.add_scatter(
+            x=[at], y=[answer.best.quantity / factor], mode="markers", name="answer",
+            marker={"symbol": "star", "size": 15, "color": MARK}, hoverinfo="skip",
+        )  # fmt: skip
+    if answer.limit is not None:
+        figure.add_hline(y=answer.limit / factor, line={"color": MARK, "width": 1.5, "dash": "dash"})
+    values = [row.quantity / factor for row in rows]
+    xs = [row.x for row in rows]
+    kind = "category" if answer.axis == "offer" else "log" if spread_out(xs) else "linear"
+    return styled(
+        figure,
+        height=400,
+        xaxis={"title": across, "type": kind, "automargin": True},
+        yaxis={"title": title, "type": "log" if spread_out(values) else "linear", "automargin": True},
+    )
+
+
+def _x(answer: SizeAnswer, row: CurvePoint, unit: float) -> float | str:
+    """Return a point's place on the horizontal axis."""
+    return row.point.cluster if answer.axis == "offer" else row.x / unit
+
+
+def _add_curve(
+    figure: go.Figure, answer: SizeAnswer, rows: list[CurvePoint], name: str, colour: str, unit: float, factor: float
+) -> None:
+    """Add the points of one cluster, with whiskers for their intervals."""
+    ends = [row.likely or (row.quantity, row.quantity) for row in rows]
+    figure.add_scatter(
+        x=[_x(answer, row, unit) for row in rows],
+        y=[row.quantity / factor for row in rows],
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": [max(high - row.quantity, 0.0) / factor for row, (_, high) in zip(rows, ends, strict=True)],
+            "arrayminus": [max(row.quantity - low, 0.0) / factor for row, (low, _) in zip(rows, ends, strict=True)],
+            "thickness": 1,
+        },
+        mode="markers" if answer.axis == "offer" else "lines+markers",
+        name=name,
+        line={"color": colour},
+        hovertemplate="%{x}: %{y:.4~g}<extra></extra>",
+    )

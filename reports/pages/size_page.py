@@ -1,0 +1,61 @@
+"""Page of a question of size: the answer, why, the curve, and every point that was tried."""
+
+from pathlib import Path
+
+from hwprofiles import HOUR_S
+from reports.figures import size_figure
+from reports.pages.page_file import write_page
+from reports.pages.page_template import plain_figure, rendered
+from reports.style import plain_unit, time_unit
+from reports.tables import size_cells, size_headers, size_headline, size_lines
+from studies.size import SizeAnswer
+
+__all__ = ["size_html", "write_size_page"]
+
+
+def write_size_page(answer: SizeAnswer, path: Path) -> None:
+    """Write the page; a reader of ``path`` sees the old file or the whole new one.
+
+    Raises:
+        OSError: The folder does not exist or cannot be written.
+    """
+    write_page(size_html(answer), path)
+
+
+def size_html(answer: SizeAnswer) -> str:
+    """Return the page as HTML."""
+    marks = ["winner" if row is answer.best else "" if row.holds else "over" for row in answer.curve]
+    return rendered(
+        "size.html",
+        headline=size_headline(answer),
+        answer=answer,
+        tiles=_tiles(answer),
+        notes=size_lines(answer),
+        headers=size_headers(answer),
+        rows=list(zip(marks, size_cells(answer), strict=True)),
+        refusals=list(dict.fromkeys(row.point.refusal for row in answer.curve if row.point.refusal)),
+        data={"curve": plain_figure(size_figure(answer))},
+    )
+
+
+def _tiles(answer: SizeAnswer) -> list[tuple[str, str, str]]:
+    """Return key numbers of the answer: label, number, unit."""
+    best = answer.best
+    if best is None:
+        return []
+    iteration = time_unit([best.point.iteration_s])
+    tiles = [
+        ("devices", f"{best.point.devices:,}", ""),
+        ("batch", f"{best.point.batch:,}", ""),
+        ("iteration", iteration.text(best.point.iteration_s), iteration.name),
+        ("samples/s", plain_unit([best.point.samples_per_s]).text(best.point.samples_per_s), ""),
+    ]
+    cost = best.cost
+    if cost is not None:
+        numbers = {"training": (cost.total_s / HOUR_S, "h"), "device hours": (cost.device_hours, "")}
+        if cost.money is not None:
+            numbers["money"] = cost.money, ""
+        if cost.energy_kwh is not None:
+            numbers["energy"] = cost.energy_kwh, "kWh"
+        tiles += [(label, plain_unit([value]).text(value), unit) for label, (value, unit) in numbers.items()]
+    return tiles

@@ -1,0 +1,186 @@
+"""The cluster that trains fastest for a budget, or cheapest where there is a deadline too."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from hwprofiles import ConfigError, Progress
+from studies.size.boundary import find_boundary
+from studies.size.deadline import trained_point
+from studies.size.size_answer import CurvePoint, SizeAnswer
+from studies.size.sized_cluster import cluster_sizes
+from studies.size.sized_point import Subject
+from studies.size.training import TrainingRun
+from studies.size.tried_points import TriedPoints, check_positive, explained, hours_text, run_text, scan_notes
+
+__all__ = ["Budget", "best_for_budget"]
+
+
+class Budget:
+    """An amount of money or of device hours that a run may cost, and prices by cluster."""
+
+    def __init__(self, *, money: float | None, device_hours: float | None, prices: Mapping[str, float]) -> None:
+        """Check a budget.
+
+        Args:
+            money: Money; or
+            device_hours: Hours of devices.
+            prices: Price of an hour of one device by cluster; under the empty name that of all others.
+
+        Raises:
+            ConfigError: Not exactly one amount is given, or it is not positive.
+        """
+        if (money is None) == (device_hours is None):
+            which = "neither" if money is None else "both"
+            raise ConfigError(f"budget must be either money or device hours, got {which}")
+        self.is_money, self.limit = money is not None, money if money is not None else device_hours or 0.0
+        self.prices = prices
+        check_positive("money" if self.is_money else "device_hours", self.limit)
+
+    def price(self, cluster: str) -> float | None:
+        """Return the price of an hour of a device of a cluster.
+
+        Raises:
+            ConfigError: There is none, and the budget is money.
+        """
+        price = self.prices.get(cluster, self.prices.get(""))
+        if price is None and self.is_money:
+            raise ConfigError(f"price of {cluster} must be given where the budget is money, got none")
+        return price
+
+    @property
+    def text(self) -> str:
+        """The amount in words."""
+        return f"{self.limit:,g} {'units of money' if self.is_money else 'device hours'}"
+
+
+def best_for_budget(
+    subject: Subject,
+    clusters: Sequence[str],
+    training: TrainingRun,
+    budget: Budget,
+    *,
+    within_s: float | None = None,
+    most_devices: int = 256,
+    progress: Progress | None = None,
+) -> SizeAnswer:
+    """Find the cluster and size that train fastest for a budget; with a deadline the cheapest that keeps both.
+
+    Args:
+        subject: Network, batch and strategies.
+        clusters: Clusters, whose numbers of nodes are varied.
+        training: The run.
+        budget: What it may cost.
+        within_s: Deadline.
+        most_devices: Largest size that is tried.
+        progress: Called as ``progress(label, done, total)``.
+
+    Raises:
+        ConfigError: The deadline is not positive, a price is missing, or the model, a cluster or an option breaks a
+            rule.
+    """
+    if within_s is not None:
+        check_positive("within_s", within_s)
+    curve, notes = list[CurvePoint](), dict[str, None]()
+    for cluster in clusters:
+        price = budget.price(cluster)
+        sizes = cluster_sizes(cluster, most_devices=most_devices, batch=subject.batch)
+
+        def make(at: int, sizes: Sequence = sizes, price: float | None = price) -> CurvePoint:  # type: ignore[type-arg]
+            """Plan one size."""
+            return _judged(trained_point(subject, sizes[at], training, price), budget, within_s)
+
+        tried = TriedPoints(make, f"{cluster}, size", progress)
+        if within_s is None:  # larger clusters cost more: the last that is not over the budget is the fastest
+            found = find_boundary(len(sizes), partial(_minus_quantity, tried), partial(_is_over, tried, budget.limit))
+            if found.first is None:
+                most = f"{sizes[-1].devices:,} devices of {cluster}"
+                notes[f"{most}, the most that are tried, are within the budget"] = None
+        else:  # and the first that is in time is the cheapest
+            found = find_boundary(len(sizes), partial(_total_at, tried), partial(_is_in_time, tried, within_s))
+            find_boundary(len(sizes), partial(_total_at, tried), partial(_is_surely_in_time, tried, within_s))
+        notes |= dict.fromkeys(scan_notes(found))
+        curve += tried.curve()
+    order = _spent if within_s is not None else _total_s
+    best = min((each for each in curve if each.holds), key=order, default=None)
+    late = f" and within {hours_text(within_s)}" if within_s is not None else ""
+    kind, run = "cheapest" if late else "fastest", run_text(subject, training)
+    return explained(
+        SizeAnswer(
+            question=f"{kind} cluster that trains {run} for {budget.text}{late}",
+            axis="devices",
+            measure="money" if budget.is_money else "device hours",
+            limit=budget.limit,
+            curve=tuple(curve),
+            best=best,
+            sure=min((each for each in curve if each.surely), key=order, default=None),
+            failing=_nearest_failing(curve, best),
+            notes=tuple(notes),
+        )
+    )
+
+
+def _judged(row: CurvePoint, budget: Budget, within_s: float | None) -> CurvePoint:
+    """Return a size with what it costs, and whether that is within the budget and the deadline."""
+    cost = row.cost
+    assert cost is not None
+    spent = cost.money if budget.is_money and cost.money is not None else cost.device_hours
+    likely = None
+    if cost.likely_s is not None:
+        likely = (spent * cost.likely_s[0] / cost.total_s, spent * cost.likely_s[1] / cost.total_s)
+    latest_s = float("inf") if within_s is None else within_s
+    return replace(
+        row,
+        quantity=spent,
+        likely=likely,
+        holds=spent <= budget.limit and cost.total_s <= latest_s,
+        surely=bool(likely and cost.likely_s and likely[1] <= budget.limit and cost.likely_s[1] <= latest_s),
+    )
+
+
+def _minus_quantity(tried: TriedPoints, at: int) -> float:
+    """Return minus what a size costs, which falls where larger clusters cost more."""
+    return -tried.quantity(at)
+
+
+def _is_over(tried: TriedPoints, limit: float, at: int) -> bool:
+    """Return whether a size costs more than the limit."""
+    return tried.quantity(at) > limit
+
+
+def _total_at(tried: TriedPoints, at: int) -> float:
+    """Return the time of the run on a size."""
+    return _total_s(tried[at])
+
+
+def _is_in_time(tried: TriedPoints, within_s: float, at: int) -> bool:
+    """Return whether a size keeps the deadline."""
+    return _total_at(tried, at) <= within_s
+
+
+def _is_surely_in_time(tried: TriedPoints, within_s: float, at: int) -> bool:
+    """Return whether a size keeps the deadline at the slow end of its interval."""
+    cost = tried[at].cost
+    likely = cost.likely_s if cost else None
+    return likely is not None and likely[1] <= within_s
+
+
+def _nearest_failing(curve: Sequence[CurvePoint], best: CurvePoint | None) -> tuple[CurvePoint, ...]:
+    """Return the two points that fail next to the best one, on its cluster; without a best one the two cheapest."""
+    failing = [row for row in curve if not row.holds]
+    if best is None:
+        return tuple(sorted(failing, key=_spent)[:2])
+    name = best.point.sized.base
+    same = [row for row in failing if row.point.sized.base == name]
+    return tuple(sorted(same, key=lambda row: abs(row.x - best.x))[:2])
+
+
+def _total_s(row: CurvePoint) -> float:
+    """Return the time of the run."""
+    assert row.cost is not None
+    return row.cost.total_s
+
+
+def _spent(row: CurvePoint) -> float:
+    """Return what the run costs."""
+    return row.quantity

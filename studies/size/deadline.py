@@ -1,0 +1,82 @@
+"""The fewest devices that train within a deadline."""
+
+from dataclasses import replace
+
+from hwprofiles import Progress
+from studies.size.boundary import find_boundary
+from studies.size.size_answer import CurvePoint, SizeAnswer
+from studies.size.sized_cluster import SizedCluster, cluster_sizes
+from studies.size.sized_point import Subject, sized_point
+from studies.size.training import TrainingRun, training_cost
+from studies.size.tried_points import TriedPoints, check_positive, explained, hours_text, run_text, scan_notes
+
+__all__ = ["fewest_devices", "trained_point"]
+
+
+def trained_point(subject: Subject, sized: SizedCluster, training: TrainingRun, price: float | None) -> CurvePoint:
+    """Return a size of a cluster with what training takes on it; the rule is left to the question.
+
+    Args:
+        subject: Network, batch and strategies.
+        sized: The cluster.
+        training: The run.
+        price: Money for an hour of one device.
+    """
+    point = sized_point(subject, sized)
+    cost = training_cost(point, training, price=price)
+    return CurvePoint(x=point.devices, point=point, holds=False, cost=cost, quantity=cost.total_s, likely=cost.likely_s)
+
+
+def fewest_devices(
+    subject: Subject,
+    cluster: str,
+    training: TrainingRun,
+    *,
+    within_s: float,
+    most_devices: int = 256,
+    price: float | None = None,
+    progress: Progress | None = None,
+) -> SizeAnswer:
+    """Find the fewest devices that train within a deadline, by the prediction and at its slow end.
+
+    Args:
+        subject: Network, batch and strategies.
+        cluster: Cluster, whose number of nodes is varied (``cluster_sizes``).
+        training: The run.
+        within_s: The deadline.
+        most_devices: Largest size that is tried.
+        price: Money for an hour of one device.
+        progress: Called as ``progress(label, done, total)``.
+
+    Raises:
+        ConfigError: The deadline is not positive, or the model, the cluster or an option breaks a rule.
+    """
+    check_positive("within_s", within_s)
+    sizes = cluster_sizes(cluster, most_devices=most_devices, batch=subject.batch)
+
+    def make(at: int) -> CurvePoint:
+        """Plan one size."""
+        row = trained_point(subject, sizes[at], training, price)
+        slow_s = row.likely[1] if row.likely else float("inf")
+        return replace(row, holds=row.quantity <= within_s, surely=slow_s <= within_s)
+
+    tried = TriedPoints(make, "size", progress)
+    found = find_boundary(len(sizes), tried.quantity, lambda at: tried[at].holds)
+    sure = None
+    if found.first is not None:  # the same question at the slow end of the intervals
+        sure = find_boundary(len(sizes), tried.quantity, lambda at: tried[at].surely, neighbours=0).first
+    first = found.first if found.first is not None else max(found.tried) + 1
+    run = run_text(subject, training)
+    return explained(
+        SizeAnswer(
+            question=f"fewest devices of {cluster} that train {run} within {hours_text(within_s)}",
+            axis="devices",
+            measure="time",
+            limit=within_s,
+            curve=tried.curve(),
+            best=None if found.first is None else tried[found.first],
+            sure=None if sure is None else tried[sure],
+            failing=tried.take(first - 1, first - 2),
+            notes=scan_notes(found),
+        )
+    )

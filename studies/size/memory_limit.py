@@ -1,0 +1,56 @@
+"""The largest batch of each device that fits in memory."""
+
+from dataclasses import replace
+
+from hwprofiles import GIB, Progress
+from hwprofiles.catalogue import load_cluster
+from studies.size.boundary import find_boundary
+from studies.size.size_answer import CurvePoint, SizeAnswer
+from studies.size.sized_cluster import SizedCluster
+from studies.size.sized_point import Subject, sized_point
+from studies.size.tried_points import TriedPoints, explained, scan_notes
+
+__all__ = ["largest_batch"]
+
+_MOST_SAMPLES = 65_536
+"""Largest batch of a device that is tried."""
+
+
+def largest_batch(subject: Subject, cluster: str, *, progress: Progress | None = None) -> SizeAnswer:
+    """Find the largest batch of each device that fits in memory.
+
+    Args:
+        subject: Network and strategies; its batch is passed over.
+        cluster: Cluster, as for ``load_cluster``.
+        progress: Called as ``progress(label, done, total)``.
+
+    Raises:
+        ConfigError: The model, the cluster or an option breaks a rule.
+    """
+    devices = load_cluster(cluster).devices
+    sized = SizedCluster(spec=cluster, devices=len(devices))
+    capacity = min(device.memory_bytes for device in devices)
+
+    def make(at: int) -> CurvePoint:
+        """Plan one batch."""
+        point = sized_point(replace(subject, batch=0, batch_per_device=at + 1), sized)
+        fits = not point.refusal
+        return CurvePoint(x=at + 1, point=point, holds=fits, surely=fits, quantity=point.peak_bytes)
+
+    tried = TriedPoints(make, "batch of each device", progress)
+    found = find_boundary(_MOST_SAMPLES, lambda at: -tried.quantity(at), lambda at: not tried[at].holds, neighbours=1)
+    last = max(found.tried) if found.first is None else found.first - 1
+    best = tried[last] if last >= 0 else None
+    return explained(
+        SizeAnswer(
+            question=f"largest batch of {subject.model} that fits on {cluster} ({capacity / GIB:g} GiB a device)",
+            axis="samples a device",
+            measure="memory",
+            limit=capacity,
+            curve=tried.curve(),
+            best=best,
+            sure=best,
+            failing=tried.take(last + 1, last + 2),
+            notes=(*scan_notes(found), "memory is counted, not estimated: it has no interval"),
+        )
+    )

@@ -1,0 +1,104 @@
+"""The slowest links of a class that cost less than a share of the speed."""
+
+from hwprofiles import ConfigError, Progress, did_you_mean
+from hwprofiles.catalogue import cluster_with, load_cluster
+from studies.fidelity import likely_ratio
+from studies.size.boundary import find_boundary
+from studies.size.size_answer import CurvePoint, SizeAnswer
+from studies.size.sized_cluster import SizedCluster
+from studies.size.sized_point import SizedPoint, Subject, sized_point
+from studies.size.tried_points import TriedPoints, explained, scan_notes
+
+__all__ = ["slowest_network"]
+
+_STEP = 1.05
+"""Ratio of the bandwidths of neighbouring candidates."""
+_CANDIDATES = 160
+"""Candidates, down to 1/2,300 of today's bandwidth."""
+
+
+def slowest_network(
+    subject: Subject, cluster: str, *, link: str, loss: float, progress: Progress | None = None
+) -> SizeAnswer:
+    """Find the slowest links of a class that cost at most a share of the samples a second.
+
+    Args:
+        subject: Network, batch and strategies, planned anew for every bandwidth.
+        cluster: Cluster, as for ``load_cluster``.
+        link: Class of links; latencies stay as they are.
+        loss: Share in (0, 1) that may be lost, against the links as they are.
+        progress: Called as ``progress(label, done, total)``.
+
+    Raises:
+        ConfigError: The cluster has no such class, ``loss`` is no such share, or there is no plan today.
+    """
+    if not 0 < loss < 1:
+        raise ConfigError(f"loss must be > 0 and < 1, got {loss!r}")
+    speed = _bandwidth(cluster, link)
+    today = sized_point(subject, _slower(cluster, link, 0))
+    if today.refusal:
+        raise ConfigError(today.refusal)
+
+    def make(at: int) -> CurvePoint:
+        """Plan one bandwidth."""
+        point = sized_point(subject, _slower(cluster, link, at)) if at else today
+        lost, likely = 1 - today.iteration_s / point.iteration_s, _likely_loss(today, point)
+        surely = likely is not None and likely[1] <= loss
+        return CurvePoint(
+            x=speed * _STEP**-at, point=point, holds=lost <= loss, surely=surely, quantity=lost, likely=likely
+        )
+
+    tried = TriedPoints(make, f"{link} slower, step", progress)
+    found = find_boundary(_CANDIDATES, lambda at: -tried.quantity(at), lambda at: not tried[at].holds, neighbours=1)
+    last = max(found.tried) if found.first is None else found.first - 1
+    sure = [each for each in tried.curve() if each.surely]
+    lost = f"{100 * loss:.3g} %"
+    return explained(
+        SizeAnswer(
+            question=f"slowest {link} of {cluster} that loses at most {lost} of the samples/s of {subject.model}",
+            axis="bytes/s",
+            measure="loss",
+            limit=loss,
+            curve=tried.curve(),
+            best=tried[last],
+            sure=sure[-1] if sure else None,
+            failing=tried.take(last + 1, last + 2),
+            notes=(*scan_notes(found), f"latencies of {link} stay as they are"),
+        )
+    )
+
+
+def _bandwidth(cluster: str, link: str) -> float:
+    """Return the bandwidth of a class of links in bytes/s.
+
+    Raises:
+        ConfigError: The cluster has no such class; the message lists those that it has.
+    """
+    links = load_cluster(cluster).links
+    speeds = [each.bandwidth_bytes_per_s for each in links if each.link_class == link]
+    if not speeds:
+        known = tuple(dict.fromkeys(each.link_class for each in links))
+        hint = did_you_mean(link, known)
+        raise ConfigError(f"link must be a class of links of {cluster}, one of {', '.join(known)}, got {link!r}{hint}")
+    return max(speeds)
+
+
+def _slower(cluster: str, link: str, steps: int) -> SizedCluster:
+    """Return the cluster with slower links."""
+    change = {f"link.{link}.bandwidth_factor": f"{_STEP**-steps:.9g}"}
+    spec = cluster_with(cluster, change) if steps else cluster
+    return SizedCluster(spec=spec, devices=len(load_cluster(cluster).devices))
+
+
+def _likely_loss(today: SizedPoint, slower: SizedPoint) -> tuple[float, float] | None:
+    """Return the interval of the loss; both compute the same, and err alike in that."""
+    if today.parts is None or slower.parts is None:
+        return None
+    if slower is today:
+        return 0.0, 0.0
+    same = (today.strategy, today.plan and today.plan.configurations) == (
+        slower.strategy,
+        slower.plan and slower.plan.configurations,
+    )
+    ratio = likely_ratio(slower.parts, today.parts, same_kernels=same)
+    return None if ratio is None else (1 - 1 / ratio[0], 1 - 1 / ratio[1])

@@ -1,0 +1,84 @@
+"""Answers to questions of size: the point asked for, its neighbours that just fail, and the curve between."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from planner.plan import Pace
+from studies.size.sized_point import SizedPoint
+from studies.size.training import TrainingCost
+
+__all__ = ["CurvePoint", "SizeAnswer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """One point that was tried."""
+
+    x: float
+    """Value of the quantity that is asked for: devices, samples of a device, or bytes/s."""
+    point: SizedPoint
+    holds: bool
+    """True if it meets the rule by its predicted value."""
+    surely: bool = False
+    """True if it meets the rule at the unfavourable end of the 80 % interval, too."""
+    cost: TrainingCost | None = None
+    """What training takes; None where the question has no training."""
+    quantity: float = float("nan")
+    """Value that the rule is about: seconds, bytes, money, device hours or a share."""
+    likely: tuple[float, float] | None = None
+    """80 % interval of ``quantity``; None where it has none, or the errors are not known."""
+
+    def values(self) -> dict[str, Any]:
+        """Return the point as plain values."""
+        point, cost = self.point, self.cost
+        row: dict[str, Any] = {
+            "x": self.x, "holds": self.holds, "surely": self.surely, "quantity": self.quantity, "likely": self.likely,
+            "cluster": point.cluster, "devices": point.devices, "nodes": point.nodes, "batch": point.batch,
+            "strategy": point.strategy, "iteration_s": point.iteration_s, "likely_s": point.likely_s,
+            "samples_per_s": point.samples_per_s, "refusal": point.refusal,
+        }  # fmt: skip
+        if cost is not None:
+            row |= {
+                "train_s": cost.train_s, "total_s": cost.total_s, "likely_total_s": cost.likely_s,
+                "lost_s": cost.lost_s, "checkpoint_every_s": cost.checkpoint_every_s,
+                "device_hours": cost.device_hours, "energy_kwh": cost.energy_kwh, "money": cost.money,
+            }  # fmt: skip
+        return row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeAnswer:
+    """The answer to a question of size."""
+
+    question: str
+    """Question in words, with its numbers."""
+    axis: str
+    """What ``CurvePoint.x`` counts: ``devices``, ``samples a device``, ``bytes/s`` or ``offer``."""
+    measure: str
+    """What the rule is about: ``time``, ``memory``, ``money``, ``device hours`` or ``loss``."""
+    limit: float | None
+    """Limit of ``CurvePoint.quantity``; None where the best is asked for."""
+    curve: tuple[CurvePoint, ...]
+    """Points that were tried, in order."""
+    best: CurvePoint | None
+    """The answer by predicted values; None where no point holds."""
+    sure: CurvePoint | None = None
+    """The answer at the unfavourable end of the 80 % intervals; None where none of the points tried holds there."""
+    failing: tuple[CurvePoint, ...] = ()
+    """The two nearest points beyond the boundary, the nearest first."""
+    pace: Pace | None = None
+    """What sets the pace at the answer, or at the point that comes nearest."""
+    failing_pace: Pace | None = None
+    """What sets the pace at the nearest failing point."""
+    notes: tuple[str, ...] = ()
+
+    def values(self) -> dict[str, Any]:
+        """Return the answer as plain values."""
+        return {
+            "question": self.question, "axis": self.axis, "measure": self.measure, "limit": self.limit,
+            "best": self.best.values() if self.best else None, "sure": self.sure.values() if self.sure else None,
+            "failing": [each.values() for each in self.failing],
+            "pace": None if self.pace is None else {"sentence": self.pace.sentence, "left": self.pace.left,
+                                                    "remedy": self.pace.remedy, "setters": self.pace.setters},
+            "notes": self.notes, "curve": [each.values() for each in self.curve],
+        }  # fmt: skip

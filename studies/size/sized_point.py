@@ -1,0 +1,145 @@
+"""One point of a curve: a network on a cluster of some size, planned by the fastest of some strategies."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hwprofiles import ConfigError, DeviceMemoryError, OrreryError
+from hwprofiles.devices import DeviceGraph
+from planner.cost import CostModel
+from planner.graph import ComputationGraph
+from planner.lowering import Program
+from planner.memory import MemoryPolicy, peak_memory_bytes
+from planner.models import load_model
+from planner.parallel import check_strategy
+from planner.plan import Pace, Plan, lower_plan, make_plan, pace_of, replay_plan
+from studies.fidelity import TimeParts, likely_s, parts_of_plan
+from studies.size.sized_cluster import SizedCluster
+
+__all__ = ["SizedPoint", "Subject", "sized_point"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is planned on every cluster."""
+
+    model: str
+    batch: int
+    """Samples of a mini-batch over all devices; 0 where each device has ``batch_per_device``."""
+    batch_per_device: int
+    strategies: tuple[str, ...]
+    """Strategies, of which the fastest that fits is taken."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Other fields of ``planner.plan.PlanRequest``."""
+
+    def __post_init__(self) -> None:
+        if bool(self.batch) == bool(self.batch_per_device):
+            raise ConfigError("needs one of batch and batch_per_device, got " + ("both" if self.batch else "neither"))
+        if not self.strategies:
+            raise ConfigError("strategies must name at least one, got none")
+        for name in self.strategies:
+            check_strategy(name)
+
+    def batch_on(self, devices: int) -> int:
+        """Return the mini-batch on so many devices."""
+        return self.batch or self.batch_per_device * devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizedPoint:
+    """A cluster with its fastest plan, or the reason why there is none."""
+
+    cluster: str
+    devices: int
+    nodes: int
+    batch: int
+    profiles: tuple[str, ...]
+    """Compute profile of every device."""
+    strategy: str = ""
+    iteration_s: float = float("inf")
+    parts: TimeParts | None = field(default=None, repr=False)
+    """What the iteration is made of, for intervals."""
+    refusal: str = ""
+    """Reason why there is no plan; empty where there is one."""
+    needed_bytes: float = 0.0
+    """Memory that the refused plan needs on its fullest device; 0 for other refusals."""
+    subject: Subject = field(repr=False)
+    sized: SizedCluster = field(repr=False)
+    plan: Plan | None = field(default=None, repr=False)
+
+    @property
+    def likely_s(self) -> tuple[float, float] | None:
+        """80 % interval of the iteration; None where there is no plan, or errors are not known."""
+        return None if self.parts is None else likely_s(self.parts)
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples a second; 0 where there is no plan."""
+        return self.batch / self.iteration_s
+
+    def pace(self) -> Pace | None:
+        """Return what sets the pace of the plan, which is replayed for it; None where there is no plan."""
+        return None if self.plan is None else pace_of(replay_plan(self.plan, self._program(self.plan)))
+
+    @property
+    def peak_bytes(self) -> float:
+        """Memory on the fullest device; of a plan that was refused for it what it would need, infinite for others."""
+        if self.plan is None:
+            return self.needed_bytes or float("inf")
+        program = self._program(self.plan)
+        return float(peak_memory_bytes(program, MemoryPolicy(optimizer=self.plan.optimizer)).max())
+
+    def _program(self, plan: Plan) -> Program:
+        """Return the program of the plan."""
+        return lower_plan(plan, load_model(self.subject.model, batch=self.batch), self.sized.load())
+
+
+def sized_point(subject: Subject, sized: SizedCluster) -> SizedPoint:
+    """Plan a network on a cluster by the fastest of the strategies that fit.
+
+    Args:
+        subject: Network, batch and strategies.
+        sized: The cluster.
+
+    Raises:
+        ConfigError: The model, cluster or options break a rule that does not depend on the cluster's size.
+    """
+    cluster = sized.load()
+    batch = subject.batch_on(len(cluster.devices))
+    graph = load_model(subject.model, batch=batch)
+    known: dict[str, Any] = {
+        "cluster": sized.name, "devices": len(cluster.devices), "nodes": cluster.node_count, "batch": batch,
+        "profiles": tuple(device.profile for device in cluster.devices), "subject": subject, "sized": sized,
+    }  # fmt: skip
+    best, refusal, needed_bytes = _fastest(subject, graph, cluster)
+    if best is None:
+        return SizedPoint(**known, refusal=refusal, needed_bytes=needed_bytes)
+    model = CostModel(graph, cluster, best.gradient_sync, best.batch_norm)
+    return SizedPoint(
+        **known, strategy=best.request.strategy, iteration_s=best.simulated_s,
+        parts=parts_of_plan(best, model), plan=best,
+    )  # fmt: skip
+
+
+def _fastest(subject: Subject, graph: ComputationGraph, cluster: DeviceGraph) -> tuple[Plan | None, str, float]:
+    """Return the fastest plan, or the reasons of the refusals and the least memory that one of them needs."""
+    plans, refusals, needed = list[Plan](), dict[str, str](), list[float]()
+    for name in subject.strategies:
+        try:
+            plans.append(make_plan(graph, cluster, strategy=name, **subject.options))
+        except DeviceMemoryError as error:  # advice on what fits would take longer than the point itself
+            refusals[name] = error.brief
+            needed.append(error.needed_bytes)
+        except OrreryError as error:
+            refusals[name] = str(error)
+    if plans:
+        return min(plans, key=lambda plan: plan.simulated_s), "", 0.0
+    return None, _joined(refusals), min(needed, default=0.0)
+
+
+def _joined(refusals: Mapping[str, str]) -> str:
+    """Return reasons in one line, each once with the strategies that it is of."""
+    groups: dict[str, list[str]] = {}
+    for name, reason in refusals.items():
+        groups.setdefault(reason, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in groups.items())

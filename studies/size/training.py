@@ -1,0 +1,88 @@
+"""What is trained, and what a training run takes: time, money, energy, and time lost to failures."""
+
+import math
+from dataclasses import dataclass
+
+from hwprofiles import HOUR_S, ConfigError
+from studies.size.board_power import board_power_w
+from studies.size.failures import Failures, expected_time_s, optimal_interval_s
+from studies.size.sized_point import SizedPoint
+
+__all__ = ["TrainingCost", "TrainingRun", "training_cost"]
+
+_JOULES_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRun:
+    """A training run."""
+
+    samples: int
+    """Samples of an epoch."""
+    epochs: int
+    failures: Failures | None = None
+    """None: nothing fails."""
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "epochs"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be a whole number >= 1, got {getattr(self, name)!r}")
+
+    def iterations(self, batch: int) -> int:
+        """Return the iterations of the whole run; the last of an epoch may have fewer samples."""
+        return self.epochs * math.ceil(self.samples / batch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingCost:
+    """What a run takes on a cluster."""
+
+    train_s: float
+    """Time of all iterations, without failures."""
+    likely_s: tuple[float, float] | None
+    """80 % interval of the whole time, failures included; None where the errors are not known."""
+    checkpoint_every_s: float
+    """Interval between checkpoints for which the expected time is least; 0 where nothing fails."""
+    lost_s: float
+    """Expected time of checkpoints, restarts and lost work."""
+    total_s: float
+    """Expected time of the run: ``train_s + lost_s``."""
+    device_hours: float
+    energy_kwh: float | None
+    """Energy of the boards at their power limit; None where the limit of one of them is not known."""
+    money: float | None
+    """Device hours times the price; None without one."""
+
+
+def training_cost(point: SizedPoint, training: TrainingRun, *, price: float | None = None) -> TrainingCost:
+    """Return what a run takes; all infinite where there is no plan.
+
+    Args:
+        point: The cluster with its plan.
+        training: The run.
+        price: Money for an hour of one device.
+    """
+    count = training.iterations(point.batch)
+    train_s = count * point.iteration_s if not point.refusal else math.inf
+    every_s, total_s = _with_failures(train_s, point, training.failures)
+    ends = [_with_failures(count * end, point, training.failures)[1] for end in point.likely_s or ()]
+    device_hours = point.devices * total_s / HOUR_S
+    power_w = board_power_w(point.profiles)
+    return TrainingCost(
+        train_s=train_s,
+        likely_s=(ends[0], ends[1]) if ends else None,
+        checkpoint_every_s=every_s,
+        lost_s=total_s - train_s if math.isfinite(train_s) else math.inf,
+        total_s=total_s,
+        device_hours=device_hours,
+        energy_kwh=None if power_w is None else power_w * total_s / _JOULES_PER_KWH,
+        money=None if price is None else price * device_hours,
+    )
+
+
+def _with_failures(train_s: float, point: SizedPoint, failures: Failures | None) -> tuple[float, float]:
+    """Return the interval between checkpoints and the expected time of a run; the time itself where nothing fails."""
+    if failures is None or not math.isfinite(train_s):
+        return 0.0, train_s
+    every_s = optimal_interval_s(failures.checkpoint_s, failures.mtbf_s(point.nodes))
+    return every_s, expected_time_s(train_s, every_s, failures, point.nodes)

@@ -1,0 +1,46 @@
+"""What sets the pace, against plans whose bottleneck is known."""
+
+import pytest
+
+from hwprofiles.catalogue import load_cluster
+from planner.models import load_model
+from planner.plan import lower_plan, make_plan, replay_plan
+from planner.plan.pace import pace_of
+
+
+def pace(model, spec, batch):
+    """Pace of data parallelism."""
+    graph, cluster = load_model(model, batch=batch), load_cluster(spec)
+    plan = make_plan(graph, cluster, strategy="data")
+    return pace_of(replay_plan(plan, lower_plan(plan, graph, cluster)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "of"),
+    [
+        ("device.*.speed=0.001", "arithmetic", "titanx-nervana"),
+        ("link.fdr.bandwidth_factor=0.001", "bandwidth", "fdr"),
+        ("link.switch-port.bandwidth_factor=0.001", "bandwidth", "switch-port"),
+        ("link.fdr.latency_factor=10000", "latency", "fdr"),
+    ],
+)
+def test_what_is_slow_sets_the_pace(changes, kind, of):
+    """A resource a thousand times slower than the others; shares add up, and little of its time is left."""
+    found = pace("lenet5", f"fdr-32x3:nodes=2,{changes}", 96)
+    assert (found.first.kind, found.first.of) == (kind, of)
+    assert found.first.share > 0.9
+    assert sum(each.share for each in found.setters) == pytest.approx(1.0)
+    if kind != "latency":
+        assert found.busy(of) > 0.9
+    assert found.first.name in found.sentence
+    assert of in found.remedy
+    assert found.busy("no such class") == 0
+
+
+def test_faster_than_the_pace_saves_no_more_than_said():
+    """Twice the bandwidth of what sets the pace saves some, and at most half of its share."""
+    spec = "fdr-32x3:nodes=2,link.fdr.bandwidth_factor=0.2"
+    before, after = pace("lenet5", spec, 96), pace("lenet5", f"{spec},link.*fabric*.bandwidth_factor=2", 96)
+    saved = 1 - after.iteration_s / before.iteration_s
+    assert before.first.of == "fdr"
+    assert 0 < saved <= before.first.share / 2 + 1e-9
