@@ -13,6 +13,7 @@ from orrery.commands import (
     orrery_clusters,
     orrery_compare,
     orrery_fidelity,
+    orrery_import,
     orrery_index,
     orrery_models,
     orrery_oracle,
@@ -43,6 +44,7 @@ app = typer.Typer(
 for command in (
     orrery_models,
     orrery_clusters,
+    orrery_import,
     orrery_plan,
     orrery_simulate,
     orrery_replay,

@@ -4,7 +4,7 @@ from hwprofiles import ConfigError
 from hwprofiles.catalogue import load_cluster
 from planner.lowering import Program
 from planner.models import load_model
-from planner.operations import Loss
+from planner.operations import Loss, Mapped
 from planner.plan import Plan, lower_plan
 
 __all__ = ["check_program", "program_of"]
@@ -30,8 +30,8 @@ def check_program(program: Program, ranks: int) -> None:
 
     Raises:
         ConfigError: There are fewer ranks than devices in the plan, the elements have another size than 4 or 8 bytes,
-            the network does not end in a loss, parameters lie on servers, or a parameter is not split with its
-            layer's channels.
+            the network does not end in a loss, parameters lie on servers, a parameter is not split with its layer's
+            channels, or an imported layer is of a kind that is planned only.
     """
     devices = 1 + max(int(space.devices.max()) for space in program.spaces)
     if devices > ranks:
@@ -44,6 +44,10 @@ def check_program(program: Program, ranks: int) -> None:
     if graph.element_bytes not in (4, 8):
         raise ConfigError(f"element_bytes must be 4 or 8 to be run, got {graph.element_bytes}")
     for i, layer in enumerate(graph.layers):
+        if isinstance(layer.operation, Mapped):
+            names = getattr(layer.operation, "steps", None) or (getattr(layer.operation, "function", ""),)
+            kind = f"{layer.operation.kind} {' '.join(names)}".strip()  # type: ignore[attr-defined]
+            raise ConfigError(f"layer {layer.name} of {graph.name} is planned only and cannot be run: {kind}")
         if not graph.consumers[i] and not isinstance(layer.operation, Loss):
             raise ConfigError(f"layer {layer.name} of {graph.name} must be read by another or be a loss to be run")
         if any(not parameter.split for parameter in layer.parameters):

@@ -13,6 +13,7 @@ from .lab_command import (
 )
 from .look_up_command import (
     orrery_clusters as orrery_clusters,
+    orrery_import as orrery_import,
     orrery_models as orrery_models,
 )
 from .oracle_command import (

@@ -1,8 +1,29 @@
-"""``orrery models`` and ``orrery clusters``: the catalogues."""
+"""``orrery models`` and ``orrery clusters``: the catalogues; ``orrery import``: models from outside."""
 
-from orrery.terminal import JsonOption, cluster_row, model_values, print_json, print_table, progress_bar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-__all__ = ["orrery_clusters", "orrery_models"]
+import typer
+
+from orrery.terminal import (
+    JsonOption,
+    cluster_row,
+    model_values,
+    output_file,
+    print_json,
+    print_pairs,
+    print_table,
+    progress_bar,
+)
+
+if TYPE_CHECKING:
+    from planner.importing import ImportedModel
+    from planner.tracing import Trace
+
+__all__ = ["orrery_clusters", "orrery_import", "orrery_models"]
+
+_LINES = 12
+"""Rows of a table that are printed; JSON has all."""
 
 
 def orrery_models(*, json: JsonOption = False) -> None:
@@ -20,3 +41,89 @@ def orrery_clusters(*, json: JsonOption = False) -> None:
 
     summaries = [describe_cluster(name) for name in cluster_names()]
     print_json(summaries) if json else print_table([cluster_row(summary) for summary in summaries])
+
+
+def orrery_import(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="package.module:function, a function of --model-file, or a .pt2 file."),
+    ],
+    *,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SIZES",
+            help="Sizes of an input, the batch first: 32x3x224x224, or 8x128:int for whole numbers; NAME=SIZES for an "
+            "argument by name; once for each input.",
+        ),
+    ] = None,
+    model_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Python file that holds the function.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Model file to write.")],
+    loss: Annotated[
+        str,
+        typer.Option(metavar="LOSS", help="Loss behind what the model returns: softmax, mean_squared_error or none."),
+    ] = "softmax",
+    json: JsonOption = False,
+) -> None:
+    """Import a model of PyTorch: layers, shapes, parameters and the dimensions that each may be split in."""
+    from planner.importing import imported_graph
+    from planner.model_files import check_model_path, model_text
+
+    check_model_path(out)
+    with output_file(out, model, model_file) as file, progress_bar(f"importing {model}"):
+        imported = imported_graph(_trace(model, input or [], model_file), name=str(out), loss=loss)
+        file.write_text(model_text(imported.graph, heading=_heading(model, imported)))
+    values = _values(imported)
+    if json:
+        print_json({"model": str(out), **values})
+        return
+    print_pairs({"model file": str(out), **{key: values[key] for key in _NUMBERS}})
+    for title, rows in (("fused", values["fused"]), ("split by samples alone", values["by_sample"])):
+        if rows:
+            print(f"\n{title}{f', the first {_LINES} of {len(rows)}' if len(rows) > _LINES else ''}:")
+            print_table(rows[:_LINES])
+    for title in ("unused_parameters", "dropped_outputs"):
+        if values[title]:
+            print(f"\n{title.replace('_', ' ')}: {', '.join(values[title][:_LINES])}")
+
+
+_NUMBERS = ("batch", "layers", "parameters", "forward_flop_per_sample")
+
+
+def _trace(model: str, inputs: list[str], model_file: Path | None) -> "Trace":
+    """Return the program of a model."""
+    from hwprofiles import ConfigError
+    from planner.tracing import built_module, input_specs, trace_of, trace_of_pt2
+
+    if Path(model).suffix == ".pt2":
+        if inputs or model_file:
+            raise ConfigError("input and model-file must be left out with .pt2 files, whose sizes are fixed")
+        return trace_of_pt2(Path(model))
+    specs = input_specs(inputs)
+    return trace_of(built_module(model, file=model_file), specs)
+
+
+def _values(imported: "ImportedModel") -> dict[str, Any]:
+    """Return what an import has found."""
+    graph = imported.graph
+    return {
+        "batch": graph.batch,
+        "layers": len(graph.layers),
+        "parameters": graph.parameter_count,
+        "forward_flop_per_sample": imported.product_flop / graph.batch,
+        "fused": [{"layer": row.into, "operations": " ".join(row.steps)} for row in imported.fused],
+        "by_sample": [{"layer": n, "operation": o, "reason": why} for n, o, why in imported.by_sample],
+        "unused_parameters": list(imported.unread),
+        "dropped_outputs": list(imported.dropped),
+    }
+
+
+def _heading(model: str, imported: "ImportedModel") -> list[str]:
+    """Return the comment at the top of a model file."""
+    graph = imported.graph
+    return [
+        f"Imported from {model}: {graph.parameter_count:,} parameters,",
+        f"{imported.product_flop / graph.batch:.6g} FLOP a sample in the forward products.",
+    ]

@@ -27,10 +27,17 @@ class Parameter:
     shape: tuple[int, ...]
     split: bool = True
     """True if a split of the layer's channels splits the tensor, False if every part holds all of it."""
+    shared: str = ""
+    """Layer that trains the tensor, if another one does: tied weights are one parameter, that of the first layer."""
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
+        """Number of elements that the layer trains: none of a tensor that another layer trains."""
+        return 0 if self.shared else self.stored
+
+    @property
+    def stored(self) -> int:
+        """Number of elements of the tensor, whichever layer trains it."""
         return int(np.prod(self.shape, dtype=np.int64))
 
 
@@ -131,6 +138,10 @@ class Layer:
     profile_name: str = ""
     """Name in compute profiles, where it differs from ``name``: a layer whose parts read slices of its input channels
     is not the layer of that name whose parts read them all."""
+    splits: tuple[str, ...] = ()
+    """Dimensions that a model file allows to be split, fewer than the operation could; empty: all of those."""
+    keys: tuple[tuple[str, str], ...] = ()
+    """Names of the layer's parameters, each with its key in the imported module's ``state_dict``."""
 
     @property
     def measured_name(self) -> str:
@@ -140,7 +151,8 @@ class Layer:
     @property
     def parallel_dims(self) -> tuple[str, ...]:
         """Output dimensions that a configuration may split."""
-        return self.operation.parallel_dims(self.output)
+        dims = self.operation.parallel_dims(self.output)
+        return tuple(dim for dim in dims if dim in self.splits) if self.splits else dims
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -264,7 +276,7 @@ class ComputationGraph:
         trained: list[bool] = []
         for layer in self.layers:
             below = any(trained[self.index[source]] for source in layer.inputs if source != "input")
-            trained.append(below or layer.parameter_count > 0)
+            trained.append(below or bool(layer.parameters))
         return tuple(trained)
 
     def has_gradient(self, index: int) -> bool:
@@ -275,13 +287,13 @@ class ComputationGraph:
         """Return True if a layer computes in a phase.
 
         A layer that reads only the data, or only layers that need no gradient, has no activation gradient; a layer
-        without parameters has neither weight gradient nor update.
+        without parameters has neither weight gradient nor update; the update of parameters that others train is empty.
         """
         if phase == "forward":
             return True
         if phase == "activation_gradient":
             return any(self.has_gradient(edge.producer) for edge in self.producers[index])
-        return self.layers[index].parameter_count > 0
+        return bool(self.layers[index].parameters)
 
     def with_batch(self, batch: int) -> "ComputationGraph":
         """Return the same network with another number of samples in a mini-batch."""
@@ -313,4 +325,5 @@ class ComputationGraph:
     def digest(self) -> str:
         """Hash of everything that a plan depends on: layers, shapes, batch, element size."""
         text = repr((self.batch, self.element_bytes, [(v.name, v.operation, v.inputs, v.output) for v in self.layers]))
+        text += repr([v.splits for v in self.layers]) if any(v.splits for v in self.layers) else ""
         return hashlib.sha256(text.encode()).hexdigest()[:16]

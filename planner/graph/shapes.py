@@ -46,6 +46,11 @@ class IntervalMap:
     dimension ``dim`` is mapped by a sliding window (kernel, stride, pad, dilation), by channel groups,
     or by an offset (concatenation), and clipped to the input's bounds.  Windows that reach beyond the part's own
     interval are its halo: with kernel 3, stride 1 and pad 1, output rows [4, 8) need input rows [3, 9).
+
+    Three further maps serve what is imported.  A resampling reads in proportion: of 7 rows resampled to 3, output rows
+    [1, 3) need input rows [2, 7).  A transposed convolution writes ``spread`` apart what it reads: with spread 2,
+    kernel 2 and no pad, output rows [4, 8) need input rows [2, 4).  A rotation reads the interval that many indices
+    before; a part across its seam needs the whole dimension.
     """
 
     dim: str | None
@@ -60,6 +65,14 @@ class IntervalMap:
     """Output indices of one group; for grouped convolutions."""
     group_in: int = 1
     """Input indices of one group; for grouped convolutions."""
+    shift: int = 0
+    """As ``offset``, but counted before groups are; for concatenations of tensors of which a dimension was divided."""
+    proportional: bool = False
+    """True if ``group_in`` over ``group_out`` is a ratio, and not a number of indices; for resampling."""
+    spread: int = 1
+    """Output indices from one input index to the next; for transposed convolutions."""
+    rotation: int = 0
+    """Indices by which the output is rotated against the input."""
 
     def interval(self, low: Ints, high: Ints, input_size: int) -> tuple[Ints, Ints]:
         """Map half-open output intervals to half-open input intervals; empty ones become [0, 0).
@@ -74,10 +87,23 @@ class IntervalMap:
         """
         if self.dim is None:
             return np.zeros_like(low), np.full_like(high, input_size)
-        first = (low // self.group_out) * self.group_in
-        last = -(-high // self.group_out) * self.group_in
-        start = first * self.stride - self.pad - self.offset
-        stop = (last - 1) * self.stride - self.pad - self.offset + self.dilation * (self.kernel - 1) + 1
+        start, stop = self._unclipped(low - self.shift, high - self.shift)
+        if self.rotation:
+            start, stop = start % input_size, start % input_size + stop - start
+            wraps = stop > input_size
+            start, stop = np.where(wraps, 0, start), np.where(wraps, input_size, stop)
         start, stop = np.clip(start, 0, input_size), np.clip(stop, 0, input_size)
         empty = (stop <= start) | (high <= low)
         return np.where(empty, 0, start), np.where(empty, 0, stop)
+
+    def _unclipped(self, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+        """Return the interval as if the input had no bounds; arguments as for ``interval``."""
+        reach = self.dilation * (self.kernel - 1)
+        if self.spread > 1:
+            return -((reach - low - self.pad) // self.spread), (high - 1 + self.pad) // self.spread + 1
+        if self.proportional:
+            first, last = low * self.group_in // self.group_out, -(-high * self.group_in // self.group_out)
+        else:
+            first, last = (low // self.group_out) * self.group_in, -(-high // self.group_out) * self.group_in
+        behind = self.pad + self.offset + self.rotation
+        return first * self.stride - behind, (last - 1) * self.stride - behind + reach + 1

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hwprofiles import ConfigError, did_you_mean
 from planner.graph import ComputationGraph
+from planner.model_files import is_own_model, own_model
 from planner.models.builder import ModelBuilder
 from planner.operations import check_int
 
@@ -112,7 +113,9 @@ def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationG
     """Build a model.
 
     Args:
-        spec: Name and parameters: ``vgg16``, ``vgg16:classes=21841``; several are joined by commas.
+        spec: Name and parameters: ``vgg16``, ``vgg16:classes=21841``; several are joined by commas.  Or a model file
+            (``.yaml``), an exported program (``.pt2``), or a function with the sizes of a sample of
+            each of its inputs: ``package.module:function@3x224x224``.
         batch: Samples in a mini-batch, >= 1.
         element_bytes: Bytes of an element of a tensor: 4 or 8.
 
@@ -127,10 +130,13 @@ def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationG
     if batch > MOST_SAMPLES:
         raise ConfigError(f"batch must be at most {MOST_SAMPLES:,}, got {batch:,}")
     name, colon, text = spec.partition(":")
+    if is_own_model(spec) and name not in known_models():
+        return own_model(spec, batch=batch, element_bytes=element_bytes)
     model = known_models().get(name)
     if model is None:
         raise ConfigError(
-            f"model must be one of {', '.join(model_names())}, got {name!r}{_suggestion(name, known_models())}"
+            f"model must be one of {', '.join(model_names())}, a .yaml or .pt2 file or "
+            f"package.module:function@SIZES, got {name!r}{_suggestion(name, known_models())}"
         )
     values = _values(name, model.fields, text.split(",") if colon else [])
     net = ModelBuilder(spec, batch=batch, image=model.image(**values), element_bytes=element_bytes)

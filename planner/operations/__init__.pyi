@@ -23,6 +23,9 @@ from .linear import (
 from .loss import (
     Loss as Loss,
 )
+from .mapped import (
+    Mapped as Mapped,
+)
 from .normalisation import (
     BatchNorm as BatchNorm,
     LocalResponseNorm as LocalResponseNorm,
@@ -36,4 +39,18 @@ from .partial import (
 from .pooling import (
     GlobalPooling as GlobalPooling,
     Pooling as Pooling,
+)
+from .products import (
+    Attention as Attention,
+    TensorProduct as TensorProduct,
+)
+from .rearrangement import (
+    Rearrangement as Rearrangement,
+)
+from .streaming import (
+    Elementwise as Elementwise,
+    Embedding as Embedding,
+    FeatureNorm as FeatureNorm,
+    TensorReduction as TensorReduction,
+    Unknown as Unknown,
 )

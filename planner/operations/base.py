@@ -225,13 +225,14 @@ def identity_maps(shape: Shape) -> tuple[IntervalMap, ...]:
 
 def _extent(interval_map: IntervalMap, size: Floats, input_size: int) -> Floats:
     """Return the length of the input interval that ``size`` output indices need, away from the borders."""
-    if interval_map.kernel == interval_map.stride == interval_map.group_out == interval_map.group_in == 1:
-        return size
-    steps = (
-        size
-        if interval_map.group_out == interval_map.group_in == 1
-        else np.ceil(size / interval_map.group_out) * interval_map.group_in
-    )
-    return np.minimum(
-        input_size, (steps - 1) * interval_map.stride + interval_map.dilation * (interval_map.kernel - 1) + 1
-    )
+    m = interval_map
+    if m.kernel == m.stride == m.group_out == m.group_in == m.spread == 1:
+        return np.asarray(size if not m.rotation else np.minimum(size, input_size))
+    reach = m.dilation * (m.kernel - 1)
+    if m.spread > 1:
+        return np.asarray(np.minimum(input_size, np.ceil((size + reach) / m.spread)))
+    if m.proportional:
+        steps = np.ceil(size * (m.group_in / m.group_out))
+    else:
+        steps = size if m.group_out == m.group_in == 1 else np.ceil(size / m.group_out) * m.group_in
+    return np.asarray(np.minimum(input_size, (steps - 1) * m.stride + reach + 1))

@@ -15,6 +15,7 @@ Costs, lowering, replay and execution therefore handle such strategies as ordina
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hwprofiles import ConfigError
 from planner.graph import IN_CHANNEL, ComputationGraph, Layer
@@ -90,7 +91,7 @@ def split_input_channels(graph: ComputationGraph, slices: Mapping[str, int]) -> 
     origin: list[int] = []
     for i, layer in enumerate(graph.layers):
         inputs = tuple(_sum_name(name) if name in slices else name for name in layer.inputs)
-        read = Layer(layer.name, layer.operation, inputs, layer.input_shapes, layer.output)
+        read = replace(layer, inputs=inputs)
         divided = _divided(read, slices[layer.name]) if layer.name in slices else (read,)
         layers += divided
         origin += [i] * len(divided)

@@ -1,0 +1,155 @@
+"""Fusion of layers for pricing: normalisation and activation into products, and chains of elementwise operations.
+
+Convolutions take a batch normalisation behind them and then an activation, sums and fully connected layers an
+activation, the latter also dropout, as the built-in models are written.  Elementwise operations of one shape that
+follow one another become one kernel, as compilers make one of them.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planner.graph import IntervalMap, Layer, Operation
+from planner.importing.read_elementwise import FUSED_ACTIVATIONS
+from planner.operations import Add, BatchNorm, Convolution, Dropout, Elementwise, Linear
+
+__all__ = ["Fused", "fused_layers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Layers that became one."""
+
+    into: str
+    """Name of the layer that is left."""
+    steps: tuple[str, ...]
+    """Operations that it has taken in, in order."""
+
+
+def fused_layers(layers: Sequence[Layer], read: Sequence[str]) -> tuple[list[Layer], list[Fused]]:
+    """Return layers with chains made one, and what was fused.
+
+    Args:
+        layers: Layers in order.
+        read: Names of layers that are read by more than layers, such as those that the program returns.
+    """
+    uses = Counter([source for layer in layers for source in layer.inputs]) + Counter(read)
+    left: dict[str, Layer] = {}
+    renamed: dict[str, str] = {}
+    taken: dict[str, list[str]] = {}
+    for layer in layers:
+        layer = replace(layer, inputs=tuple(renamed.get(name, name) for name in layer.inputs))
+        for slot, source in enumerate(layer.inputs):
+            one = left.get(source)
+            if one is None or uses[source] != 1:
+                continue
+            joined = _joined(one, layer, slot)
+            if joined is None:
+                continue
+            left.pop(source)
+            name = layer.name if isinstance(joined.operation, Elementwise) else one.name
+            taken[name] = [*taken.pop(one.name, []), *_steps(one, layer, joined)]
+            renamed[layer.name] = name
+            uses[name] = uses[layer.name]
+            layer = replace(joined, name=name)
+            break
+        left[layer.name] = layer
+    return list(left.values()), [Fused(name, tuple(steps)) for name, steps in taken.items()]
+
+
+def _steps(one: Layer, other: Layer, joined: Layer) -> list[str]:
+    """Return what the report says of a fusion: the operation that was taken in."""
+    if isinstance(joined.operation, Elementwise):
+        return list(joined.operation.steps) if not isinstance(one.operation, Elementwise) else list(_names(other))
+    return list(_names(other))
+
+
+def _names(layer: Layer) -> tuple[str, ...]:
+    return layer.operation.steps if isinstance(layer.operation, Elementwise) else (layer.operation.kind,)
+
+
+def _joined(one: Layer, other: Layer, slot: int) -> Layer | None:
+    """Return the layer that two become, the second reading the first alone in a slot; None if they stay apart."""
+    first, second = one.operation, other.operation
+    if isinstance(first, Convolution) and isinstance(second, BatchNorm):
+        if first.batch_norm or first.activation:
+            return None
+        keys = (*one.keys, *((f"norm_{name}", key) for name, key in other.keys))
+        return replace(one, operation=replace(first, batch_norm=True, activation=second.activation), keys=keys)
+    activation = _activation(other, one)
+    drops = isinstance(first, Linear) and first.dropout > 0
+    takes = isinstance(first, Convolution | BatchNorm | Add | Linear) and not first.activation
+    if activation and takes and not drops:
+        return replace(one, operation=replace(first, activation=activation))  # type: ignore[type-var]
+    if isinstance(first, Linear) and isinstance(second, Dropout) and not first.dropout:
+        return replace(one, operation=replace(first, dropout=second.dropout))
+    return _chained(one, other, slot)
+
+
+def _activation(layer: Layer, before: Layer) -> str | None:
+    """Return the activation that a layer is, of exactly what the layer before computes."""
+    operation = layer.operation
+    if not isinstance(operation, Elementwise) or len(layer.inputs) != 1 or operation.weights:
+        return None
+    plain = layer.output == before.output and all(_is_identity(m, d) for m, d in zip(
+        operation.reads[0], before.output.dims, strict=True))  # fmt: skip
+    return (
+        operation.steps[0] if plain and len(operation.steps) == 1 and operation.steps[0] in FUSED_ACTIVATIONS else None
+    )
+
+
+def _is_identity(each: IntervalMap, dim: str) -> bool:
+    return each == IntervalMap(dim=dim)
+
+
+def _chained(one: Layer, other: Layer, slot: int) -> Layer | None:
+    """Return two elementwise layers of one shape as one."""
+    first, second = _as_elementwise(one), _as_elementwise(other)
+    if first is None or second is None or one.output != other.output:
+        return None
+    if not isinstance(one.operation, Elementwise) and not isinstance(other.operation, Elementwise):
+        return None
+    identity = all(
+        _is_identity(m, dim) or size == 1
+        for m, dim, size in zip(second.reads[slot], one.output.dims, one.output.sizes, strict=True)
+    )
+    names = [*one.inputs, *(name for i, name in enumerate(other.inputs) if i != slot)]
+    shapes = [*one.input_shapes, *(shape for i, shape in enumerate(other.input_shapes) if i != slot)]
+    reads = [*first.reads, *(maps for i, maps in enumerate(second.reads) if i != slot)]
+    if not identity or len(names) > 8:
+        return None
+    # a tensor that both read in the same way is read once
+    rows = list(dict.fromkeys(zip(names, shapes, reads, strict=True)))
+    saves = "nothing" if first.saves == second.saves == "nothing" else "inputs"
+    weights, keys = _weights(one, first), _weights(other, second)
+    count = len(weights)
+    weights += [replace(p, name=f"weight{count + i or ''}") for i, p in enumerate(keys)]
+    operation = replace(
+        second, steps=(*first.steps, *second.steps), reads=tuple(row[2] for row in rows), saves=saves,
+        weights=tuple(weights),
+    )  # fmt: skip
+    named = tuple((p.name, key) for p, (_, key) in zip(weights, (*one.keys, *other.keys), strict=True))
+    return replace(
+        other, operation=operation, inputs=tuple(row[0] for row in rows), input_shapes=tuple(row[1] for row in rows),
+        keys=named,
+    )  # fmt: skip
+
+
+def _weights(layer: Layer, operation: Elementwise) -> list[Any]:
+    del layer
+    return list(operation.weights)
+
+
+def _as_elementwise(layer: Layer) -> Elementwise | None:
+    """Return an elementwise operation, or a sum without activation as one."""
+    operation: Operation = layer.operation
+    if isinstance(operation, Elementwise):
+        return operation
+    if isinstance(operation, Add | Dropout) and not getattr(operation, "activation", None):
+        identity = tuple(IntervalMap(dim=dim) for dim in layer.output.dims)
+        return Elementwise(
+            dims=layer.output.dims[1:], sizes=layer.output.sizes[1:], reads=(identity,) * len(layer.inputs),
+            steps=(operation.kind,), saves="nothing",
+        )  # fmt: skip
+    return None

@@ -1,0 +1,168 @@
+"""Readers of normalisations, reductions and losses."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from planner.importing.axes import Atom, TracedValue
+from planner.importing.placement import Tag
+from planner.importing.read_elementwise import elementwise
+from planner.importing.read_products import tags_of
+from planner.importing.reader import Fixed, GraphReader, Pair, handles
+from planner.operations import BatchNorm, FeatureNorm, GlobalPooling, TensorReduction
+from planner.tracing import TraceNode
+
+__all__: list[str] = []
+
+
+def _norm_keys(reader: GraphReader, node: TraceNode) -> dict[str, str]:
+    """Return the keys of scale and shift."""
+    given = {name: reader.argument(node, name) for name in ("weight", "bias")}
+    return {name: each.keys[0] for name, each in given.items() if isinstance(each, Fixed) and each.keys}
+
+
+@handles("batch_norm", "_native_batch_norm_legit", "native_batch_norm", "cudnn_batch_norm")
+def batch_norm(reader: GraphReader, node: TraceNode) -> Any:
+    """Read batch normalisation."""
+    given, keys = reader.argument(node, "input"), _norm_keys(reader, node)
+    value = reader.plain(node, given)
+    if value is None:
+        result = reader.unknown(node, "its batch is not an axis of its own")
+    elif len(keys) == 2 and not any(key in reader.owners for key in keys.values()):
+        name = reader.name_of(node)
+        reader.owners |= {key: (name, each) for each, key in keys.items()}
+        result = reader.emit(node, BatchNorm(activation=None), [value], weights=keys)
+    else:
+        result = _feature_norm(reader, node, value, [list(axis) for axis in value.axes], [], keys, "batch_norm")
+    return [result, Fixed(()), Fixed(())] if node.several else result
+
+
+def _feature_norm(
+    reader: GraphReader, node: TraceNode, value: TracedValue, axes: Sequence[Sequence[Atom]], over: Sequence[Atom],
+    keys: dict[str, str], function: str,
+) -> TracedValue:  # fmt: skip
+    """Add a normalisation over some atoms of a value."""
+    tags = [tags_of(axis) for axis in axes]
+    pairs: list[Pair] = [
+        (a, None if any(a is each for each in over) else tag)
+        for axis, row in zip(axes, tags, strict=True)
+        for a, tag in zip(axis, row, strict=True)
+    ]
+    split = all(a.dim == "channel" for a in over) if function in ("layer_norm", "rms_norm") else True
+    weights = reader.parameters(reader.name_of(node), [(name, key, split) for name, key in keys.items()])
+    result = reader.mapped(node, FeatureNorm, tags, [(value, pairs)], function=function, weights=keys)
+    return reader.with_weights(result, weights)
+
+
+@handles("layer_norm", "native_layer_norm", "rms_norm", "_fused_rms_norm")
+def layer_norm(reader: GraphReader, node: TraceNode) -> Any:
+    """Read normalisation over the last axes."""
+    value, shape = reader.argument(node, "input"), reader.argument(node, "normalized_shape")
+    axes = [list(axis) for axis in value.axes]
+    over = [a for axis in axes[len(axes) - len(shape) :] for a in axis]
+    function = "rms_norm" if "rms" in node.operation else "layer_norm"
+    result = _feature_norm(reader, node, value, axes, over, _norm_keys(reader, node), function)
+    return [result, Fixed(()), Fixed(())] if node.several else result
+
+
+@handles("group_norm", "native_group_norm", "instance_norm")
+def group_norm(reader: GraphReader, node: TraceNode) -> Any:
+    """Read normalisation over positions, and groups of channels."""
+    value = reader.plain(node, reader.argument(node, "input"))
+    if value is None:
+        return reader.unknown(node, "its batch is not an axis of its own")
+    axes = [list(axis) for axis in value.axes]
+    over = [a for axis in axes[2:] for a in axis]
+    if node.operation != "instance_norm":
+        groups = int(reader.argument(node, "num_groups") or reader.argument(node, "group") or 1)
+        channels = value.shape[1]
+        inner = channels // groups
+        axes[1] = [Atom("channel", n, s) for n, s in ((groups, inner), (inner, 1)) if n > 1]
+        over += axes[1][-1:] if inner > 1 else []
+    function = "instance_norm" if node.operation == "instance_norm" else "group_norm"
+    result = _feature_norm(reader, node, value, axes, over, _norm_keys(reader, node), function)
+    return [result, Fixed(()), Fixed(())] if node.several else result
+
+
+_SAVES = {
+    "softmax": "output", "_softmax": "output", "log_softmax": "output", "_log_softmax": "output", "cumsum": "nothing",
+    "mean": "nothing", "sum": "nothing",
+}  # fmt: skip
+
+
+@handles(
+    "softmax", "_softmax", "log_softmax", "_log_softmax", "cumsum", "cumprod", "sort", "argsort", "logcumsumexp",
+    "flip", "softmin", "cummax",
+)  # fmt: skip
+def along(reader: GraphReader, node: TraceNode) -> Any:
+    """Read an operation that keeps its sizes and needs all of some axes."""
+    value = reader.argument(node, "self") or reader.argument(node, "input")
+    dims = reader.argument(node, "dim", reader.argument(node, "dims", -1))
+    chosen = {d % len(value.axes) for d in (dims if isinstance(dims, list) else [dims])}
+    tags = [tags_of(axis) for axis in value.axes]
+    pairs: list[Pair] = [
+        (a, None if i in chosen and a.dim != "sample" else tag)
+        for i, (axis, row) in enumerate(zip(value.axes, tags, strict=True))
+        for a, tag in zip(axis, row, strict=True)
+    ]
+    saves = _SAVES.get(node.operation, "inputs")
+    function = node.operation.strip("_")
+    result = reader.mapped(node, TensorReduction, tags, [(value, pairs)], function=function, saves=saves)
+    return [result, Fixed(node.results[1].shape)] if node.several else result
+
+
+@handles(
+    "mean", "sum", "amax", "amin", "max", "min", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm",
+    "prod", "logsumexp", "all", "any", "argmax", "argmin", "topk", "median",
+)  # fmt: skip
+def reduction(reader: GraphReader, node: TraceNode) -> Any:
+    """Read a reduction of some axes, or of all."""
+    if "other" in node.arguments:  # maximum of two tensors
+        return elementwise(reader, node)
+    value = reader.argument(node, "self") or reader.argument(node, "input")
+    dims = reader.argument(node, "dim")
+    rank = len(value.axes)
+    chosen = sorted(
+        {d % rank for d in (dims if isinstance(dims, list) else [dims])} if dims not in (None, []) else range(rank)
+    )
+    if any(a.dim == "sample" for i in chosen for a in value.axes[i]):
+        reader.losses.append(value)
+        fixed: Any = [Fixed(tensor.shape) for tensor in node.results]
+        return fixed if node.several else fixed[0]
+    result = _reduced(reader, node, value, chosen)
+    return [result, *(Fixed(tensor.shape) for tensor in node.results[1:])] if node.several else result
+
+
+def _reduced(reader: GraphReader, node: TraceNode, value: TracedValue, chosen: Sequence[int]) -> TracedValue:
+    """Add a reduction of some axes."""
+    rank = len(value.axes)
+    positions = node.operation in ("mean", "amax") and chosen == [*range(2, rank)] and rank > 2
+    if positions and (plain := reader.plain(node, value)) is not None:
+        mode = "average" if node.operation == "mean" else "max"
+        pooled = reader.emit(node, GlobalPooling(mode=mode), [plain])
+        keeps = len(node.results[0].shape) == rank
+        return pooled if keeps else TracedValue(pooled.layer, pooled.axes[:2])
+    tags: list[list[Tag]] = []
+    pairs: list[Pair] = []
+    keeps = len(node.results[0].shape) == rank
+    for i, axis in enumerate(value.axes):
+        if i in chosen:
+            pairs += [(a, None) for a in axis]
+            if keeps:
+                size = node.results[0].shape[i]
+                tags.append([Tag(size, axis[-1].dim or "new", axis[-1].stride)] if size > 1 and axis else [])
+        else:
+            tags.append(tags_of(axis))
+            pairs += zip(axis, tags[-1], strict=True)
+    saves = _SAVES.get(node.operation, "inputs")
+    return reader.mapped(node, TensorReduction, tags, [(value, pairs)], function=node.operation, saves=saves)
+
+
+@handles("cross_entropy_loss", "nll_loss", "nll_loss_forward", "mse_loss", "nll_loss_nd", "nll_loss2d")
+def loss(reader: GraphReader, node: TraceNode) -> Any:
+    """Read a loss: the samples' sum ends the network."""
+    value = reader.argument(node, "self") or reader.argument(node, "input")
+    if not isinstance(value, TracedValue) or not any(a.dim == "sample" for axis in value.axes for a in axis):
+        return reader.unknown(node, "its input does not depend on the data")
+    reader.losses.append(value)
+    fixed = [Fixed(tensor.shape) for tensor in node.results]
+    return fixed if node.several else fixed[0]

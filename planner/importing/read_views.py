@@ -1,0 +1,148 @@
+"""Readers of views, which make no layer: they rewrite the axes of a value."""
+
+from dataclasses import replace
+from typing import Any
+
+from planner.importing.axes import Atom, Axes, TracedValue, merged
+from planner.importing.reader import Fixed, GraphReader, handles
+from planner.tracing import TraceNode
+
+__all__: list[str] = []
+
+
+def given(reader: GraphReader, node: TraceNode) -> Any:
+    """Return the tensor that a view is of."""
+    for name in ("self", "input", "x", "a", "tensor"):
+        if name in node.arguments:
+            return reader.argument(node, name)
+    return reader.resolved(next(iter(node.arguments.values())))
+
+
+@handles(
+    "view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as",
+    "unsqueeze_copy", "squeeze_copy", "view_copy",
+)  # fmt: skip
+def reshape(reader: GraphReader, node: TraceNode) -> TracedValue:
+    """Read a view with other sizes."""
+    return reader.view(node, given(reader, node), node.results[0].shape)
+
+
+@handles("permute", "permute_copy")
+def permute(reader: GraphReader, node: TraceNode) -> TracedValue:
+    """Read a view with its axes in another order."""
+    value: TracedValue = given(reader, node)
+    return replace(value, axes=tuple(value.axes[d] for d in node.arguments["dims"]))
+
+
+@handles("transpose", "t", "swapaxes", "swapdims", "numpy_T", "mT", "transpose_copy", "t_copy", "movedim")
+def transpose(reader: GraphReader, node: TraceNode) -> TracedValue:
+    """Read a view with two axes exchanged, or one moved."""
+    value: TracedValue = given(reader, node)
+    rank = len(value.axes)
+    order = list(range(rank))
+    if node.operation == "movedim":
+        source, target = ([d % rank for d in _list(reader.argument(node, name))] for name in ("source", "destination"))
+        rest = [d for d in order if d not in source]
+        places = dict(zip(target, source, strict=True))
+        order = [places[i] if i in places else rest.pop(0) for i in range(rank)]
+    else:
+        dims = [reader.argument(node, name) for name in ("dim0", "dim1", "axis0", "axis1") if name in node.arguments]
+        one, two = dims or ((0, 1) if node.operation == "t" and rank == 2 else (-2, -1) if rank > 1 else (0, 0))
+        order[one % rank], order[two % rank] = order[two % rank], order[one % rank]
+    return replace(value, axes=tuple(value.axes[d] for d in order))
+
+
+def _list(each: Any) -> list[int]:
+    return list(each) if isinstance(each, list | tuple) else [each]
+
+
+@handles(
+    "contiguous", "clone", "detach", "detach_", "alias", "to", "_to_copy", "type_as", "lift_fresh_copy", "lift_fresh",
+    "float", "positive", "view_as_real", "requires_grad_", "conj", "resolve_conj", "resolve_neg", "_conj", "real",
+    "autocast", "wrap_with_autocast", "identity", "alias_copy", "expand_copy_same", "bernoulli", "as_subclass",
+)  # fmt: skip
+def same(reader: GraphReader, node: TraceNode) -> Any:
+    """Read an operation that changes neither elements nor sizes."""
+    value = given(reader, node)
+    if isinstance(value, TracedValue) and node.results and value.shape != node.results[0].shape:
+        return reader.unknown(node, "it changes sizes")
+    return value
+
+
+@handles("expand", "expand_as", "broadcast_to", "expand_copy")
+def expand(reader: GraphReader, node: TraceNode) -> TracedValue:
+    """Read a view that repeats axes of one element."""
+    value, shape = given(reader, node), node.results[0].shape
+    axes: Axes = tuple(() for _ in range(len(shape) - len(value.axes))) + value.axes
+    sizes = [_size(axis) for axis in axes]
+    repeats = tuple(
+        axis if size == wanted else (Atom(None, wanted),) for axis, size, wanted in zip(axes, sizes, shape, strict=True)
+    )
+    return TracedValue(value.layer, repeats)
+
+
+def _size(axis: tuple[Atom, ...]) -> int:
+    from planner.importing.axes import size_of
+
+    return size_of(axis)
+
+
+@handles("repeat", "tile")
+def repeat(reader: GraphReader, node: TraceNode) -> TracedValue:
+    """Read repetitions of whole axes."""
+    value, shape = given(reader, node), node.results[0].shape
+    axes: Axes = tuple(() for _ in range(len(shape) - len(value.axes))) + value.axes
+    counts = [wanted // max(_size(axis), 1) for axis, wanted in zip(axes, shape, strict=True)]
+    repeated = [(Atom(None, n), *axis) if n > 1 else axis for axis, n in zip(axes, counts, strict=True)]
+    return TracedValue(value.layer, tuple(merged(axis) for axis in repeated))
+
+
+@handles("repeat_interleave")
+def repeat_interleave(reader: GraphReader, node: TraceNode) -> Any:
+    """Read repetitions of each element of an axis."""
+    value, count, dim = given(reader, node), reader.argument(node, "repeats"), reader.argument(node, "dim")
+    if not isinstance(count, int) or dim is None:
+        return reader.unknown(node, "its repetitions are not one number of one axis")
+    axes = list(value.axes)
+    axes[dim % len(axes)] = merged((*axes[dim % len(axes)], Atom(None, count)))
+    return TracedValue(value.layer, tuple(axes))
+
+
+@handles("channel_shuffle", "native_channel_shuffle")
+def channel_shuffle(reader: GraphReader, node: TraceNode) -> TracedValue:
+    """Read a transposition of groups and channels within them."""
+    value, groups = given(reader, node), reader.argument(node, "groups")
+    b, c, *rest = value.shape
+    divided = reader.view(node, value, (b, groups, c // groups, *rest))
+    axes = list(divided.axes)
+    axes[1], axes[2] = axes[2], axes[1]
+    return reader.view(node, TracedValue(divided.layer, tuple(axes)), (b, c, *rest))
+
+
+@handles("pixel_shuffle", "pixel_unshuffle")
+def pixel_shuffle(reader: GraphReader, node: TraceNode) -> TracedValue:
+    """Read channels that become positions, or positions that become channels."""
+    value, shape = given(reader, node), node.results[0].shape
+    b, c, h, w = value.shape
+    if node.operation == "pixel_shuffle":
+        r = reader.argument(node, "upscale_factor")
+        divided = reader.view(node, value, (b, c // r**2, r, r, h, w)).axes
+        order = (0, 1, 4, 2, 5, 3)
+    else:
+        r = reader.argument(node, "downscale_factor")
+        divided = reader.view(node, value, (b, c, h // r, r, w // r, r)).axes
+        order = (0, 1, 3, 5, 2, 4)
+    return reader.view(node, TracedValue(value.layer, tuple(divided[d] for d in order)), shape)
+
+
+@handles("getitem")
+def getitem(reader: GraphReader, node: TraceNode) -> Any:
+    """Read one of several results."""
+    items, index = reader.resolved(node.arguments["0"]), node.arguments["1"]
+    return items[index] if isinstance(items, list) and index < len(items) else Fixed(())
+
+
+@handles("results")
+def results(reader: GraphReader, node: TraceNode) -> Any:
+    """Read the results of a graph within the graph."""
+    return [reader.resolved(each) for each in node.arguments.values()]

@@ -1,0 +1,300 @@
+"""State of an import: the values of the program so far, and the layers that were made for them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hwprofiles import ConfigError
+from planner.graph import IntervalMap, Layer, Operation, Parameter, Shape
+from planner.importing.axes import Atom, IndivisibleViewError, TracedValue, reshaped
+from planner.importing.placement import OutputLayout, Tag, interval_maps, layout_of
+from planner.operations import Rearrangement, Unknown
+from planner.tracing import Argument, Trace, TraceNode, TraceTensor
+
+__all__ = ["HANDLERS", "Fixed", "GraphReader", "Pair", "Result", "handles"]
+
+POSITION_NAMES = ((), ("length",), ("height", "width"), ("depth", "height", "width"))
+Pair = tuple[Atom, Tag | int | None]
+"""An atom of an input, and the tag of the output that it follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A tensor that does not depend on the data: made of parameters, or constant."""
+
+    shape: tuple[int, ...]
+    keys: tuple[str, ...] = ()
+    """Parameters that it is computed from, by their key in the ``state_dict``."""
+
+
+Result = TracedValue | Fixed | list["Result"]
+Handler = Callable[["GraphReader", TraceNode], Any]
+HANDLERS: dict[str, Handler] = {}
+"""Reader of each operation, by its name."""
+
+
+def handles(*operations: str) -> Callable[[Handler], Handler]:
+    """Register a function as the reader of operations."""
+
+    def register(handler: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(operations, handler))
+        return handler
+
+    return register
+
+
+@dataclass(slots=True)
+class GraphReader:
+    """Values and layers of an import so far."""
+
+    trace: Trace
+    batch: int
+    values: dict[str, Result] = field(default_factory=dict)
+    """By name of the node or argument."""
+    layers: dict[str, Layer] = field(default_factory=dict)
+    """By name, in order."""
+    shapes: dict[str, Shape] = field(default_factory=dict)
+    """Outputs of layers, and data."""
+    owners: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Layer and name of each parameter that a layer trains, by its key."""
+    by_sample: list[tuple[str, str, str]] = field(default_factory=list)
+    """Layers that are split by samples alone: name, operation, reason."""
+    views: dict[str, str] = field(default_factory=dict)
+    """Names of views, each with the name of what it is a view of."""
+    losses: list[TracedValue] = field(default_factory=list)
+    """Tensors that the program sums over its samples."""
+
+    def argument(self, node: TraceNode, name: str, default: Any = None) -> Any:
+        """Return an argument: the value of a tensor, or the plain argument."""
+        given = node.arguments.get(name)
+        return default if given is None else self.resolved(given)
+
+    def resolved(self, given: Any) -> Any:
+        """Return the values of references, also within lists."""
+        if isinstance(given, Argument):
+            return self.values.get(given.name, Fixed(()))
+        return [self.resolved(each) for each in given] if isinstance(given, list | tuple) else given
+
+    # Layers
+
+    def emit(
+        self, node: TraceNode, operation: Operation, inputs: Sequence[TracedValue], *, axes: Any = None,
+        weights: Mapping[str, str] | None = None,
+    ) -> TracedValue:  # fmt: skip
+        """Add a layer, and return its output.
+
+        Args:
+            node: Operation of the program.
+            operation: The layer's operation.
+            inputs: Values that it reads, in order.
+            axes: Axes of its output; None: one for each dimension.
+            weights: Keys of its parameters in the ``state_dict``, by their names in the operation.
+        """
+        names = tuple("input" if v.layer.startswith("input:") else v.layer for v in inputs)
+        shapes = tuple(self.shapes[v.layer] for v in inputs)
+        output, name = operation.output(shapes), self._name(node, operation)
+        if output.sizes[0] != self.batch:
+            raise self.problem(node, "mixes samples: its result must keep the batch of the input in its first axis")
+        self.layers[name] = Layer(name, operation, names, shapes, output, keys=tuple((weights or {}).items()))
+        self.shapes[name] = output
+        if axes is None:
+            pairs = zip(output.dims, output.sizes, strict=True)
+            axes = tuple((Atom(dim, size),) if size > 1 else () for dim, size in pairs)
+        return TracedValue(name, axes)
+
+    def parameters(self, name: str, keys: Iterable[tuple[str, str, bool]]) -> tuple[Parameter, ...]:
+        """Return the parameters of a new layer; those that another layer has are shared.
+
+        Args:
+            name: Name of the layer.
+            keys: For each its name, its key in the ``state_dict``, and whether a split of the channels splits it.
+        """
+        rows = []
+        for each, key, split in keys:
+            owner = self.owners.setdefault(key, (name, each))
+            shape = self.parameter_shapes[key]
+            rows.append(Parameter(each, shape, split, "" if owner[0] == name else owner[0]))
+        return tuple(rows)
+
+    def fixed_parameters(self, node: TraceNode, fixed: Iterable[Any], split: bool = False) -> tuple[Parameter, ...]:
+        """Return the parameters that tensors independent of the data are computed from."""
+        keys = list(dict.fromkeys(key for each in fixed if isinstance(each, Fixed) for key in each.keys))
+        name = self.name_of(node)
+        return self.parameters(name, [(f"weight{i or ''}", key, split) for i, key in enumerate(keys)])
+
+    def keys_of(self, fixed: Iterable[Any]) -> dict[str, str]:
+        """Return the keys of ``fixed_parameters`` by name."""
+        keys = list(dict.fromkeys(key for each in fixed if isinstance(each, Fixed) for key in each.keys))
+        return {f"weight{i or ''}": key for i, key in enumerate(keys)}
+
+    @property
+    def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Sizes of all parameters by key."""
+        return self.trace.parameter_shapes
+
+    def name_of(self, node: TraceNode) -> str:
+        """Return the name that the next layer of a node will have: its module's path."""
+        base = node.module or node.operation
+        if base not in self.layers and base != "input" and node.operation != "view":
+            return base
+        base, number = f"{node.module}.{node.operation}".strip("."), 1
+        name = base
+        while name in self.layers:
+            number += 1
+            name = f"{base}_{number}"
+        return name
+
+    def _name(self, node: TraceNode, operation: Operation) -> str:
+        return self.name_of(node)
+
+    # Values
+
+    def mapped(
+        self, node: TraceNode, make: Callable[..., Operation], out: Sequence[Sequence[Tag]],
+        inputs: Sequence[tuple[TracedValue, Sequence[Pair]]], *, weights: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> TracedValue:  # fmt: skip
+        """Add a layer whose output has axes of tags and whose inputs follow them.
+
+        Args:
+            node: Operation of the program.
+            make: Class of the operation.
+            out: Tags of each axis of the output.
+            inputs: Each input with the tag that every atom of it follows.
+            weights: As for ``emit``.
+            **fields: Further fields of the operation.
+        """
+        layout = layout_of(out)
+        reads = tuple(interval_maps(self.shapes[v.layer], pairs, layout) for v, pairs in inputs)
+        return self.laid_out(node, make, layout, [v for v, _ in inputs], reads, weights=weights, **fields)
+
+    def laid_out(
+        self, node: TraceNode, make: Callable[..., Operation], layout: OutputLayout, inputs: Sequence[TracedValue],
+        reads: Sequence[Any], *, weights: Mapping[str, str] | None = None, **fields: Any,
+    ) -> TracedValue:  # fmt: skip
+        """Add a layer with a given layout and maps."""
+        if layout.shape.sizes[0] != self.batch:
+            raise self.problem(node, "mixes samples: its result must keep the batch of the input in one axis")
+        operation = make(dims=layout.shape.dims[1:], sizes=layout.shape.sizes[1:], reads=tuple(reads), **fields)
+        return self.emit(node, operation, inputs, axes=layout.axes, weights=weights)
+
+    def plain(self, node: TraceNode, value: TracedValue) -> TracedValue | None:
+        """Return a value whose axes are samples, channels and positions, adding a view where they are not.
+
+        Returns:
+            None if samples share their axis with something else, or there are too many axes.
+        """
+        rank = len(value.axes) - 2
+        if not 0 <= rank <= 3:
+            return None
+        dims, shape = ("sample", "channel", *POSITION_NAMES[rank]), self.shapes[value.layer]
+        whole = tuple((Atom(dim, size),) if size > 1 else () for dim, size in zip(dims, value.shape, strict=True))
+        if shape.dims == dims and shape.sizes == value.shape and whole == value.axes:
+            return value
+        if value.axes[0] != ((Atom("sample", self.batch),) if self.batch > 1 else ()):
+            return None
+        tags = [
+            [Tag(atom.size, dim, len(axis) - i) for i, atom in enumerate(axis)]
+            for dim, axis in zip(dims, value.axes, strict=True)
+        ]
+        for dim, row in zip(dims, tags, strict=True):
+            if not row:
+                row.append(Tag(1, dim))
+        pairs = [pair for axis, row in zip(value.axes, tags, strict=True) for pair in zip(axis, row, strict=False)]
+        view = TraceNode(name=node.name, operation="view", arguments={}, results=(), module=node.module, line=node.line)
+        return self.mapped(view, Rearrangement, tags, [(value, pairs)], kind="view")
+
+    def unknown(self, node: TraceNode, reason: str, result: TraceTensor | None = None) -> TracedValue:
+        """Add a layer that is split by samples alone."""
+        inputs = list(dict.fromkeys(self._values_in(node)))
+        result = result or node.results[0]
+        if not inputs or result.shape[:1] != (self.batch,):
+            raise self.problem(node, f"is not supported where its result has no axis of samples ({reason})")
+        fixed = list(self._fixed_in(node))
+        sample = Tag(self.batch, "sample")
+        out = [[sample], *([Tag(size, _unknown_dim(i))] for i, size in enumerate(result.shape[1:]))]
+        pairs = [
+            (v, [(a, sample if a.dim == "sample" and a.size == self.batch else None) for row in v.axes for a in row])
+            for v in inputs
+        ]
+        weights = self.fixed_parameters(node, fixed)
+        value = self.mapped(node, Unknown, out, pairs, weights=self.keys_of(fixed), function=node.operation)
+        if weights:
+            self.with_weights(value, weights)
+        self.by_sample.append((value.layer, node.operation, reason))
+        return value
+
+    def with_weights(self, value: TracedValue, weights: tuple[Parameter, ...]) -> TracedValue:
+        """Give the layer of a value its trained tensors, and return the value."""
+        layer = self.layers[value.layer]
+        operation: Any = layer.operation
+        self.layers[value.layer] = replace(layer, operation=replace(operation, weights=weights))
+        return value
+
+    def maps_with(
+        self, value: TracedValue, pairs: Sequence[Pair], layout: OutputLayout, given: Mapping[str, IntervalMap]
+    ) -> tuple[IntervalMap, ...]:
+        """Return the maps of an input, some of which are given.
+
+        Args:
+            value: The input.
+            pairs: Its atoms with the tags that they follow.
+            layout: The output.
+            given: Maps by dimension of the input, whose ``dim`` is the identity of a tag of the output; they count
+                where that tag is a dimension of its own.
+        """
+        shape, rows = self.shapes[value.layer], list[IntervalMap]()
+        for dim, each in zip(shape.dims, interval_maps(shape, pairs, layout), strict=True):
+            one = given.get(dim)
+            atom = layout.atoms[int(one.dim)] if one is not None and one.dim is not None else None
+            whole = atom is not None and atom.dim is not None and layout.shape.size(atom.dim) == atom.size
+            rows.append(replace(one, dim=atom.dim) if one is not None and atom is not None and whole else each)
+        return tuple(rows)
+
+    def _values_in(self, node: TraceNode) -> Iterable[TracedValue]:
+        for given in node.arguments.values():
+            for each in _flat(self.resolved(given)):
+                if isinstance(each, TracedValue):
+                    yield each
+
+    def _fixed_in(self, node: TraceNode) -> Iterable[Fixed]:
+        for given in node.arguments.values():
+            for each in _flat(self.resolved(given)):
+                if isinstance(each, Fixed):
+                    yield each
+
+    def view(self, node: TraceNode, value: TracedValue, shape: Sequence[int]) -> TracedValue:
+        """Return a value with other sizes."""
+        try:
+            return TracedValue(value.layer, reshaped(value.axes, shape))
+        except IndivisibleViewError:
+            return self.unknown(node, "divides its dimensions at no whole fraction")
+
+    def depends(self, node: TraceNode) -> bool:
+        """Return whether a node reads data."""
+        return any(True for _ in self._values_in(node))
+
+    def fixed(self, node: TraceNode) -> Any:
+        """Return the results of a node that reads no data."""
+        keys = tuple(dict.fromkeys(key for each in self._fixed_in(node) for key in each.keys))
+        results: list[Result] = [Fixed(tensor.shape, keys) for tensor in node.results]
+        return results if node.several else results[0] if results else Fixed(())
+
+    def problem(self, node: TraceNode, text: str) -> ConfigError:
+        """Return the error that an operation cannot be imported."""
+        at = f" at {node.line}" if node.line else ""
+        return ConfigError(f"operation {node.operation}{at}, in module {node.module or '(the model)'!r}: {text}")
+
+
+def _unknown_dim(axis: int) -> str:
+    """Return the dimension of an axis behind the samples, of an output of which nothing is known."""
+    return "channel" if axis == 0 else f"position{axis}"
+
+
+def _flat(given: Any) -> Iterable[Any]:
+    """Yield what nested lists hold."""
+    if isinstance(given, list | tuple):
+        for each in given:
+            yield from _flat(each)
+    else:
+        yield given

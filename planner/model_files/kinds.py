@@ -1,0 +1,69 @@
+"""Kinds of layers by the names that model files give them."""
+
+from dataclasses import fields
+from typing import Any
+
+from hwprofiles import ConfigError, did_you_mean
+from planner.operations import (
+    Add,
+    Attention,
+    BatchNorm,
+    Concat,
+    Convolution,
+    Dropout,
+    Elementwise,
+    Embedding,
+    FeatureNorm,
+    GlobalPooling,
+    Linear,
+    LocalResponseNorm,
+    Loss,
+    Pooling,
+    Rearrangement,
+    TensorProduct,
+    TensorReduction,
+    Unknown,
+)
+
+__all__ = ["kind_names", "operation_class", "single_field"]
+
+_ONE_NAME: tuple[type[Any], ...] = (
+    Add, BatchNorm, Concat, Convolution, Dropout, Elementwise, Embedding, FeatureNorm, GlobalPooling, Linear,
+    LocalResponseNorm, Pooling, TensorReduction, Unknown,
+)  # fmt: skip
+_KINDS: dict[str, type[Any]] = {
+    **{each.kind: each for each in _ONE_NAME},
+    "attention": Attention,
+    **dict.fromkeys(("softmax", "mean_squared_error"), Loss),
+    **dict.fromkeys(
+        ("matrix_product", "batched_product", "convolution_of_any_kind", "transposed_convolution", "recurrence"),
+        TensorProduct,
+    ),
+    **dict.fromkeys(
+        ("view", "slice", "join", "pad", "rotation", "interpolation", "gather", "window_pooling"), Rearrangement
+    ),
+}
+
+
+def kind_names() -> list[str]:
+    """Return the names of all kinds of layers."""
+    return sorted(_KINDS)
+
+
+def operation_class(kind: Any) -> type[Any]:
+    """Return the class of a kind.
+
+    Raises:
+        ConfigError: There is no such kind.
+    """
+    if not isinstance(kind, str) or kind not in _KINDS:
+        near = did_you_mean(str(kind), kind_names()) or f"; kinds are {', '.join(kind_names())}"
+        raise ConfigError(f"kind must be a kind of layer, got {kind!r}{near}")
+    return _KINDS[kind]
+
+
+def single_field(made: type[Any], kind: str) -> dict[str, str]:
+    """Return the field of an operation that the name of its kind gives, with its value."""
+    if made is Loss:
+        return {"function": kind}
+    return {"kind": kind} if any(each.name == "kind" for each in fields(made)) else {}

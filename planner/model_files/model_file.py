@@ -1,0 +1,250 @@
+"""Model files: a network's layers as YAML that can be read and edited.
+
+A layer lists its kind, what it reads, its fields, its output, the dimensions that it may be split in, and its
+parameters.  Outputs and parameters of the built-in kinds follow from the fields; a file that states them differently is
+refused.  Reading a file runs no code of it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from hwprofiles import ConfigError, broken_rules, did_you_mean, yaml_input
+from planner.graph import ComputationGraph, IntervalMap, Layer, Operation, Shape
+from planner.model_files.kinds import operation_class, single_field
+from planner.operations import Mapped
+
+__all__ = ["FORMAT", "MODEL_SUFFIXES", "check_model_path", "read_model_file"]
+
+MODEL_SUFFIXES = (".yaml", ".yml")
+FORMAT = "orrery model 1"
+"""First line of every model file."""
+_LAYER_KEYS = ("name", "kind", "inputs", "output", "parallel", "parameters", "reads")
+_TOP_KEYS = ("format", "batch", "data", "layers")
+
+
+def check_model_path(path: Path) -> None:
+    """Refuse to write a model file under a name by which no command would know it as one.
+
+    Raises:
+        ConfigError: The name has another suffix.
+    """
+    if path.suffix not in MODEL_SUFFIXES:
+        raise ConfigError(f"out must be a name that ends in {' or '.join(MODEL_SUFFIXES)}, got {str(path)!r}")
+
+
+def read_model_file(path: Path, *, name: str, batch: int, element_bytes: int = 4) -> ComputationGraph:
+    """Read a model file.
+
+    Args:
+        path: Path that the user gave.
+        name: Name of the graph.
+        batch: Samples in a mini-batch.
+        element_bytes: Bytes of an element of a tensor.
+
+    Raises:
+        ConfigError: The file breaks a rule; the message names the layer and the field.
+    """
+    where, content = f"model file {path}", yaml_input(path, "model file")
+    _check_keys(where, content, _TOP_KEYS, required=("format", "data", "layers"))
+    if content["format"] != FORMAT:
+        raise ConfigError(f"{where}: format must be {FORMAT!r}, got {content['format']!r}")
+    data = {
+        key: _shape(f"{where}: data.{key}", sizes, batch) for key, sizes in _mapping(where, "data", content).items()
+    }
+    rows = content["layers"]
+    if not isinstance(rows, list) or not rows:
+        raise ConfigError(f"{where}: layers must be a list of layers")
+    reader = _FileReader(where, dict(data), set(data))
+    layers = [reader.layer(row, number) for number, row in enumerate(rows)]
+    return ComputationGraph(name, batch, layers, element_bytes=element_bytes)
+
+
+def _mapping(where: str, key: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a mapping within a file."""
+    if not isinstance(content[key], dict) or not all(isinstance(each, str) for each in content[key]):
+        raise ConfigError(f"{where}: {key} must be a mapping")
+    value: Mapping[str, Any] = content[key]
+    return value
+
+
+def _check_keys(where: str, content: Any, known: Sequence[str], *, required: Sequence[str]) -> None:
+    """Refuse what is no mapping, or has unknown keys or lacks some."""
+    if not isinstance(content, dict):
+        raise ConfigError(f"{where} must be a mapping with {', '.join(required)}")
+    for key in content:
+        if key not in known:
+            raise ConfigError(f"{where}: unknown key {key!r}{did_you_mean(str(key), known)}")
+    for key in required:
+        if key not in content:
+            raise ConfigError(f"{where}: {key} is missing")
+
+
+def _shape(where: str, sizes: Any, batch: int) -> Shape:
+    """Return the shape of a tensor whose sizes behind the samples are given by dimension."""
+    dims = (
+        "channel",
+        *(dim for dim in ("length", "depth", "height", "width") if isinstance(sizes, dict) and dim in sizes),
+    )
+    if not isinstance(sizes, dict) or set(sizes) != set(dims) or tuple(sizes) != dims:
+        raise ConfigError(f"{where} must give channel and then its positions, got {sizes!r}")
+    for dim, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ConfigError(f"{where}.{dim} must be an integer >= 1, got {size!r}")
+    return Shape(("sample", *dims), (batch, *sizes.values()))
+
+
+@dataclass(slots=True)
+class _FileReader:
+    """Layers of a file so far."""
+
+    where: str
+    shapes: dict[str, Shape]
+    data: set[str]
+
+    def layer(self, row: Any, number: int) -> Layer:
+        """Return one layer."""
+        where = f"{self.where}: layer {number + 1}"
+        if isinstance(row, dict) and isinstance(row.get("name"), str):
+            where = f"{self.where}: layer {row['name']!r}"
+        if not isinstance(row, dict) or not all(isinstance(key, str) for key in row):
+            raise ConfigError(f"{where} must be a mapping")
+        for key in ("name", "kind", "inputs"):
+            if key not in row:
+                raise ConfigError(f"{where}: {key} is missing")
+        name, kind, inputs = row["name"], row["kind"], row["inputs"]
+        if not isinstance(name, str) or not name or name in self.shapes or name == "input":
+            raise ConfigError(f"{where}: name must be a new one, got {name!r}")
+        if not isinstance(inputs, list) or not inputs:
+            raise ConfigError(f"{where}: inputs must be a list of layers before it, or of data")
+        for source in inputs:
+            if not isinstance(source, str) or source not in self.shapes:
+                raise ConfigError(f"{where}: inputs must be layers before it or data, got {source!r}")
+        shapes = tuple(self.shapes[source] for source in inputs)
+        try:
+            operation = self._operation(kind, row, shapes)
+            output = operation.output(shapes)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        layer = Layer(
+            name, operation, tuple("input" if s in self.data else s for s in inputs), shapes, output,
+            splits=_splits(where, row, operation, output), keys=_keys(row),
+        )  # fmt: skip
+        self._check(where, row, layer)
+        self.shapes[name] = output
+        return layer
+
+    def _operation(self, kind: Any, row: Mapping[str, Any], shapes: Sequence[Shape]) -> Operation:
+        """Return the operation of a layer."""
+        made = operation_class(kind)
+        given = {key: value for key, value in row.items() if key not in _LAYER_KEYS}
+        taken = {"dims", "sizes", "reads", "weights", *single_field(made, kind)}
+        known = [each.name for each in fields(made) if each.name not in taken]
+        for key in given:
+            if key not in known:
+                raise ConfigError(f"unknown key {key!r}{did_you_mean(key, known)}")
+        given |= single_field(made, kind)
+        if issubclass(made, Mapped):
+            given |= _mapped_fields(row, shapes)
+        try:
+            operation: Operation = _adapter(made).validate_json(json.dumps(given), strict=True)
+        except ValidationError as error:
+            raise ConfigError(broken_rules(error)) from None
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"a field has a value that no field can have: {error}") from None
+        if isinstance(operation, Mapped):
+            _check_reads(operation, shapes)
+        return operation
+
+    def _check(self, where: str, row: Mapping[str, Any], layer: Layer) -> None:
+        """Refuse an output or parameters other than those that follow from the fields."""
+        sizes = dict(zip(layer.output.dims[1:], layer.output.sizes[1:], strict=True))
+        if "output" in row and row["output"] != sizes:
+            raise ConfigError(
+                f"{where}: output must be {sizes}, as its fields give, or left out, got {row['output']!r}"
+            )
+        if "parameters" in row:
+            given = row["parameters"]
+            shapes = {p.name: list(p.shape) for p in layer.parameters}
+            stated = (
+                {n: v.get("shape") for n, v in given.items() if isinstance(v, dict)}
+                if isinstance(given, dict)
+                else None
+            )
+            if stated != shapes:
+                raise ConfigError(
+                    f"{where}: parameters must be {shapes}, as its fields give, or left out, got {given!r}"
+                )
+
+
+def _check_reads(operation: Mapped, shapes: Sequence[Shape]) -> None:
+    """Refuse maps of the same interval between dimensions of different sizes."""
+    output = operation.output(shapes)
+    for shape, maps in zip(shapes, operation.reads, strict=True):
+        for dim, size, each in zip(shape.dims, shape.sizes, maps, strict=True):
+            if each.dim is not None and each == IntervalMap(dim=each.dim) and output.size(each.dim) != size:
+                raise ConfigError(
+                    f"reads {dim} of {size} indices as {each.dim} of {output.size(each.dim)}: sizes must be equal, "
+                    f"or the map must say how they differ"
+                )
+            if min(each.group_out, each.group_in, each.kernel, each.stride, each.spread) < 1:
+                raise ConfigError("kernel, stride, spread and groups of reads must be >= 1")
+
+
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
+
+
+def _adapter(made: type[Any]) -> TypeAdapter[Any]:
+    """Return the checks of a class of operations, which are made once."""
+    if made not in _ADAPTERS:
+        _ADAPTERS[made] = TypeAdapter(made)
+    return _ADAPTERS[made]
+
+
+def _splits(where: str, row: Mapping[str, Any], operation: Operation, output: Shape) -> tuple[str, ...]:
+    """Return the dimensions that a file allows to be split; empty for all that the operation allows."""
+    if "parallel" not in row:
+        return ()
+    given, known = row["parallel"], operation.parallel_dims(output)
+    if not isinstance(given, list) or not given or any(dim not in known for dim in given):
+        raise ConfigError(f"{where}: parallel must be a list of some of {list(known)}, got {given!r}")
+    return () if set(given) == set(known) else tuple(dim for dim in known if dim in given)
+
+
+def _keys(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the keys of a layer's parameters in a ``state_dict``."""
+    given = row.get("parameters")
+    rows = given.items() if isinstance(given, dict) else ()
+    return tuple((str(n), str(v["key"])) for n, v in rows if isinstance(v, dict) and isinstance(v.get("key"), str))
+
+
+def _mapped_fields(row: Mapping[str, Any], shapes: Sequence[Shape]) -> dict[str, Any]:
+    """Return the fields of an operation that lists its sizes and maps."""
+    output, reads = row.get("output"), row.get("reads")
+    shape = _shape("output", output, 1)
+    if not isinstance(reads, list) or len(reads) != len(shapes):
+        raise ConfigError(f"reads must be a list with the maps of {len(shapes)} inputs")
+    maps = []
+    for given, source in zip(reads, shapes, strict=True):
+        if not isinstance(given, dict) or tuple(given) != source.dims:
+            raise ConfigError(f"reads must map {', '.join(source.dims)}, in order, got {given!r}")
+        maps.append([_map(each) for each in given.values()])
+    weights = []
+    parameters = row.get("parameters", {})
+    for name, each in parameters.items() if isinstance(parameters, dict) else ():
+        _check_keys(f"parameter {name}", each, ("shape", "split", "shared", "key"), required=("shape",))
+        weights.append({"name": name, **{k: v for k, v in each.items() if k != "key"}})
+    return {"dims": list(shape.dims[1:]), "sizes": list(shape.sizes[1:]), "reads": maps, "weights": weights}
+
+
+def _map(given: Any) -> dict[str, Any]:
+    """Return the fields of an interval map: ``all``, the name of a dimension, or a mapping."""
+    if isinstance(given, str):
+        return {"dim": None if given == "all" else given}
+    known = ("of", *(each.name for each in fields(IntervalMap) if each.name != "dim"))
+    _check_keys("a map of reads", given, known, required=("of",))
+    return {"dim": given["of"], **{key: value for key, value in given.items() if key != "of"}}

@@ -1,0 +1,103 @@
+"""Model files as text: one line for each field, so that they can be read and edited."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from typing import Any
+
+from planner.graph import ComputationGraph, IntervalMap, Layer, Operation, Parameter, Shape
+from planner.model_files.kinds import single_field
+from planner.model_files.model_file import FORMAT
+from planner.operations import Mapped
+
+__all__ = ["model_text"]
+
+
+def model_text(graph: ComputationGraph, *, heading: Sequence[str] = ()) -> str:
+    """Return a network as the text of a model file.
+
+    Args:
+        graph: The network.
+        heading: Lines of comment at the top.
+    """
+    data: dict[Shape, str] = {}
+    layers = [_layer_row(layer, data) for layer in graph.layers]
+    lines = [*(f"# {line}".rstrip() for line in heading), f"format: {FORMAT}", f"batch: {graph.batch}", "data:"]
+    lines += [f"  {key}: {_flow(_sizes(shape))}" for shape, key in data.items()]
+    lines.append("layers:")
+    for row in layers:
+        lines.append(f"- name: {_flow(row.pop('name'))}")
+        lines += [f"  {key}: {_flow(value)}" for key, value in row.items() if key not in ("reads", "parameters")]
+        if "reads" in row:
+            lines.append("  reads:")
+            lines += [f"  - {_flow(each)}" for each in row["reads"]]
+        if "parameters" in row:
+            lines.append("  parameters:")
+            lines += [f"    {key}: {_flow(each)}" for key, each in row["parameters"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _flow(value: Any) -> str:
+    """Return a value on one line of YAML: JSON with bare words where they need no quotes."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_flow(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, str):
+        return value if _is_bare(value) else json.dumps(value)
+    return json.dumps(value)
+
+
+_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+
+
+def _is_bare(text: str) -> bool:
+    """Return whether YAML reads a text without quotes as that text."""
+    plain = text.replace("_", "").replace(".", "").replace("-", "")
+    return plain.isascii() and plain.isalnum() and text[0].isalpha() and text.lower() not in _WORDS
+
+
+def _sizes(shape: Shape) -> dict[str, int]:
+    return dict(zip(shape.dims[1:], shape.sizes[1:], strict=True))
+
+
+def _layer_row(layer: Layer, data: dict[Shape, str]) -> dict[str, Any]:
+    """Return a layer as a mapping of a model file."""
+    operation: Any = layer.operation
+    inputs = []
+    for source, shape in zip(layer.inputs, layer.input_shapes, strict=True):
+        key = data.setdefault(shape, "input" if not data else f"input_{len(data) + 1}") if source == "input" else source
+        inputs.append(key)
+    row: dict[str, Any] = {"name": layer.name, "kind": operation.kind, "inputs": inputs}
+    hidden = {"dims", "sizes", "reads", "weights", *single_field(type(operation), operation.kind)}
+    for each in fields(operation):
+        value = getattr(operation, each.name)
+        if each.name not in hidden and (each.default is MISSING or value != each.default):
+            row[each.name] = value
+    if isinstance(operation, Mapped):
+        row["reads"] = [
+            dict(zip(shape.dims, map(_map_text, maps), strict=True))
+            for shape, maps in zip(layer.input_shapes, operation.reads, strict=True)
+        ]
+    row |= {"output": _sizes(layer.output), "parallel": list(layer.parallel_dims)}
+    if layer.parameters:
+        row["parameters"] = {p.name: _parameter_row(p, dict(layer.keys), operation) for p in layer.parameters}
+    return row
+
+
+def _map_text(each: IntervalMap) -> Any:
+    """Return an interval map in its shortest form."""
+    if each.dim is None:
+        return "all"
+    given = {
+        f.name: getattr(each, f.name) for f in fields(each) if f.name != "dim" and getattr(each, f.name) != f.default
+    }
+    return {"of": each.dim, **given} if given else each.dim
+
+
+def _parameter_row(parameter: Parameter, keys: Mapping[str, str], operation: Operation) -> dict[str, Any]:
+    """Return a parameter as a mapping of a model file."""
+    row: dict[str, Any] = {"shape": list(parameter.shape)}
+    if isinstance(operation, Mapped):
+        row |= {"split": parameter.split} | ({"shared": parameter.shared} if parameter.shared else {})
+    return row | ({"key": keys[parameter.name]} if parameter.name in keys else {})

@@ -1,0 +1,74 @@
+"""Models that are no part of the catalogue: model files, exported programs, and functions of a user's code."""
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from hwprofiles import ConfigError
+from planner.graph import ComputationGraph
+from planner.model_files.model_file import MODEL_SUFFIXES, read_model_file
+
+__all__ = ["is_own_model", "own_model"]
+
+_FUNCTION = re.compile(r"(?P<where>[A-Za-z_][\w.]*:[A-Za-z_]\w*)(?:@(?P<sizes>.*))?")
+_LEAST_BATCH = 2
+"""Samples with which a function's module is exported; normalisation over a batch needs two."""
+
+
+def is_own_model(spec: str) -> bool:
+    """Return whether a name is that of a file, or of a function of a user's code."""
+    return Path(spec).suffix in (*MODEL_SUFFIXES, ".pt2") or bool(_FUNCTION.fullmatch(spec))
+
+
+def own_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationGraph:
+    """Return the network of a file or a function.
+
+    Args:
+        spec: Path of a file, or ``package.module:function@SIZES``, sizes of one sample of each input, separated by
+            semicolons.
+        batch: Samples in a mini-batch.
+        element_bytes: Bytes of an element of a tensor: 4 or 8.
+
+    Raises:
+        ConfigError: The file or the function breaks a rule, or element_bytes is neither 4 nor 8.
+    """
+    if element_bytes not in (4, 8):
+        raise ConfigError(f"element_bytes must be 4 or 8, got {element_bytes!r}")
+    if Path(spec).suffix in MODEL_SUFFIXES:
+        return read_model_file(Path(spec), name=spec, batch=batch, element_bytes=element_bytes)
+    graph = _imported(spec, _stamp(spec)).with_batch(batch)
+    return ComputationGraph(spec, batch, graph.layers, element_bytes=element_bytes)
+
+
+def _stamp(spec: str) -> int:
+    """Return when a file was changed; 0 for code."""
+    try:
+        return Path(spec).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=8)
+def _imported(spec: str, stamp: int) -> ComputationGraph:
+    """Return the network of an exported program or a function, with the batch that it was exported with."""
+    from planner.importing import imported_graph
+    from planner.tracing import built_module, input_specs, trace_of, trace_of_pt2
+
+    del stamp  # a changed file is another program
+    if Path(spec).suffix == ".pt2":
+        return imported_graph(trace_of_pt2(Path(spec)), name=spec).graph
+    match = _FUNCTION.fullmatch(spec)
+    assert match is not None
+    if not match["sizes"]:
+        raise ConfigError(
+            f"model {spec} must give the sizes of a sample of its input, such as {match['where']}@3x224x224, or be "
+            f"written to a model file by orrery import"
+        )
+    inputs = input_specs([_with_batch(sizes) for sizes in match["sizes"].split(";")])
+    return imported_graph(trace_of(built_module(match["where"]), inputs), name=spec).graph
+
+
+def _with_batch(sizes: str) -> str:
+    """Return the sizes of an input with those of the batch in front."""
+    name, equals, rest = sizes.rpartition("=")
+    return f"{name}{equals}{_LEAST_BATCH}x{rest}"

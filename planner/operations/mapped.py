@@ -1,0 +1,91 @@
+"""Base of operations that state what they read: the interval of every input dimension, one by one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from hwprofiles import ConfigError, Floats
+from hwprofiles.compute import Kernels
+from planner.graph import IntervalMap, Operation, Parameter, Shape
+from planner.operations.base import OperationBase, Part
+from planner.operations.checks import check_int, shape_text
+
+__all__ = ["Mapped"]
+
+DIMENSIONS = ("channel", "length", "depth", "height", "width")
+"""Dimensions behind the samples, in the order of a shape."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapped(OperationBase):
+    """An operation that lists its output's sizes and the map of every dimension of every input.
+
+    Imported networks divide, merge and transpose dimensions between operations.  The importer follows that and writes
+    down, for each dimension of what a layer reads, which interval of its output's dimensions reads which interval.
+    """
+
+    dims: tuple[str, ...]
+    """Dimensions of the output behind the samples: ``channel``, then the positions."""
+    sizes: tuple[int, ...]
+    """Their sizes."""
+    reads: tuple[tuple[IntervalMap, ...], ...]
+    """For each input, the map of each of its dimensions."""
+    weights: tuple[Parameter, ...] = ()
+    """Trained tensors."""
+
+    @property
+    def _kind(self) -> str:
+        """Name of the kind, which the class or a field gives."""
+        return cast(Operation, self).kind
+
+    def __post_init__(self) -> None:
+        if self.dims[:1] != ("channel",) or len(self.dims) != len(self.sizes) or not set(self.dims) <= {*DIMENSIONS}:
+            raise ConfigError(
+                f"{self._kind}.dims must be channel and up to three positions, with as many sizes, got "
+                f"{list(self.dims)} and {list(self.sizes)}"
+            )
+        for size in self.sizes:
+            check_int(f"{self._kind}.sizes", size, 1)
+        known = {None, "sample", *self.dims}
+        for maps in self.reads:
+            for each in maps:
+                if each.dim not in known:
+                    raise ConfigError(f"{self._kind}.reads must name dimensions of the output, got {each.dim!r}")
+
+    def output(self, inputs: Sequence[Shape]) -> Shape:
+        """Return the shape of the output: the samples of the first input, and the listed sizes."""
+        if not inputs or len(inputs) != len(self.reads):
+            raise ConfigError(f"{self._kind} needs {len(self.reads)} inputs, got {len(inputs)}")
+        for shape, maps in zip(inputs, self.reads, strict=True):
+            if len(maps) != len(shape.dims):
+                raise ConfigError(f"{self._kind}.reads must map {len(shape.dims)} dimensions of {shape_text(shape)}")
+        return Shape(("sample", *self.dims), (inputs[0].size("sample"), *self.sizes))
+
+    def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
+        """Return the listed maps."""
+        return self.reads[slot]
+
+    def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
+        """Return the listed tensors."""
+        return self.weights
+
+    def _inputs(self, part: Part) -> Floats:
+        """Return the elements of all inputs that each part reads."""
+        return sum((self._read(part, slot) for slot in range(len(self.reads))), _zeros(part))
+
+    def _held(self, part: Part) -> Floats:
+        """Return the elements of the weights that each part holds, shared ones included."""
+        share = part.channels / part.output.size("channel")
+        rows: list[Floats] = [w.stored * (share if w.split else np.ones_like(share)) for w in self.weights]
+        return sum(rows, _zeros(part))
+
+    def _streams(self, part: Part, flop: float, elements: Floats) -> Kernels:
+        """Return kernels without a product: operations an output element, and elements read and written."""
+        return part.streaming(flop=flop * part.outputs, elements=elements)
+
+
+def _zeros(part: Part) -> Floats:
+    """Return one zero for each part."""
+    return 0.0 * part.samples

@@ -1,0 +1,119 @@
+"""Products over any dimensions: with trained matrices, of two tensors, and attention."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hwprofiles import ConfigError, Floats
+from hwprofiles.compute import Kernels
+from planner.graph import SavedTensors
+from planner.operations.base import Part
+from planner.operations.checks import check_int
+from planner.operations.mapped import Mapped
+
+__all__ = ["Attention", "TensorProduct"]
+
+PRODUCTS = ("matrix_product", "batched_product", "convolution_of_any_kind", "transposed_convolution", "recurrence")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorProduct(Mapped):
+    """A product that sums ``depth`` terms for each output element.
+
+    Work: flop = 2 x outputs x depth.  With trained weights each of the two gradients takes as much; of two tensors,
+    the gradient of either takes as much.  Traffic: inputs, weights and outputs once.
+    """
+
+    kind: str
+    """One of ``PRODUCTS``."""
+    depth: float
+    """Multiply-adds an output element; a mean where border elements have fewer, as in transposed convolutions."""
+    columns: int = 0
+    """Columns of each of many small products; 0: output channels are the rows of one product."""
+
+    def __post_init__(self) -> None:
+        Mapped.__post_init__(self)
+        _check(self, self.depth, self.columns)
+        if self.kind not in PRODUCTS:
+            raise ConfigError(f"kind of a product must be one of {', '.join(PRODUCTS)}, got {self.kind!r}")
+
+    def saved_tensors(self, part: Part) -> SavedTensors:
+        """Return the inputs, which both gradients read."""
+        return SavedTensors(inputs=True)
+
+    def _forward(self, part: Part) -> Kernels:
+        rows = np.asarray(part.channels, dtype=np.float64) if not self.columns else float(self.columns)
+        return self._product(part, rows=rows, columns=part.outputs / rows, depth=self.depth)
+
+    def _activation_gradient(self, part: Part) -> Kernels:
+        if not self.weights:
+            return _times(self._forward(part), 2.0)
+        return self._product(part, rows=self.depth, columns=part.outputs / part.channels, depth=part.channels)
+
+    def _weight_gradient(self, part: Part) -> Kernels:
+        if not self.weights:
+            return part.streaming(flop=0.0, elements=0.0)
+        return self._product(part, rows=part.channels, columns=self.depth, depth=part.outputs / part.channels)
+
+    def _product(self, part: Part, *, rows: Floats | float, columns: Floats | float, depth: Floats | float) -> Kernels:
+        elements = self._inputs(part) + self._held(part) + part.outputs
+        return part.matrix(rows=rows, columns=columns, depth=depth, elements=elements)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention(Mapped):
+    """Scaled dot-product attention as one kernel, which never writes the weights of the positions to memory.
+
+    Work: of a head and a query, 2 x keys x (head channels of keys + of values).  A part that holds a share of a head
+    computes the weights of the whole head.  The backward kernel computes them once more: 5 products for 2.
+    Traffic: queries, keys, values and outputs once; backward also their gradients.
+
+    Source:
+        Dao et al., "FlashAttention", NeurIPS 2022, Algorithms 1 and 4.
+    """
+
+    kind: str = "attention"
+    keys: int
+    """Positions that each query reads."""
+    key_channels: int
+    """Channels of a head of queries and keys."""
+    value_channels: int
+    """Channels of a head of values and of the output."""
+
+    def __post_init__(self) -> None:
+        Mapped.__post_init__(self)
+        for field in ("keys", "key_channels", "value_channels"):
+            check_int(f"attention.{field}", getattr(self, field), 1)
+
+    def saved_tensors(self, part: Part) -> SavedTensors:
+        """Return queries, keys, values, the output, and the logarithm of each query's sum."""
+        return SavedTensors(inputs=True, output=True, elements=part.columns * self._heads(part))
+
+    def _heads(self, part: Part) -> Floats:
+        """Return the heads of which each part computes the weights."""
+        return np.ceil(part.channels / self.value_channels)
+
+    def _forward(self, part: Part) -> Kernels:
+        elements = self._inputs(part) + part.outputs
+        depth = self.keys * (1.0 + self._heads(part) * self.key_channels / part.channels)
+        width = np.minimum(part.channels, self.value_channels)
+        return part.matrix(rows=width, columns=part.outputs / width, depth=depth, elements=elements)
+
+    def _activation_gradient(self, part: Part) -> Kernels:
+        return _times(self._forward(part), 2.5)
+
+    def _weight_gradient(self, part: Part) -> Kernels:
+        # a trained bias of the positions, such as relative ones, sums what the backward kernel writes
+        return part.streaming(flop=0.0, elements=2.0 * self._held(part))
+
+
+def _check(operation: TensorProduct, depth: float, columns: int) -> None:
+    """Refuse sums of no terms and negative columns."""
+    if not 0 < depth < float("inf"):
+        raise ConfigError(f"{operation.kind}.depth must be > 0 and finite, got {depth!r}")
+    check_int(f"{operation.kind}.columns", columns, 0)
+
+
+def _times(work: Kernels, factor: float) -> Kernels:
+    """Return so many kernels, priced as one: each size stays, FLOP and traffic grow."""
+    return replace(work, flop=work.flop * factor, memory_bytes=work.memory_bytes * factor)

@@ -1,0 +1,66 @@
+"""An exported program as plain data: its nodes with named arguments and the shapes of what they make."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+__all__ = ["Argument", "Trace", "TraceNode", "TraceTensor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument that is the result of another node, or an input of the program."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTensor:
+    """Sizes and type of a tensor."""
+
+    shape: tuple[int, ...]
+    floating: bool = True
+    """False for integers and truth values, which have no gradients."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceNode:
+    """One operation."""
+
+    name: str
+    """Name of its result, or of the list of its results."""
+    operation: str
+    """Name without namespace and overload, such as ``conv2d``."""
+    arguments: Mapping[str, Any]
+    """By name; tensors are ``Argument`` or lists of them."""
+    results: tuple[TraceTensor, ...]
+    """Tensors that it makes; empty for operations that make none."""
+    several: bool = False
+    """True if the results are a list, of which other nodes take items."""
+    module: str = ""
+    """Path of the module that computes it."""
+    pointwise: bool = False
+    """True if PyTorch says that the operation works element by element."""
+    line: str = ""
+    """File and line of the model's code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """A program: its inputs, in order, its nodes, in order, and what it returns."""
+
+    inputs: Mapping[str, TraceTensor]
+    """Data, by the name of the argument."""
+    parameters: Mapping[str, tuple[str, TraceTensor]]
+    """Trained tensors: name of the argument to the key of the ``state_dict``; tied ones have the same key."""
+    constants: Mapping[str, TraceTensor] = field(default_factory=dict)
+    """Buffers and constants."""
+    nodes: tuple[TraceNode, ...]
+    outputs: tuple[str, ...]
+    """Names of the tensors that it returns."""
+
+    @cached_property
+    def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Sizes of all parameters by their key."""
+        return {key: tensor.shape for key, tensor in self.parameters.values()}

@@ -1,0 +1,104 @@
+"""Modules that a user's own code builds: the only place that runs it, and only where the user names it as code."""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from hwprofiles import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["built_module"]
+
+
+def built_module(spec: str, *, file: Path | None = None) -> "torch.nn.Module":
+    """Build a module by calling a function, or a class, without arguments; on the meta device where it can be.
+
+    Args:
+        spec: ``package.module:function``, or ``function`` with a file.
+        file: Python file that holds the function; None: an importable module.
+
+    Raises:
+        ConfigError: There is no such code, it raises an exception, or what it returns is no ``torch.nn.Module``.
+    """
+    _check_torch()
+    import torch
+
+    where, _, name = spec.rpartition(":")
+    if not name.isidentifier() or (file is None and not where):
+        raise ConfigError(f"model must be package.module:function, got {spec!r}")
+    code = _file(file) if file is not None else _module(where)
+    build = getattr(code, name, None)
+    if build is None:
+        named = [each for each in vars(code) if not each.startswith("_") and callable(getattr(code, each))]
+        raise ConfigError(
+            f"model: {file or where} must have {name!r}; it has {', '.join(named[:12]) or 'no functions'}"
+        )
+    module = build if isinstance(build, torch.nn.Module) else _called(build, spec)
+    if not isinstance(module, torch.nn.Module):
+        raise ConfigError(f"model: {spec} must return a torch.nn.Module, got {type(module).__name__}")
+    return module
+
+
+def _check_torch() -> None:
+    """Refuse to import without PyTorch."""
+    if importlib.util.find_spec("torch") is None:
+        raise ConfigError("torch must be installed to import a model: pip install 'orrery[torch]'")
+
+
+def _called(build: Callable[[], Any], spec: str) -> Any:
+    """Return what a function returns: on the meta device, or, where its code needs values, on the processor."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return build()
+    except Exception:  # code that reads values of tensors while it builds runs with values
+        return _guarded(build, f"model: {spec}")
+
+
+def _guarded(run: Callable[[], Any], what: str) -> Any:
+    """Run a user's code; whatever it raises becomes one line."""
+    try:
+        return run()
+    except (Exception, SystemExit) as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if "/planner/tracing/" not in f.filename]
+        own = [f for f in frames if "importlib" not in f.filename and "/torch/" not in f.filename] or frames
+        at = f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
+        text = " ".join(str(error).split())[:300]
+        raise ConfigError(f"{what} raised {type(error).__name__}{at}: {text}") from None
+
+
+def _module(name: str) -> ModuleType:
+    """Import a module by its name, also from the working folder."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        found = None
+    if found is None:
+        raise ConfigError(f"model: module {name!r} cannot be found; it must be importable from {here}")
+    module: ModuleType = _guarded(lambda: importlib.import_module(name), f"model: module {name}")
+    return module
+
+
+def _file(path: Path) -> ModuleType:
+    """Run a Python file as a module."""
+    if not path.is_file():
+        raise ConfigError(f"model file {path} cannot be read: it must be a Python file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"model file {path} must be a Python file")
+    module, loader = importlib.util.module_from_spec(spec), spec.loader
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules[path.stem] = module
+    _guarded(lambda: loader.exec_module(module), f"model file {path}")
+    return module

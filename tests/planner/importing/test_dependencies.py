@@ -1,0 +1,66 @@
+"""What a part is said to need of its input holds all that its derivatives depend on."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the importer needs torch")
+
+from imported_modules import CASES  # noqa: E402
+
+from planner.graph import ComputationGraph  # noqa: E402
+from planner.importing import imported_graph  # noqa: E402
+from planner.tracing import input_specs, trace_of  # noqa: E402
+
+
+def claimed(graph: ComputationGraph, low: tuple[int, ...], high: tuple[int, ...]) -> np.ndarray:
+    """Return the elements of the data that a box of the last layer's output is said to need."""
+    masks = {layer.name: np.zeros(layer.output.sizes, dtype=bool) for layer in graph.layers}
+    masks["input"] = np.zeros(graph.layers[0].input_shapes[0].sizes, dtype=bool)
+    masks[graph.layers[-1].name][tuple(map(slice, low, high))] = True
+    for layer in reversed(graph.layers):
+        if not masks[layer.name].any():
+            continue
+        places = [np.flatnonzero(masks[layer.name].any(axis=tuple(j for j in range(masks[layer.name].ndim) if j != d)))
+                  for d in range(masks[layer.name].ndim)]  # fmt: skip
+        box = {dim: (p[0], p[-1] + 1) for dim, p in zip(layer.output.dims, places, strict=True)}
+        for slot, (source, shape) in enumerate(zip(layer.inputs, layer.input_shapes, strict=True)):
+            region = []
+            for each, size in zip(layer.operation.interval_maps(slot, layer.input_shapes), shape.sizes, strict=True):
+                first, last = box[each.dim] if each.dim else (0, 1)
+                region.append(slice(*(int(x) for x in each.interval(np.array(first), np.array(last), size))))
+            masks[source][tuple(region)] = True
+    return masks["input"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_need_what_their_derivatives_depend_on(name):
+    """The region of every half, quarter ... holds all inputs with a derivative; where it can be exact, no more."""
+    case = CASES[name]
+    torch.manual_seed(0)
+    module = case.make().double()
+    data = torch.randn(case.shape, dtype=torch.float64, requires_grad=True)
+    output = module(data)
+    sizes = "x".join(map(str, case.shape))
+    graph = imported_graph(trace_of(case.make(), input_specs([sizes])), name=name, loss="none").graph
+    canonical = output.movedim(-1, 1) if case.last else output
+    canonical = canonical.reshape(graph.layers[-1].output.sizes)  # sizes of 1 may be added
+    assert graph.parameter_count == sum(p.numel() for p in module.parameters())
+
+    cuts = [[(0, size // 2), (size // 2, size)] if size > 1 else [(0, 1)] for size in canonical.shape]
+    for box in itertools.islice(itertools.product(*cuts), 0, None, 3):
+        low, high = zip(*box, strict=True)
+        part = canonical[tuple(slice(*pair) for pair in box)]
+        (gradient,) = torch.autograd.grad((part * torch.rand_like(part)).sum(), data, retain_graph=True)
+        true = ((gradient.movedim(-1, 1) if case.last else gradient) != 0).numpy()
+        said = claimed(graph, low, high)
+        assert not (true & ~said).any()
+        if case.exact:
+            hull = tuple(
+                slice(p.min(), p.max() + 1) for p in (np.flatnonzero(true.any(axis=tuple(j for j in range(true.ndim) if j != d)))
+                                                      for d in range(true.ndim))
+            )  # fmt: skip
+            boxed = np.zeros_like(true)
+            boxed[hull] = True
+            assert (said == boxed).all()
