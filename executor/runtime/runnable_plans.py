@@ -46,7 +46,7 @@ def check_program(program: Program, ranks: int) -> None:
     for i, layer in enumerate(graph.layers):
         if isinstance(layer.operation, Mapped):
             names = getattr(layer.operation, "steps", None) or (getattr(layer.operation, "function", ""),)
-            kind = f"{layer.operation.kind} {' '.join(names)}".strip()  # type: ignore[attr-defined]
+            kind = f"{layer.operation.kind} {' '.join(names)}".strip()
             raise ConfigError(f"layer {layer.name} of {graph.name} is planned only and cannot be run: {kind}")
         if not graph.consumers[i] and not isinstance(layer.operation, Loss):
             raise ConfigError(f"layer {layer.name} of {graph.name} must be read by another or be a loss to be run")

@@ -8,7 +8,6 @@ follow one another become one kernel, as compilers make one of them.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from planner.graph import IntervalMap, Layer, Operation
 from planner.importing.read_elementwise import FUSED_ACTIVATIONS
@@ -24,7 +23,7 @@ class Fused:
     into: str
     """Name of the layer that is left."""
     steps: tuple[str, ...]
-    """Operations that it has taken in, in order."""
+    """Operations that it has taken in, in order; all of a chain of elementwise ones."""
 
 
 def fused_layers(layers: Sequence[Layer], read: Sequence[str]) -> tuple[list[Layer], list[Fused]]:
@@ -49,20 +48,14 @@ def fused_layers(layers: Sequence[Layer], read: Sequence[str]) -> tuple[list[Lay
                 continue
             left.pop(source)
             name = layer.name if isinstance(joined.operation, Elementwise) else one.name
-            taken[name] = [*taken.pop(one.name, []), *_steps(one, layer, joined)]
+            taken[name] = [*taken.pop(one.name, []), *_names(layer)]
             renamed[layer.name] = name
             uses[name] = uses[layer.name]
             layer = replace(joined, name=name)
             break
         left[layer.name] = layer
-    return list(left.values()), [Fused(name, tuple(steps)) for name, steps in taken.items()]
-
-
-def _steps(one: Layer, other: Layer, joined: Layer) -> list[str]:
-    """Return what the report says of a fusion: the operation that was taken in."""
-    if isinstance(joined.operation, Elementwise):
-        return list(joined.operation.steps) if not isinstance(one.operation, Elementwise) else list(_names(other))
-    return list(_names(other))
+    rows = [(name, left[name].operation, steps) for name, steps in taken.items()]
+    return list(left.values()), [Fused(n, o.steps if isinstance(o, Elementwise) else tuple(s)) for n, o, s in rows]
 
 
 def _names(layer: Layer) -> tuple[str, ...]:
@@ -122,9 +115,8 @@ def _chained(one: Layer, other: Layer, slot: int) -> Layer | None:
     # a tensor that both read in the same way is read once
     rows = list(dict.fromkeys(zip(names, shapes, reads, strict=True)))
     saves = "nothing" if first.saves == second.saves == "nothing" else "inputs"
-    weights, keys = _weights(one, first), _weights(other, second)
-    count = len(weights)
-    weights += [replace(p, name=f"weight{count + i or ''}") for i, p in enumerate(keys)]
+    both = [*first.weights, *second.weights]
+    weights = [replace(p, name=f"weight{i or ''}") for i, p in enumerate(both)]
     operation = replace(
         second, steps=(*first.steps, *second.steps), reads=tuple(row[2] for row in rows), saves=saves,
         weights=tuple(weights),
@@ -134,11 +126,6 @@ def _chained(one: Layer, other: Layer, slot: int) -> Layer | None:
         other, operation=operation, inputs=tuple(row[0] for row in rows), input_shapes=tuple(row[1] for row in rows),
         keys=named,
     )  # fmt: skip
-
-
-def _weights(layer: Layer, operation: Elementwise) -> list[Any]:
-    del layer
-    return list(operation.weights)
 
 
 def _as_elementwise(layer: Layer) -> Elementwise | None:

@@ -177,6 +177,8 @@ def contraction(
     kept = [tag for row in tags.values() for tag in row]
     new: list[Tag] = []
     for label in (label for label in second if label in out and label not in tags):
+        if any(a.dim == "sample" for a in theirs.get(label, ())):
+            raise reader.problem(node, "mixes samples: each sample's result must depend on that sample alone")
         row = _foreign(theirs.get(label, ()), sizes.get(label, 1), [*kept, *new], last=label == out[-1])
         tags[label], new = row, [*new, *row]
         other += zip(theirs.get(label, ()), row, strict=False)

@@ -98,9 +98,11 @@ def along(reader: GraphReader, node: TraceNode) -> Any:
     value = reader.argument(node, "self") or reader.argument(node, "input")
     dims = reader.argument(node, "dim", reader.argument(node, "dims", -1))
     chosen = {d % len(value.axes) for d in (dims if isinstance(dims, list) else [dims])}
+    if any(a.dim == "sample" for i in chosen for a in value.axes[i]):
+        raise reader.problem(node, "mixes samples: each sample's result must depend on that sample alone")
     tags = [tags_of(axis) for axis in value.axes]
     pairs: list[Pair] = [
-        (a, None if i in chosen and a.dim != "sample" else tag)
+        (a, None if i in chosen else tag)
         for i, (axis, row) in enumerate(zip(value.axes, tags, strict=True))
         for a, tag in zip(axis, row, strict=True)
     ]

@@ -146,3 +146,12 @@ def getitem(reader: GraphReader, node: TraceNode) -> Any:
 def results(reader: GraphReader, node: TraceNode) -> Any:
     """Read the results of a graph within the graph."""
     return [reader.resolved(each) for each in node.arguments.values()]
+
+
+@handles(
+    "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros",
+    "new_ones", "new_full", "new_empty", "size", "numel",
+)  # fmt: skip
+def constant(reader: GraphReader, node: TraceNode) -> Fixed:
+    """Read a tensor that has another's sizes only."""
+    return Fixed(node.results[0].shape if node.results else ())

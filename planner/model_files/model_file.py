@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from hwprofiles import ConfigError, broken_rules, did_you_mean, yaml_input
 from planner.graph import ComputationGraph, IntervalMap, Layer, Operation, Shape
 from planner.model_files.kinds import operation_class, single_field
-from planner.operations import Mapped
+from planner.operations import Mapped, Rearrangement, TensorProduct
 
 __all__ = ["FORMAT", "MODEL_SUFFIXES", "check_model_path", "read_model_file"]
 
@@ -181,12 +181,17 @@ class _FileReader:
                 )
 
 
+_CUTS = (Rearrangement, TensorProduct)
+"""Operations that may leave some of an input unread, or have some output of no input: slices, padding, windows."""
+
+
 def _check_reads(operation: Mapped, shapes: Sequence[Shape]) -> None:
     """Refuse maps of the same interval between dimensions of different sizes."""
     output = operation.output(shapes)
     for shape, maps in zip(shapes, operation.reads, strict=True):
         for dim, size, each in zip(shape.dims, shape.sizes, maps, strict=True):
-            if each.dim is not None and each == IntervalMap(dim=each.dim) and output.size(each.dim) != size:
+            same = each.dim is not None and each == IntervalMap(dim=each.dim) and not isinstance(operation, _CUTS)
+            if same and each.dim is not None and output.size(each.dim) != size:
                 raise ConfigError(
                     f"reads {dim} of {size} indices as {each.dim} of {output.size(each.dim)}: sizes must be equal, "
                     f"or the map must say how they differ"

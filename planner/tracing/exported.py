@@ -31,21 +31,21 @@ def trace_of(module: "torch.nn.Module", inputs: Sequence[InputSpec]) -> Trace:
     """
     import torch
 
-    module = module.to("meta").train()
+    first: dict[int, str] = {}  # before the module is moved, which parts tied parameters
+    keys = {name: first.setdefault(id(p), name) for name, p in module.named_parameters(remove_duplicate=False)}
+    module = module.to("meta")
     positional = tuple(_tensor(each) for each in inputs if not each.name)
     named = {each.name: _tensor(each) for each in inputs if each.name}
     program, refusal = None, ""
     for mode in (True, False):  # some choose by chance while they train, and not when they are evaluated
         try:
-            with _quiet():
+            with _quiet(), torch.device("meta"):  # also for tensors that the code makes without saying where
                 program = torch.export.export(module.train(mode), positional, named, strict=False)
             break
         except Exception as error:  # whatever the model's code raises
             refusal = refusal or _refusal(error)
     if program is None:
         raise ConfigError(refusal)
-    first: dict[int, str] = {}
-    keys = {name: first.setdefault(id(p), name) for name, p in module.named_parameters(remove_duplicate=False)}
     return _trace(program, keys)
 
 

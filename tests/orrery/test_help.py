@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 COMMANDS = (
-    "models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "oracle", "streams", "size", "whatif",
-    "sweep", "results", "run", "read", "probe", "calibrate", "validate", "lab", "accuracy", "show", "timeline", "index",
+    "models", "clusters", "import", "plan", "simulate", "replay", "analyse", "compare", "oracle", "streams", "size",
+    "whatif", "sweep", "results", "run", "read", "probe", "calibrate", "validate", "lab", "accuracy", "show",
+    "timeline", "index",
     "reproduce", "fidelity",
 )  # fmt: skip
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "msgspec", "reports", "simulator")

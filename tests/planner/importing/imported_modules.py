@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 __all__ = ["CASES", "Case", "TiedModel"]
 
@@ -62,7 +62,7 @@ class _Attention(nn.Module):
         if self.explicit:
             y = ((q @ k.transpose(-1, -2)) / d**0.5).softmax(-1) @ v
         else:
-            y = F.scaled_dot_product_attention(q, k, v)
+            y = functional.scaled_dot_product_attention(q, k, v)
         return y.transpose(1, 2).reshape(b, length, c)
 
 
@@ -70,7 +70,7 @@ def _qkv(x: Tensor, project: nn.Module) -> Tensor:
     """Attention with one projection for queries, keys and values, as vision transformers have."""
     b, length, c = x.shape
     q, k, v = project(x).reshape(b, length, 3, 2, c // 2).permute(2, 0, 3, 1, 4).unbind(0)
-    return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, length, c)
+    return functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, length, c)
 
 
 def _classed(x: Tensor, conv: nn.Module) -> Tensor:
@@ -132,9 +132,12 @@ CASES: dict[str, Case] = {
     ),
     "bicubic": Case(make=lambda: nn.Upsample(scale_factor=1.5, mode="bicubic"), shape=IMAGE, exact=False),
     "padding": Case(make=lambda: nn.ZeroPad2d((1, 2, 0, 3)), shape=IMAGE),
-    "pixel shuffle": _f(lambda x, m: m(F.pixel_shuffle(x, 2)), lambda: nn.Conv2d(1, 1, 1), shape=IMAGE),
+    "pixel shuffle": _f(lambda x, m: m(functional.pixel_shuffle(x, 2)), lambda: nn.Conv2d(1, 1, 1), shape=IMAGE),
     "pixel unshuffle": _f(
-        lambda x, m: m(F.pixel_unshuffle(x, 2)), lambda: nn.Conv2d(16, 16, 1, groups=16), shape=IMAGE, exact=False
+        lambda x, m: m(functional.pixel_unshuffle(x, 2)),
+        lambda: nn.Conv2d(16, 16, 1, groups=16),
+        shape=IMAGE,
+        exact=False,
     ),
     "channel shuffle": _f(_shuffled, lambda: nn.Conv2d(4, 4, 1, groups=4), shape=IMAGE, exact=False),
     "split and join": _f(_split, shape=IMAGE, exact=False),
@@ -163,6 +166,11 @@ CASES: dict[str, Case] = {
         exact=False,
     ),
     "rotation": _f(lambda x: torch.tanh(torch.roll(x, 3, 2)), shape=IMAGE, exact=False),
-    "einsum": _f(lambda x, m: torch.einsum("blc,bmc->blm", x, m(x)), lambda: nn.Linear(16, 16), shape=SEQUENCE, last=True,
-                 exact=False),  # fmt: skip
+    "einsum": _f(
+        lambda x, m: torch.einsum("blc,bmc->blm", x, m(x)),
+        lambda: nn.Linear(16, 16),
+        shape=SEQUENCE,
+        last=True,
+        exact=False,
+    ),
 }

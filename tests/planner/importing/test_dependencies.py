@@ -14,6 +14,12 @@ from planner.importing import imported_graph  # noqa: E402
 from planner.tracing import input_specs, trace_of  # noqa: E402
 
 
+def places(mask: np.ndarray) -> list[np.ndarray]:
+    """Return the indices of every dimension at which a mask has some element."""
+    others = [tuple(j for j in range(mask.ndim) if j != d) for d in range(mask.ndim)]
+    return [np.flatnonzero(mask.any(axis=rest)) for rest in others]
+
+
 def claimed(graph: ComputationGraph, low: tuple[int, ...], high: tuple[int, ...]) -> np.ndarray:
     """Return the elements of the data that a box of the last layer's output is said to need."""
     masks = {layer.name: np.zeros(layer.output.sizes, dtype=bool) for layer in graph.layers}
@@ -22,9 +28,7 @@ def claimed(graph: ComputationGraph, low: tuple[int, ...], high: tuple[int, ...]
     for layer in reversed(graph.layers):
         if not masks[layer.name].any():
             continue
-        places = [np.flatnonzero(masks[layer.name].any(axis=tuple(j for j in range(masks[layer.name].ndim) if j != d)))
-                  for d in range(masks[layer.name].ndim)]  # fmt: skip
-        box = {dim: (p[0], p[-1] + 1) for dim, p in zip(layer.output.dims, places, strict=True)}
+        box = {d: (p[0], p[-1] + 1) for d, p in zip(layer.output.dims, places(masks[layer.name]), strict=True)}
         for slot, (source, shape) in enumerate(zip(layer.inputs, layer.input_shapes, strict=True)):
             region = []
             for each, size in zip(layer.operation.interval_maps(slot, layer.input_shapes), shape.sizes, strict=True):
@@ -57,10 +61,7 @@ def test_parts_need_what_their_derivatives_depend_on(name):
         said = claimed(graph, low, high)
         assert not (true & ~said).any()
         if case.exact:
-            hull = tuple(
-                slice(p.min(), p.max() + 1) for p in (np.flatnonzero(true.any(axis=tuple(j for j in range(true.ndim) if j != d)))
-                                                      for d in range(true.ndim))
-            )  # fmt: skip
+            hull = tuple(slice(p[0], p[-1] + 1) for p in places(true))
             boxed = np.zeros_like(true)
             boxed[hull] = True
             assert (said == boxed).all()

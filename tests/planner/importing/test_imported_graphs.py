@@ -1,0 +1,197 @@
+"""Imported graphs: work, parameters, fusion and names are those of the module."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the importer needs torch")
+
+from imported_modules import CASES, TiedModel  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from hwprofiles import ConfigError  # noqa: E402
+from planner.importing import imported_graph  # noqa: E402
+from planner.models import load_model  # noqa: E402
+from planner.tracing import input_specs, trace_of  # noqa: E402
+
+
+def imported(module: nn.Module, *specs: str, loss: str = "softmax"):
+    """Import a module on inputs of these sizes."""
+    return imported_graph(trace_of(module, input_specs(specs)), name="it", loss=loss)
+
+
+class Block(nn.Module):
+    """A residual block with a squeeze, as small networks have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.deep = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.head = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        y = torch.nn.functional.silu(self.deep(x)) * 2.0 + 1.0
+        return self.head((y + x).mean((2, 3)))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, case in CASES.items() if next(case.make().parameters(), None) is not None]
+)
+def test_work_is_that_of_the_flop_counter(name):
+    """FLOP of the forward products equal PyTorch's own count."""
+    case = CASES[name]
+    with torch.device("meta"):
+        module = case.make()
+        with FlopCounterMode(display=False) as counter:
+            module(torch.zeros(case.shape))
+    found = imported(case.make(), "x".join(map(str, case.shape)))
+
+    assert found.product_flop == pytest.approx(counter.get_total_flops(), rel=1e-12)
+
+
+def test_conventions_are_those_of_the_catalogue():
+    """Normalisation and activation join the convolution; dropout joins the linear layer; names are module paths."""
+    found = imported(Block(), "4x3x8x8")
+    layers = {layer.name: layer for layer in found.graph.layers}
+
+    stem = layers["stem.0"].operation
+    assert (stem.kind, stem.batch_norm, stem.activation, stem.bias) == ("convolution", True, "relu", False)
+    head = layers["head.0"].operation
+    assert (head.kind, head.activation, head.dropout) == ("linear", "relu", 0.5)
+    assert found.graph.layers[-1].operation.kind == "softmax"
+    assert dict(layers["stem.0"].keys) == {"weight": "stem.0.weight", "norm_weight": "stem.1.weight",
+                                           "norm_bias": "stem.1.bias"}  # fmt: skip
+
+
+def test_chains_of_elementwise_operations_become_one_layer():
+    """What follows the convolution element by element, and the sum behind it, is one kernel that is reported."""
+    found = imported(Block(), "4x3x8x8")
+    (chain,) = [layer for layer in found.graph.layers if layer.operation.kind == "elementwise"]
+
+    assert chain.operation.steps == ("silu", "mul", "add", "add")
+    assert chain.inputs == ("deep", "stem.0")
+    assert ("silu", "mul", "add", "add") in {row.steps for row in found.fused}
+
+
+def test_tied_weights_are_one_parameter():
+    """A table that is also the last matrix is counted, updated and synchronised once, by its first layer."""
+    found = imported(TiedModel(), "4x6:int")
+    table, head = (found.graph.layers[found.graph.index[name]] for name in ("table", "head"))
+
+    assert found.graph.parameter_count == 32 * 16
+    assert head.parameters[0].shared == "table"
+    assert (table.parameter_count, head.parameter_count) == (512, 0)
+    assert found.graph.has_phase(found.graph.index["head"], "weight_gradient")
+
+
+def test_unknown_operations_are_split_by_samples_and_listed():
+    """An operation without a rule keeps its samples apart, and the report says so."""
+
+    class Sorted(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.qr(x)[0] * 2
+
+    found = imported(Sorted(), "4x3x5x5")
+    (name, operation, reason) = found.by_sample[0]
+
+    assert (operation, reason) == ("linalg_qr", "no rule is known for it")
+    assert found.graph.layers[found.graph.index[name]].parallel_dims == ("sample",)
+
+
+def test_writing_into_a_slice_is_followed():
+    """What is written into a view is read by those who read what it is a view of."""
+
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.zeros_like(x)
+            y[:, 1] = x[:, 0].exp()
+            return y * 2
+
+    graph = imported(Writes(), "4x3x5x5", loss="none").graph
+
+    assert [layer.operation.kind for layer in graph.layers] == ["slice", "elementwise", "elementwise"]
+    assert graph.layers[-1].operation.steps == ("copy", "mul")
+
+
+def test_other_batches_scale():
+    """A graph that was imported with one batch serves another."""
+    graph = imported(CASES["attention in windows"].make(), "2x16x8x8").graph.with_batch(6)
+
+    assert {layer.output.sizes[0] for layer in graph.layers} == {6}
+
+
+class MixesSamples(nn.Module):
+    """A module whose result has no axis of samples."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flatten(1) @ torch.tanh(x).flatten(1).T
+
+
+class DependsOnData(nn.Module):
+    """A module whose control flow depends on data."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum() > 0 else x - 1
+
+
+class Raises(nn.Module):
+    """A module with an error."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ torch.zeros(3, 3, device=x.device)
+
+
+class Constant(nn.Module):
+    """A module whose result does not depend on its input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(4)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (MixesSamples, r"operation matmul at .*imported_graphs.py:\d+.* mixes samples"),
+        (DependsOnData, r"imported_graphs.py:\d+ .*control flow or a size depends on data"),
+        (Raises, r"imported_graphs.py:\d+ "),
+        (Constant, "must return a tensor that depends on its input"),
+    ],
+)
+def test_what_cannot_be_imported_is_said_in_one_line(module, message):
+    """The message names the operation or the line of the user's code."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        imported(module(), "4x3x8x8")
+
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["resnet18"])
+def test_a_catalogue_model_comes_out_the_same(name):
+    """A network written as the catalogue's comes out with the same operations and work."""
+    graph = load_model(name, batch=4)
+
+    class Residual(nn.Module):
+        def __init__(self, into: int, out: int, stride: int) -> None:
+            super().__init__()
+            self.a = nn.Sequential(nn.Conv2d(into, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU())
+            self.b = nn.Sequential(nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out))
+            same = stride == 1 and into == out
+            self.down = nn.Identity() if same else nn.Sequential(
+                nn.Conv2d(into, out, 1, stride, bias=False), nn.BatchNorm2d(out))  # fmt: skip
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.b(self.a(x)) + self.down(x))
+
+    stages = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2),
+              (512, 512, 1)]  # fmt: skip
+    with torch.device("meta"):
+        module = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
+            *(Residual(*stage) for stage in stages), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000),
+        )  # fmt: skip
+    ours = imported(module, "4x3x224x224").graph
+
+    def rows(g):
+        return sorted((repr(v.operation), v.output.sizes, v.forward_flop()) for v in g.layers)
+
+    assert rows(ours) == rows(graph)

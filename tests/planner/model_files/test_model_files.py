@@ -1,0 +1,115 @@
+"""Model files: what is written is read the same, and what is edited wrongly is refused in one line."""
+
+import pytest
+
+from hwprofiles import ConfigError
+from planner.graph import ComputationGraph
+from planner.model_files import check_model_path, model_text
+from planner.models import load_model, model_names
+
+
+def written(tmp_path, text: str) -> str:
+    """Write a model file and return its path."""
+    path = tmp_path / "model.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def same(one: ComputationGraph, two: ComputationGraph) -> bool:
+    """Return whether two graphs have the same layers."""
+    return [(v.name, v.operation, v.inputs, v.output, v.parallel_dims) for v in one.layers] == [
+        (v.name, v.operation, v.inputs, v.output, v.parallel_dims) for v in two.layers
+    ]
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_catalogue_models_come_back(tmp_path, name):
+    """Every model of the catalogue, written and read with another batch, is that model."""
+    path = written(tmp_path, model_text(load_model(name, batch=4), heading=["A model"]))
+
+    graph = load_model(path, batch=6)
+
+    assert same(graph, load_model(name, batch=6))
+    assert graph.name == path
+
+
+def test_imported_modules_come_back(tmp_path):
+    """Every kind of layer that the importer makes, written and read, is that layer."""
+    pytest.importorskip("torch", reason="the importer needs torch")
+    from importing.imported_modules import CASES
+
+    from planner.importing import imported_graph
+    from planner.tracing import input_specs, trace_of
+
+    for name, case in CASES.items():
+        sizes = "x".join(map(str, case.shape))
+        graph = imported_graph(trace_of(case.make(), input_specs([sizes])), name=name).graph
+        back = load_model(written(tmp_path, model_text(graph)), batch=graph.batch)
+        assert same(graph, back), name
+        assert [layer.keys for layer in graph.layers] == [layer.keys for layer in back.layers]
+
+
+DIGITS = model_text(load_model("digits", batch=2))
+
+
+def test_dimensions_that_may_be_split_can_be_edited(tmp_path):
+    """A file that leaves dimensions out of ``parallel`` keeps configurations from splitting them."""
+    path = written(tmp_path, DIGITS.replace("parallel: [sample, channel, height, width]", "parallel: [sample]", 1))
+
+    graph = load_model(path, batch=2)
+
+    assert graph.layers[0].parallel_dims == ("sample",)
+    assert graph.layers[1].parallel_dims == ("sample", "channel", "height", "width")
+    assert graph.digest != load_model(written(tmp_path, DIGITS), batch=2).digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("format: orrery model 1", "format: 2", "format must be 'orrery model 1'"),
+        ("kind: pooling", "kind: poolin", "kind must be a kind of layer, got 'poolin'; did you mean 'pooling'"),
+        ("  mode: max", "  mode: most", "pooling.mode must be one of max, average, got 'most'"),
+        ("  mode: max", "  mood: max", "unknown key 'mood'; did you mean 'mode'"),
+        ("  stride: [2, 2]", "  stride: 2", "stride: must be a valid tuple|stride"),
+        ("  channels: 16", "  channels: 17", "output must be .*'channel': 17"),
+        ("  channels: 16", '  channels: "16"', "channels: must be a valid integer"),
+        ("inputs: [input]", "inputs: [nothing]", "inputs must be layers before it or data, got 'nothing'"),
+        ("- name: conv2", "- name: conv1", "name must be a new one, got 'conv1'"),
+        ("parallel: [sample, channel]", "parallel: [sample, height]", "parallel must be a list of some of"),
+        ("parallel: [sample, channel]", "parallel: []", "parallel must be a list of some of"),
+        ("weight: {shape: [16, 1, 3, 3]}", "weight: {shape: [16, 1, 3, 4]}", "parameters must be"),
+        ("input: {channel: 1, height: 8, width: 8}", "input: {height: 8, channel: 1, width: 8}", "must give channel"),
+        ("layers:", "layer:", "unknown key 'layer'; did you mean 'layers'"),
+    ],
+)  # fmt: skip
+def test_mistakes_of_editing_are_named(tmp_path, old, new, message):
+    """The message names the file, the layer and the rule."""
+    assert old in DIGITS
+    path = written(tmp_path, DIGITS.replace(old, new, 1))
+
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_model(path, batch=2)
+
+    assert "model.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_runs_no_code(tmp_path):
+    """Tags of YAML that would build objects are refused."""
+    path = written(tmp_path, f"!!python/object/apply:os.system ['touch {tmp_path}/owned']\n")
+
+    with pytest.raises(ConfigError, match="is not YAML"):
+        load_model(path, batch=2)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_names_that_commands_would_not_know_are_refused(tmp_path):
+    """A model file ends in .yaml or .yml."""
+    with pytest.raises(ConfigError, match=r"out must be a name that ends in \.yaml or \.yml"):
+        check_model_path(tmp_path / "model.json")
+
+
+def test_a_function_without_sizes_asks_for_them():
+    """A function in place of a model's name gives the sizes of one sample."""
+    with pytest.raises(ConfigError, match="must give the sizes of a sample of its input"):
+        load_model("some.package:build", batch=2)

@@ -1,0 +1,170 @@
+"""Programs from a user's code and from files: what runs, what is refused, and in which words."""
+
+import io
+import pickle
+import sys
+import zipfile
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the importer needs torch")
+
+from torch import nn  # noqa: E402
+
+from hwprofiles import ConfigError  # noqa: E402
+from planner.importing import imported_graph  # noqa: E402
+from planner.tracing import built_module, input_specs, trace_of, trace_of_pt2  # noqa: E402
+
+CODE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(3, width, 3), nn.BatchNorm2d(width), nn.Linear(width, 2)
+
+    def forward(self, x):
+        one, two = torch.relu(self.norm(self.conv(x))).chunk(2, 1)
+        return self.fc(torch.cat([two, one], 1).amax((2, 3)))
+
+def reads():
+    return Net(width=int(torch.linspace(1, 4, 4)[-1].item()))
+
+def breaks():
+    return undefined_name
+
+def text():
+    return "no module"
+"""
+
+
+class Net(nn.Module):
+    """The network of ``CODE``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        one, two = torch.relu(self.norm(self.conv(x))).chunk(2, 1)
+        return self.fc(torch.cat([two, one], 1).amax((2, 3)))
+
+
+def rows(trace):
+    """Return what is compared of a graph."""
+    graph = imported_graph(trace, name="net").graph
+    return [(layer.name, layer.operation, layer.inputs, layer.output) for layer in graph.layers]
+
+
+@pytest.fixture
+def code(tmp_path):
+    """A file with several functions."""
+    path = tmp_path / "some_models.py"
+    path.write_text(CODE)
+    yield path
+    sys.modules.pop("some_models", None)
+    sys.path.remove(str(tmp_path)) if str(tmp_path) in sys.path else None
+
+
+@pytest.mark.parametrize("name", ["Net", "reads"])
+def test_functions_of_a_file_build_modules(code, name):
+    """A class and a function build the same; code that reads values while it builds runs on the processor."""
+    specs = input_specs(["2x3x6x6"])
+
+    assert rows(trace_of(built_module(name, file=code), specs)) == rows(trace_of(Net(), specs))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("breaks", r"raised NameError at .*some_models.py:18: name 'undefined_name'"),
+        ("text", "must return a torch.nn.Module, got str"),
+        ("missing", "must have 'missing'; it has Net, breaks, reads, text|must have 'missing'"),
+        ("not a name", "must be package.module:function"),
+    ],
+)
+def test_code_that_builds_no_module_is_refused(code, name, message):
+    """The message is one line with the line of the user's code."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        built_module(name, file=code)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_module_that_cannot_be_found_is_named():
+    """The name of the package is part of the message."""
+    with pytest.raises(ConfigError, match=r"module 'no\.such' cannot be found"):
+        built_module("no.such:build")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Bx3x8x8", "every size as a whole number"),
+        ("-1x3x8x8", "every size"),
+        ("0x3", "every size"),
+        ("", "every size"),
+        ("4x3:complex", "type of an input must be int or float"),
+        ("999999999999x999999999999", "elements"),
+    ],
+)
+def test_sizes_that_are_not_fixed_are_asked_for(text, message):
+    """Dynamic shapes ask for the size."""
+    with pytest.raises(ConfigError, match=message):
+        input_specs([text])
+
+
+def exported(path, module=None, **options):
+    """Write an exported program."""
+    program = torch.export.export((module or Net()).train(), (torch.zeros(2, 3, 6, 6),), **options)
+    torch.export.save(program, path)
+
+
+def test_an_exported_file_is_the_same_program(tmp_path):
+    """A program from a file has the layers of the module that was exported."""
+    exported(tmp_path / "net.pt2")
+
+    assert rows(trace_of_pt2(tmp_path / "net.pt2")) == rows(trace_of(Net(), input_specs(["2x3x6x6"])))
+
+
+class _Bomb:
+    """An object that writes a file when it is unpickled."""
+
+    def __init__(self, path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def test_reading_an_exported_file_unpickles_nothing(tmp_path):
+    """Pickles in the archive, of sample inputs or weights, are never loaded."""
+    exported(tmp_path / "net.pt2")
+    bomb = io.BytesIO()
+    pickle.dump(_Bomb(tmp_path / "owned"), bomb)
+    with zipfile.ZipFile(tmp_path / "net.pt2") as old, zipfile.ZipFile(tmp_path / "bad.pt2", "w") as new:
+        for row in old.infolist():
+            new.writestr(row.filename, bomb.getvalue() if "json" not in row.filename else old.read(row.filename))
+
+    trace_of_pt2(tmp_path / "bad.pt2")
+
+    assert not (tmp_path / "owned").exists()
+
+
+def test_an_exported_file_with_dynamic_shapes_is_refused(tmp_path):
+    """The message asks for fixed sizes."""
+    exported(tmp_path / "net.pt2", dynamic_shapes=({0: torch.export.Dim("batch", min=2)},))
+
+    with pytest.raises(ConfigError, match="shapes must be fixed"):
+        trace_of_pt2(tmp_path / "net.pt2")
+
+
+@pytest.mark.parametrize("keep", [0, 100, 5000])
+def test_files_that_are_cut_off_are_refused(tmp_path, keep):
+    """A file that is no archive, or ends early, is refused with its path."""
+    exported(tmp_path / "net.pt2")
+    (tmp_path / "cut.pt2").write_bytes((tmp_path / "net.pt2").read_bytes()[:keep])
+
+    with pytest.raises(ConfigError, match=r"cut.pt2 is no archive"):
+        trace_of_pt2(tmp_path / "cut.pt2")
