@@ -29,7 +29,7 @@ from orrery.commands import (
     orrery_timeline,
     orrery_validate,
 )
-from orrery.measuring import orrery_calibrate, orrery_probe, orrery_read
+from orrery.measuring import chakra_app, orrery_calibrate, orrery_probe, orrery_read, orrery_trace
 from orrery.questions import size_app, whatif_app
 from orrery.terminal import CommandGroups
 
@@ -57,6 +57,7 @@ for command in (
     orrery_read,
     orrery_probe,
     orrery_calibrate,
+    orrery_trace,
     orrery_validate,
     orrery_oracle,
     orrery_streams,
@@ -86,3 +87,4 @@ def _limits(
 app.add_typer(lab_app, name="lab")
 app.add_typer(whatif_app, name="whatif")
 app.add_typer(size_app, name="size")
+app.add_typer(chakra_app, name="chakra")

@@ -10,7 +10,7 @@ _GROUPS = {
     "Look up": ("models", "clusters", "import"),
     "Plan and simulate": ("plan", "simulate", "replay", "analyse", "compare", "oracle", "streams"),
     "Compare many cases": ("size", "whatif", "sweep", "results"),
-    "Run and measure": ("run", "read", "probe", "calibrate", "validate", "lab", "accuracy"),
+    "Run and measure": ("run", "read", "probe", "calibrate", "trace", "chakra", "validate", "lab", "accuracy"),
     "Pages and papers": ("show", "timeline", "index", "reproduce", "fidelity"),
 }
 

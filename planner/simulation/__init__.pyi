@@ -3,6 +3,9 @@ from .additive_cost import (
     additive_terms as additive_terms,
     program_sync_s as program_sync_s,
 )
+from .collective_use import (
+    CollectiveLinks as CollectiveLinks,
+)
 from .execution_models import (
     ITERATIONS as ITERATIONS,
     ProgramGraph as ProgramGraph,

@@ -1,3 +1,9 @@
+from .chakra import (
+    CHAKRA_COLLECTIVES as CHAKRA_COLLECTIVES,
+    ChakraNode as ChakraNode,
+    read_chakra as read_chakra,
+    write_chakra as write_chakra,
+)
 from .chrome_trace import (
     write_trace as write_trace,
 )

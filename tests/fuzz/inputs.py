@@ -11,6 +11,7 @@ import numpy as np
 import yaml
 from decision_inputs import DECISION_FILES, DECISIONS
 from machine_inputs import MACHINE_COMMANDS, MACHINE_FILES, put_machine_files
+from trace_inputs import TRACE_COMMANDS, TRACE_FILES, put_traces
 
 __all__ = ["COMMANDS", "make_samples", "spoiled_file", "spoiled_words"]
 
@@ -60,6 +61,7 @@ COMMANDS = DECISIONS | {
     "framework": "plan lenet5 --cluster titanx-4 --batch 8 --strategy data --framework horovod:cycle_ms=5,fusion_mib=0 "
     "--out new.json",
     **MACHINE_COMMANDS,
+    **TRACE_COMMANDS,
 }
 """Valid command lines; ``new`` is written, everything else is read."""
 _FILES = DECISION_FILES | {
@@ -70,6 +72,7 @@ _FILES = DECISION_FILES | {
     "index": "pages/page.html", "run": "plan.json", "show": "plan.json", "validate": "cluster.yaml",
     "calibrate": "products.csv", "calibrate convolutions": "convolutions.csv", "library": "library.yaml",
     **MACHINE_FILES,
+    **TRACE_FILES,
 }  # fmt: skip
 """The file of each command that is spoiled."""
 _NUMBERS = [
@@ -139,6 +142,7 @@ def make_samples(folder: Path) -> None:
             allocated_bytes=np.empty((0, 0)),
         )  # fmt: skip
         put_machine_files(Path())
+        put_traces(Path())
         Path("pages").mkdir()
         run("timeline plan.json --out pages/page.html")
         Path("pages/plan.json").write_text(Path("plan.json").read_text())

@@ -14,9 +14,8 @@ import pytest
 
 COMMANDS = (
     "models", "clusters", "import", "plan", "simulate", "replay", "analyse", "compare", "oracle", "streams", "size",
-    "whatif", "sweep", "results", "run", "read", "probe", "calibrate", "validate", "lab", "accuracy", "show",
-    "timeline", "index",
-    "reproduce", "fidelity",
+    "whatif", "sweep", "results", "run", "read", "probe", "calibrate", "trace", "chakra", "validate", "lab", "accuracy",
+    "show", "timeline", "index", "reproduce", "fidelity",
 )  # fmt: skip
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "msgspec", "reports", "simulator")
 REQUESTS = {

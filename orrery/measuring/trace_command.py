@@ -1,0 +1,107 @@
+"""``orrery trace``: traces of PyTorch's profiler beside a plan's timeline."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orrery.terminal import (
+    JsonOption,
+    PlanArgument,
+    open_plan,
+    output_file,
+    print_json,
+    print_pairs,
+    print_table,
+    progress_bar,
+)
+
+if TYPE_CHECKING:
+    from studies.traces import TracedPlan
+
+__all__ = ["orrery_trace"]
+
+_MOST_NAMED = 5
+
+
+def orrery_trace(
+    plan_file: PlanArgument,
+    traces: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TRACE...",
+            help="Traces that torch.profiler exported with record_shapes=True, one for each rank, in their order.",
+        ),
+    ],
+    *,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Page to write: the traces below the simulated timeline.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Set traces of PyTorch's profiler beside a plan's timeline, layer by layer and task by task."""
+    from contextlib import nullcontext
+
+    from planner.plan import replay_plan
+    from studies.traces import traced_plan
+
+    with (
+        output_file(out, plan_file, *map(str, traces)) if out else nullcontext() as file,
+        progress_bar("reading traces"),
+    ):
+        stored = open_plan(plan_file)
+        result = traced_plan(stored.program, replay_plan(stored.plan, stored.program), traces)
+        if file:
+            from reports.drawings import PlanView
+            from reports.pages import write_timeline_page
+
+            view = PlanView(
+                plan=stored.plan, program=stored.program, costs=stored.costs, additive_s=stored.additive_s,
+                notes=stored.notes,
+            )  # fmt: skip
+            write_timeline_page(replace(view, measured=result.timeline, measured_s=result.measured_s), file)
+    values = _values(result, out)
+    print_json(values) if json else _print(values)
+
+
+def _values(result: "TracedPlan", out: Path | None) -> dict[str, Any]:
+    """Return the times of an iteration and of each layer."""
+    from math import isfinite
+
+    rows = [
+        {key: value if not isinstance(value, float) or isfinite(value) else None for key, value in row.items()}
+        for row in result.layers.to_dict("records")
+    ]
+    return {
+        "predicted_s": result.predicted_s,
+        "measured_s": result.measured_s,
+        "covered": result.covered,
+        "missing": list(result.missing),
+        "layers": rows,
+    } | ({"page": str(out)} if out else {})
+
+
+def _print(values: dict[str, Any]) -> None:
+    """Print a row for each layer and phase, then the iteration."""
+    print_table(
+        [
+            {
+                "layer": row["layer"],
+                "phase": row["phase"],
+                "predicted (ms)": f"{row['predicted_s'] * 1e3:.4g}",
+                "traced (ms)": "–" if row["measured_s"] is None else f"{row['measured_s'] * 1e3:.4g}",
+                "error": "–" if row["error"] is None else f"{row['error']:+.1%}",
+            }
+            for row in values["layers"]
+        ]
+    )
+    missing = values["missing"]
+    more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+    pairs = {
+        "predicted iteration (s)": values["predicted_s"],
+        "traced iteration (s)": values["measured_s"],
+        "time that layers and update account for": f"{values['covered']:.1%}",
+        "not in the traces": "; ".join(missing[:_MOST_NAMED]) + more or "none",
+    }
+    print_pairs(pairs | ({"page": values["page"]} if "page" in values else {}))

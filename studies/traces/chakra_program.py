@@ -1,0 +1,149 @@
+"""Programs as Chakra's execution traces: what each rank computes, sends, receives and takes part in.
+
+A message is a node of its sender and one of its receiver, with one tag.  All rounds of an all-reduce are one node of
+each rank that takes part, as other programs choose their own algorithm for it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwprofiles import MICRO, ConfigError
+from planner.lowering import KINDS, Program
+from simulator.formats import CHAKRA_COLLECTIVES, ChakraNode
+
+__all__ = ["chakra_traces"]
+
+_FORWARD, _UPDATE = KINDS.index("forward"), KINDS.index("update")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """Tasks of a program as nodes: rounds of one all-reduce are one."""
+
+    node: Mapping[int, int]
+    """First round of the all-reduce that a later round belongs to."""
+    ranks: list[tuple[int, ...]]
+    """Devices that have a node for each task."""
+
+
+def chakra_traces(program: Program) -> list[list[ChakraNode]]:
+    """Return the trace of each device for one iteration.
+
+    Args:
+        program: Program of any plan without parameter servers.
+
+    Raises:
+        ConfigError: Gradients go through the memory of a host, which the schema's nodes cannot say.
+    """
+    if program.host_copies:
+        raise ConfigError("Chakra traces need a plan without parameter servers: framework must not be ps")
+    tasks = _tasks(program)
+    flop, elements = _sizes(program)
+    traces: list[list[ChakraNode]] = [[] for _ in program.cluster.devices]
+    for task in range(program.size):
+        if task in tasks.node:
+            continue  # a later round
+        for rank in tasks.ranks[task]:
+            name = program.name(task)
+            after = tuple(dict.fromkeys(_before(program, tasks, task, rank)))
+            kind, attributes = _described(program, task, rank, flop, elements)
+            seconds = float(program.work_s[task])
+            traces[rank].append(
+                ChakraNode(
+                    id=task,
+                    name=name,
+                    type=kind,
+                    after=after,
+                    duration_us=round(seconds / MICRO),
+                    attributes=attributes,
+                )
+            )
+    return traces
+
+
+def _tasks(program: Program) -> _Tasks:
+    """Return which rounds are one all-reduce, and the ranks of each task."""
+    devices = len(program.cluster.devices)
+    node: dict[int, int] = {}
+    first: dict[tuple[object, ...], int] = {}
+    ranks: list[tuple[int, ...]] = []
+    for task in range(program.size):
+        if task in program.collectives:
+            members = program.collectives[task].devices
+            layer, part = int(program.layer[task]), int(program.micro_batch[task])
+            key = (layer, part, bool(program.backward[task]), bool(program.statistics[task]), members)
+            if first.setdefault(key, task) != task:
+                node[task] = first[key]
+            ranks.append(tuple(sorted(members)))
+        elif program.peer[task] >= 0:
+            ranks.append((int(program.device[task]), int(program.peer[task])))
+        else:
+            own = int(program.device[task])
+            ranks.append((own,) if own >= 0 else tuple(range(devices)))
+    return _Tasks(node, ranks)
+
+
+def _before(program: Program, tasks: _Tasks, task: int, rank: int) -> Iterator[int]:
+    """Yield the nodes of a rank that a task's node there waits for.
+
+    A receiver waits for nothing: the message comes when its sender has it.
+    """
+    if program.peer[task] == rank and program.device[task] != rank:
+        return
+    rounds = [task, *(later for later, first in tasks.node.items() if first == task)]
+    for each in rounds:
+        for before in program.after[program.after_start[each] : program.after_start[each + 1]].tolist():
+            found = tasks.node.get(before, before)
+            if found != task and rank in tasks.ranks[found]:
+                yield found
+
+
+def _sizes(program: Program) -> tuple[np.ndarray, np.ndarray]:
+    """Return the floating-point operations and the bytes of output of each computing task, shape (T,) each.
+
+    The parts of a layer have equal shares; each gradient takes as many operations as the forward pass.
+    """
+    layers = program.graph.layers
+    shares = np.bincount(program.group, minlength=int(program.group.max(initial=0)) + 1)[program.group]
+    flop = np.array([float(layer.forward_flop()) for layer in layers])
+    size = np.array([float(np.prod(layer.output.sizes)) for layer in layers]) * program.graph.element_bytes
+    computes = program.is_compute
+    return (
+        np.where(computes & (program.kind != _UPDATE), flop[program.layer] / shares, 0.0),
+        np.where(computes, size[program.layer] / shares, 0.0),
+    )
+
+
+def _described(
+    program: Program, task: int, rank: int, flop: np.ndarray, elements: np.ndarray
+) -> tuple[str, dict[str, int | float | bool | str]]:
+    """Return the type of a task's node on a rank, and its attributes."""
+    common: dict[str, int | float | bool | str] = {"is_cpu_op": False}
+    size = round(float(program.size_bytes[task]))
+    if task in program.collectives:
+        collective = program.collectives[task]
+        members = ",".join(map(str, collective.devices))
+        return "collective", common | {
+            "comm_type": CHAKRA_COLLECTIVES.index("all-reduce"),
+            "comm_size": round(collective.buffer_bytes),
+            "pg_name": members,
+            "comm_tag": task,
+        }
+    if program.peer[task] >= 0:
+        source, target = int(program.device[task]), int(program.peer[task])
+        kind = "send" if rank == source else "receive"
+        return kind, common | {"comm_src": source, "comm_dst": target, "comm_size": size, "comm_tag": task}
+    if program.device[task] < 0:  # ranks agree on a buffer
+        everyone = ",".join(map(str, range(len(program.cluster.devices))))
+        return "collective", common | {
+            "comm_type": CHAKRA_COLLECTIVES.index("barrier"), "comm_size": 0, "pg_name": everyone, "comm_tag": task,
+            "seconds": float(program.work_s[task]),
+        }  # fmt: skip
+    return "compute", common | {
+        "num_ops": round(float(flop[task])),
+        "tensor_size": round(float(elements[task])),
+        "seconds": float(program.work_s[task]),
+        "kind": KINDS[int(program.kind[task])],
+    }
