@@ -6,6 +6,7 @@ from .cluster_catalogue import (
     cluster_with as cluster_with,
     describe_cluster as describe_cluster,
     load_cluster as load_cluster,
+    load_surviving as load_surviving,
 )
 from .cluster_reader import (
     read_tree as read_tree,

@@ -7,9 +7,10 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from hwprofiles import GIB, ConfigError, did_you_mean
+from hwprofiles.catalogue.switch_sharing import with_devices_per_port
 from hwprofiles.devices import DeviceGraph, Latency, Link
 
-__all__ = ["ClusterChange", "changed_classes", "changed_graph", "read_change"]
+__all__ = ["ClusterChange", "changed_classes", "changed_graph", "links_left", "read_change"]
 
 _EXCLUDES = {
     "bandwidth_gbyte_per_s": "bandwidth_gbit_per_s",
@@ -23,10 +24,13 @@ _LEAST, _MOST = 1e-9, 1e9
 """Range of values: whatever is beyond it is no machine, and its products with others overflow."""
 QUANTITIES = {
     "link": (*_EXCLUDES, *_FACTORS, "failed"),
-    "device": ("speed", "memory_gib", "failed"),
+    "device": ("speed", "memory_gib", "profile", "failed"),
     "node": ("failed",),
+    "nodes": ("gpus_per_port",),
 }
 """Quantities that may be set, by the kind of component."""
+_SWITCHES = ".switches"
+"""End of a pattern of nodes whose switches are changed: ``nodes.*.switches.gpus_per_port``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,25 +38,29 @@ class ClusterChange:
     """One assignment, such as ``link.ib.bandwidth_gbyte_per_s=25`` or ``device.node0/gpu1.speed=0.5``."""
 
     of: str
-    """Kind of component: ``link``, ``device`` or ``node``."""
+    """Kind of component: ``link``, ``device``, ``node`` or ``nodes``."""
     which: str
-    """Components: links by class or name pattern, devices by profile or name pattern, a node by number."""
+    """Components: links by class or name pattern, devices by profile or name pattern, a node by number, and
+    the switches of nodes by a pattern of numbers: ``*.switches``."""
     quantity: str
     """One of ``QUANTITIES``: a factor multiplies, ``speed`` is relative to the profile's, ``failed=1`` removes."""
     value: float
+    word: str = ""
+    """Right side where it is no number: a compute profile."""
 
     @property
     def text(self) -> str:
         """Text of the assignment."""
-        return f"{self.of}.{self.which}.{self.quantity}={self.value:g}"
+        return f"{self.of}.{self.which}.{self.quantity}={self.word or f'{self.value:g}'}"
 
 
 def read_change(name: str, text: str) -> ClusterChange:
     """Parse an assignment.
 
     Args:
-        name: Left side: ``link.CLASS.QUANTITY``, ``device.PATTERN.QUANTITY`` or ``node.NUMBER.failed``.
-        text: Right side, a number.
+        name: Left side: ``link.CLASS.QUANTITY``, ``device.PATTERN.QUANTITY``, ``node.NUMBER.failed`` or
+            ``nodes.PATTERN.switches.gpus_per_port``.
+        text: Right side, a number; of ``device.PATTERN.profile`` a compute profile.
 
     Raises:
         ConfigError: The name has another form, or the value breaks the quantity's rule.
@@ -66,6 +74,12 @@ def read_change(name: str, text: str) -> ClusterChange:
         raise ConfigError(
             f"change of a {of} must be one of {known}, got {quantity!r}{did_you_mean(quantity, QUANTITIES[of])}"
         )
+    if quantity == "profile":
+        if not text:
+            raise ConfigError(f"{name} must be a compute profile, got {text!r}")
+        return ClusterChange(of=of, which=which, quantity=quantity, value=math.nan, word=text)
+    if of == "nodes" and not which.endswith(_SWITCHES):
+        raise ConfigError(f"change of nodes must look like nodes.PATTERN.switches.{quantity}=number, got {name!r}")
     try:
         value = float(text)
     except ValueError:
@@ -73,6 +87,8 @@ def read_change(name: str, text: str) -> ClusterChange:
     rule, holds = f"a number from {_LEAST:g} to {_MOST:g}", _LEAST <= value <= _MOST
     if quantity == "failed":
         rule, holds = "1", value == 1
+    elif quantity == "gpus_per_port":
+        rule, holds = f"a whole number from 1 to {_MOST:g}", 1 <= value <= _MOST and value == int(value)
     elif quantity.startswith("latency"):
         rule, holds = f"a number from 0 to {_MOST:g}", 0 <= value <= _MOST
     if not holds:
@@ -113,6 +129,8 @@ def changed_graph(graph: DeviceGraph, changes: Iterable[ClusterChange]) -> Devic
     for change in changes:
         if change.of == "link" and not _sets_class(change, classes):
             graph = _with_links(graph, change, classes)
+        elif change.of == "nodes":
+            graph = with_devices_per_port(graph, change.which.removesuffix(_SWITCHES), int(change.value))
         elif change.of != "link":
             chosen = _devices(graph, change)
             if change.quantity == "failed":
@@ -125,16 +143,27 @@ def changed_graph(graph: DeviceGraph, changes: Iterable[ClusterChange]) -> Devic
     return graph.only(left) if failed else graph
 
 
+def links_left(graph: DeviceGraph, failures: Iterable[ClusterChange]) -> list[Link]:
+    """Return the links of a graph that failures of links leave.
+
+    Args:
+        graph: The device graph.
+        failures: Changes of links, whose quantity is ``failed``.
+    """
+    patterns = [change.which for change in failures]
+    return [link for link in graph.links if not any(_is(which, link.name, link.link_class) for which in patterns)]
+
+
 def _with_links(graph: DeviceGraph, change: ClusterChange, classes: list[str]) -> DeviceGraph:
     """Return the graph with a change of links."""
     names = [link.name for link in graph.links]
     chosen = [_is(change.which, link.name, link.link_class) for link in graph.links]
     if not any(chosen):
-        raise _unknown(change, "class of links or pattern of their names", [*classes, *names])
+        raise _unknown(change, f"class of links ({', '.join(classes)}) or pattern of their names", [*classes, *names])
     if change.quantity in _EXCLUDES:
         raise ConfigError(f"{change.text}: of single links set {' or '.join(_FACTORS)}, or name a class of {classes}")
     if change.quantity == "failed":
-        return graph.with_links([link for link, hit in zip(graph.links, chosen, strict=True) if not hit])
+        return graph.with_links(links_left(graph, [change]))
     return graph.with_links(
         [_scaled(link, change) if hit else link for link, hit in zip(graph.links, chosen, strict=True)]
     )
@@ -162,16 +191,15 @@ def _devices(graph: DeviceGraph, change: ClusterChange) -> list[bool]:
 
 
 def _with_devices(graph: DeviceGraph, change: ClusterChange, chosen: list[bool]) -> DeviceGraph:
-    """Return the graph with a change of the speed or memory of some devices."""
-    devices = [
-        device
-        if not hit
-        else replace(device, speed=change.value)
-        if change.quantity == "speed"
-        else replace(device, memory_bytes=change.value * GIB)
-        for device, hit in zip(graph.devices, chosen, strict=True)
-    ]
-    return graph.with_devices(devices)
+    """Return the graph with a change of the speed, memory or profile of some devices."""
+    all_fields: dict[str, dict[str, Any]] = {
+        "speed": {"speed": change.value}, "profile": {"profile": change.word},
+        "memory_gib": {"memory_bytes": change.value * GIB},
+    }  # fmt: skip
+    fields = all_fields[change.quantity]
+    return graph.with_devices(
+        [replace(device, **fields) if hit else device for device, hit in zip(graph.devices, chosen, strict=True)]
+    )
 
 
 def _is(which: str, name: str, kind: str) -> bool:

@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hwprofiles import ConfigError, did_you_mean
-from hwprofiles.catalogue.changes import ClusterChange, changed_classes, changed_graph, read_change
+from hwprofiles import ConfigError, UnreachableError, did_you_mean
+from hwprofiles.catalogue.changes import (
+    ClusterChange,
+    changed_classes,
+    changed_graph,
+    links_left,
+    read_change,
+)
 from hwprofiles.catalogue.cluster_build import build_cluster
 from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule
 from hwprofiles.catalogue.cluster_reader import parse_cluster, read_parameters, read_tree
+from hwprofiles.catalogue.cut_off import cut_off_devices
 from hwprofiles.devices import DeviceGraph
 
 __all__ = [
@@ -22,6 +29,7 @@ __all__ = [
     "cluster_with",
     "describe_cluster",
     "load_cluster",
+    "load_surviving",
 ]
 
 CLUSTERS = Path(__file__).parents[1] / "clusters"
@@ -93,6 +101,33 @@ def cluster_of_content(content: Mapping[Any, Any], origin: str) -> DeviceGraph:
     """
     values = _choose(read_parameters(content, origin), [], origin)
     return _build(parse_cluster(content, values, origin), values, [])
+
+
+def load_surviving(spec: str) -> tuple[DeviceGraph, tuple[str, ...]]:
+    """Return the device graph of a cluster without the devices that its failed links cut off.
+
+    Args:
+        spec: As for ``load_cluster``.
+
+    Returns:
+        The cluster, and the names of the devices that were given up.
+
+    Raises:
+        ConfigError: The cluster, a parameter or the file breaks a rule, or no device is left.
+    """
+    try:
+        return load_cluster(spec), ()
+    except UnreachableError:
+        file, values, changes = _load(spec)
+        failed = [change for change in changes if change.of == "link" and change.quantity == "failed"]
+        before = _build(file, values, [change for change in changes if change not in failed])
+        lost = cut_off_devices(before, links_left(before, failed))
+        if not failed or not lost:
+            raise
+        left = before.only([i for i, device in enumerate(before.devices) if device.name not in set(lost)])
+        graph = left.with_links(links_left(left, failed))
+        graph.spec = spec
+        return graph, lost
 
 
 def _build(file: ClusterFile, values: Mapping[str, float], changes: Sequence[ClusterChange]) -> DeviceGraph:

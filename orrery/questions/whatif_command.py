@@ -24,6 +24,7 @@ from studies.eight_bit import CompressionRequest
 
 if TYPE_CHECKING:
     from studies.eight_bit import CompressionSweep
+    from studies.whatif import WhatIf
 
 __all__ = ["whatif_app"]
 
@@ -40,8 +41,9 @@ class _Subjects(TyperGroup):
 
 whatif_app = typer.Typer(
     cls=_Subjects,
-    help="Predict what a change brings: of hardware (orrery whatif MODEL ...), or of compressed messages (eight-bit).",
+    help="Predict what changes bring: of hardware (orrery whatif MODEL, or the scenarios of a file), or of compression.",
 )
+_Top = Annotated[int, typer.Option(min=0, metavar="N", help="Sensitivities to print for each strategy.")]
 
 
 @whatif_app.command("model")
@@ -55,24 +57,23 @@ def orrery_whatif_model(
         typer.Option(
             "--set",
             metavar="NAME=X",
-            help="Change, such as link.ib.bandwidth_gbyte_per_s=25; several are made together.",
+            help="Change, such as link.ib.bandwidth_gbyte_per_s=25; may repeat, all are made together.",
         ),
     ] = None,
     strategies: Annotated[
         str, typer.Option(metavar="S,S,...", help="Strategies, each planned anew for every change.")
     ] = ("data,owt,layerwise"),
     gradient_sync: SyncOption = "ring",
-    top: Annotated[int, typer.Option(min=0, metavar="N", help="Sensitivities to print for each strategy.")] = 3,
+    top: _Top = 3,
+    out: PageOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare each strategy today and on changed hardware; without --set, with what usually goes wrong."""
-    from hwprofiles import ConfigError
     from hwprofiles.catalogue import load_cluster
     from planner.parallel import split_list
-    from reports.tables import sensitivity_table, whatif_reason_lines, whatif_table
     from studies.whatif import Scenario, standard_scenarios, whatif
 
-    with progress_bar(model) as progress:
+    with page_files(out, "whatif.json") as files, progress_bar(model) as progress:
         given = (Scenario(name=", ".join(changes), changes=tuple(changes)),) if changes else ()
         result = whatif(
             model,
@@ -83,16 +84,68 @@ def orrery_whatif_model(
             gradient_sync=gradient_sync,
             progress=progress,
         )
-    if all(row.reason for row in result.rows):  # no plan could be made: the options are at fault
+        values = _written(result, files)
+    print_json(values) if json else _show_scenarios(result, top, out)
+
+
+@whatif_app.command("scenarios")
+def orrery_whatif_scenarios(
+    scenario_file: Annotated[Path, typer.Argument(metavar="FILE", help="Named scenarios, YAML.")],
+    *,
+    top: _Top = 3,
+    out: PageOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare the named scenarios of a file with today, side by side."""
+    from studies.whatif import read_scenarios, whatif
+
+    with page_files(out, "whatif.json") as files, progress_bar("scenarios") as progress:
+        asked = read_scenarios(scenario_file)
+        options = {name: getattr(asked, name) for name in ("batch", "strategies", "scenarios", "gradient_sync")}
+        result = whatif(asked.model, asked.cluster, **options, progress=progress)
+        values = _written(result, files)
+    print_json(values) if json else _show_scenarios(result, top, out)
+
+
+def _written(result: "WhatIf", files: tuple[Path, Path] | None) -> dict[str, Any]:
+    """Return a result as plain values, and write the page and them.
+
+    Raises:
+        ConfigError: Nothing has a plan: the options are at fault.
+    """
+    from dataclasses import fields
+
+    from hwprofiles import ConfigError
+    from reports.pages import write_whatif_page
+    from reports.tables import whatif_headline
+
+    if all(row.reason for row in result.rows):
         today = result.rows[: len(result.rows) // len(result.scenarios)]
         raise ConfigError("; ".join(f"{row.strategy}: {row.reason}" for row in today))
-    if json:
-        return print_json(result)
+    values = {"headline": whatif_headline(result)}
+    values |= {field.name: getattr(result, field.name) for field in fields(result)}
+    if files:
+        write_whatif_page(result, files[0])
+        files[1].write_bytes(to_json(values))
+    return values
+
+
+def _show_scenarios(result: "WhatIf", top: int, out: Path | None) -> None:
+    """Print the finding, the scenarios as a table, what sets the pace in each, and the sensitivities."""
+    from reports.tables import (
+        sensitivity_table,
+        whatif_headline,
+        whatif_reason_lines,
+        whatif_table,
+        whatif_why_lines,
+    )
+
+    print(whatif_headline(result))
     print_rich(whatif_table(result))
     if top and result.sensitivities:
         print_rich(sensitivity_table(result, top))
-    for line in whatif_reason_lines(result):
-        print(line)
+    lines = [*whatif_why_lines(result), *whatif_reason_lines(result)]
+    print("\n".join([*lines, *([f"page: {out / 'index.html'}"] if out else [])]))
 
 
 @whatif_app.command("eight-bit")

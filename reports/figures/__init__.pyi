@@ -34,3 +34,6 @@ from .validation import (
     measured_ladder_figure as measured_ladder_figure,
     task_figure as task_figure,
 )
+from .whatif import (
+    whatif_figure as whatif_figure,
+)

@@ -4,6 +4,10 @@ from .accuracy_page import (
 from .comparison_page import (
     write_comparison_page as write_comparison_page,
 )
+from .decision_pages import (
+    write_size_page as write_size_page,
+    write_whatif_page as write_whatif_page,
+)
 from .eight_bit_page import (
     write_eight_bit_page as write_eight_bit_page,
 )
@@ -25,9 +29,6 @@ from .oracle_page import (
 from .plan_page import (
     PAGES as PAGES,
     write_plan_pages as write_plan_pages,
-)
-from .size_page import (
-    write_size_page as write_size_page,
 )
 from .streams_page import (
     streams_headline as streams_headline,

@@ -64,7 +64,12 @@ from .sweep_columns import (
     sweep_table as sweep_table,
 )
 from .whatif_tables import (
+    sensitivity_cells as sensitivity_cells,
     sensitivity_table as sensitivity_table,
+    whatif_cells as whatif_cells,
+    whatif_headers as whatif_headers,
+    whatif_headline as whatif_headline,
     whatif_reason_lines as whatif_reason_lines,
     whatif_table as whatif_table,
+    whatif_why_lines as whatif_why_lines,
 )

@@ -1,33 +1,89 @@
-"""Tables of what-if results for the terminal: scenarios, and the effect of faster hardware."""
+"""Tables of what-if results for the terminal and the page: scenarios, reasons, and the effect of faster hardware."""
 
 import math
 
 from rich.table import Table
 from rich.text import Text
 
+from planner.simulation import Sensitivity
 from reports.style import plain_unit, time_unit
-from studies.whatif import WhatIf
+from studies.whatif import WhatIf, WhatIfRow
 
-__all__ = ["sensitivity_table", "whatif_reason_lines", "whatif_table"]
+__all__ = [
+    "sensitivity_cells",
+    "sensitivity_table",
+    "whatif_cells",
+    "whatif_headers",
+    "whatif_headline",
+    "whatif_reason_lines",
+    "whatif_table",
+    "whatif_why_lines",
+]
+
+
+def whatif_headline(result: WhatIf) -> str:
+    """Return the finding in one sentence: the scenarios that bring most and cost most, and the reason."""
+    rows = [row for row in result.rows if row.scenario != "today" and not math.isnan(row.against_today)]
+    if not rows:
+        return f"No scenario of {result.model} on {result.cluster} has a plan."
+    best, worst = (pick(rows, key=lambda row: row.against_today) for pick in (max, min))
+    parts = []
+    if best.against_today > 1:
+        parts.append(f"{best.scenario} brings most: {_change(best)} images/s with {best.strategy}")
+    if worst.against_today < 1:
+        parts.append(f"{worst.scenario} costs most: {_change(worst)} images/s with {worst.strategy}")
+    text = "; ".join(parts) or f"no scenario changes the images/s of {result.model} on {result.cluster}"
+    shown = worst if worst.against_today < 1 else best
+    return f"{text} ({shown.why})."
+
+
+def whatif_headers(result: WhatIf) -> list[str]:
+    """Return the headings of the table."""
+    times = time_unit([row.iteration_s for row in result.rows])
+    return [
+        "scenario", "strategy", "devices", "batch", f"iteration [{times.name}]", "images/s", "against today",
+        "80 % interval",
+    ]  # fmt: skip
+
+
+def whatif_cells(result: WhatIf) -> list[list[str]]:
+    """Return the rows as text, in the order of ``whatif_headers``."""
+    times = time_unit([row.iteration_s for row in result.rows])
+    rates = plain_unit([row.images_per_s for row in result.rows])
+    return [
+        [
+            row.scenario, row.strategy, f"{row.devices:,}", f"{row.batch:,}", times.text(row.iteration_s),
+            rates.text(row.images_per_s), "–" if math.isnan(row.against_today) else f"{row.against_today - 1:+.1%}",
+            _interval(row),
+        ]
+        for row in result.rows
+    ]  # fmt: skip
 
 
 def whatif_table(result: WhatIf) -> Table:
     """Return the table with one row for each scenario and strategy, with the change from the same strategy today."""
     table = Table(title=f"{result.model} on {result.cluster}")
-    times = time_unit([row.iteration_s for row in result.rows])
-    rates = plain_unit([row.images_per_s for row in result.rows])
-    for name in ("scenario", "strategy"):
-        table.add_column(name)
-    for name in ("devices", "batch", f"iteration [{times.name}]", "images/s", "against today"):
-        table.add_column(Text(name), justify="right")
-    for i, row in enumerate(result.rows):
+    for i, name in enumerate(whatif_headers(result)):
+        table.add_column(Text(name), justify="left" if i < 2 else "right")
+    for i, (row, cells) in enumerate(zip(result.rows, whatif_cells(result), strict=True)):
         last = i + 1 == len(result.rows) or result.rows[i + 1].scenario != row.scenario
         first = i == 0 or result.rows[i - 1].scenario != row.scenario
-        change = "–" if math.isnan(row.against_today) else f"{row.against_today - 1:+.1%}"
-        cells = [row.scenario if first else "", row.strategy, f"{row.devices:,}", f"{row.batch:,}"]
-        cells += [times.text(row.iteration_s), rates.text(row.images_per_s), change]
-        table.add_row(*(Text(cell) for cell in cells), end_section=last)
+        table.add_row(*map(Text, [cells[0] if first else "", *cells[1:]]), end_section=last)
     return table
+
+
+def whatif_why_lines(result: WhatIf) -> list[str]:
+    """Return for each row what sets the pace before and after, how transfers go round, and what would change it."""
+    lines = []
+    for row in result.rows:
+        if row.pace is None:
+            continue
+        lines.append(f"{row.scenario}, {row.strategy}: {row.why}")
+        if row.scenario == "today":
+            lines += [f"  time left: {row.pace.left}", f"  change: {row.pace.remedy}"]
+        if row.detour:
+            lines.append(f"  {row.detour}: {_change(row)} images/s")
+    return lines
 
 
 def whatif_reason_lines(result: WhatIf) -> list[str]:
@@ -39,13 +95,43 @@ def whatif_reason_lines(result: WhatIf) -> list[str]:
     return [f"{scenario}: {', '.join(names)}: {reason}" for (scenario, reason), names in reasons.items()]
 
 
+def sensitivity_cells(row: Sensitivity) -> tuple[str, str, str]:
+    """Return change, effect on the iteration, and elasticity with its spread; or that small changes say nothing.
+
+    Where the slopes on both sides differ by more than their mean, transfers take turns in another order after a small
+    change: the replay with the large change is what counts then.
+    """
+    unclear = row.elasticity_spread > abs(row.elasticity) or row.elasticity * _expected_sign(row) < 0
+    slope = f"{row.elasticity:+.3f} ± {row.elasticity_spread:.3f}"
+    return row.change, f"{row.effect:+.1%}", f"unclear ({slope})" if unclear and row.elasticity else slope
+
+
+def _expected_sign(row: Sensitivity) -> int:
+    """Return the sign of an elasticity: more speed shortens the iteration, more latency lengthens it."""
+    return 1 if row.quantity == "latency" else -1
+
+
 def sensitivity_table(result: WhatIf, top: int) -> Table:
     """Return the table of what faster hardware would change today, the largest gains of each strategy first."""
-    table = Table(title="today, with faster hardware")
+    table = Table(title="today, with faster hardware and the same plan")
     for name, justify in (("strategy", "left"), ("change", "left"), ("iteration", "right"), ("elasticity", "right")):
         table.add_column(name, justify="right" if justify == "right" else "left")
     for strategy, rows in result.sensitivities.items():
         for i, row in enumerate(rows[:top]):
-            cells = (strategy if i == 0 else "", row.change, f"{row.effect:+.1%}", f"{row.elasticity:+.3f}")
+            cells = (strategy if i == 0 else "", *sensitivity_cells(row))
             table.add_row(*map(Text, cells), end_section=i + 1 == min(top, len(rows)))
     return table
+
+
+def _change(row: WhatIfRow) -> str:
+    """Return the change from today with its interval."""
+    interval = _interval(row)
+    return f"{row.against_today - 1:+.1%}" + (f" (80 % interval {interval})" if interval != "–" else "")
+
+
+def _interval(row: WhatIfRow) -> str:
+    """Return the interval of the change from today."""
+    if row.likely_against_today is None:
+        return "–"
+    low, high = row.likely_against_today
+    return f"{low - 1:+.1%} to {high - 1:+.1%}"

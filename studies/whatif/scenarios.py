@@ -6,14 +6,17 @@ from dataclasses import asdict, dataclass, field, replace
 import pandas as pd
 
 from hwprofiles import ConfigError, OrreryError, Progress
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue import cluster_with, load_cluster, load_surviving
 from hwprofiles.devices import DeviceGraph, Link
+from planner.cost import CostModel
 from planner.models import load_model
 from planner.parallel import check_strategy
-from planner.plan import Plan, lower_plan, make_plan
+from planner.plan import Pace, Plan, lower_plan, make_plan, pace_of, replay_plan
 from planner.simulation import Sensitivity, sensitivities
+from studies.fidelity import TimeParts, likely_ratio, likely_s, parts_of_plan
+from studies.whatif.ways_round import way_round
 
-__all__ = ["Scenario", "WhatIf", "WhatIfRow", "standard_scenarios", "whatif"]
+__all__ = ["TODAY", "Scenario", "WhatIf", "WhatIfRow", "standard_scenarios", "whatif"]
 
 TODAY = "today"
 STRAGGLER_SPEED, SLOW_LINK = 0.5, 0.1
@@ -27,16 +30,24 @@ class Scenario:
     name: str
     changes: tuple[str, ...] = ()
     """Assignments such as ``link.ib.bandwidth_gbyte_per_s=25``; they may also set parameters of the cluster."""
+    batch: int | None = None
+    """Mini-batch over all devices; None: every device keeps its samples."""
 
     def spec(self, cluster: str) -> str:
         """Return the changed cluster, as ``load_cluster`` takes it.
 
         Args:
             cluster: Today's cluster, likewise.
+
+        Raises:
+            ConfigError: A change is no assignment.
         """
         if not self.changes:
             return cluster
-        return f"{cluster}{',' if ':' in cluster else ':'}{','.join(self.changes)}"
+        rows = [change.partition("=") for change in self.changes]
+        if wrong := [change for change, row in zip(self.changes, rows, strict=True) if not row[1]]:
+            raise ConfigError(f"change must look like name=value, got {wrong[0]!r}")
+        return cluster_with(cluster, {name.strip(): value.strip() for name, _, value in rows})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +59,21 @@ class WhatIfRow:
     devices: int
     batch: int
     iteration_s: float = float("nan")
+    likely_s: tuple[float, float] | None = None
+    """80 % interval of the iteration."""
     images_per_s: float = float("nan")
     against_today: float = float("nan")
     """Images a second, relative to the same strategy today."""
+    likely_against_today: tuple[float, float] | None = None
+    """80 % interval of ``against_today``, in which errors that both share cancel."""
+    pace: Pace | None = field(default=None, compare=False)
+    """What sets the pace."""
+    why: str = ""
+    """What sets the pace before and after, in one sentence."""
+    lost: tuple[str, ...] = ()
+    """Devices that the scenario cuts off, without which the others go on."""
+    detour: str = ""
+    """Way round failed links, or the reason why there is none; empty where no link failed."""
     reason: str = ""
     """Reason why there is no plan; empty where there is one."""
 
@@ -68,7 +91,8 @@ class WhatIf:
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each strategy and scenario."""
-        return pd.DataFrame([asdict(row) for row in self.rows])
+        rows = [asdict(replace(row, pace=None)) for row in self.rows]
+        return pd.DataFrame(rows).drop(columns=["pace"])
 
 
 def standard_scenarios(cluster: DeviceGraph) -> tuple[Scenario, ...]:
@@ -94,6 +118,27 @@ def standard_scenarios(cluster: DeviceGraph) -> tuple[Scenario, ...]:
     return tuple(scenarios)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """What every scenario is asked."""
+
+    model: str
+    batch: int
+    strategies: tuple[str, ...]
+    gradient_sync: str
+    today: DeviceGraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """A row, with what comparisons with it need."""
+
+    row: WhatIfRow
+    plan: Plan | None = None
+    parts: TimeParts | None = None
+    profiles: frozenset[str] = frozenset()
+
+
 def whatif(
     model: str,
     cluster: str,
@@ -106,7 +151,8 @@ def whatif(
 ) -> WhatIf:
     """Plan and simulate strategies today and under every scenario, each strategy anew for each scenario.
 
-    Where a scenario removes devices, the others keep their samples, so the batch shrinks with the devices.
+    Where a scenario removes or adds devices, the others keep their samples, so the batch changes with the devices,
+    unless the scenario has a batch of its own.  Devices that failed links cut off are given up.
 
     Args:
         model: Model, as for ``load_model``.
@@ -126,42 +172,98 @@ def whatif(
     for name in strategies:
         check_strategy(name)
     compared = (Scenario(name=TODAY), *scenarios)
-    today, rows = load_cluster(cluster), []
-    sensitivities_of: dict[str, tuple[Sensitivity, ...]] = {}
-    speeds: dict[str, float] = {}
+    question = _Question(
+        model=model, batch=batch, strategies=tuple(strategies), gradient_sync=gradient_sync,
+        today=load_cluster(cluster),
+    )  # fmt: skip
+    first: dict[str, _Planned] = {}
+    rows, sensitivities_of = list[WhatIfRow](), dict[str, tuple[Sensitivity, ...]]()
     for done, scenario in enumerate(compared):
         if progress:
             progress(scenario.name, done, len(compared))
-        try:
-            changed = load_cluster(scenario.spec(cluster))
-        except ConfigError:
-            raise
-        except OrreryError as error:  # no route remains
-            lost = WhatIfRow(
-                scenario=scenario.name, strategy="", devices=len(today.devices), batch=batch, reason=str(error)
-            )
-            rows += [replace(lost, strategy=name) for name in strategies]
-            continue
-        smaller = batch * len(changed.devices) // len(today.devices)
-        for name in strategies:
-            row, plan = _row(model, changed, smaller, scenario, name, gradient_sync)
-            if scenario.name == TODAY:
-                speeds[name] = row.images_per_s
-                if plan is not None:
-                    graph = load_model(model, batch=batch)
-                    sensitivities_of[name] = sensitivities(lower_plan(plan, graph, today))
-            rows.append(replace(row, against_today=row.images_per_s / speeds[name]))
+        for planned in _under(question, scenario, scenario.spec(cluster)):
+            name = planned.row.strategy
+            before = first.setdefault(name, planned)
+            rows.append(_against(planned, before))
+            if scenario.name == TODAY and planned.plan is not None:
+                graph = load_model(model, batch=batch)
+                sensitivities_of[name] = sensitivities(lower_plan(planned.plan, graph, question.today))
     return WhatIf(model=model, cluster=cluster, scenarios=compared, rows=tuple(rows), sensitivities=sensitivities_of)
 
 
-def _row(
-    model: str, cluster: DeviceGraph, batch: int, scenario: Scenario, strategy: str, gradient_sync: str
-) -> tuple[WhatIfRow, Plan | None]:
-    """Return the row of a strategy under a scenario, and its plan where there is one."""
-    row = WhatIfRow(scenario=scenario.name, strategy=strategy, devices=len(cluster.devices), batch=batch)
-    graph = load_model(model, batch=batch)
+def _under(question: _Question, scenario: Scenario, spec: str) -> list[_Planned]:
+    """Return the rows of all strategies under a scenario."""
+    today, names = question.today, question.strategies
+    empty = WhatIfRow(scenario=scenario.name, strategy="", devices=len(today.devices), batch=question.batch)
     try:
-        plan = make_plan(graph, cluster, strategy=strategy, gradient_sync=gradient_sync)
+        changed, lost = load_surviving(spec)
+    except ConfigError:
+        raise
+    except OrreryError as error:  # no route remains, and not for want of links
+        return [_Planned(row=replace(empty, strategy=name, reason=str(error))) for name in names]
+    batch = scenario.batch or question.batch * len(changed.devices) // len(today.devices)
+    has_failed = any(change.startswith("link.") and ".failed" in change for change in scenario.changes)
+    detour = way_round(today, changed, lost) if has_failed else ""
+    row = replace(empty, devices=len(changed.devices), batch=batch, lost=lost, detour=detour)
+    if not batch:
+        reason = f"batch of {question.batch} leaves no sample for {len(changed.devices)} devices"
+        return [_Planned(row=replace(row, strategy=name, reason=reason)) for name in names]
+    return [_planned(question, changed, replace(row, strategy=name)) for name in names]
+
+
+def _planned(question: _Question, cluster: DeviceGraph, row: WhatIfRow) -> _Planned:
+    """Return the row of a strategy with its plan, where there is one."""
+    graph = load_model(question.model, batch=row.batch)
+    try:
+        plan = make_plan(graph, cluster, strategy=row.strategy, gradient_sync=question.gradient_sync)
+        pace = pace_of(replay_plan(plan, lower_plan(plan, graph, cluster)))
     except OrreryError as error:
-        return replace(row, reason=str(error)), None
-    return replace(row, iteration_s=plan.simulated_s, images_per_s=batch / plan.simulated_s), plan
+        return _Planned(row=replace(row, reason=str(error)))
+    parts = parts_of_plan(plan, CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm))
+    row = replace(
+        row, iteration_s=plan.simulated_s, likely_s=likely_s(parts), images_per_s=row.batch / plan.simulated_s,
+        pace=pace,
+    )  # fmt: skip
+    profiles = frozenset(device.profile for device in cluster.devices)
+    return _Planned(row=row, plan=plan, parts=parts, profiles=profiles)
+
+
+def _against(planned: _Planned, before: _Planned) -> WhatIfRow:
+    """Return a row compared with the same strategy today."""
+    row, ratio = planned.row, None
+    if planned is before and planned.plan is not None:
+        ratio = (1.0, 1.0)
+    elif planned.parts is not None and before.parts is not None:
+        times = likely_ratio(before.parts, planned.parts, same_kernels=_same_kernels(planned, before))
+        samples = row.batch / before.row.batch
+        ratio = None if times is None else (samples * times[0], samples * times[1])
+    why = "" if row.pace is None else row.pace.sentence if planned is before else _why(row.pace, before.row.pace)
+    return replace(row, against_today=row.images_per_s / before.row.images_per_s, likely_against_today=ratio, why=why)
+
+
+def _same_kernels(planned: _Planned, before: _Planned) -> bool:
+    """Return whether the parts that two plans compute have the same sizes, on devices of the same profiles."""
+    if planned.plan is None or before.plan is None:
+        return False
+    return planned.profiles == before.profiles and _part_sizes(planned.plan) == _part_sizes(before.plan)
+
+
+def _part_sizes(plan: Plan) -> dict[str, tuple[object, ...]]:
+    """Return for each layer the samples of a part, and its other degrees of parallelism."""
+    return {
+        name: (plan.batch / each.degrees.get("sample", 1), {k: v for k, v in each.degrees.items() if k != "sample"})
+        for name, each in plan.configurations.items()
+    }
+
+
+def _why(after: Pace, before: Pace | None) -> str:
+    """Return what sets the pace before and after; where that is the same, how much of the others' time is left."""
+    if before is None:
+        return after.sentence
+    old, new = before.first, after.first
+    if (old.kind, old.of) != (new.kind, new.of):
+        return f"was {old.name} ({old.share:.0%}); now {after.sentence}"
+    others = [use for use in after.busiest if use.of != new.of and use.is_link]
+    waits = f", at {others[0].busy:.0%} use {others[0].of} waits" if others and others[0].busy < 1 else ""
+    verb = "set" if new.kind == "bandwidth" else "sets"
+    return f"unchanged: {new.name} {verb} the pace ({old.share:.0%} before, {new.share:.0%} now){waits}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from decision_inputs import DECISION_FILES, DECISIONS
+from decision_inputs import DECISION_FILES, DECISIONS, put_scenario_file
 from machine_inputs import MACHINE_COMMANDS, MACHINE_FILES, put_machine_files
 from trace_inputs import TRACE_COMMANDS, TRACE_FILES, put_traces
 
@@ -143,6 +143,7 @@ def make_samples(folder: Path) -> None:
         )  # fmt: skip
         put_machine_files(Path())
         put_traces(Path())
+        put_scenario_file()
         Path("pages").mkdir()
         run("timeline plan.json --out pages/page.html")
         Path("pages/plan.json").write_text(Path("plan.json").read_text())

@@ -1,6 +1,6 @@
 import pytest
 
-from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_with, load_cluster, load_surviving
 from hwprofiles.errors import ConfigError, UnreachableError
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
@@ -71,6 +71,12 @@ def test_a_failed_link_is_gone_and_a_lost_route_is_named():
     ("change", "rule"),
     [
         ("link.fdx.bandwidth_factor=2", r"class of links .* got 'fdx'; did you mean 'fdr'"),
+        ("link.ib.latency_us=2", r"must name a class of links \(slot, nic-port, switch-port, fdr\) or pattern"),
+        ("nodes.*.switches.gpus_per_port=1", r"must be >= 2 for 3 devices on 2 switches, got 1"),
+        ("nodes.*.switches.gpus_per_port=1.5", r"must be a whole number from 1 to 1e.09, got '1.5'"),
+        ("nodes.7.switches.gpus_per_port=3", r"nodes must match one of 0 .. 1, got '7'"),
+        ("nodes.*.gpus_per_port=3", r"must look like nodes.PATTERN.switches.gpus_per_port=number"),
+        ("device.*.profile=", r"must be a compute profile, got ''"),
         ("link.fdr.bandwidth=2", r"must be one of bandwidth_gbyte_per_s"),
         ("link.fdr.bandwidth_gbyte_per_s=0", r"must be a number from 1e-09 to 1e.09, got '0'"),
         ("link.fdr.latency_us=-1", r"must be a number from 0 to 1e.09, got '-1'"),
@@ -86,3 +92,60 @@ def test_a_failed_link_is_gone_and_a_lost_route_is_named():
 def test_bad_changes_name_the_rule(change, rule):
     with pytest.raises(ConfigError, match=rule):
         load_cluster(f"fdr-32x3:nodes=2,{change}")
+
+
+def joined(cluster):
+    """The switch of every device."""
+    return {
+        cluster.vertices[link.source]: cluster.vertices[link.target]
+        for link in cluster.links
+        if link.source < len(cluster.devices) <= link.target
+    }
+
+
+def test_devices_are_dealt_to_switches_in_order():
+    """Three GPUs on one switch instead of two and one; the other node, cards and classes stay."""
+    plain = load_cluster("fdr-32x3:nodes=2")
+    shared = load_cluster("fdr-32x3:nodes=2,nodes.1.switches.gpus_per_port=3")
+    assert joined(plain)["node1/gpu2"] == "node1/plx1"
+    assert joined(shared) == joined(plain) | {"node1/gpu2": "node1/plx0"}
+    assert [link.link_class for link in shared.links] == [link.link_class for link in plain.links]
+    names = {(shared.vertices[link.source], shared.vertices[link.target]): link.name for link in shared.links}
+    assert all(name == f"{source} -> {target}" for (source, target), name in names.items())
+
+
+def test_switches_of_devices_alone_keep_them():
+    """NVSwitches stay; of the PCIe switches every second one is left to its card."""
+    cluster = load_cluster("dgx-h100:nodes.*.switches.gpus_per_port=2")
+    ends = {(cluster.vertices[link.source], cluster.vertices[link.target]) for link in cluster.links}
+    assert {("node0/gpu3", "node0/plx1"), ("node0/gpu3", "node0/nvswitch"), ("node0/plx7", "node0/nic7")} <= ends
+    assert ("node0/gpu3", "node0/plx3") not in ends
+
+
+def test_devices_take_another_profile():
+    cluster = load_cluster("fdr-32x3:nodes=1,device.*.profile=p100,device.*gpu2.profile=t4")
+    assert [device.profile for device in cluster.devices] == ["p100", "p100", "t4"]
+
+
+@pytest.mark.parametrize(
+    ("links", "lost"),
+    [
+        ("link.node1/nic*.failed=1", {"node1/gpu0", "node1/gpu1", "node1/gpu2"}),
+        ("link.node0/plx0 -> *.failed=1", {"node0/gpu0", "node0/gpu1"}),
+        ("link.node0/gpu1 -> *.failed=1", {"node0/gpu1"}),
+        ("link.*fabric*.bandwidth_factor=2", set()),
+    ],
+)
+def test_failed_links_cut_off_the_smaller_part(links, lost):
+    """Those that are left reach each other, and any that was given up would not."""
+    cluster, names = load_surviving(f"fdr-32x3:nodes=3,{links}")
+    assert set(names) == lost
+    assert len(cluster.devices) == 9 - len(lost)
+    assert all(cluster.route(a, b) for a in range(len(cluster.devices)) for b in range(len(cluster.devices)) if a != b)
+
+
+def test_a_specification_takes_other_values():
+    assert cluster_with("p100-4x4:nodes=2,device.*.speed=0.5", {"nodes": "8", "link.edr.latency_us": "2"}) == (
+        "p100-4x4:nodes=8,device.*.speed=0.5,link.edr.latency_us=2"
+    )
+    assert cluster_with("p100-4x4", {}) == "p100-4x4"

@@ -83,4 +83,5 @@ def test_a_model_is_asked_by_hand(capsys):
     printed = capsys.readouterr().out
     assert "at half speed" in printed
     assert "today, with faster hardware" in printed
-    assert "no route leads from device" in printed
+    assert "no way round: node0/gpu2, node0/gpu3 are cut off, the other 2 go on" in printed
+    assert "sets the pace" in printed

@@ -93,7 +93,7 @@ def _oracle(folder):
 
 
 def _size(folder):
-    from reports.pages.size_page import size_html
+    from reports.pages.decision_pages import size_html
     from studies.size.deadline import fewest_devices
     from studies.size.sized_point import Subject
     from studies.size.training import TrainingRun
@@ -101,6 +101,17 @@ def _size(folder):
     subject = Subject(model="lenet5", batch=0, batch_per_device=64, strategies=("data",))
     run = TrainingRun(samples=60_000, epochs=10)
     return size_html(fewest_devices(subject, "fdr-32x3", run, within_s=5.0, most_devices=9))
+
+
+def _whatif(folder):
+    from reports.pages.decision_pages import whatif_html
+    from studies.whatif.scenarios import Scenario, whatif
+
+    cut = Scenario(name="cut", changes=("link.node1/nic*.failed=1",))
+    slow = Scenario(name="slow", changes=("link.edr.bandwidth_factor=0.01",))
+    return whatif_html(
+        whatif("lenet5", "p100-4x4:nodes=2", batch=64, strategies=("data", "spatial"), scenarios=(cut, slow))
+    )
 
 
 def _streams(folder):
@@ -175,7 +186,8 @@ def _fidelity(folder):
 
 KINDS = SimpleNamespace(
     comparison=_comparison, timeline=_timeline, plan=_plan, sweep=_sweep, index=_index, oracle=_oracle,
-    size=_size, streams=_streams, eight_bit=_eight_bit, eight_bit_paper=_eight_bit_paper, validation=_validation,
+    size=_size, whatif=_whatif,
+    streams=_streams, eight_bit=_eight_bit, eight_bit_paper=_eight_bit_paper, validation=_validation,
     accuracy=_accuracy, fidelity=_fidelity,
 )  # fmt: skip
 """By name of the template, what makes a page of it."""

@@ -15,6 +15,7 @@ KEY_ELEMENTS = {
     "sweep": "#picture .main-svg, #points tbody tr",
     "index": "#results tbody tr",
     "oracle": "#iterations .main-svg, #rows tbody tr, #winners",
+    "whatif": "#change .main-svg, #rows tbody tr, #sensitivities tbody tr",
     "size": "#curve .main-svg, #rows tbody tr",
     "streams": "#ladder .main-svg, #rows tbody tr",
     "eight_bit": "#curve .main-svg, #points tbody tr",

@@ -1,5 +1,3 @@
-import math
-
 import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
@@ -37,10 +35,47 @@ def test_a_lost_node_takes_its_samples_with_it():
     )
 
 
-def test_no_route_is_a_row_with_the_reason():
+def test_devices_that_are_cut_off_are_given_up():
+    """The iteration goes on without them, with the samples of those that are left."""
     cut = ask(Scenario(name="cut", changes=("link.node1/nic*.failed=1",))).rows[1]
-    assert math.isnan(cut.iteration_s)
-    assert cut.reason.startswith("no route leads from device 'node0/gpu0' to 'node1/gpu0'")
+    assert cut.lost == tuple(f"node1/gpu{i}" for i in range(4))
+    assert (cut.devices, cut.batch) == (4, 32)
+    alone = make_plan(load_model("lenet5", batch=32), load_cluster("p100-4x4:nodes=1"), strategy="data").simulated_s
+    assert cut.iteration_s == alone
+    assert cut.detour == ("no way round: node1/gpu0, node1/gpu1, node1/gpu2, node1/gpu3 are cut off, the other 4 go on")
+
+
+def test_a_failed_link_with_another_way_names_it():
+    """Of two GPUs that NVLink no longer joins the messages go over their PCIe switch."""
+    both = tuple(f"link.node0/gpu{a} -> node0/gpu{b}.failed=1" for a, b in ((0, 1), (1, 0)))
+    row = ask(Scenario(name="failed", changes=both)).rows[1]
+    assert (row.lost, row.devices) == ((), 8)
+    assert row.detour == "way round: node0/gpu0 → node0/plx0 → node0/gpu1"
+    other = ask(Scenario(name="switches", changes=("nodes.*.switches.gpus_per_port=4",))).rows[1]
+    assert other.detour == ""
+
+
+def test_scenarios_say_what_sets_the_pace_before_and_after():
+    """Slow links take over from arithmetic; without a change the same resource is named."""
+    slow = Scenario(name="slow", changes=("link.edr.bandwidth_factor=0.001",))
+    same = Scenario(name="same", changes=("device.*.memory_gib=32",))
+    today, changed, unchanged = ask(slow, same).rows
+    assert changed.pace.first.of == "edr"
+    assert changed.why.startswith(f"was {today.pace.first.name}")
+    assert "now edr links set the pace" in changed.why
+    assert unchanged.why.startswith(f"unchanged: {today.pace.first.name}")
+    assert today.likely_against_today == (1.0, 1.0)
+    low, high = unchanged.likely_against_today
+    assert low <= 1 <= high
+    assert changed.likely_against_today[1] < 1
+
+
+def test_a_scenario_replaces_parameters_and_may_have_a_batch_of_its_own():
+    more = Scenario(name="more", changes=("nodes=4",))
+    strong = Scenario(name="strong", changes=("nodes=4",), batch=64)
+    assert [(row.devices, row.batch) for row in ask(more, strong).rows] == [(8, 64), (16, 128), (16, 64)]
+    with pytest.raises(ConfigError, match="change must look like name=value, got 'nodes'"):
+        ask(Scenario(name="bad", changes=("nodes",)))
 
 
 def test_a_strategy_that_cannot_be_had_is_a_row_with_the_reason():
@@ -69,7 +104,10 @@ def test_sensitivities_are_those_of_today():
 
 @pytest.mark.parametrize(
     ("change", "rule"),
-    [("link.ibx.bandwidth_factor=2", "class of links or pattern"), ("node.7.failed=1", "node must be in 0 .. 1")],
+    [
+        ("link.ibx.bandwidth_factor=2", r"class of links \(nvlink1, .*\) or pattern"),
+        ("node.7.failed=1", "node must be in 0 .. 1"),
+    ],
 )
 def test_a_bad_change_is_an_error_and_no_row(change, rule):
     with pytest.raises(ConfigError, match=rule):

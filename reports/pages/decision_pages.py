@@ -1,16 +1,27 @@
-"""Page of a question of size: the answer, why, the curve, and every point that was tried."""
+"""Pages of decisions: questions of size, and scenarios side by side; each with the answer, why, and every point."""
 
 from pathlib import Path
 
 from hwprofiles import HOUR_S
-from reports.figures import size_figure
+from reports.figures import size_figure, whatif_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
 from reports.style import plain_unit, time_unit
-from reports.tables import size_cells, size_headers, size_headline, size_lines
+from reports.tables import (
+    sensitivity_cells,
+    size_cells,
+    size_headers,
+    size_headline,
+    size_lines,
+    whatif_cells,
+    whatif_headers,
+    whatif_headline,
+    whatif_reason_lines,
+)
 from studies.size import SizeAnswer
+from studies.whatif import WhatIf
 
-__all__ = ["size_html", "write_size_page"]
+__all__ = ["size_html", "whatif_html", "write_size_page", "write_whatif_page"]
 
 
 def write_size_page(answer: SizeAnswer, path: Path) -> None:
@@ -59,3 +70,39 @@ def _tiles(answer: SizeAnswer) -> list[tuple[str, str, str]]:
             numbers["energy"] = cost.energy_kwh, "kWh"
         tiles += [(label, plain_unit([value]).text(value), unit) for label, (value, unit) in numbers.items()]
     return tiles
+
+
+def write_whatif_page(result: WhatIf, path: Path) -> None:
+    """Write the page; a reader of ``path`` sees the old file or the whole new one.
+
+    Raises:
+        OSError: The folder does not exist or cannot be written.
+    """
+    write_page(whatif_html(result), path)
+
+
+def whatif_html(result: WhatIf) -> str:
+    """Return the page as HTML."""
+    today = [row for row in result.rows if row.scenario == "today" and row.pace is not None]
+    paces = [(row.strategy, row.pace) for row in today if row.pace is not None]
+    return rendered(
+        "whatif.html",
+        headline=whatif_headline(result),
+        result=result,
+        notes=[
+            *(f"{name} today: {pace.sentence}; time left: {pace.left}; {pace.remedy}" for name, pace in paces),
+            *whatif_reason_lines(result),
+        ],
+        headers=whatif_headers(result),
+        rows=[
+            {"cells": cells, "why": row.reason or row.why, "detour": row.detour, "first": row.scenario == "today"}
+            for row, cells in zip(result.rows, whatif_cells(result), strict=True)
+        ],
+        changes=[
+            (scenario.name, scenario.changes, scenario.batch) for scenario in result.scenarios if scenario.changes
+        ],
+        sensitivities=[
+            (strategy, *sensitivity_cells(row)) for strategy, rows in result.sensitivities.items() for row in rows
+        ],
+        data={"change": plain_figure(whatif_figure(result))},
+    )

@@ -1,0 +1,123 @@
+"""Files of named scenarios: what is trained today, and changes of the cluster that build on one another."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from hwprofiles import ConfigError, broken_rules, did_you_mean, yaml_input
+from hwprofiles.catalogue import load_cluster
+from studies.whatif.scenarios import TODAY, Scenario
+
+__all__ = ["ScenarioSet", "read_scenarios"]
+
+_BASE, _BATCH = "from", "batch"
+"""Keys of a scenario that are no changes of the cluster."""
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("must be a whole number")
+    return value
+
+
+def _listed(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+_Whole = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+_Words = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_listed)]
+
+
+class _File(BaseModel):
+    """Content of a file of scenarios."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: Literal[1]
+    model: Annotated[str, Field(min_length=1)]
+    cluster: Annotated[str, Field(min_length=1)]
+    batch: _Whole | None = None
+    batch_per_device: _Whole | None = None
+    strategies: _Words = ("data",)
+    gradient_sync: str = "ring"
+    scenarios: Annotated[Mapping[str, Mapping[str, Any]], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _one_batch(self) -> Self:
+        """Raise unless there is one batch."""
+        if (self.batch is None) == (self.batch_per_device is None):
+            got = "neither" if self.batch is None else "both"
+            raise ValueError(f"needs one of batch and batch_per_device, got {got}")
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioSet:
+    """What is trained today, and the scenarios to compare with it."""
+
+    model: str
+    cluster: str
+    batch: int
+    """Mini-batch today, over all devices."""
+    strategies: tuple[str, ...]
+    gradient_sync: str
+    scenarios: tuple[Scenario, ...]
+
+
+def read_scenarios(path: Path) -> ScenarioSet:
+    """Read a file of scenarios.
+
+    Args:
+        path: YAML file, as docs/scenarios.md describes it.
+
+    Raises:
+        ConfigError: The file breaks a rule, each with its path, or a scenario builds on an unknown one or on itself.
+    """
+    origin = f"scenario file {path}"
+    try:
+        file = _File.model_validate(yaml_input(path, "scenario file"))
+    except ValidationError as error:
+        keys = tuple(_File.model_fields)
+        raise ConfigError(f"{origin}: {broken_rules(error, known=lambda at: keys if len(at) == 1 else ())}") from None
+    batch = file.batch or (file.batch_per_device or 1) * len(load_cluster(file.cluster).devices)
+    if TODAY in file.scenarios:
+        raise ConfigError(f"{origin}: scenarios.{TODAY} must have another name, which today's cluster has")
+    scenarios = tuple(_scenario(name, file.scenarios, origin) for name in file.scenarios)
+    return ScenarioSet(
+        model=file.model, cluster=file.cluster, batch=batch, strategies=file.strategies,
+        gradient_sync=file.gradient_sync, scenarios=scenarios,
+    )  # fmt: skip
+
+
+def _scenario(name: str, rows: Mapping[str, Mapping[str, Any]], origin: str) -> Scenario:
+    """Return a scenario with the changes of those that it builds on, its own last."""
+    changes = _changes(name, rows, origin, ())
+    batch = changes.pop(_BATCH, None)
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+        raise ConfigError(f"{origin}: scenarios.{name}.batch must be a whole number >= 1, got {batch!r}")
+    texts = tuple(f"{key}={_text(value, f'{origin}: scenarios.{name}.{key}')}" for key, value in changes.items())
+    return Scenario(name=name, changes=texts, batch=batch)
+
+
+def _changes(name: str, rows: Mapping[str, Mapping[str, Any]], origin: str, within: Sequence[str]) -> dict[str, Any]:
+    """Return all changes of a scenario by name; those of a later one take the place of earlier ones."""
+    if name in within:
+        raise ConfigError(f"{origin}: scenarios.{name} must not build on itself, got {' -> '.join([*within, name])}")
+    row, changes = rows[name], dict[str, Any]()
+    bases = row.get(_BASE, [])
+    for base in bases if isinstance(bases, list) else [bases]:
+        if not isinstance(base, str) or base not in rows:
+            hint = did_you_mean(str(base), rows)
+            raise ConfigError(f"{origin}: scenarios.{name}.from must name another scenario, got {base!r}{hint}")
+        changes |= _changes(base, rows, origin, [*within, name])
+    return changes | {key: value for key, value in row.items() if key != _BASE}
+
+
+def _text(value: Any, where: str) -> str:
+    """Return the right side of a change as it is typed behind a cluster."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or "," in str(value):
+        raise ConfigError(f"{where} must be a number or a word without commas, got {value!r}")
+    return f"{value:.17g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,52 @@
+"""Files of scenarios: composition, and one line for what breaks a rule."""
+
+import pytest
+
+from hwprofiles import ConfigError
+from studies.whatif.scenario_file import read_scenarios
+
+HEAD = "version: 1\nmodel: lenet5\ncluster: p100-4x4:nodes=2\nbatch_per_device: 8\nscenarios:\n"
+
+
+def read(tmp_path, text):
+    path = tmp_path / "s.yaml"
+    path.write_text(text)
+    return read_scenarios(path)
+
+
+def test_scenarios_build_on_one_another(tmp_path):
+    """Bases come in order, own changes last; those of one name replace each other."""
+    found = read(
+        tmp_path,
+        HEAD
+        + "  slow: {link.edr.bandwidth_factor: 0.5, nodes: 4}\n"
+        + "  switch: {nodes.*.switches.gpus_per_port: 4}\n"
+        + "  both: {from: [slow, switch], nodes: 8, batch: 32}\n"
+        + "  other: {from: switch, device.*.profile: v100-16gb}\n",
+    )
+    assert (found.model, found.batch, found.strategies) == ("lenet5", 64, ("data",))
+    changes = {scenario.name: (scenario.changes, scenario.batch) for scenario in found.scenarios}
+    assert changes["both"] == (
+        ("link.edr.bandwidth_factor=0.5", "nodes=8", "nodes.*.switches.gpus_per_port=4"),
+        32,
+    )
+    assert changes["other"] == (("nodes.*.switches.gpus_per_port=4", "device.*.profile=v100-16gb"), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HEAD + "  a: {from: b}\n", "scenarios.a.from must name another scenario, got 'b'"),
+        (HEAD + "  a: {from: b}\n  b: {from: a}\n", "scenarios.a must not build on itself, got a -> b -> a"),
+        (HEAD + "  a: {nodes: [1]}\n", r"scenarios.a.nodes must be a number or a word without commas, got \[1\]"),
+        (HEAD + "  a: {device.*.profile: 'x,nodes=9'}\n", "must be a number or a word without commas"),
+        (HEAD + "  a: {batch: 0}\n", "scenarios.a.batch must be a whole number >= 1, got 0"),
+        (HEAD + "  today: {nodes: 1}\n", "scenarios.today must have another name"),
+        (HEAD.replace("scenarios:\n", "scenarios: {}\n"), "scenarios"),
+        (HEAD.replace("batch_per_device: 8", "batch: 8\nbatch_per_device: 8") + "  a: {nodes: 1}\n", "got both"),
+        (HEAD.replace("model", "modle") + "  a: {nodes: 1}\n", "did you mean 'model'"),
+    ],
+)
+def test_bad_files_name_the_rule(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message):
+        read(tmp_path, text)
