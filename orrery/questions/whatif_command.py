@@ -41,7 +41,7 @@ class _Subjects(TyperGroup):
 
 whatif_app = typer.Typer(
     cls=_Subjects,
-    help="Predict what changes bring: of hardware (orrery whatif MODEL, or the scenarios of a file), or of compression.",
+    help="Predict what changes bring: of hardware (orrery whatif MODEL, or scenarios of a file), or of compression.",
 )
 _Top = Annotated[int, typer.Option(min=0, metavar="N", help="Sensitivities to print for each strategy.")]
 
