@@ -11,3 +11,6 @@ from .cluster_catalogue import (
 from .cluster_reader import (
     read_tree as read_tree,
 )
+from .library_section import (
+    library_of_section as library_of_section,
+)

@@ -6,7 +6,7 @@ the level below and with switches and links of its own.  Vendor units are conver
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -247,6 +247,8 @@ class ClusterFile(_Strict):
     sources: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     """What no source says: a user should know of it, and may put numbers of their own in its place."""
+    fit: Mapping[str, Any] = {}
+    """How the section ``library`` was fitted: method, errors, what stays at its prior; read by people."""
     parameters: Mapping[VertexName, ParameterRule] = {}
     link_classes: Mapping[VertexName, LinkClass] = {}
     library: LibrarySection | None = None

@@ -1,13 +1,14 @@
 """The section ``library`` of a cluster file: the library of collectives that runs on its devices."""
 
-from typing import Annotated, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hwprofiles import GIGA, MICRO
 from hwprofiles.devices import CollectiveLibrary, InSwitchSums, LibraryProtocol
 
-__all__ = ["LibrarySection"]
+__all__ = ["LibrarySection", "library_of_section"]
 
 _Microseconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False, strict=True)]
 _Share = Annotated[float, Field(gt=0.01, le=1, allow_inf_nan=False, strict=True)]
@@ -77,3 +78,12 @@ class LibrarySection(_Section):
             tree_share=self.tree_share,
             in_switch=sums,
         )
+
+
+def library_of_section(section: Mapping[str, Any]) -> CollectiveLibrary:
+    """Return the library that the content of a section ``library`` describes.
+
+    Raises:
+        pydantic.ValidationError: The content breaks a rule.
+    """
+    return LibrarySection.model_validate(dict(section)).in_seconds

@@ -68,7 +68,7 @@ def _collective(text: str, origin: str, rows: Sequence[Sequence[str]], ranks: in
             known = ", ".join(_NAMES)
             raise ConfigError(f"{origin}: collective must be one of {known}, got {printable(said[1])[:40]!r}")
         return _NAMES[said[1]]
-    last = rows[-1]
+    last = rows[-1]  # the longest message, whose bandwidths have the most digits
     named = {name for name, ours in _NAMES.items() if name in origin or ours in origin}
     if "sum" in last:
         # Bus bandwidth relative to the algorithm's says which one it is.

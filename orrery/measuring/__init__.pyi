@@ -1,8 +1,10 @@
+from .calibrate_command import (
+    orrery_calibrate as orrery_calibrate,
+)
 from .chakra_command import (
     chakra_app as chakra_app,
 )
 from .probe_command import (
-    orrery_calibrate as orrery_calibrate,
     orrery_probe as orrery_probe,
 )
 from .read_command import (

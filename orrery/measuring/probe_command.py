@@ -1,4 +1,4 @@
-"""``orrery probe`` and ``orrery calibrate``: devices measured, and profiles fitted to measurements."""
+"""``orrery probe``: devices and links measured."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,9 +19,8 @@ from orrery.terminal import (
 
 if TYPE_CHECKING:
     from executor.probe import Probed, TimeSamples
-    from studies.calibrate import Calibrated
 
-__all__ = ["orrery_calibrate", "orrery_probe"]
+__all__ = ["orrery_probe"]
 
 _SHOWN_BYTES = (4, 2**20, 32 * 2**20)
 """Sizes of messages that are printed; JSON output has all."""
@@ -150,80 +149,3 @@ def _link_rows(values: dict[str, Any]) -> list[dict[str, Any]]:
                     }
                 )
     return rows
-
-
-def orrery_calibrate(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="Measurements: .csv tables of convolutions, products or networks, probe.json of orrery probe, or names"
-            " of tables that ship, such as deepbench_conv.",
-        ),
-    ],
-    *,
-    device: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Device: its data sheet, and whatever the rows do not determine. A known device, a compute profile of"
-            " the catalogue, or a profile file.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Profile to write (.yaml); replaced only as a whole.")],
-    gpu: Annotated[str, typer.Option(metavar="LABEL", help="Name of the device in the tables, where it differs.")] = "",
-    json: JsonOption = False,
-) -> None:
-    """Fit a compute profile to measured kernels and networks, and say how far it is off on rows that were held out."""
-    from hwprofiles import ConfigError
-    from studies.calibrate import base_content, calibrated, read_measurements, write_content
-
-    if out.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"--out must end in .yaml or .yml, got {str(out)!r}")
-    with output_file(out, *files, device) as path, progress_bar(f"fitting {device}"):
-        base = base_content(device)
-        measured = read_measurements(files, device, gpu)
-        result = calibrated(measured.kernels, measured.networks, base, sources=files)
-        write_content(
-            result.content, path, f"{device}, fitted by orrery calibrate {' '.join(files)}; section fit says how well."
-        )
-    values = _fit_values(result, out)
-    print_json(values) if json else _print_fit(values)
-
-
-def _fit_values(result: "Calibrated", out: Path) -> dict[str, Any]:
-    """Return errors by kind of row, and the parameters that stay at their prior."""
-    return {
-        "profile_file": str(out),
-        "errors": [
-            {"what": kind, "rows": e.rows, "median": e.median, "p90": e.p90, "bias": e.bias}
-            for kind, e in result.errors.items()
-        ],
-        "at_prior": list(result.at_prior),
-        "sustained_clock": result.content.get("sustained_clock", 1.0),
-        "dispatch_overhead_us": result.content.get("dispatch_overhead_us", 0.0),
-    }
-
-
-def _print_fit(values: dict[str, Any]) -> None:
-    """Print the errors on held-out rows, then what was not identified, and the file."""
-    print_table(
-        [
-            {
-                "held out": row["what"],
-                "rows": row["rows"],
-                "median error": f"{row['median']:.1%}",
-                "90 % below": f"{row['p90']:.1%}",
-                "bias": f"{row['bias']:+.1%}",
-            }
-            for row in values["errors"]
-        ]
-    )
-    print_pairs(
-        {
-            "not identified, at their prior": ", ".join(values["at_prior"]) or "none",
-            "sustained clock": values["sustained_clock"],
-            "host's time a phase of a layer (us)": values["dispatch_overhead_us"],
-            "compute profile": values["profile_file"],
-        }
-    )

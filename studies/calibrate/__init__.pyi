@@ -2,8 +2,14 @@ from .calibration import (
     Calibrated as Calibrated,
     calibrated as calibrated,
 )
+from .cross_validation import (
+    HeldOutErrors as HeldOutErrors,
+)
 from .device_sheets import (
     base_content as base_content,
+)
+from .library_fit import (
+    fitted_library as fitted_library,
 )
 from .measurements import (
     read_measurements as read_measurements,

@@ -1,0 +1,146 @@
+"""``orrery calibrate``: compute profiles and libraries of clusters fitted to measurements."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orrery.terminal import JsonOption, output_file, print_json, print_pairs, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from studies.calibrate import Calibrated, HeldOutErrors
+
+__all__ = ["orrery_calibrate"]
+
+
+def orrery_calibrate(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Measurements: .csv tables of convolutions, products or networks, probe.json of orrery probe, or names"
+            " of tables that ship, such as deepbench_conv; for a cluster the output of nccl-tests and of"
+            " p2pBandwidthLatencyTest.",
+        ),
+    ],
+    *,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Device: its data sheet, and whatever the rows do not determine. A known device, a compute profile of"
+            " the catalogue, or a profile file.",
+        ),
+    ] = "",
+    cluster: Annotated[
+        str, typer.Option(metavar="C", help="Cluster of the catalogue, or a cluster file, whose library is fitted.")
+    ] = "",
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write (.yaml); replaced only as a whole.")],
+    gpu: Annotated[str, typer.Option(metavar="LABEL", help="Name of the device in the tables, where it differs.")] = "",
+    json: JsonOption = False,
+) -> None:
+    """Fit a compute profile, or a cluster's library, to measurements; say how far off it is on rows held out."""
+    from hwprofiles import ConfigError
+    from studies.calibrate import base_content, calibrated, read_measurements, write_content
+
+    if out.suffix not in (".yaml", ".yml"):
+        raise ConfigError(f"--out must end in .yaml or .yml, got {str(out)!r}")
+    if bool(device) == bool(cluster):
+        raise ConfigError("one of --device and --cluster must be given: a compute profile or a library is fitted")
+    if cluster:
+        if gpu:
+            raise ConfigError(f"--gpu must be left out with --cluster, got {gpu!r}")
+        values = _cluster_values(files, cluster, out)
+        return print_json(values) if json else _print_library(values)
+    with output_file(out, *files, device) as path, progress_bar(f"fitting {device}"):
+        base = base_content(device)
+        measured = read_measurements(files, device, gpu)
+        result = calibrated(measured.kernels, measured.networks, base, sources=files)
+        write_content(
+            result.content, path, f"{device}, fitted by orrery calibrate {' '.join(files)}; section fit says how well."
+        )
+    values = _fit_values(result, out)
+    print_json(values) if json else _print_fit(values)
+
+
+def _fit_values(result: "Calibrated", out: Path) -> dict[str, Any]:
+    """Return errors by kind of row, and the parameters that stay at their prior."""
+    return {
+        "profile_file": str(out),
+        "errors": _error_rows(result.errors),
+        "at_prior": list(result.at_prior),
+        "sustained_clock": result.content.get("sustained_clock", 1.0),
+        "dispatch_overhead_us": result.content.get("dispatch_overhead_us", 0.0),
+    }
+
+
+def _print_fit(values: dict[str, Any]) -> None:
+    """Print the errors on held-out rows, then what was not identified, and the file."""
+    print_table(
+        [
+            {
+                "held out": row["what"],
+                "rows": row["rows"],
+                "median error": f"{row['median']:.1%}",
+                "90 % below": f"{row['p90']:.1%}",
+                "bias": f"{row['bias']:+.1%}",
+            }
+            for row in values["errors"]
+        ]
+    )
+    print_pairs(
+        {
+            "not identified, at their prior": ", ".join(values["at_prior"]) or "none",
+            "sustained clock": values["sustained_clock"],
+            "host's time a phase of a layer (us)": values["dispatch_overhead_us"],
+            "compute profile": values["profile_file"],
+        }
+    )
+
+
+def _cluster_values(files: list[str], cluster: str, out: Path) -> dict[str, Any]:
+    """Fit a cluster's links and library, write the file, and return the errors."""
+    from hwprofiles import ConfigError
+    from hwprofiles.machines import machine_file, write_cluster_file
+    from studies.calibrate import fitted_library
+
+    with output_file(out, *files, cluster) as path, progress_bar(f"fitting {cluster}"):
+        read = machine_file([Path(file) for file in files], base=cluster)
+        if not read.collectives:
+            raise ConfigError("a library is fitted to the output of nccl-tests: got none; orrery read takes the rest")
+        result = fitted_library(read.content, read.collectives)
+        write_cluster_file(path, result.content, "Fitted by orrery calibrate; section fit says how well.")
+    return {
+        "cluster_file": str(out),
+        "errors": _error_rows(result.held_out),
+        "residuals": _error_rows(result.residuals),
+        "at_prior": list(result.at_prior),
+        "library": result.content["library"],
+    }
+
+
+def _error_rows(errors: "Mapping[str, HeldOutErrors]") -> list[dict[str, Any]]:
+    """Return a row for each kind."""
+    return [
+        {"what": kind, "rows": e.rows, "median": e.median, "p90": e.p90, "bias": e.bias} for kind, e in errors.items()
+    ]
+
+
+def _print_library(values: dict[str, Any]) -> None:
+    """Print the errors of a fitted library, then what was not identified, and the file."""
+    for key, title in (("errors", "held out"), ("residuals", "of the fit")):
+        print_table(
+            [
+                {
+                    title: row["what"],
+                    "rows": row["rows"],
+                    "median error": f"{row['median']:.1%}",
+                    "90 % below": f"{row['p90']:.1%}",
+                    "bias": f"{row['bias']:+.1%}",
+                }
+                for row in values[key]
+            ]
+        )
+    prior = ", ".join(values["at_prior"]) or "none"
+    print_pairs({"not identified, at their prior": prior, "cluster file": values["cluster_file"]})

@@ -1,0 +1,268 @@
+"""A cluster's library of collectives fitted to measured ones: robust least squares on its physical parameters.
+
+The parameters are those of the section ``library`` (calls, steps, shares of links), and between machines the rate of
+the links that only messages between machines cross.  What the section says before is the prior.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from hwprofiles import ConfigError, Floats, Ints
+from hwprofiles.catalogue import cluster_of_content, library_of_section
+from hwprofiles.devices import DeviceGraph
+from hwprofiles.readers import Collectives
+from planner.cost import library_collective_s
+from planner.topology import ClusterRoutes
+from studies.calibrate.cross_validation import HeldOutErrors, summary
+
+__all__ = ["FittedLibrary", "fitted_library"]
+
+_ERROR, _IDENTIFIED = 0.15, 0.5
+"""Size of an ordinary residual, in logarithms; share of a parameter's information that must come from the rows."""
+_LEAST_ROWS = 8
+_MIB = 2**20
+_WIDTHS = {"call_us": 0.7, "hop_us": 0.5, "far_hop_us": 0.7, "near_share": 0.25, "tree_share": 0.3,
+           "copy_gbyte_per_s": 0.5, "link_share": 0.2, "bandwidth_gbyte_per_s": 0.4}  # fmt: skip
+"""Standard deviations of the logarithms of the parameters before any measurement."""
+_SHARES = ("near_share", "tree_share", "link_share")
+_FOLDS = 3
+_LEAST_US = 0.01
+_Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FittedLibrary:
+    """The content of a cluster file, with the errors of its library."""
+
+    content: dict[str, Any]
+    held_out: dict[str, HeldOutErrors]
+    """By sizes, on groups of rows that were held out in turn."""
+    residuals: dict[str, HeldOutErrors]
+    """By sizes, on the rows of the fit."""
+    at_prior: tuple[str, ...]
+    """Parameters that the rows do not identify, which stay as they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Times of one collective over one set of devices."""
+
+    collective: str
+    devices: tuple[int, ...]
+    size_bytes: Floats
+    time_s: Floats
+
+
+def fitted_library(content: Mapping[str, Any], measured: Sequence[Collectives]) -> FittedLibrary:
+    """Return the content of a cluster file whose library fits measured collectives.
+
+    Args:
+        content: Content of a cluster file with the section ``library``.
+        measured: Times of collectives on this cluster, or on its first machines.
+
+    Raises:
+        ConfigError: The file has no such section, the cluster has fewer devices than took part, or there are too few
+            rows.
+    """
+    if not isinstance(content.get("library"), dict):
+        raise ConfigError("cluster file needs a section library to fit, got none; orrery read writes one")
+    graph = _cluster(content, max(len(set(each.hosts)) for each in measured))
+    groups = [_group(graph, each) for each in measured]
+    rows = sum(len(group.size_bytes) for group in groups)
+    if rows < _LEAST_ROWS:
+        raise ConfigError(f"a library is fitted to at least {_LEAST_ROWS} rows of collectives, got {rows}")
+    fit = _Fit(content, ClusterRoutes(graph), graph, groups)
+    logs, known = fit.solve([np.ones(len(group.size_bytes), dtype=bool) for group in groups])
+    errors = fit.errors(logs)
+    held_out = [np.full(len(group.size_bytes), np.nan) for group in groups]
+    for fold in _folds(groups):
+        part, _ = fit.solve([~mask for mask in fold])
+        for place, (mask, error) in enumerate(zip(fold, fit.errors(part), strict=True)):
+            held_out[place][mask] = error[mask]
+    dropped = tuple(name for name, has in zip(fit.names, known, strict=True) if not has)
+    result = fit.content_of(logs)
+    judged, left = _by_size(groups, held_out), _by_size(groups, errors)
+    result["fit"] = {
+        "method": "least squares on logarithms of times with a soft absolute loss and log-normal priors",
+        "held_out": "one collective over one set of devices at a time" if len(groups) > 1 else "every third size",
+        "errors": {kind: _section(error) for kind, error in judged.items()},
+        "residuals": {kind: _section(error) for kind, error in left.items()},
+        "at_prior": list(dropped),
+        "sources": [each.origin for each in measured],
+    }
+    kept = f"library: not identified by the measurements, as before: {', '.join(dropped)}" if dropped else ""
+    assumed = [text for text in content.get("assumed", ()) if not text.startswith("library:")]
+    result["assumed"] = [*assumed, *([kept] if kept else [])]
+    return FittedLibrary(result, judged, left, dropped)
+
+
+def _cluster(content: Mapping[str, Any], machines: int) -> DeviceGraph:
+    """Return the cluster with at least as many machines as took part."""
+    graph = cluster_of_content(content, "cluster")
+    nodes = content.get("parameters", {}).get("nodes")
+    if graph.node_count < machines and isinstance(nodes, dict) and nodes.get("maximum", 0) >= machines:
+        more = {**content["parameters"], "nodes": {**nodes, "default": machines}}
+        graph = cluster_of_content({**content, "parameters": more}, "cluster")
+    if graph.node_count < machines:
+        raise ConfigError(f"cluster has {graph.node_count} machines, the collectives ran on {machines}")
+    return graph
+
+
+def _group(graph: DeviceGraph, measured: Collectives) -> _Group:
+    """Return the rows of a file, with the devices that its ranks stand for: the first ones of each machine."""
+    hosts = list(dict.fromkeys(measured.hosts))
+    free = [[i for i, device in enumerate(graph.devices) if device.node == node] for node in range(len(hosts))]
+    for node, host in enumerate(hosts):
+        if measured.hosts.count(host) > len(free[node]):
+            raise ConfigError(
+                f"{measured.origin} ran on {measured.hosts.count(host)} devices of a machine, the cluster has"
+                f" {len(free[node])}"
+            )
+    if len(measured.hosts) < 2:
+        raise ConfigError(f"{measured.origin} ran on one device: nothing is sent")
+    places = [free[hosts.index(host)].pop(0) for host in measured.hosts]
+    return _Group(measured.collective, tuple(places), np.array(measured.size_bytes), np.array(measured.time_s))
+
+
+def _folds(groups: Sequence[_Group]) -> list[list[np.ndarray]]:
+    """Return the rows that are held out together: a group, or every third size of the only one."""
+    if len(groups) > 1:
+        return [[np.full(len(each.size_bytes), each is group) for each in groups] for group in groups]
+    order = np.argsort(np.argsort(groups[0].size_bytes, kind="stable"), kind="stable")
+    return [[order % _FOLDS == fold] for fold in range(_FOLDS)]
+
+
+def _by_size(groups: Sequence[_Group], errors: Sequence[Floats]) -> dict[str, HeldOutErrors]:
+    """Return the errors of long and of short messages."""
+    size, error = np.concatenate([group.size_bytes for group in groups]), np.concatenate(errors)
+    found = {}
+    for kind, chosen in (("above 1 MiB", size > _MIB), ("up to 1 MiB", size <= _MIB)):
+        own = error[chosen & ~np.isnan(error)]
+        if len(own):
+            found[kind] = summary(own)
+    return found
+
+
+def _section(error: HeldOutErrors) -> dict[str, float]:
+    """Return errors as they are written."""
+    return {"rows": error.rows, **{key: round(getattr(error, key), 4) for key in ("median", "p90", "bias")}}
+
+
+class _Fit:
+    """Parameters of a cluster's library, with the times that they give."""
+
+    def __init__(
+        self, content: Mapping[str, Any], network: ClusterRoutes, graph: DeviceGraph, groups: Sequence[_Group]
+    ) -> None:
+        self._content, self._network, self._groups = content, network, groups
+        across = [group for group in groups if len(np.unique(network.node[list(group.devices)])) > 1]
+        near = any(_inside(network, group) for group in groups)
+        section = content["library"]
+        self._paths: list[_Path] = []
+        for number, protocol in enumerate(section["protocols"]):
+            keys = ["call_us", *(["hop_us"] if near else []), *(["far_hop_us"] if across else [])]
+            self._paths += [("protocols", number, key) for key in keys if protocol[key] > 0]
+        self._paths += [(key,) for key in (["near_share"] if near else []) + ["copy_gbyte_per_s"]]
+        if across and section.get("tree_share", 0.92):
+            self._paths.append(("tree_share",))
+        if section.get("in_switch") and any(len(group.devices) > 2 for group in groups):
+            self._paths += [("in_switch", "call_us"), ("in_switch", "link_share")]
+        self._far = _far_links(network, graph, across)
+        middle = [float(_at(section, path)) for path in self._paths] + [1.0] * (self._far is not None)
+        self.names = tuple(_name(section, path) for path in self._paths)
+        if self._far is not None:
+            self.names += (f"link_classes.{self._far[0]}.bandwidth_gbyte_per_s",)
+        self._start = np.log(np.maximum(middle, _LEAST_US))
+        self._width = np.array([_WIDTHS[name.rpartition(".")[2]] for name in self.names])
+
+    def solve(self, chosen: Sequence[np.ndarray]) -> tuple[Floats, np.ndarray]:
+        """Return the logarithms of the parameters that fit chosen rows, and which of them the rows identify."""
+
+        def residuals(logs: Floats) -> Floats:
+            rows = [error[mask] / _ERROR for error, mask in zip(self.errors(logs), chosen, strict=True)]
+            return np.concatenate([*rows, (logs - self._start) / self._width])
+
+        fit = least_squares(residuals, self._start, loss="soft_l1", max_nfev=12, x_scale=self._width, diff_step=1e-3)
+        information = (fit.jac[: -len(self.names)] ** 2).sum(axis=0)
+        known = information / (information + 1 / self._width**2) >= _IDENTIFIED
+        return np.where(known, fit.x, self._start), known
+
+    def errors(self, logs: Floats) -> list[Floats]:
+        """Return the logarithms of predicted over measured times, by group."""
+        network = copy.copy(self._network)
+        network.library = library_of_section(self._section(logs))
+        if self._far is not None:
+            scaled = network.seconds_per_byte.copy()
+            scaled[self._far[1]] /= np.exp(logs[-1])
+            network.seconds_per_byte = scaled
+        return [
+            np.log(library_collective_s(network, group.collective, group.devices, group.size_bytes) / group.time_s)
+            for group in self._groups
+        ]
+
+    def content_of(self, logs: Floats) -> dict[str, Any]:
+        """Return the content of the cluster file with fitted parameters."""
+        result = {**self._content, "library": self._section(logs)}
+        if self._far is not None:
+            name, links = self._far
+            rate = np.exp(logs[-1]) / self._network.seconds_per_byte[links].max() / 1e9
+            row = {key: value for key, value in result["link_classes"][name].items() if not key.startswith("bandwidth")}
+            classes = {**result["link_classes"], name: {**row, "bandwidth_gbyte_per_s": _rounded(rate)}}
+            result["link_classes"] = classes
+        return result
+
+    def _section(self, logs: Floats) -> dict[str, Any]:
+        """Return the section ``library`` with fitted parameters."""
+        section: dict[str, Any] = copy.deepcopy(dict(self._content["library"]))
+        for path, value in zip(self._paths, np.exp(logs).tolist(), strict=False):
+            owner: Any = section
+            for key in path[:-1]:
+                owner = owner[key]
+            owner[path[-1]] = _rounded(min(value, 1.0) if path[-1] in _SHARES else value)
+        return section
+
+
+def _inside(network: ClusterRoutes, group: _Group) -> bool:
+    """Return whether some messages of a collective stay inside a machine."""
+    nodes = network.node[list(group.devices)]
+    return len(np.unique(nodes)) < len(nodes)
+
+
+def _at(section: Mapping[str, Any], path: _Path) -> Any:
+    """Return a value of the section; a share that it leaves out is 1."""
+    value: Any = section
+    for key in path:
+        value = value.get(key, 0.92 if key == "tree_share" else 1.0) if isinstance(value, dict) else value[key]
+    return value
+
+
+def _name(section: Mapping[str, Any], path: _Path) -> str:
+    """Return the name of a parameter."""
+    parts = [section["protocols"][key]["name"] if isinstance(key, int) else key for key in path]
+    return ".".join(str(part) for part in parts if part != "protocols")
+
+
+def _rounded(value: float) -> float:
+    """Return six significant digits, so that steps of the search are seen."""
+    return float(f"{value:.6g}")
+
+
+def _far_links(network: ClusterRoutes, graph: DeviceGraph, across: Sequence[_Group]) -> tuple[str, Ints] | None:
+    """Return the class of links that bounds messages between machines and that none inside a machine cross."""
+    if not across:
+        return None
+    devices = across[0].devices
+    first = [device for device in devices if network.node[device] == network.node[devices[0]]]
+    other = next(device for device in devices if network.node[device] != network.node[devices[0]])
+    inside = {graph.links[i].link_class for a in first for b in first if a != b for i in graph.route(a, b)}
+    route = [graph.links[i] for i in graph.route(first[0], other)]
+    only = [link for link in route if link.link_class not in inside]
+    if not only:
+        return None
+    name = min(only, key=lambda link: link.bandwidth_bytes_per_s).link_class
+    return name, np.array([i for i, link in enumerate(graph.links) if link.link_class == name])

@@ -1,0 +1,123 @@
+"""Libraries fitted to times that known parameters made: they come back, or are named as not determined."""
+
+import copy
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hwprofiles import ConfigError
+from hwprofiles.catalogue import cluster_of_content, cluster_path, load_cluster, read_tree
+from hwprofiles.readers import Collectives
+from planner.cost import library_collective_s
+from planner.topology import ClusterRoutes
+from studies.calibrate.library_fit import fitted_library
+
+SIZES = tuple(float(4**power) for power in range(2, 15))
+MACHINES = Path(__file__).parents[2] / "hwprofiles" / "data" / "machines"
+
+
+def content(name):
+    return copy.deepcopy(dict(read_tree(cluster_path(name))))
+
+
+def timed(changed, collective, devices, hosts, sizes=SIZES, noise=0.0):
+    """Times of a collective on a cluster with other parameters."""
+    seconds = library_collective_s(
+        ClusterRoutes(cluster_of_content(changed, "c")), collective, devices, np.array(sizes)
+    )
+    seconds = seconds * np.exp(noise * np.random.default_rng(0).standard_normal(len(sizes)))
+    return Collectives(
+        origin=f"{collective} over {len(devices)}", collective=collective, hosts=hosts, models=("",) * len(devices),
+        size_bytes=tuple(sizes), time_s=tuple(seconds.tolist()),
+    )  # fmt: skip
+
+
+def test_calls_and_shares_come_back():
+    """Twice the calls and two thirds of the links: the fitted library predicts sizes and devices that it never saw."""
+    truth = content("dgx-a100")
+    truth["library"]["near_share"] = 0.56
+    for protocol in truth["library"]["protocols"]:
+        protocol["call_us"] *= 2
+    rows = [timed(truth, kind, tuple(range(8)), ("a",) * 8, noise=0.02) for kind in ("all-reduce", "all-gather")]
+    result = fitted_library(content("dgx-a100"), rows)
+    section = result.content["library"]
+
+    assert section["near_share"] == pytest.approx(0.56, rel=0.05)
+    assert section["protocols"][0]["call_us"] == pytest.approx(20.2, rel=0.15)
+    assert result.held_out["above 1 MiB"].median < 0.05
+    assert result.residuals["up to 1 MiB"].median < 0.1
+    unseen = timed(truth, "all-reduce", tuple(range(4)), ("a",) * 4)
+    found = timed(result.content, "all-reduce", tuple(range(4)), ("a",) * 4)
+    assert np.median(np.abs(np.array(found.time_s) / unseen.time_s - 1)) < 0.1
+
+
+def test_the_rate_between_machines_comes_back_and_what_is_not_seen_stays():
+    """Two machines with one device each: links inside them carry nothing."""
+    truth = content("dgx-a100")
+    truth["parameters"]["nodes"]["default"] = 2
+    truth["link_classes"]["hdr"]["bandwidth_gbyte_per_s"] = 11.0
+    rows = [timed(truth, "all-reduce", (0, 8), ("a", "b"))]
+    result = fitted_library(content("dgx-a100"), rows)
+
+    assert result.content["link_classes"]["hdr"]["bandwidth_gbyte_per_s"] == pytest.approx(11.0, rel=0.1)
+    assert result.content["link_classes"]["nvlink3"] == content("dgx-a100")["link_classes"]["nvlink3"]
+    assert result.content["library"]["near_share"] == content("dgx-a100")["library"]["near_share"]
+    assert result.content["parameters"]["nodes"]["default"] == 1
+    assert "copy_gbyte_per_s" in result.at_prior
+    kept = [text for text in result.content["assumed"] if text.startswith("library:")]
+    assert len(kept) == 1
+    assert "copy_gbyte_per_s" in kept[0]
+    assert result.content["fit"]["held_out"] == "every third size"
+
+
+def test_a_fitted_file_is_a_cluster_file(tmp_path):
+    """The command writes it; errors on held-out rows, residuals and sources are in it."""
+    from orrery.cli import app
+    from orrery.terminal import run_app
+
+    lines = (MACHINES / "all_reduce_a100_8gpu.txt").read_text().splitlines(keepends=True)
+    (tmp_path / "short.txt").write_text("".join(lines[:25]))
+    out = tmp_path / "mine.yaml"
+    words = ["calibrate", str(tmp_path / "short.txt"), "--cluster", "dgx-a100", "--out", str(out), "--json"]
+    assert run_app(app, words) == 0
+    assert load_cluster(str(out)).library is not None
+    fit = read_tree(out)["fit"]
+    assert {"method", "held_out", "errors", "residuals", "at_prior", "sources"} == set(fit)
+    assert json.dumps(fit)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["short.txt"], "one of --device and --cluster must be given"),
+        (["short.txt", "--cluster", "dgx-a100", "--device", "t4"], "one of --device and --cluster must be given"),
+        (["short.txt", "--cluster", "dgx-a100", "--gpu", "T4"], "--gpu must be left out"),
+        (["short.txt", "--cluster", "titanx-4"], "contradiction: cluster titanx-4 shows 4 GPUs"),
+        (["four.txt", "--cluster", "dgx-a100"], "at least 8 rows of collectives, got 4"),
+        (["pairs.txt", "--cluster", "dgx-a100"], "fitted to the output of nccl-tests: got none"),
+        (["short.txt", "--cluster", "k80-16"], "needs a section library"),
+    ],
+)
+def test_what_cannot_be_fitted_is_said_in_one_line(tmp_path, capsys, monkeypatch, words, message):
+    from orrery.cli import app
+    from orrery.terminal import run_app
+
+    lines = (MACHINES / "all_reduce_a100_8gpu.txt").read_text().splitlines(keepends=True)
+    (tmp_path / "short.txt").write_text("".join(lines[:25]))
+    (tmp_path / "four.txt").write_text("".join([*lines[:15], *lines[-6:]]))
+    (tmp_path / "pairs.txt").write_text((MACHINES / "p2p_a100_nvswitch_8gpu.txt").read_text())
+    monkeypatch.chdir(tmp_path)
+    assert run_app(app, ["calibrate", *words, "--out", "mine.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_too_many_machines_or_devices_are_refused():
+    rows = [timed(content("dgx-a100"), "all-reduce", tuple(range(8)), ("a",) * 8)]
+    with pytest.raises(ConfigError, match="on 8 devices of a machine, the cluster has 4"):
+        fitted_library(content("abci-v100"), rows)
+    with pytest.raises(ConfigError, match="needs a section library"):
+        fitted_library(content("k80-16"), rows)
