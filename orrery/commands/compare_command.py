@@ -62,8 +62,9 @@ def orrery_compare(
         numbers.write_bytes(to_json(values))
     if json:
         return print_json(values)
-    from reports.tables import comparison_headline, comparison_table
+    from reports.tables import comparison_headline, comparison_table, pace_lines
 
     print_rich(comparison_table(comparison))
     refused = [f"{name} was refused: {reason}" for name, reason in comparison.refused.items()]
-    print("\n".join([comparison_headline(comparison), *refused, *comparison.notes, f"page: {page}"]))
+    lines = [comparison_headline(comparison), *pace_lines(comparison), *refused, *comparison.notes, f"page: {page}"]
+    print("\n".join(lines))

@@ -127,7 +127,11 @@ def comparison_values(comparison: "Comparison", *, page: Path) -> dict[str, Any]
     from reports.tables import likely_times, undecided_line
 
     strategies = [
-        {**{field: getattr(result, field) for field in _STRATEGY_FIELDS}, "likely_s": likely}
+        {
+            **{field: getattr(result, field) for field in _STRATEGY_FIELDS},
+            "likely_s": likely,
+            "pace": None if result.pace is None else result.pace.sentence,
+        }
         for result, likely in zip(comparison.strategies, likely_times(comparison), strict=True)
     ]
     return {

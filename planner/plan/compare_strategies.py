@@ -17,6 +17,7 @@ from planner.parallel import WHOLE_BATCH, ConfigSpace, Configuration, MicroBatch
 from planner.plan.comparison import Comparison, LayerResult, StrategyResult
 from planner.plan.layerwise_choice import layerwise, refined
 from planner.plan.lowered_plan import lowered
+from planner.plan.pace import pace_of
 from planner.search import HYBRID, search_hybrids, strategy_and_micro_batching
 from planner.simulation import (
     DETAILED,
@@ -209,6 +210,7 @@ def _result(
         layers=layer_results(model, strategy, micro_batching, program),
         timeline=full.timeline(),
         link_use=full.link_use(),
+        pace=pace_of(plain),
     )
 
 

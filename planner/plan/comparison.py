@@ -9,6 +9,8 @@ from planner.simulation import LinkUse
 if TYPE_CHECKING:
     import pandas as pd
 
+    from planner.plan.pace import Pace
+
 __all__ = ["Comparison", "LayerResult", "StrategyResult"]
 
 
@@ -80,6 +82,8 @@ class StrategyResult:
     """One row for each task of one steady iteration: id, name, kind, device, stream, layer, phase, iteration,
     sub_batch, start_s, end_s, bytes, origin."""
     link_use: LinkUse
+    pace: "Pace | None" = None
+    """What sets the pace of the iteration, and how much of each resource's time is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

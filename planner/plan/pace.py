@@ -1,8 +1,9 @@
 """What sets the pace of an iteration: the resources that its critical path waits for, and how much of each is left.
 
 Every step of the critical path waits for one thing: arithmetic of a device, the bandwidth of a link (also where others
-share it), or a link's latency.  The shares of these add up to the iteration; the largest sets the pace.  No resource
-off the path can shorten the iteration by being faster, and one on it by no more than its share.
+share it), or a link's latency.  The shares of these add up to the iteration.  A resource that becomes twice as good
+saves at most half of its share, and no more than what is left of the capacity of the most used other resource, for that
+one's work still has to be done.  The resource that can save most sets the pace.
 """
 
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ class PaceSetter:
     """Share of the iteration in which the critical path waits for it."""
     where: str
     """Device or link on which the path spends most of that time."""
+    saving: float
+    """Share of the iteration that is saved at most about where the resource becomes twice as good."""
 
     @property
     def name(self) -> str:
@@ -45,7 +48,7 @@ class Pace:
 
     iteration_s: float
     setters: tuple[PaceSetter, ...]
-    """Resources on the critical path, the largest share first."""
+    """Resources on the critical path, the one that can save most first."""
     busiest: tuple[ResourceUse, ...]
     """Of every class of links and kind of device that is used the busiest one, links first, the busiest first."""
 
@@ -63,9 +66,8 @@ class Pace:
         """What sets the pace, at which share, and what would come next."""
         first = self.first
         verb = "set" if first.kind == "bandwidth" else "sets"
-        text = f"{first.name} {verb} the pace: {first.share:.0%} of the iteration"
-        if first.kind != "arithmetic":
-            text += f", at {first.where}"
+        where = "" if first.kind == "arithmetic" else f" at {first.where}"
+        text = f"{first.name} {verb} the pace: {first.share:.0%} of the critical path{where}"
         others = [f"{each.name} {each.share:.0%}" for each in self.setters[1:3] if each.share >= _LEAST_SHARE]
         return f"{text}; then {', '.join(others)}" if others else text
 
@@ -80,7 +82,7 @@ class Pace:
         first = self.first
         what = {"arithmetic": "faster devices", "bandwidth": "more bandwidth", "latency": "a lower latency"}[first.kind]
         of = f" of {first.of}" if first.kind != "arithmetic" else f" than {first.of}"
-        return f"{what}{of}: twice as good saves at most about {first.share / 2:.0%}"
+        return f"{what}{of}: twice as good saves at most about {first.saving:.0%}"
 
 
 def pace_of(replayed: Replay) -> Pace:
@@ -89,14 +91,13 @@ def pace_of(replayed: Replay) -> Pace:
     Args:
         replayed: A replay with overlap and contention, of three iterations or more.
     """
-    path = program_path(replayed)
-    return Pace(
-        iteration_s=replayed.iteration_s, setters=_setters(path, replayed), busiest=_busiest(resource_uses(replayed))
-    )
+    busiest = _busiest(resource_uses(replayed))
+    setters = _setters(program_path(replayed), replayed, busiest)
+    return Pace(iteration_s=replayed.iteration_s, setters=setters, busiest=busiest)
 
 
-def _setters(path: CriticalPath, replayed: Replay) -> tuple[PaceSetter, ...]:
-    """Return the resources of the path's steps with their shares."""
+def _setters(path: CriticalPath, replayed: Replay, busiest: Sequence[ResourceUse]) -> tuple[PaceSetter, ...]:
+    """Return the resources of the path's steps with their shares and what each can save."""
     profile = {device.name: device.profile for device in replayed.program.cluster.devices}
     seconds: dict[tuple[str, str], dict[str, float]] = {}
 
@@ -114,11 +115,17 @@ def _setters(path: CriticalPath, replayed: Replay) -> tuple[PaceSetter, ...]:
             slowest = _latest_link(replayed, step)
             count("latency", slowest.link_class, slowest.name, step.latency_s)
     total = sum(spent for places in seconds.values() for spent in places.values()) or 1.0
-    rows = [
-        PaceSetter(kind=kind, of=of, share=sum(places.values()) / total, where=max(places, key=places.__getitem__))
-        for (kind, of), places in seconds.items()
-    ]
-    return tuple(sorted(rows, key=lambda row: -row.share))
+    rows = []
+    for (kind, of), places in seconds.items():
+        share = sum(places.values()) / total
+        left = 1 - max((use.use for use in busiest if use.of != of), default=0.0)
+        rows.append(
+            PaceSetter(
+                kind=kind, of=of, share=share, where=max(places, key=places.__getitem__),
+                saving=max(min(share / 2, left), 0.0),
+            )
+        )  # fmt: skip
+    return tuple(sorted(rows, key=lambda row: (-row.saving, -row.share)))
 
 
 def _latest_link(replayed: Replay, step: PathStep) -> Link:

@@ -17,6 +17,7 @@ from reports.tables import (
     layer_table,
     likely_ranges,
     likely_times,
+    pace_lines,
     undecided_line,
     winner_of,
 )
@@ -46,6 +47,7 @@ def comparison_html(comparison: Comparison) -> str:
         columns=comparison_columns(comparison),
         likely=likely_ranges(comparison),
         undecided=undecided_line(comparison),
+        pace=pace_lines(comparison),
         ladder=_ladder_rows(comparison),
         models=ladder_models(comparison),
         correlation=plain_unit([comparison.rank_correlation]).text(comparison.rank_correlation),

@@ -14,6 +14,7 @@ from .comparison_summary import (
 )
 from .comparison_text import (
     comparison_table as comparison_table,
+    pace_lines as pace_lines,
 )
 from .eight_bit_tables import (
     compression_table as compression_table,

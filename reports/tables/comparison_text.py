@@ -7,7 +7,7 @@ from planner.plan import Comparison
 from reports.tables.comparison_summary import comparison_columns, winner_of
 from reports.tables.likely_text import likely_ranges, undecided_line
 
-__all__ = ["comparison_table"]
+__all__ = ["comparison_table", "pace_lines"]
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -25,3 +25,14 @@ def comparison_table(comparison: Comparison) -> Table:
         cells = [*(Text(column.texts[i]) for column in columns), Text(likely[i])]
         table.add_row(Text(f"★ {strategy.name}" if won else f"  {strategy.name}"), *cells, style="bold" if won else "")
     return table
+
+
+def pace_lines(comparison: Comparison) -> list[str]:
+    """Return what sets the pace of each strategy, how much of each resource's time is left, and what would help."""
+    winner, lines = winner_of(comparison), list[str]()
+    for strategy in comparison.strategies:
+        if strategy.pace is not None:
+            lines.append(f"{strategy.name}: {strategy.pace.sentence}; time left: {strategy.pace.left}.")
+    if winner is not None and winner.pace is not None:
+        lines.append(f"To be faster than {winner.name}: {winner.pace.remedy}.")
+    return lines
