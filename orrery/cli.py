@@ -12,6 +12,7 @@ from orrery.commands import (
     orrery_analyse,
     orrery_clusters,
     orrery_compare,
+    orrery_completion,
     orrery_fidelity,
     orrery_import,
     orrery_index,
@@ -44,6 +45,7 @@ app = typer.Typer(
 for command in (
     orrery_models,
     orrery_clusters,
+    orrery_completion,
     orrery_import,
     orrery_plan,
     orrery_simulate,

@@ -1,7 +1,7 @@
-"""``orrery models`` and ``orrery clusters``: the catalogues; ``orrery import``: models from outside."""
+"""``orrery models`` and ``orrery clusters``: the catalogues; ``orrery import``: models from outside; completion."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from planner.importing import ImportedModel
     from planner.tracing import Trace
 
-__all__ = ["orrery_clusters", "orrery_import", "orrery_models"]
+__all__ = ["orrery_clusters", "orrery_completion", "orrery_import", "orrery_models"]
 
 _LINES = 12
 """Rows of a table that are printed; JSON has all."""
@@ -127,3 +127,12 @@ def _heading(model: str, imported: "ImportedModel") -> list[str]:
         f"Imported from {model}: {graph.parameter_count:,} parameters,",
         f"{imported.product_flop / graph.batch:.6g} FLOP a sample in the forward products.",
     ]
+
+
+def orrery_completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+) -> None:
+    """Print the script that completes commands, options, models, clusters and strategies in a shell."""
+    from orrery.terminal import completion_script
+
+    print(completion_script(shell))

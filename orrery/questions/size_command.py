@@ -8,6 +8,7 @@ import typer
 
 from hwprofiles import Progress, whole_number
 from orrery.terminal import (
+    COMPLETERS,
     ClusterOption,
     JsonOption,
     PageOption,
@@ -30,7 +31,13 @@ size_app = typer.Typer(
 )
 
 _Clusters = Annotated[
-    list[str], typer.Option("--cluster", metavar="C", help="Cluster, or cluster file; may be given several times.")
+    list[str],
+    typer.Option(
+        "--cluster",
+        metavar="C",
+        help="Cluster, or cluster file; may be given several times.",
+        autocompletion=COMPLETERS["cluster"],
+    ),
 ]
 _Prices = Annotated[
     list[str] | None,

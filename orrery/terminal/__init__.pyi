@@ -5,6 +5,10 @@ from .analysis_view import (
 from .command_groups import (
     CommandGroups as CommandGroups,
 )
+from .completion import (
+    COMPLETERS as COMPLETERS,
+    completion_script as completion_script,
+)
 from .execution_options import (
     ComparedConditions as ComparedConditions,
     ExecutionModel as ExecutionModel,
@@ -13,9 +17,6 @@ from .execution_options import (
 from .exit_codes import (
     left_out as left_out,
     run_app as run_app,
-)
-from .fitting_command import (
-    refusal_with_command as refusal_with_command,
 )
 from .options import (
     BatchOption as BatchOption,
@@ -38,6 +39,7 @@ from .output import (
 )
 from .plan_view import (
     print_plan as print_plan,
+    refusal_with_command as refusal_with_command,
 )
 from .progress import (
     progress_bar as progress_bar,

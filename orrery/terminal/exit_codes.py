@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from hwprofiles import ConfigError, OrreryError, last_input, printable
+from orrery.terminal.completion import prepare_completion
 from orrery.terminal.old_names import with_new_options
 from orrery.terminal.signals import ENDED_BY, received
 
@@ -42,6 +43,7 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
         arguments: Words after the program's name; those of the process if None.
     """
     words = sys.argv[1:] if arguments is None else arguments
+    prepare_completion()
     try:
         code = app(with_new_options(words), prog_name="orrery", standalone_mode=False) or 0
     except KeyboardInterrupt:  # before typer has begun, which turns it into a code

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from hwprofiles import whole_number
+from orrery.terminal.completion import COMPLETERS
 from planner.plan import SyncAlgorithm
 
 __all__ = [
@@ -23,9 +24,19 @@ __all__ = [
 ]
 
 PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file.")]
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Model, such as vgg16 or vgg16:classes=21841.")]
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="Model, such as vgg16 or vgg16:classes=21841.", autocompletion=COMPLETERS["model"]
+    ),
+]
 ClusterOption = Annotated[
-    str, typer.Option(metavar="C", help="Cluster of the catalogue, such as p100-4x4:nodes=8, or a cluster file.")
+    str,
+    typer.Option(
+        metavar="C",
+        help="Cluster of the catalogue, such as p100-4x4:nodes=8, or a cluster file.",
+        autocompletion=COMPLETERS["cluster"],
+    ),
 ]
 BatchOption = Annotated[
     int, typer.Option(parser=whole_number, metavar="N", help="Samples in a mini-batch, over all devices.")
@@ -45,7 +56,10 @@ RefineOption = Annotated[
         help="Plans to simulate to improve on the layer-wise optimum; 0 compares it with the usual strategies only.",
     ),
 ]
-StrategiesOption = Annotated[str, typer.Option(metavar="S,S,...", help="Strategies, separated by commas.")]
+StrategiesOption = Annotated[
+    str,
+    typer.Option(metavar="S,S,...", help="Strategies, separated by commas.", autocompletion=COMPLETERS["strategies"]),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")]
 PageOption = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")]
 TraceOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Chrome trace to write, for Perfetto.")]

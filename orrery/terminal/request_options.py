@@ -10,6 +10,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+from orrery.terminal.completion import COMPLETERS
+
 __all__ = ["takes_requests"]
 
 
@@ -81,7 +83,10 @@ def _parameters(request: Any) -> Iterator[inspect.Parameter]:
         default, parser = field.default, said.parser
         if _is_tuple(hint):
             hint, parser, default = str, None, default if default is MISSING else said.typed
-        looks = {"help": said.help, "metavar": said.metavar, "parser": parser, "min": said.low}
+        looks = {
+            "help": said.help, "metavar": said.metavar, "parser": parser, "min": said.low,
+            "autocompletion": COMPLETERS.get(field.name),
+        }  # fmt: skip
         yield inspect.Parameter(
             field.name,
             inspect.Parameter.POSITIONAL_OR_KEYWORD if said.positional else inspect.Parameter.KEYWORD_ONLY,

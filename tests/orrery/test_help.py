@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 COMMANDS = (
-    "models", "clusters", "import", "plan", "simulate", "replay", "analyse", "compare", "oracle", "streams", "size",
-    "whatif", "sweep", "results", "run", "read", "probe", "calibrate", "trace", "chakra", "validate", "lab", "accuracy",
-    "show", "timeline", "index", "reproduce", "fidelity",
+    "models", "clusters", "completion", "import", "plan", "simulate", "replay", "analyse", "compare", "oracle",
+    "streams", "size", "whatif", "sweep", "results", "run", "read", "probe", "calibrate", "trace", "chakra",
+    "validate", "lab", "accuracy", "show", "timeline", "index", "reproduce", "fidelity",
 )  # fmt: skip
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "msgspec", "reports", "simulator")
 REQUESTS = {

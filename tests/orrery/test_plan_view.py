@@ -9,8 +9,7 @@ import pytest
 
 from orrery.cli import app
 from orrery.terminal import run_app
-from orrery.terminal.fitting_command import plan_command
-from orrery.terminal.plan_view import configuration_rows
+from orrery.terminal.plan_view import configuration_rows, plan_command
 from planner.plan.plan_request import PlanRequest
 
 
