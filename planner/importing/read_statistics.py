@@ -137,7 +137,8 @@ def reduction(reader: GraphReader, node: TraceNode) -> Any:
 def _reduced(reader: GraphReader, node: TraceNode, value: TracedValue, chosen: Sequence[int]) -> TracedValue:
     """Add a reduction of some axes."""
     rank = len(value.axes)
-    positions = node.operation in ("mean", "amax") and chosen == [*range(2, rank)] and rank > 2
+    image = rank > 2 and all(a.dim == "channel" for a in value.axes[1])
+    positions = node.operation in ("mean", "amax") and chosen == [*range(2, rank)] and image
     if positions and (plain := reader.plain(node, value)) is not None:
         mode = "average" if node.operation == "mean" else "max"
         pooled = reader.emit(node, GlobalPooling(mode=mode), [plain])

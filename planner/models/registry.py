@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hwprofiles import ConfigError, did_you_mean
 from planner.graph import ComputationGraph
-from planner.model_files import is_own_model, own_model
+from planner.model_files import is_own_model, own_model, read_model_file
 from planner.models.builder import ModelBuilder
 from planner.operations import check_int
 
@@ -102,7 +102,14 @@ def register(
 
 def model_names() -> list[str]:
     """Return the names of all models in alphabetical order, with numbers in them ordered by size."""
-    return sorted(known_models(), key=lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(9), name))
+    names = [*known_models(), *_files()]
+    return sorted(names, key=lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(9), name))
+
+
+@cache
+def _files() -> dict[str, Path]:
+    """Return the model files of the catalogue by the models' names."""
+    return {path.stem: path for path in (Path(__file__).parent / "imported").glob("*.yaml")}
 
 
 MOST_SAMPLES = 10**8
@@ -132,16 +139,26 @@ def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationG
     name, colon, text = spec.partition(":")
     if is_own_model(spec) and name not in known_models():
         return own_model(spec, batch=batch, element_bytes=element_bytes)
+    if name in _files():
+        return _from_file(spec, batch=batch, element_bytes=element_bytes)
     model = known_models().get(name)
     if model is None:
         raise ConfigError(
             f"model must be one of {', '.join(model_names())}, a .yaml or .pt2 file or "
-            f"package.module:function@SIZES, got {name!r}{_suggestion(name, known_models())}"
+            f"package.module:function@SIZES, got {name!r}{_suggestion(name, model_names())}"
         )
     values = _values(name, model.fields, text.split(",") if colon else [])
     net = ModelBuilder(spec, batch=batch, image=model.image(**values), element_bytes=element_bytes)
     model.write(net, **values)
     return net.build()
+
+
+def _from_file(spec: str, *, batch: int, element_bytes: int) -> ComputationGraph:
+    """Build a model of the catalogue that is a model file."""
+    name, colon, text = spec.partition(":")
+    if colon:
+        raise ConfigError(f"model {name} has no parameters, got {text!r}")
+    return read_model_file(_files()[name], name=spec, batch=batch, element_bytes=element_bytes)
 
 
 def _values(name: str, fields: dict[str, Field], settings: list[str]) -> dict[str, int]:
