@@ -11,6 +11,7 @@ import numpy as np
 import yaml
 from decision_inputs import DECISION_FILES, DECISIONS, put_scenario_file
 from machine_inputs import MACHINE_COMMANDS, MACHINE_FILES, put_machine_files
+from model_inputs import MODEL_COMMANDS, MODEL_FILES, put_model_files
 from trace_inputs import TRACE_COMMANDS, TRACE_FILES, put_traces
 
 __all__ = ["COMMANDS", "make_samples", "spoiled_file", "spoiled_words"]
@@ -61,10 +62,11 @@ COMMANDS = DECISIONS | {
     "framework": "plan lenet5 --cluster titanx-4 --batch 8 --strategy data --framework horovod:cycle_ms=5,fusion_mib=0 "
     "--out new.json",
     **MACHINE_COMMANDS,
+    **MODEL_COMMANDS,
     **TRACE_COMMANDS,
 }
 """Valid command lines; ``new`` is written, everything else is read."""
-_FILES = DECISION_FILES | {
+_FILES = DECISION_FILES | MODEL_FILES | {
     "cluster": "cluster.yaml", "cluster whatif": "cluster.yaml", "profile": "profile.yaml", "strategy": "strategy.yaml",
     "strategy json": "strategy.json", "simulate": "plan.json", "graph": "plan.json", "analyse": "plan.json",
     "replay": "graph.json", "replay simpy": "graph.json", "replay parquet": "graph.parquet", "timeline": "measured.npz",
@@ -84,9 +86,8 @@ _TEXTS = [
     "", " ", "a" * 100_000, "\x1b[2J\x1b[31m", "<script>alert(1)</script>", "../../../etc/passwd", "/dev/zero", "-",
     "data=1000000", "é" * 300, "\u202egpj.exe", "%s%s%n", "{0.__class__}", "$(id)", "null", "lenet5:depth=99999999",
     "titanx-4:nodes=99999999", "a\nb", "\udcff", "--", "--help", ",,,", ":", "=", "sample", "x" * 255,
-    "1..1000000000000", "link.*.bandwidth_factor", "9**9**9 > devices",
-    "'a'*1000000000 == model", "not " * 300 + "batch", "(" * 500,
-    "batch in [[[[[[1]]]]]]", "@frame", "1e308*1e308>batch",
+    "1..1000000000000", "link.*.bandwidth_factor", "9**9**9 > devices", "'a'*1000000000 == model",
+    "not " * 300 + "batch", "(" * 500, "batch in [[[[[[1]]]]]]", "@frame", "1e308*1e308>batch",
 ]  # fmt: skip
 _PLACES = [
     "/dev/zero", "/dev/null", "pipe", "loop", "folder", "none", "/", "plan.json", "measured.npz", "/proc/self/mem", ".",
@@ -142,6 +143,7 @@ def make_samples(folder: Path) -> None:
             allocated_bytes=np.empty((0, 0)),
         )  # fmt: skip
         put_machine_files(Path())
+        put_model_files(Path())
         put_traces(Path())
         put_scenario_file()
         Path("pages").mkdir()
