@@ -10,7 +10,6 @@ from .compute_profile import (
 from .convolution_efficiency import (
     ConvolutionEfficiency as ConvolutionEfficiency,
     HalfSizes as HalfSizes,
-    padded_rows as padded_rows,
 )
 from .kernel_occupancy import (
     OCCUPANCY_MODELS as OCCUPANCY_MODELS,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hwprofiles import ConfigError, Floats, Ints
-from hwprofiles.compute.convolution_efficiency import ConvolutionEfficiency, padded_rows
+from hwprofiles.compute.convolution_efficiency import NAIVE_SHARE, ConvolutionEfficiency, naive_factor
 from hwprofiles.compute.kernel_table import KernelTable
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from hwprofiles.compute.launch import Launch
@@ -14,7 +14,6 @@ from hwprofiles.compute.launch import Launch
 __all__ = [
     "CODEC_TARGETS",
     "CODEC_TASKS",
-    "NAIVE_SHARE",
     "PROFILE_PHASES",
     "CodecSpeed",
     "ComputeProfile",
@@ -27,9 +26,6 @@ PROFILE_PHASES = ("forward", "activation_gradient", "weight_gradient", "bias_gra
 """Phases of a layer that have times of their own."""
 CODEC_TARGETS = ("gradients", "activations")
 """Data that is compressed: buffers of gradients, or regions of tensors."""
-NAIVE_SHARE = 0.04
-"""Share of the peak that a naive implementation reaches, which splits long sums over all multiprocessors: no product
-is priced below it."""
 CODEC_TASKS = ("compress", "decompress", "sum")
 """Tasks of a codec: compress; decompress into a buffer; decompress and add to a buffer."""
 
@@ -200,15 +196,16 @@ class ComputeProfile:
             return np.asarray(flop / rate)
         matrix = kernels.matrix
         rows, columns, depth = (np.maximum(size, 1.0) for size in (kernels.rows, kernels.columns, kernels.depth))
-        covered = padded_rows(rows) if convolution else rows
-        seconds = self._product_s(covered, columns, depth, number, kernels.window)
+        m, n, k = convolution.covered(kernels, number) if convolution else (rows, columns, depth)
+        seconds = self._product_s(m, n, k, number, kernels.window)
         # the FLOP of partial sums over several slices are those of several equal products
         seconds *= flop / np.maximum(2.0 * rows * columns * depth, 1.0)
         summed = depth if number == 2 else columns  # samples x positions
         half = convolution or self.efficiency
         spanned = half.half_samples * half.half_positions / (half.half_positions * kernels.samples + summed)
         seconds += flop / rate * spanned
-        seconds = np.minimum(seconds, flop / (self.peak_flop_per_s * NAIVE_SHARE))
+        naive = naive_factor(depth, number) if convolution else 1.0 / NAIVE_SHARE
+        seconds = np.minimum(seconds, flop / self.peak_flop_per_s * naive)
         return np.asarray(np.where(matrix, seconds, flop / rate))
 
     def _product_s(

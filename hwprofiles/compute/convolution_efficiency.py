@@ -5,12 +5,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwprofiles import Floats
-from hwprofiles.compute.kernels import ConvolutionWindow
+from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 
-__all__ = ["ConvolutionEfficiency", "HalfSizes", "padded_rows"]
+__all__ = ["NAIVE_SHARE", "ConvolutionEfficiency", "HalfSizes", "naive_factor", "padded_rows"]
 
 _TILE = 64
 """Rows of the usual tile of libraries' convolution kernels: channels are padded to a multiple of it."""
+_ONE_DIMENSIONAL = 1.55
+"""Cost of windows like 1 x 7 as a multiple of square ones of as many positions: what Inception-v3 takes longer than the
+other networks on the same device.  Six devices (MXNet and TensorFlow, 2017 to 2020), one at a time, give 1.2 to 1.8;
+with each left out in turn, the others give 1.50 to 1.63."""
+_LEAST_GRADIENT_TILE = 32
+"""Rows of the narrowest tile of activation gradients; those of strided windows have the usual one."""
+NAIVE_SHARE = 0.04
+"""Share of the peak that a naive implementation reaches, which splits long sums over all multiprocessors: no product
+is priced below it."""
+_SCATTERED_SHARE, _SCATTERED_HALF_DEPTH = 0.17, 500.0
+"""Share of the peak of activation gradients that are scattered position by position, whatever the number of input
+channels, and the inner dimension that halves it: what libraries do where an input has one or three channels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +63,26 @@ class ConvolutionEfficiency:
     fourier_half_out: float
     fourier_half_in: float
     """As for Winograd's algorithm."""
-    strided_gradient_exponent: float
-    """Exponent of the stride in the cost of activation gradients: 0 where only output positions count, 1 where the
-    library computes every input position."""
+    strided_half_depth: float
+    """Activation gradients of strided windows pass over all input positions: inner dimension at which that costs as
+    much as the direct product, for a stride of 1; it falls with the root of the inner dimension."""
+    window_reuse: float
+    """Exponent of the window's positions by which weight gradients load fewer inputs than their product has columns:
+    0 where each position is loaded again, 1 where all are in fast memory."""
+    channel_multiple: int = 1
+    """Input channels are padded to a multiple of it, as tensor cores require."""
+
+    def covered(self, kernels: Kernels, phase: int) -> tuple[Floats, Floats, Floats]:
+        """Return rows, columns and depth of a convolution's product as its kernels cover them, each at least 1."""
+        rows, columns, depth = (np.maximum(size, 1.0) for size in (kernels.rows, kernels.columns, kernels.depth))
+        window = kernels.window
+        if window and self.channel_multiple > 1 and phase != 1:
+            step = float(self.channel_multiple * window.positions)
+            if phase == 0:
+                depth = np.ceil(depth / step) * step
+            else:
+                columns = np.ceil(columns / step) * step
+        return padded_rows(rows, phase, window.stride if window else 1), columns, depth
 
     def least_factor(self, window: ConvolutionWindow) -> float:
         """Return a bound from below of ``factor``: the arithmetic of the best algorithm without any edges."""
@@ -77,11 +106,13 @@ class ConvolutionEfficiency:
             window: Geometry of the convolution.
         """
         half = self.half_sizes[phase]
-        in_group = 1.0 if phase == 1 else float(window.groups)  # rows of a gradient of inputs are those of one group
-        edges = half.rows * in_group / rows + half.columns / columns + half.depth / depth
-        edges += half.output_elements / (rows * columns)
-        strided = max(window.stride, 1) ** self.strided_gradient_exponent if phase == 1 else 1.0
-        return np.asarray((self._cheapest(rows, columns, depth, phase, window)[0] + edges) * strided)
+        edges = half.depth / depth + half.output_elements / (rows * columns)
+        cost = self._cheapest(rows, columns, depth, phase, window)[0] + edges
+        if phase != 1:
+            return np.asarray(cost)
+        if window.stride > 1:
+            cost += window.stride * np.sqrt(self.strided_half_depth / depth)
+        return np.asarray(cost)
 
     def executed_share(
         self, rows: Floats, columns: Floats, depth: Floats, phase: int, window: ConvolutionWindow
@@ -96,7 +127,12 @@ class ConvolutionEfficiency:
         self, rows: Floats, columns: Floats, depth: Floats, phase: int, window: ConvolutionWindow
     ) -> tuple[Floats, Floats]:
         """Return cost and multiplications of the cheapest algorithm, as shares of the direct one's."""
-        cost, executed = np.ones_like(rows), np.ones_like(rows)
+        half = self.half_sizes[phase]
+        in_group = 1.0 if phase == 1 else float(window.groups)  # rows of a gradient of inputs are those of one group
+        loaded = window.positions**-self.window_reuse if phase == 2 else 1.0
+        cost = 1.0 + half.rows * in_group * loaded / rows + half.columns / columns
+        cost *= _ONE_DIMENSIONAL if window.one_dimensional else 1.0
+        executed = np.ones_like(rows)
         if not (window.winograd or window.fourier):
             return cost, executed
         other = (columns if phase == 2 else depth) / window.positions
@@ -113,11 +149,29 @@ class ConvolutionEfficiency:
         return cost, executed
 
 
-def padded_rows(rows: Floats) -> Floats:
+def naive_factor(depth: Floats, phase: int) -> Floats:
+    """Return the cost of a convolution without tiles, as a multiple of its FLOP at the peak.
+
+    Args:
+        depth: Inner dimension.
+        phase: Index of the phase.
+    """
+    naive = np.full_like(depth, 1.0 / NAIVE_SHARE)
+    return np.minimum(naive, (1.0 + _SCATTERED_HALF_DEPTH / depth) / _SCATTERED_SHARE) if phase == 1 else naive
+
+
+def padded_rows(rows: Floats, phase: int = 0, stride: int = 1) -> Floats:
     """Return the rows of a convolution's product as its tiles cover them.
 
     A kernel with tiles of 64 channels takes as long for 80 as for 128; fewer channels have narrower tiles, of a power
     of two.  Padded sizes do not fall when sizes grow, and those of half the rows are at least half.
+
+    Args:
+        rows: Rows of the product, >= 1.
+        phase: Index of the phase: activation gradients have fewer narrow tiles.
+        stride: Product of the strides.
     """
     narrow = np.exp2(np.ceil(np.log2(rows)))
+    if phase == 1:
+        narrow = np.maximum(narrow, _LEAST_GRADIENT_TILE if stride == 1 else _TILE)
     return np.asarray(np.where(rows > _TILE, np.ceil(rows / _TILE) * _TILE, narrow))

@@ -19,6 +19,8 @@ class ConvolutionWindow:
     """Groups of channels that are convolved separately."""
     winograd: bool = False
     """True for 3 x 3, stride 1, not dilated, one group: Winograd's algorithm applies."""
+    one_dimensional: bool = False
+    """True for windows like 1 x 7, which libraries have no tuned kernels for."""
     fourier: bool = False
     """True for larger square windows of stride 1, not dilated, one group: Fourier transforms, or Winograd's
     algorithm for 5 x 5, apply."""

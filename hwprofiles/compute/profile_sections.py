@@ -139,7 +139,9 @@ class ConvolutionSection(Section):
     overhead_us: Positive
     winograd: _Winograd
     fourier: _Fourier
-    strided_gradient_exponent: Annotated[float, Field(ge=0, le=1, strict=True)]
+    strided_half_depth: Share
+    window_reuse: Annotated[float, Field(ge=0, le=1, strict=True)]
+    channel_multiple: Annotated[int, Field(ge=1, le=64, strict=True)] = 1
 
     def value(self) -> ConvolutionEfficiency:
         """Return the parameters in the program's terms."""
@@ -158,7 +160,9 @@ class ConvolutionSection(Section):
             fourier_positions=self.fourier.positions,
             fourier_half_out=self.fourier.half_out,
             fourier_half_in=self.fourier.half_in,
-            strided_gradient_exponent=self.strided_gradient_exponent,
+            strided_half_depth=self.strided_half_depth,
+            window_reuse=self.window_reuse,
+            channel_multiple=self.channel_multiple,
         )
 
 

@@ -72,6 +72,7 @@ class Convolution(OperationBase):
         return ConvolutionWindow(
             positions=math.prod(self.kernel), stride=math.prod(self.stride), groups=self.groups,
             winograd=self.winograd, fourier=plain and square and self.kernel[0] > 3,
+            one_dimensional=sum(extent > 1 for extent in self.kernel) == 1,
         )  # fmt: skip
 
     @property

@@ -14,6 +14,12 @@ __all__ = ["base_content", "device_labels", "device_names"]
 _FILE = Path(__file__).with_name("device_sheets.yaml")
 _NUMBERS = ("description", "arithmetic", "peak_tflop_per_s", "memory_bandwidth_gbyte_per_s", "memory_gib",
             "multiprocessors")  # fmt: skip
+_TENSOR_BYTES = 16
+"""Bytes of input channels of a position that tensor cores take at once."""
+_TENSOR_SHARE = 0.43
+"""Share of their peak that convolutions of whole networks reach in half precision on V100, where nothing is fitted."""
+_NEVER = 1e6
+"""Half size of an algorithm that is not used."""
 
 
 @cache
@@ -72,6 +78,8 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
             if key in lent:
                 content.setdefault(key, lent[key])
     content = {key: sheet[key] for key in _NUMBERS} | content
+    if sheet["arithmetic"] == "tf32":
+        content["convolution"] = _in_tensor_cores(content["convolution"], 4)
     content["sources"] = [sheet["sheet"]]
     content["fit"] = {
         "method": "none: every parameter but the data sheet is a relative's", "held_out": "nothing", "errors": {},
@@ -79,10 +87,31 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
     if "precisions" in sheet:
         content["precisions"] = {
-            arithmetic: {"peak_tflop_per_s": peak, "element_bytes": 1 if arithmetic == "float8" else 2}
+            arithmetic: _precision(content, peak, 1 if arithmetic == "float8" else 2)
             for arithmetic, peak in sheet["precisions"].items()
         }
     return content
+
+
+def _precision(content: dict[str, Any], peak: float, element_bytes: int) -> dict[str, Any]:
+    """Return the section of another arithmetic before calibration, which tensor cores compute if it is much faster."""
+    section: dict[str, Any] = {"peak_tflop_per_s": peak, "element_bytes": element_bytes}
+    if peak > content["peak_tflop_per_s"] and "convolution" in content:
+        section["convolution"] = _in_tensor_cores(content["convolution"], _TENSOR_BYTES // element_bytes)
+    return section
+
+
+def _in_tensor_cores(section: dict[str, Any], channel_multiple: int) -> dict[str, Any]:
+    """Return a section ``convolution`` for tensor cores, which compute products alone, of padded channels.
+
+    Nothing is gained by Winograd's algorithm or Fourier transforms there: their transforms take no part in the gain.
+    """
+    none = {"half_out": _NEVER, "half_in": _NEVER}
+    ceiling = section["ceiling"] if "channel_multiple" in section else dict.fromkeys(section["ceiling"], _TENSOR_SHARE)
+    return section | {
+        "ceiling": ceiling, "winograd": {"speedup": 1.0, **none, "weight_gradient": 1.0},
+        "fourier": {"positions": _NEVER, **none}, "channel_multiple": channel_multiple,
+    }  # fmt: skip
 
 
 def _relatives(name: str) -> list[str]:

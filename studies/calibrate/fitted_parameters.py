@@ -17,6 +17,9 @@ _ERROR = 0.15
 _IDENTIFIED = 0.5
 """Share of a parameter's information that must come from the rows, not from the prior."""
 
+_SHARES = ("ceiling", "memory", "window_reuse")
+"""Parameters that are at most 1."""
+
 _PRODUCT_PRIOR = {
     "ceiling.forward": (0.85, 0.25), "ceiling.activation_gradient": (0.85, 0.25),
     "ceiling.weight_gradient": (0.85, 0.25),
@@ -24,16 +27,19 @@ _PRODUCT_PRIOR = {
     "half_sizes.output_elements": (100, 1.2), "launch_overhead_us": (6, 0.8),
 }  # fmt: skip
 _CONVOLUTION_PRIOR = {
-    "ceiling.forward": (0.8, 0.25), "ceiling.activation_gradient": (0.8, 0.25), "ceiling.weight_gradient": (0.7, 0.3),
+    "ceiling.forward": (0.8, 0.25), "ceiling.activation_gradient": (0.8, 0.25), "ceiling.weight_gradient": (0.8, 0.25),
     **{
         f"half_sizes.{phase}.{name}": (value, 1.0)
-        for phase, deep in (("forward", 20), ("activation_gradient", 20), ("weight_gradient", 100))
-        for name, value in (("rows", 8), ("columns", 30), ("depth", deep), ("output_elements", 60))
+        for phase, sizes in (
+            ("forward", (8, 30, 20, 60)), ("activation_gradient", (8, 30, 40, 60)),
+            ("weight_gradient", (150, 150, 1000, 60)),
+        )
+        for name, value in zip(("rows", "columns", "depth", "output_elements"), sizes, strict=True)
     },
-    "half_sizes.samples": (15, 0.7), "half_sizes.positions": (20, 0.7), "memory": (0.7, 0.25), "overhead_us": (12, 0.7),
+    "half_sizes.samples": (15, 0.7), "half_sizes.positions": (20, 0.7), "memory": (0.7, 0.25), "overhead_us": (15, 0.7),
     "winograd.speedup": (3.2, 0.3), "winograd.half_out": (15, 0.7), "winograd.half_in": (10, 0.7),
     "winograd.weight_gradient": (1.0, 0.6), "fourier.positions": (4, 0.4), "fourier.half_out": (60, 0.7),
-    "fourier.half_in": (60, 0.7), "strided_gradient_exponent": (0.5, 0.4),
+    "fourier.half_in": (60, 0.7), "strided_half_depth": (120, 0.7), "window_reuse": (0.5, 0.3),
 }  # fmt: skip
 """Medians of the parameters before any measurement, and the standard deviations of their logarithms.  Half sizes of
 output elements are multiples of the multiprocessors."""
@@ -76,7 +82,8 @@ def _fit(
         values = dict(zip(names, np.exp(logs).tolist(), strict=True))
         return np.concatenate([log_errors(changed(profile, values), groups) / _ERROR, (logs - start) / width])
 
-    fit = least_squares(residuals, start, loss="soft_l1", max_nfev=30, x_scale=width)
+    most = np.array([0.0 if name.startswith(_SHARES) else np.inf for name in names])
+    fit = least_squares(residuals, start, bounds=(-np.inf, most), loss="soft_l1", max_nfev=60, x_scale=width)
     data = fit.jac[: -len(names)]
     information = (data**2).sum(axis=0)
     share = information / (information + 1 / width**2)
@@ -131,6 +138,7 @@ def _with_convolutions(profile: ComputeProfile, values: dict[str, float]) -> Com
             fourier_positions=values["fourier.positions"],
             fourier_half_out=values["fourier.half_out"],
             fourier_half_in=values["fourier.half_in"],
-            strided_gradient_exponent=min(values["strided_gradient_exponent"], 1.0),
+            strided_half_depth=values["strided_half_depth"],
+            window_reuse=min(values["window_reuse"], 1.0),
         ),
     )

@@ -198,6 +198,7 @@ def _convolution(row: object, phase: str, time_s: float, precision: str, name: s
         memory_bytes=float(OPERAND_BYTES[precision] * elements), precision=precision,
         family=f"{into}-{out} {r}x{s}/{stride_h}x{stride_w}",
         window=ConvolutionWindow(
-            positions=window, stride=stride, winograd=plain and r == s == 3, fourier=plain and r == s > 3
+            positions=window, stride=stride, winograd=plain and r == s == 3, fourier=plain and r == s > 3,
+            one_dimensional=(r > 1) != (s > 1),
         ),
     )  # fmt: skip

@@ -43,6 +43,7 @@ def convolution_section(convolution: ConvolutionEfficiency) -> dict[str, Any]:
         for phase, sizes in zip(_PHASES, convolution.half_sizes, strict=True)
     }
     half |= {"samples": _rounded(convolution.half_samples), "positions": _rounded(convolution.half_positions)}
+    padded = {"channel_multiple": convolution.channel_multiple} if convolution.channel_multiple > 1 else {}
     return {
         "ceiling": {phase: _rounded(share) for phase, share in zip(_PHASES, convolution.ceiling, strict=True)},
         "half_sizes": half,
@@ -59,7 +60,9 @@ def convolution_section(convolution: ConvolutionEfficiency) -> dict[str, Any]:
             "half_out": _rounded(convolution.fourier_half_out),
             "half_in": _rounded(convolution.fourier_half_in),
         },
-        "strided_gradient_exponent": _rounded(convolution.strided_gradient_exponent),
+        "strided_half_depth": _rounded(convolution.strided_half_depth),
+        "window_reuse": _rounded(convolution.window_reuse),
+        **padded,
     }
 
 

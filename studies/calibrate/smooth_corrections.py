@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.compute import PROFILE_PHASES, ComputeProfile, KernelTable, TableRows, padded_rows
+from hwprofiles.compute import PROFILE_PHASES, ComputeProfile, KernelTable, TableRows
 from studies.calibrate.measured_kernels import KernelGroup
 
 __all__ = ["with_table"]
@@ -31,14 +31,17 @@ def with_table(
         kernels, number = group.kernels, PROFILE_PHASES.index(group.phase)
         section = profile.convolution if kernels.window else None
         overhead_s = section.overhead_s if section else profile.launch_overhead_s
-        sizes = (padded_rows(kernels.rows) if section else kernels.rows, kernels.columns, kernels.depth)
+        sizes = section.covered(kernels, number) if section else (kernels.rows, kernels.columns, kernels.depth)
         product_s = bare.model_s(*sizes, number, kernels.window)
-        spanned_s = np.maximum(bare.arithmetic_s(kernels, group.phase) - product_s, 0.0)
+        whole_s = bare.arithmetic_s(kernels, group.phase)
+        spanned_s = np.maximum(whole_s - product_s, 0.0)
         streamed_s = kernels.streamed_bytes / (profile.memory_bytes_per_s * profile.efficiency.memory)
         left_s = np.maximum(group.time_s - overhead_s - spanned_s - streamed_s, 0.2 * group.time_s)
         corrections = np.clip(np.log(left_s / product_s), -_LARGEST, _LARGEST)
         positions, stride = (kernels.window.positions, kernels.window.stride) if kernels.window else (0, 1)
-        for at, correction in enumerate(corrections.tolist()):
+        tiled = whole_s >= product_s  # others are bounded by a kernel without tiles, of which tiles explain nothing
+        for at in np.flatnonzero(tiled).tolist():
+            correction = float(corrections[at])
             rows.append((number, [float(size[at]) for size in sizes], positions, stride, correction))
     if not rows:
         return bare

@@ -16,7 +16,7 @@ FITTED = [name for name in profile_names() if load_profile(name).convolution]
 WINDOWS = [
     ConvolutionWindow(positions=1), ConvolutionWindow(positions=9, winograd=True),
     ConvolutionWindow(positions=9, stride=4), ConvolutionWindow(positions=25, fourier=True),
-    ConvolutionWindow(positions=7), ConvolutionWindow(positions=9, groups=32),
+    ConvolutionWindow(positions=7, one_dimensional=True), ConvolutionWindow(positions=9, groups=32),
 ]  # fmt: skip
 
 
@@ -97,6 +97,55 @@ def test_channels_are_padded_to_tiles(rows):
     assert rows <= whole < min(rows + 64, 2 * rows)
     assert whole / 2 <= half <= whole
     assert whole % 64 == 0 or np.log2(whole) % 1 == 0
+
+
+def arithmetic_s(profile, phase, *sizes, **window):
+    return profile.arithmetic_s(convolution(ConvolutionWindow(**window), *sizes), phase)[0]
+
+
+def test_one_dimensional_windows_cost_what_inception_shows():
+    """Large sizes have no edges: the cost is that of the constant alone."""
+    profile, sizes = replace(load_profile("p100"), table=None), (4096, 1e6, 7 * 4096)
+    slow, square = (
+        arithmetic_s(profile, "forward", *sizes, positions=7, one_dimensional=flag) for flag in (True, False)
+    )
+
+    assert slow / square == pytest.approx(1.55, rel=0.01)
+
+
+@pytest.mark.parametrize(("name", "multiple"), [("v100-32gb@float16", 8), ("a100-40gb", 4)])
+def test_tensor_cores_pad_channels_and_know_no_winograd(name, multiple):
+    profile, columns = replace(load_profile(name), table=None), 1e6
+    few, padded = (
+        arithmetic_s(profile, "forward", 64, columns, 9 * channels, 32, positions=9) for channels in (1, multiple)
+    )
+    direct, winograd = (
+        arithmetic_s(profile, "forward", 256, columns, 2304, 32, positions=9, winograd=flag) for flag in (False, True)
+    )
+
+    assert few == pytest.approx(padded, rel=0.05)  # what spans samples is of the real FLOP
+    assert direct == winograd
+
+
+@pytest.mark.parametrize("name", ["p100", "titanx", "v100-16gb"])
+def test_activation_gradients_of_strided_windows_pay_for_input_positions(name):
+    """Few channels are summed over: writing all input positions outweighs the products."""
+    profile = replace(load_profile(name), table=None)
+    ratio = [
+        arithmetic_s(profile, "activation_gradient", 256, 12544, depth, 32, positions=1, stride=4)
+        / arithmetic_s(profile, "activation_gradient", 256, 12544, depth, 32, positions=1)
+        for depth in (128, 2048)
+    ]
+
+    assert ratio[0] > ratio[1] > 1
+
+
+def test_a_gradient_of_an_image_of_one_channel_is_scattered():
+    """DeepBench, P100: 16 images, 1 to 32 channels, 5 x 20, stride 2 x 2: 0.16 of the peak."""
+    profile = load_profile("p100").for_single_kernels()
+    seconds = arithmetic_s(profile, "activation_gradient", 1, 431024, 3200, 16, positions=100, stride=4)
+
+    assert 2 * 431024 * 3200 / seconds / profile.peak_flop_per_s == pytest.approx(0.16, rel=0.2)
 
 
 def test_another_arithmetic_is_named_behind_the_profile():

@@ -53,6 +53,17 @@ def test_known_parameters_are_found_again():
     assert fitted.efficiency.half_columns == pytest.approx(60, rel=0.25)
 
 
+def test_a_share_at_its_bound_is_determined():
+    """Where products reach the peak the ceiling ends at 1, and does not fall back to its prior."""
+    base = replace(load_profile("p100").for_single_kernels(), table=None)
+    truth = replace(base, peak_flop_per_s=1.1 * base.peak_flop_per_s, efficiency=replace(
+        base.efficiency, ceiling=(1.0,) * 5, half_columns=2.0))  # fmt: skip
+    fitted = fit_products(base, grouped(made_products(truth, 150)))
+
+    assert fitted.profile.efficiency.ceiling[0] == pytest.approx(1.0, abs=1e-3)
+    assert "efficiency.ceiling.forward" not in fitted.at_prior
+
+
 def test_what_no_row_determines_stays_at_its_prior_and_is_named():
     """Large products alone say nothing of launches; without gradients nothing of theirs."""
     rows = [product(4096 * i, 8192, 4096 * j, time_s=3.6e-2 * i * j) for i in (1, 2, 3) for j in (1, 2, 3)]
