@@ -14,7 +14,7 @@ from executor.run.input_check import check_inputs
 from executor.runtime import RunOptions, check_program, program_of, write_options
 from hwprofiles import Progress
 from planner.lowering import Program
-from planner.plan import Plan, load_plan, replay_plan
+from planner.plan import Plan, load_plan
 from planner.simulation import Replay, replay
 
 __all__ = ["PlanRun", "default_stall_s", "run_plan"]
@@ -41,7 +41,7 @@ class PlanRun:
     @cached_property
     def replayed(self) -> Replay:
         """Simulation of the same program on the model of its cluster."""
-        return replay_plan(self.plan, self.program)
+        return replay(self.program)
 
 
 def default_stall_s(program: Program) -> float:

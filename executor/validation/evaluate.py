@@ -10,7 +10,7 @@ from executor.validation.spread import median_interval
 from executor.validation.validation_result import StrategyValidation
 from hwprofiles import Floats
 from planner.lowering import KINDS, Program
-from planner.simulation import Reality, iteration_rows, ladder_s, replay
+from planner.simulation import iteration_rows, ladder_s, replay
 from simulator.timelines import union
 
 __all__ = ["evaluated"]
@@ -31,8 +31,8 @@ def evaluated(
     Returns:
         Times, kinds of tasks, layers, tensors and tasks, each predicted and measured.
     """
-    additive_s, full = replay(program, overlap=False, contention=False).iteration_s, replay(program)
-    rungs = ladder_s(program, additive_s, full, Reality.declared(program.cluster))
+    full = replay(program)
+    rungs = ladder_s(program, replay(program, overlap=False, contention=False).iteration_s)
     rows = [turn.iterations_s for turn in turns]
     iterations_s = np.concatenate(rows)
     median_s = float(np.median(iterations_s))

@@ -1,5 +1,6 @@
 """``orrery compare``: strategies for one model on one cluster, side by side."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -35,17 +36,16 @@ def orrery_compare(
     batch: BatchOption,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")],
     strategies: StrategiesOption = "data,model,owt,spatial,layerwise",
-    gradient_sync: SyncOption = "ring",
+    gradient_sync: SyncOption = None,
     refine: RefineOption = 0,
     json: JsonOption = False,
 ) -> None:
     """Compare strategies: a table, and a page that shows why one is faster."""
     from hwprofiles.catalogue import load_cluster
-    from planner.lowering import framework_of
+    from planner.cost import Conditions
     from planner.models import load_model
     from planner.parallel import split_list
     from planner.plan import compare
-    from planner.simulation import Reality
     from reports.pages import write_comparison_page
 
     names = split_list(strategies)
@@ -54,8 +54,7 @@ def orrery_compare(
         graph, machines = load_model(model, batch=batch), load_cluster(cluster)
         comparison = compare(
             graph, machines, names, gradient_sync=gradient_sync, refine=refine, progress=progress,
-            framework=framework_of(conditions.framework),
-            reality=Reality(interference=conditions.interference, spread=conditions.spread),
+            conditions=Conditions.of(machines, **asdict(conditions)),
         )  # fmt: skip
         values = comparison_values(comparison, page=page)
         write_comparison_page(comparison, file)

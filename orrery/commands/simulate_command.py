@@ -1,6 +1,7 @@
 """``orrery simulate``, ``orrery replay`` and ``orrery analyse``: plans and task graphs replayed."""
 
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,6 @@ from orrery.terminal import (
     PlanArgument,
     TraceOption,
     output_file,
-    planned_execution,
     print_json,
     print_pairs,
     printed_values,
@@ -51,9 +51,7 @@ def orrery_simulate(
     traced, written = (output_file(path, plan_file) if path else nullcontext() for path in (trace, graph))
     with traced as file, written as graph_file, progress_bar("simulating"):
         plan = open_plan(plan_file, collectives="steps" if expand_collectives else "activity")
-        result = replay(
-            plan.program, engine=engine, **planned_execution(execution, plan.plan.request),
-        )  # fmt: skip
+        result = replay(plan.program, engine=engine, **asdict(execution))
         if file:
             result.write_trace(file)
         if graph_file:

@@ -63,7 +63,7 @@ def orrery_whatif_model(
     strategies: Annotated[
         str, typer.Option(metavar="S,S,...", help="Strategies, each planned anew for every change.")
     ] = ("data,owt,layerwise"),
-    gradient_sync: SyncOption = "ring",
+    gradient_sync: SyncOption = None,
     top: _Top = 3,
     out: PageOption = None,
     json: JsonOption = False,

@@ -12,7 +12,6 @@ from .completion import (
 from .execution_options import (
     ComparedConditions as ComparedConditions,
     ExecutionModel as ExecutionModel,
-    planned_execution as planned_execution,
 )
 from .exit_codes import (
     left_out as left_out,

@@ -1,14 +1,10 @@
 """Execution models as options: what a replay takes into account, rung by rung."""
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 from hwprofiles import option, whole_number
 
-if TYPE_CHECKING:
-    from planner.plan import PlanRequest
-
-__all__ = ["ComparedConditions", "ExecutionModel", "planned_execution"]
+__all__ = ["ComparedConditions", "ExecutionModel"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,20 +29,15 @@ class ExecutionModel:
 class ComparedConditions:
     """The conditions under which strategies are compared."""
 
-    framework: str = option(
-        "ideal", help="Training software that synchronises gradients: ideal, ddp, horovod or ps.", metavar="F"
+    framework: str | None = option(
+        None,
+        help="Training software that synchronises gradients: ideal, ddp, horovod or ps; else ddp where the cluster "
+        "describes a library of collectives, or ideal.",
+        metavar="F",
     )
-    interference: bool = option(
-        False, help="Let messages and arithmetic take from one another.", names=("--interference",)
+    interference: bool | None = option(
+        None, help="Let messages and arithmetic take from one another; else where the cluster declares channels."
     )
-    spread: bool = option(False, help="Let iterations wait for the slowest rank.", names=("--spread",))
-
-
-def planned_execution(execution: ExecutionModel, request: "PlanRequest") -> dict[str, Any]:
-    """Return the arguments of ``planner.simulation.replay``, with those of the plan where none were given.
-
-    A replay without contention has no interference.
-    """
-    planned = {"interference": request.interference and execution.contention, "spread": request.spread}
-    given = {name: value for name, value in asdict(execution).items() if value is not None}
-    return planned | given
+    spread: bool | None = option(
+        None, help="Let iterations wait for the slowest rank; else where the cluster declares a spread."
+    )

@@ -42,8 +42,11 @@ BatchOption = Annotated[
     int, typer.Option(parser=whole_number, metavar="N", help="Samples in a mini-batch, over all devices.")
 ]
 SyncOption = Annotated[
-    SyncAlgorithm,
-    typer.Option(help="All-reduce that synchronises gradients; auto picks the fastest for each layer."),
+    SyncAlgorithm | None,
+    typer.Option(
+        help="All-reduce that synchronises gradients; auto picks the fastest for each layer; else library, where the "
+        "cluster describes one, or ring."
+    ),
 ]
 EngineOption = Annotated[
     Literal["auto", "compiled", "simpy"], typer.Option(help="Engine that replays; all give the same times.")

@@ -36,19 +36,16 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
         InfeasiblePlanError: The plan does not fit in memory.
     """
     from hwprofiles.catalogue import load_cluster
-    from planner.cost import CostModel
     from planner.models import load_model
-    from planner.plan import load_plan, lower_plan
+    from planner.plan import cost_model_of, load_plan, lower_plan
     from planner.simulation import additive_s
 
     plan = load_plan(path)
     graph = load_model(plan.model, batch=plan.batch, element_bytes=plan.element_bytes)
     cluster = load_cluster(plan.cluster)
     program = lower_plan(plan, graph, cluster, collectives=collectives)
-    model = CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm)
-    priced_s = additive_s(
-        model, plan.configurations, plan.micro_batching, plan.compressed, plan.recompute, program.framework
-    )
+    model = cost_model_of(plan, graph, cluster)
+    priced_s = additive_s(model, plan.configurations, plan.micro_batching, plan.compressed, plan.recompute)
     inputs = {
         f"cluster {plan.cluster}": (plan.cluster_digest, cluster.digest),
         f"compute profile {', '.join(p.name for p in model.profiles)}": (plan.costs_digest, model.compute_times.digest),

@@ -70,7 +70,7 @@ def cluster_row(summary: "ClusterSummary") -> dict[str, Any]:
 
 def plan_values(plan: "Plan", graph: "ComputationGraph", cluster: "DeviceGraph") -> dict[str, Any]:
     """Return a plan's costs with the interval of its time, the time of the search, and every layer's configuration."""
-    from planner.cost import CostModel
+    from planner.plan import cost_model_of
     from studies.fidelity import likely_s, parts_of_plan
 
     fields = ("tables_s", "search_s", "additive_s", "simulated_s", "width", "notes")
@@ -80,7 +80,7 @@ def plan_values(plan: "Plan", graph: "ComputationGraph", cluster: "DeviceGraph")
     }
     refinement = ("simulated_plans", "lower_bound_s", "gap", "origin") if plan.simulated_plans else ()
     values = {field: getattr(plan, field) for field in (*fields, *refinement)}
-    values["likely_s"] = likely_s(parts_of_plan(plan, CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm)))
+    values["likely_s"] = likely_s(parts_of_plan(plan, cost_model_of(plan, graph, cluster)))
     return {**values, **_stage_values(plan), "compressed": asdict(plan.compressed), "configurations": configurations}
 
 

@@ -27,8 +27,21 @@ from .compute_time import (
     kernel_s as kernel_s,
     stored_kernels as stored_kernels,
 )
+from .conditions import (
+    IDEAL_CONDITIONS as IDEAL_CONDITIONS,
+    Conditions as Conditions,
+    declared_sync as declared_sync,
+    interferes as interferes,
+    spreads as spreads,
+)
 from .cost_model import (
     CostModel as CostModel,
+)
+from .framework import (
+    FRAMEWORKS as FRAMEWORKS,
+    IDEAL as IDEAL,
+    Framework as Framework,
+    framework_of as framework_of,
 )
 from .library_rounds import (
     library_collective_s as library_collective_s,

@@ -14,6 +14,7 @@ from hwprofiles import Floats, Ints
 from hwprofiles.compute import ComputeProfile
 from hwprofiles.devices import DeviceGraph
 from planner.cost.compute_time import ComputeTimes
+from planner.cost.conditions import IDEAL_CONDITIONS, Conditions
 from planner.cost.sync_time import SyncTimes
 from planner.cost.transfer_time import TransferTimes
 from planner.graph import ComputationGraph
@@ -48,6 +49,7 @@ class CostModel:
         cluster: The device graph.
         gradient_sync: All-reduce algorithm, one of ``planner.cost.all_reduce.GRADIENT_SYNCS``.
         batch_norm: One of ``planner.cost.sync_time.BATCH_NORMS``.
+        conditions: How programs are lowered and replayed; Eq. 1 does not know them.
 
     Raises:
         ConfigError: ``batch_norm`` is none of ``BATCH_NORMS``, or a profile has times of an unknown data type.
@@ -57,6 +59,7 @@ class CostModel:
     cluster: DeviceGraph
     gradient_sync: str = "ring"
     batch_norm: str = "local"
+    conditions: Conditions = IDEAL_CONDITIONS
     network: ClusterRoutes = field(init=False)
     compute_times: ComputeTimes = field(init=False)
     sync_times: SyncTimes = field(init=False)
@@ -87,7 +90,7 @@ class CostModel:
             return self
         if batch not in self._by_batch:
             graph = self.graph.with_batch(batch)
-            self._by_batch[batch] = CostModel(graph, self.cluster, self.gradient_sync, self.batch_norm)
+            self._by_batch[batch] = CostModel(graph, self.cluster, self.gradient_sync, self.batch_norm, self.conditions)
         return self._by_batch[batch]
 
     def with_slices(self, slices: Mapping[str, int]) -> "CostModel":
@@ -99,7 +102,7 @@ class CostModel:
         key = tuple(slices.items())
         if key not in self._by_slices:
             graph = split_input_channels(self.graph.undivided, slices)
-            self._by_slices[key] = CostModel(graph, self.cluster, self.gradient_sync, self.batch_norm)
+            self._by_slices[key] = CostModel(graph, self.cluster, self.gradient_sync, self.batch_norm, self.conditions)
         return self._by_slices[key]
 
     def all_configurations(self) -> list[ConfigSpace]:

@@ -1,8 +1,3 @@
-from .framework import (
-    IDEAL as IDEAL,
-    Framework as Framework,
-    framework_of as framework_of,
-)
 from .input_layouts import (
     InputLayout as InputLayout,
     input_layouts_of as input_layouts_of,

@@ -15,9 +15,8 @@ from functools import partial
 import numpy as np
 
 from hwprofiles import Ints
-from planner.cost import groups_of
+from planner.cost import Framework, groups_of
 from planner.lowering.batched_model import LoweredUnit
-from planner.lowering.framework import Framework
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
 from planner.lowering.task_builder import TaskPairs
 from planner.parallel import ConfigSpace

@@ -25,7 +25,6 @@ from hwprofiles import ConfigError, Ints
 from planner.compression import UNCOMPRESSED, CompressionSettings
 from planner.cost import CostModel
 from planner.lowering.batched_model import BatchedModel, LoweredUnit
-from planner.lowering.framework import IDEAL, Framework
 from planner.lowering.gradient_buckets import GradientBuckets
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
 from planner.lowering.layout_tasks import LayoutTasks
@@ -56,19 +55,17 @@ def lower(
     compressed: CompressionSettings = UNCOMPRESSED,
     recompute: Recompute = KEEP_ACTIVATIONS,
     collectives: str = "activity",
-    framework: Framework = IDEAL,
 ) -> Program:
     """Lower a strategy into the program of one iteration.
 
     Args:
-        model: Graph, cluster and all-reduce algorithm, with their costs.
+        model: Graph, cluster, all-reduce algorithm and conditions, with their costs.
         spaces: For every layer the space that holds its one configuration.
         micro_batching: Layers that take the mini-batch in micro-batches.
         compressed: Tensors and gradients that travel compressed.
         recompute: Activations that are computed again before the backward pass of their layers.
         collectives: ``activity``: each round of an all-reduce, with its repeats, is one task on all its links;
             ``steps``: each message is a task, which waits for the messages that bring what it carries.
-        framework: Rules by which gradients are joined into buffers, sent and awaited.
 
     Returns:
         The program, tasks in program order: forward, backward with gradient synchronisation, updates.
@@ -80,11 +77,12 @@ def lower(
     """
     if collectives not in ("activity", "steps"):
         raise ConfigError(f"collectives must be activity or steps, got {collectives!r}")
+    framework = model.conditions.framework
     if framework.is_synchronous and (compressed.gradients or micro_batching.update_each):
         why = "gradients are compressed" if compressed.gradients else "parameters are updated after every micro-batch"
         raise ConfigError(f"framework must be ideal where {why}, got {framework.text!r}")
     batched = BatchedModel(model, spaces, micro_batching)
-    return _Lowering(batched, compressed, recompute, framework, expand=collectives == "steps").run()
+    return _Lowering(batched, compressed, recompute, expand=collectives == "steps").run()
 
 
 class _Lowering:
@@ -94,14 +92,12 @@ class _Lowering:
         batched: Costs and configurations.
         compressed: Tensors and gradients that travel compressed.
         recompute: Activations that are recomputed.
-        framework: Rules of gradient synchronisation.
         expand: Whether messages of all-reduces are tasks of their own.
     """
 
     def __init__(
-        self, batched: BatchedModel, compressed: CompressionSettings, recompute: Recompute, framework: Framework,
-        *, expand: bool,
-    ) -> None:  # fmt: skip
+        self, batched: BatchedModel, compressed: CompressionSettings, recompute: Recompute, *, expand: bool
+    ) -> None:
         self.batched, self.compressed = batched, compressed
         self.graph, self.spaces, self.micro_batching = batched.graph, batched.spaces, batched.micro_batching
         self.segments = segments_of(batched.graph, recompute, batched.micro_batching)
@@ -109,6 +105,7 @@ class _Lowering:
         self.transfers = TransferTasks(batched.model, self.tasks, compressed)
         self.layouts = LayoutTasks(batched, self.transfers)
         self.gradient_syncs = GradientSyncTasks(batched.model, self.tasks, compressed, expand=expand)
+        framework = batched.model.conditions.framework
         self.buckets = GradientBuckets(framework, self.gradient_syncs)
         first = framework.fetches_first
         self.servers = ParameterServers(batched, self.tasks, fetches_first=first) if framework.has_servers else None
@@ -313,7 +310,7 @@ class _Lowering:
             after=after,
             sync_order=(),
             carried=np.concatenate([np.empty((0, 2), dtype=np.int64), *carried]),
-            framework=self.buckets.framework,
+            conditions=self.batched.model.conditions,
             buckets=self.buckets.layers,
             host_copies=self.servers.copies if self.servers else {},
             **self.tasks.columns(),

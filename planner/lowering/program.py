@@ -8,8 +8,8 @@ import numpy as np
 from hwprofiles import Bools, Floats, Ints, row_owners
 from hwprofiles.devices import DeviceGraph
 from planner.compression import CompressionSettings
+from planner.cost import IDEAL_CONDITIONS, Conditions, Framework
 from planner.graph import ComputationGraph, Edge
-from planner.lowering.framework import IDEAL, Framework
 from planner.parallel import ConfigSpace, MicroBatching
 from simulator.collectives import Round
 
@@ -131,11 +131,16 @@ class Program:
     computed."""
     host_copies: Mapping[int, HostCopy] = field(default_factory=dict)
     """Pushes and fetches by task id."""
-    framework: Framework = IDEAL
-    """Rules by which gradients were joined into buckets."""
+    conditions: Conditions = IDEAL_CONDITIONS
+    """Rules by which gradients were joined into buckets, and what a replay takes into account above contention."""
     buckets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Layers whose gradients one buffer holds, in its order, by the last of them; layers with a buffer of their own
     are missing."""
+
+    @property
+    def framework(self) -> Framework:
+        """Rules by which gradients were joined into buckets."""
+        return self.conditions.framework
 
     def layers_of(self, task: int) -> tuple[int, ...]:
         """Return the layers that a task belongs to: several where it sums the gradients of a bucket."""

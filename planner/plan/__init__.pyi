@@ -12,9 +12,9 @@ from .comparison import (
     StrategyResult as StrategyResult,
 )
 from .lowered_plan import (
+    cost_model_of as cost_model_of,
     lower_plan as lower_plan,
     lowered as lowered,
-    replay_plan as replay_plan,
 )
 from .pace import (
     Pace as Pace,

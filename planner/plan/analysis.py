@@ -98,7 +98,7 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
         uses = slice(bounds[resource], bounds[resource + 1])
         starts, ends = union(start_s[uses], end_s[uses])
         is_link = resource < len(cluster.links)
-        moved = use[resource] * graph.capacity[resource] * (end - begin) / count
+        moved = use[resource] * graph.capacity[resource] * replayed.program_graph.unit_bytes * (end - begin) / count
         rows.append(
             ResourceUse(
                 name=graph.resource_names[resource],

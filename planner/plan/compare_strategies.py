@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from hwprofiles import ConfigError, InfeasiblePlanError, Progress, renamed_keywords
 from hwprofiles.devices import DeviceGraph
-from planner.cost import CostModel, applied, layer_choice
+from planner.cost import IDEAL_CONDITIONS, Conditions, CostModel, applied, declared_sync, layer_choice
 from planner.graph import ComputationGraph
-from planner.lowering import IDEAL, KINDS, Framework, Program, lower
+from planner.lowering import KINDS, Program, lower
 from planner.memory import peak_memory_bytes
 from planner.parallel import WHOLE_BATCH, ConfigSpace, Configuration, MicroBatching, Strategy
 from planner.plan.comparison import Comparison, LayerResult, StrategyResult
@@ -20,17 +19,15 @@ from planner.plan.lowered_plan import lowered
 from planner.plan.pace import pace_of
 from planner.search import HYBRID, search_hybrids, strategy_and_micro_batching
 from planner.simulation import (
-    DETAILED,
-    Reality,
     Replay,
     additive_s,
     additive_terms,
     iteration_bound,
     ladder_s,
     program_sync_s,
-    reality_s,
     replay,
     replay_that_fits,
+    upper_rungs_s,
 )
 
 __all__ = ["compare", "layer_results"]
@@ -51,22 +48,14 @@ class _Subjects:
     notes: tuple[str, ...]
 
 
-class _Conditions(NamedTuple):
-    """The rules by which all strategies run, and what their replays take into account."""
-
-    framework: Framework
-    reality: Reality
-
-
 @renamed_keywords(exchange="gradient_sync")
 def compare(
     graph: ComputationGraph,
     cluster: DeviceGraph,
     strategies: Sequence[str],
     *,
-    gradient_sync: str = "ring",
-    framework: Framework = IDEAL,
-    reality: Reality = DETAILED,
+    gradient_sync: str | None = None,
+    conditions: Conditions | None = None,
     refine: int = 0,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -76,9 +65,10 @@ def compare(
         graph: Model with its batch.
         cluster: Device graph.
         strategies: Names of ``planner.parallel.strategies.strategy_names``, or strategy files.
-        gradient_sync: Algorithm of gradient synchronisation, one of ``planner.cost.all_reduce.GRADIENT_SYNCS``.
-        framework: Rules of gradient synchronisation; searches do not know them.
-        reality: Rungs of the ladder above contention; the last is the simulated time.
+        gradient_sync: Algorithm of gradient synchronisation, one of ``planner.cost.all_reduce.GRADIENT_SYNCS``; None:
+            ``library`` where the cluster describes one, else ``ring``.
+        conditions: Rules of gradient synchronisation, and the rungs of the ladder above contention, of which the last
+            is the simulated time; None: those that the cluster declares.
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 
@@ -86,14 +76,15 @@ def compare(
         A result for every strategy that fits, with the reasons of the others.
 
     Raises:
-        ConfigError: A name is unknown, this batch cannot have a strategy, or the cluster not what reality asks of it.
+        ConfigError: A name is unknown, this batch cannot have a strategy, or the cluster not what the conditions ask.
         InfeasiblePlanError: No strategy fits in memory.
     """
-    reality.check(cluster)
-    model, conditions = CostModel(graph, cluster, gradient_sync), _Conditions(framework, reality)
+    conditions = conditions or Conditions.of(cluster)
+    conditions.check(cluster)
+    model = CostModel(graph, cluster, gradient_sync or declared_sync(cluster), conditions=conditions)
     subjects = _subjects(model, strategies, refine, progress)
     one_device_s = _one_device_s(model)
-    results, refused = _results(model, subjects, conditions, one_device_s, progress)
+    results, refused = _results(model, subjects, one_device_s, progress)
     if progress:
         progress("validating the additive model", len(subjects.strategies), len(subjects.strategies) + 1)
     whole = {
@@ -120,7 +111,7 @@ def compare(
 
 
 def _results(
-    model: CostModel, subjects: _Subjects, conditions: _Conditions, one_device_s: float, progress: Progress | None
+    model: CostModel, subjects: _Subjects, one_device_s: float, progress: Progress | None
 ) -> tuple[list[StrategyResult], dict[str, str]]:
     """Simulate every strategy; return those that fit, and the reasons of all others by name.
 
@@ -132,7 +123,7 @@ def _results(
         if progress:
             progress(f"simulating {name}", done, len(subjects.strategies) + 1)
         try:
-            results.append(_result(model, name, strategy, micro_batching, conditions, one_device_s))
+            results.append(_result(model, name, strategy, micro_batching, one_device_s))
         except InfeasiblePlanError as error:
             refused[name] = str(error)
     if not results:
@@ -181,19 +172,17 @@ def _result(
     name: str,
     strategy: Strategy,
     micro_batching: MicroBatching,
-    conditions: _Conditions,
     one_device_s: float,
 ) -> StrategyResult:
     """Return a strategy priced, replayed and bounded."""
-    framework, reality = conditions
-    program = lowered(model, strategy, micro_batching=micro_batching, framework=framework)
-    additive = additive_s(model, strategy, micro_batching, framework=framework)
-    full = replay_that_fits(program, interference=reality.interference, spread=reality.spread)
-    plain = full if reality == DETAILED else replay(program)
+    program = lowered(model, strategy, micro_batching=micro_batching)
+    additive, full = additive_s(model, strategy, micro_batching), replay_that_fits(program)
+    above = model.conditions.interference or model.conditions.spread
+    plain = replay(program, interference=False, spread=False) if above else full
     shares, (bound_s, reason) = full.shares(), iteration_bound(program)
     return StrategyResult(
         name=name,
-        ladder_s=_ladder(model, strategy, micro_batching, plain) | reality_s(program, reality),
+        ladder_s=_ladder(model, strategy, micro_batching, plain) | upper_rungs_s(program, model.conditions),
         additive_s=additive,
         simulated_s=full.iteration_s,
         images_per_s=model.graph.batch / full.iteration_s,
@@ -216,12 +205,12 @@ def _result(
 
 def _ladder(model: CostModel, strategy: Strategy, micro_batching: MicroBatching, plain: Replay) -> dict[str, float]:
     """Return the iteration time under each execution model; micro-batches come last, to show the gain of them alone."""
-    framework = plain.program.framework
     if micro_batching.parts == 1:
-        return ladder_s(plain.program, additive_s(model, strategy, micro_batching, framework=framework), plain)
+        return ladder_s(plain.program, additive_s(model, strategy, micro_batching), plain, IDEAL_CONDITIONS)
     prices, spaces, _ = applied(model, strategy)
-    whole = lower(prices, spaces, framework=framework)  # the whole batch at once, whether or not it would fit
-    return {**ladder_s(whole, additive_s(model, strategy, framework=framework)), "pipelining": plain.iteration_s}
+    whole = lower(prices, spaces)  # the whole batch at once, whether or not it would fit
+    rungs = ladder_s(whole, additive_s(model, strategy), conditions=IDEAL_CONDITIONS)
+    return {**rungs, "pipelining": plain.iteration_s}
 
 
 def layer_results(

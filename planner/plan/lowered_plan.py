@@ -5,16 +5,17 @@ from dataclasses import asdict
 from hwprofiles import ConfigError
 from hwprofiles.devices import DeviceGraph
 from planner.compression import UNCOMPRESSED, CompressionSettings, compressed_of
-from planner.cost import CostModel, applied
+from planner.cost import Conditions, CostModel, applied
 from planner.graph import ComputationGraph
-from planner.lowering import IDEAL, Framework, Program, framework_of, lower
+from planner.lowering import Program, lower
 from planner.memory import MOMENTUM, MemoryPolicy, check_plan_memory, fitting_changes, peak_memory_bytes
 from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, MicroBatching, Recompute, Strategy
 from planner.plan.plan import Plan
+from planner.plan.plan_request import PlanRequest
 from planner.search import order_gradient_syncs
-from planner.simulation import Replay, check_messages, replay
+from planner.simulation import check_messages
 
-__all__ = ["lower_plan", "lowered", "replay_plan"]
+__all__ = ["conditions_of", "cost_model_of", "lower_plan", "lowered"]
 
 
 def lowered(
@@ -27,12 +28,11 @@ def lowered(
     memory_policy: MemoryPolicy = MOMENTUM,
     collectives: str = "activity",
     gradient_sync_order: str = "end",
-    framework: Framework = IDEAL,
 ) -> Program:
     """Return the program of one iteration of a strategy that fits in memory.
 
     Args:
-        model: Prices of a network on a cluster.
+        model: Prices of a network on a cluster, and the conditions.
         strategy: Configuration of every layer.
         micro_batching: Layers that compute in micro-batches, and their schedule.
         compressed: Tensors and gradients that are compressed to be sent.
@@ -40,7 +40,6 @@ def lowered(
         memory_policy: State that must fit beside the tensors of the network.
         collectives: As for ``planner.lowering.lower_strategy.lower``.
         gradient_sync_order: One of ``planner.search.gradient_order.GRADIENT_SYNC_ORDERS``.
-        framework: Rules of gradient synchronisation.
 
     Raises:
         ConfigError: Parts of a micro-batch would not be equal, the all-reduce would have to add compressed gradients,
@@ -60,7 +59,6 @@ def lowered(
         compressed=compressed,
         recompute=recompute,
         collectives=collectives,
-        framework=framework,
     )
     needed = peak_memory_bytes(program, memory_policy)
     check_plan_memory(
@@ -69,13 +67,27 @@ def lowered(
     return order_gradient_syncs(program, gradient_sync_order)
 
 
-def replay_plan(plan: Plan, program: Program) -> Replay:
-    """Replay a plan's program with overlap, contention, and the rungs above that the plan was requested with.
+def conditions_of(request: PlanRequest, cluster: DeviceGraph) -> Conditions:
+    """Return the conditions of a request, with those that a cluster declares where none are given.
+
+    Raises:
+        ConfigError: The cluster declares nothing of what interferes or spreads.
+    """
+    return Conditions.of(cluster, request.framework, interference=request.interference, spread=request.spread)
+
+
+def cost_model_of(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph) -> CostModel:
+    """Return the prices of a plan's network on a cluster, under the conditions of the plan.
+
+    Args:
+        plan: The plan.
+        graph: The model that it was made for.
+        cluster: Its cluster, whose links and devices may have changed since.
 
     Raises:
         ConfigError: The cluster does not declare what interferes or spreads.
     """
-    return replay(program, interference=plan.request.interference, spread=plan.request.spread)
+    return CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm, conditions_of(plan.request, cluster))
 
 
 def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, collectives: str = "activity") -> Program:
@@ -99,7 +111,7 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
     if unknown := [name for name in plan.configurations if name not in graph.index]:
         raise ConfigError(f"configurations must be of layers of {plan.model}, got {unknown[0]!r}")
     return lowered(
-        CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm),
+        cost_model_of(plan, graph, cluster),
         plan.configurations,
         micro_batching=plan.micro_batching,
         compressed=compressed_of(graph, plan.gradient_sync, **asdict(plan.compressed)),
@@ -107,5 +119,4 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
         memory_policy=MemoryPolicy(optimizer=plan.optimizer),
         collectives=collectives,
         gradient_sync_order=plan.gradient_sync_order,
-        framework=framework_of(plan.request.framework),
     )

@@ -100,7 +100,7 @@ class Plan:
     @property
     def gradient_sync(self) -> str:
         """Algorithm that synchronises gradients."""
-        return self.request.gradient_sync
+        return self.request.gradient_sync or "ring"
 
     @property
     def gradient_sync_order(self) -> str:

@@ -30,6 +30,8 @@ _RENAMED_SINCE_1 = {
     "element_bytes": "dtype",
 }
 """Fields of version 1 by the names that they have now."""
+_BEFORE_CONDITIONS = {"gradient_sync": "ring", "framework": "ideal", "interference": False, "spread": False}
+"""What plans were made for that do not name these fields."""
 _RESULTS = tuple(each for each in fields(Plan) if each.name not in ("request", "recompute"))
 """Fields of a plan that a file holds as they are."""
 
@@ -64,6 +66,8 @@ def load_plan(path: Path) -> Plan:
         raise ConfigError(f"plan file {path} has version {version}, this program reads 1 to {PLAN_VERSION}")
     if version == 1:
         content = _upgraded(content)
+    if isinstance(content, dict):
+        content = {**_BEFORE_CONDITIONS, **content}
     try:
         values = dict(_file_model().model_validate_json(msgspec.json.encode(content)))
         return _plan(values)

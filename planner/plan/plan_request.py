@@ -3,10 +3,13 @@
 A new option of planning is one field here with its line of help, and one place that uses it.
 """
 
-from dataclasses import dataclass
-from typing import Literal, NoReturn
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from hwprofiles import ConfigError, check_choices, option, whole_number
+
+if TYPE_CHECKING:
+    from hwprofiles.devices import DeviceGraph
 
 __all__ = ["PlanRequest", "SyncAlgorithm"]
 
@@ -49,31 +52,34 @@ class PlanRequest:
     batch: int = option(help="Samples in a mini-batch, over all devices.", metavar="N", parser=whole_number)
     strategy: str = option("layerwise", help="Name of a strategy, or a strategy file.", metavar="S")
     """``data``, ``layerwise``, ... or a file."""
-    gradient_sync: SyncAlgorithm = option(
-        "ring", help="All-reduce that synchronises gradients; auto picks the fastest for each layer."
+    gradient_sync: SyncAlgorithm | None = option(
+        None,
+        help="All-reduce that synchronises gradients; auto picks the fastest for each layer; else library, where the "
+        "cluster describes one, or ring.",
     )
+    """One of ``planner.cost.GRADIENT_SYNCS``; None: ``library`` where the cluster describes one, else ``ring``."""
     gradient_sync_order: Literal["end", "ready", "reuse"] = option(
         "end",
         help="Order of gradient synchronisation: end updates all layers at the end of the iteration; ready and reuse "
         "update each layer once its gradients are synchronised, as they are computed or first layers first.",
     )
     """One of ``planner.search.gradient_order.GRADIENT_SYNC_ORDERS``; ``end`` for strategies that are searched."""
-    framework: str = option(
-        "ideal",
+    framework: str | None = option(
+        None,
         help="Training software: ideal synchronises every layer by itself; ddp joins gradients into buckets and "
-        "updates after the last; horovod joins what is ready at each cycle; ps keeps parameters in hosts' memory.",
+        "updates after the last; horovod joins what is ready at each cycle; ps keeps parameters in hosts' memory; "
+        "else ddp where the cluster describes a library of collectives, or ideal.",
         metavar="F",
     )
-    """One of ``planner.lowering.framework.FRAMEWORKS``, with parameters; ``ideal`` for strategies that are searched."""
-    interference: bool = option(
-        False,
-        help="Let messages and arithmetic take from one another, by the channels that the cluster declares.",
-        names=("--interference",),
+    """One of ``planner.cost.framework.FRAMEWORKS``, with parameters; None: ``ddp`` where the cluster describes a
+    library of collectives and the request has nothing that buckets cannot do, else ``ideal``."""
+    interference: bool | None = option(
+        None,
+        help="Let messages and arithmetic take from one another; else where the cluster declares channels.",
     )
-    spread: bool = option(
-        False, help="Let iterations wait for the slowest rank, by the spread that the cluster declares.",
-        names=("--spread",),
-    )  # fmt: skip
+    spread: bool | None = option(
+        None, help="Let iterations wait for the slowest rank; else where the cluster declares a spread."
+    )
     batch_norm: Literal["local", "reduced"] = option(
         "local", help="Normalise by the statistics of each part, or of the whole batch by an all-reduce over the parts."
     )
@@ -144,7 +150,7 @@ class PlanRequest:
 
     def __post_init__(self) -> None:
         # Here and not at the top: reading the fields for --help must not load NumPy.
-        from planner.lowering import framework_of
+        from planner.cost import framework_of
         from planner.parallel import SEARCHED
         from planner.search import has_stages
 
@@ -162,12 +168,31 @@ class PlanRequest:
             self._check_whole_batch()
         if self.has_pipeline_options and not has_stages(name):
             raise ConfigError(f"stages, micro_batches, schedule and stage_at are for the strategy pipeline, not {name}")
-        if framework_of(self.framework).is_synchronous:
+        if self.framework is not None and framework_of(self.framework).is_synchronous:
             self._check_buckets()
         if self.compress_where == "pays" and not self.compressed_types:
             raise ConfigError("compress_where must be all where nothing is compressed, got 'pays'")
         if searched:
             self._check_search()
+
+    def resolved(self, cluster: "DeviceGraph") -> "PlanRequest":
+        """Return the request with the conditions that a cluster declares where none are given.
+
+        Args:
+            cluster: The cluster of the request.
+
+        Raises:
+            ConfigError: The cluster declares nothing of what is asked for.
+        """
+        from planner.cost import Conditions
+
+        framework = "ideal" if self.framework is None and self._needs_ideal else self.framework
+        declared: SyncAlgorithm = "library" if cluster.library and not self.compresses_gradients else "ring"
+        conditions = Conditions.of(cluster, framework, interference=self.interference, spread=self.spread)
+        return replace(
+            self, gradient_sync=self.gradient_sync or declared, framework=conditions.framework.text,
+            interference=conditions.interference, spread=conditions.spread,
+        )  # fmt: skip
 
     def _check_whole_batch(self) -> None:
         """Refuse options of micro-batches where the batch is not split."""
@@ -179,14 +204,8 @@ class PlanRequest:
 
     def _check_buckets(self) -> None:
         """Refuse what a framework that joins gradients into buckets cannot do."""
-        reasons = {
-            "gradients are compressed": bool(self.compress_gradients not in ("", self.dtype)),
-            "gradient_sync_order is not end": self.gradient_sync_order != "end",
-            "update_each is given": self.update_each,
-        }
-        for reason, holds in reasons.items():
-            if holds:
-                raise ConfigError(f"framework must be ideal where {reason}, got {self.framework!r}")
+        if self._needs_ideal:
+            raise ConfigError(f"framework must be ideal where {self._needs_ideal}, got {self.framework!r}")
 
     def _check_search(self) -> None:
         """Refuse what no search knows."""
@@ -196,11 +215,6 @@ class PlanRequest:
             self._refuse("recompute", "none", self.recompute)
         if self.gradient_sync_order != "end":
             self._refuse("gradient_sync_order", "end", self.gradient_sync_order)
-        if self.framework != "ideal":
-            self._refuse("framework", "ideal", self.framework)
-        for name in ("interference", "spread"):
-            if getattr(self, name):
-                self._refuse(name, "off", "on")
 
     def _refuse(self, field: str, only: str, given: str) -> NoReturn:
         """Refuse a value of a field that has one value only for strategies that are searched."""
@@ -210,6 +224,21 @@ class PlanRequest:
     def element_bytes(self) -> int:
         """Size of an element of a tensor: 4 or 8."""
         return int(self.dtype.removeprefix("float")) // 8
+
+    @property
+    def compresses_gradients(self) -> bool:
+        """True if gradients are compressed for their synchronisation."""
+        return self.compress_gradients not in ("", self.dtype)
+
+    @property
+    def _needs_ideal(self) -> str:
+        """Reason why gradients cannot be joined into buckets; empty without one."""
+        reasons = {
+            "gradients are compressed": self.compresses_gradients,
+            "gradient_sync_order is not end": self.gradient_sync_order != "end",
+            "update_each is given": self.update_each,
+        }
+        return next((reason for reason, holds in reasons.items() if holds), "")
 
     @property
     def has_pipeline_options(self) -> bool:

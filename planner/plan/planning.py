@@ -9,7 +9,6 @@ from hwprofiles.devices import DeviceGraph
 from planner.compression import UNCOMPRESSED, CompressionSettings, compressed_of
 from planner.cost import CostModel, gradient_sync_choices
 from planner.graph import ComputationGraph
-from planner.lowering import framework_of
 from planner.memory import MemoryPolicy
 from planner.parallel import (
     KEEP_ACTIVATIONS,
@@ -21,7 +20,7 @@ from planner.parallel import (
     recompute_of,
 )
 from planner.plan.layerwise_choice import layerwise, refined
-from planner.plan.lowered_plan import lowered
+from planner.plan.lowered_plan import conditions_of, lowered
 from planner.plan.old_options import renamed_options
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
@@ -35,7 +34,7 @@ from planner.search import (
     search_hybrids,
     strategy_and_micro_batching,
 )
-from planner.simulation import Reality, additive_s, replay_that_fits
+from planner.simulation import additive_s, replay_that_fits
 
 __all__ = ["make_plan"]
 
@@ -58,7 +57,8 @@ def make_plan(
         options: Fields of ``PlanRequest``, in place of a request: ``make_plan(graph, cluster, strategy="owt")``.
 
     Returns:
-        The plan, whose ``request`` names ``graph`` and ``cluster``.
+        The plan, whose ``request`` names ``graph`` and ``cluster``, and the conditions that the cluster declares where
+        none were given.
 
     Raises:
         ConfigError: A request and options are given, the request breaks a rule of ``PlanRequest``, or this batch and
@@ -71,7 +71,8 @@ def make_plan(
         "model": graph.name, "cluster": cluster.spec, "batch": graph.batch, "dtype": f"float{8 * graph.element_bytes}"
     }  # fmt: skip
     request = replace(request, **subject) if request else PlanRequest(**subject, **renamed_options(graph, options))
-    model = CostModel(graph, cluster, request.gradient_sync, request.batch_norm)
+    request = request.resolved(cluster)
+    model = CostModel(graph, cluster, request.gradient_sync or "", request.batch_norm, conditions_of(request, cluster))
     return _priced(model, request, _chosen(model, request, progress))
 
 
@@ -140,7 +141,6 @@ def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
 def _derived(model: CostModel, request: PlanRequest, progress: Progress | None) -> _Chosen:
     """Return a strategy by a rule or from a file, with the parts of it that are compressed."""
     graph = model.graph
-    Reality(interference=request.interference, spread=request.spread).check(model.cluster)
     strategy, micro_batching = strategy_and_micro_batching(
         model,
         request.strategy,
@@ -149,7 +149,7 @@ def _derived(model: CostModel, request: PlanRequest, progress: Progress | None) 
     )
     compressed = compressed_of(
         graph,
-        request.gradient_sync,
+        model.gradient_sync,
         gradients=request.compress_gradients,
         activations=request.compress_activations,
         gradient_layers=request.gradient_layers,
@@ -170,16 +170,13 @@ def _derived(model: CostModel, request: PlanRequest, progress: Progress | None) 
         recompute=recompute,
         memory_policy=memory_policy,
         gradient_sync_order=request.gradient_sync_order,
-        framework=framework_of(request.framework),
     )
     return _Chosen(
         strategy=strategy,
         micro_batching=micro_batching,
         compressed=compressed,
         recompute=recompute,
-        simulated_s=replay_that_fits(
-            program, memory_policy, interference=request.interference, spread=request.spread
-        ).iteration_s,
+        simulated_s=replay_that_fits(program, memory_policy).iteration_s,
         notes=notes,
         statistics={},
     )
@@ -217,7 +214,6 @@ def _refinement_statistics(best: Refined) -> dict[str, Any]:
 
 def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
     """Return the plan of a strategy, with its price by Eq. 1 and the hashes of its inputs."""
-    framework = framework_of(request.framework)
     return Plan(
         request=request,
         configurations=dict(chosen.strategy),
@@ -233,11 +229,10 @@ def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
             chosen.micro_batching,
             chosen.compressed,
             chosen.recompute,
-            framework,
         ),
         simulated_s=chosen.simulated_s,
         gradient_syncs={}  # of buckets, not of layers
-        if framework.is_synchronous
+        if model.conditions.framework.is_synchronous
         else gradient_sync_choices(model, chosen.strategy, chosen.compressed),
         notes=chosen.notes,
         **chosen.statistics,

@@ -15,10 +15,8 @@ from .graph_export import (
     write_replayed_graph as write_replayed_graph,
 )
 from .ladder import (
-    DETAILED as DETAILED,
-    Reality as Reality,
     ladder_s as ladder_s,
-    reality_s as reality_s,
+    upper_rungs_s as upper_rungs_s,
 )
 from .link_use import (
     LinkUse as LinkUse,

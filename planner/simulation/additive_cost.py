@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from planner.compression import UNCOMPRESSED, CompressionSettings
 from planner.cost import CostModel, applied, compressed_choices
-from planner.lowering import IDEAL, KINDS, Framework, Program, lower
+from planner.lowering import KINDS, Program, lower
 from planner.parallel import (
     KEEP_ACTIVATIONS,
     WHOLE_BATCH,
@@ -45,19 +45,17 @@ def additive_s(
     micro_batching: MicroBatching = WHOLE_BATCH,
     compressed: CompressionSettings = UNCOMPRESSED,
     recompute: Recompute = KEEP_ACTIVATIONS,
-    framework: Framework = IDEAL,
 ) -> float:
     """Return the additive cost (Eq. 1) of a strategy.
 
     A tensor that several consumers read in one layout is transferred once; work on micro-batches counts for each.
 
     Args:
-        model: Costs of a network on a cluster.
+        model: Costs of a network on a cluster; with a framework that has buckets, phases of the program are added up.
         strategy: A configuration for every layer.
         micro_batching: Micro-batches of the last layers.
         compressed: Compression settings; compression and decompression take time beside the messages.
-        recompute: Activations that are computed again; with any, the phases of the lowered program are added up.
-        framework: Rules of gradient synchronisation; with buckets, too, the phases of the program are added up.
+        recompute: Activations that are computed again; with any, too, the phases of the program are added up.
 
     Returns:
         Seconds of one iteration.
@@ -69,11 +67,9 @@ def additive_s(
     Source:
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
     """
-    if recompute or framework.is_synchronous:
+    if recompute or model.conditions.framework.is_synchronous:
         used, spaces, micro_batching = applied(model, strategy, micro_batching)
-        program = lower(
-            used, spaces, micro_batching=micro_batching, compressed=compressed, recompute=recompute, framework=framework
-        )
+        program = lower(used, spaces, micro_batching=micro_batching, compressed=compressed, recompute=recompute)
         return replay(program, overlap=False, contention=False, iterations=1).iteration_s
     used, spaces, _ = applied(model, strategy, micro_batching)
     if micro_batching.parts == 1 and not compressed:

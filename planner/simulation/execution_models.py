@@ -37,6 +37,8 @@ class ProgramGraph:
     graph: TaskGraph
     task_of: Ints
     """Task of the graph that represents each task of the program, shape (iterations, T)."""
+    unit_bytes: float = 1.0
+    """Bytes of a unit of work on links."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,37 +14,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats, Ints
+from hwprofiles import Floats, Ints
 from hwprofiles.compute import load_profile
 from hwprofiles.devices import DeviceGraph
+from planner.cost import Conditions
 from planner.lowering import KINDS, Collective, Program
 from planner.simulation.execution_models import ProgramGraph
 from simulator.timelines import alone_s
 
-__all__ = ["check_interference", "interferes", "with_interference"]
+__all__ = ["with_interference"]
 
 _MOST = 0.9
 """Largest share of a device that messages can take."""
 _COORDINATE = KINDS.index("coordinate")
 _BY_LIBRARY = [KINDS.index("transfer"), KINDS.index("collective")]
 """Kinds of messages that kernels of the library move; copy engines move those from and to hosts."""
-
-
-def interferes(cluster: DeviceGraph) -> bool:
-    """Return whether any device declares communication channels, or the speed of its board."""
-    return any(device.communication_channels or device.board_speed < 1 for device in cluster.devices)
-
-
-def check_interference(cluster: DeviceGraph) -> None:
-    """Refuse a cluster of which nothing is known that interferes.
-
-    Raises:
-        ConfigError: No device declares communication channels, or the speed of its board.
-    """
-    if not interferes(cluster):
-        raise ConfigError(
-            f"interference must be off for cluster {cluster.spec}: none of its devices declares communication_channels"
-        )
 
 
 def with_interference(program: Program, program_graph: ProgramGraph) -> ProgramGraph:
@@ -62,7 +46,7 @@ def with_interference(program: Program, program_graph: ProgramGraph) -> ProgramG
     Raises:
         ConfigError: No device of the cluster declares communication channels.
     """
-    check_interference(program.cluster)
+    Conditions(interference=True).check(program.cluster)
     graph, unit = program_graph.graph, float(program.cluster.bandwidth.max())
     links = len(program.cluster.links)
     moving = np.flatnonzero(~program.is_compute & (program.kind != _COORDINATE))
@@ -99,7 +83,7 @@ def with_interference(program: Program, program_graph: ProgramGraph) -> ProgramG
         use_resource=np.insert(graph.use_resource, place, resource[order]),
         use_weight=np.insert(weight, place, weights[order]),
     )
-    return replace(program_graph, graph=changed)
+    return replace(program_graph, graph=changed, unit_bytes=unit)
 
 
 def _boards(cluster: DeviceGraph) -> dict[str, tuple[list[int], float]]:

@@ -73,21 +73,17 @@ class MemoryCurve:
         return rows
 
 
-def replay_that_fits(
-    program: Program, memory_policy: MemoryPolicy = MOMENTUM, *, interference: bool = False, spread: bool = False
-) -> Replay:
-    """Replay a program, and refuse it if a device runs out of memory.
+def replay_that_fits(program: Program, memory_policy: MemoryPolicy = MOMENTUM) -> Replay:
+    """Replay a program under its conditions, and refuse it if a device runs out of memory.
 
     Args:
         program: One iteration.
         memory_policy: Optimizer states that are allocated beside the tensors of the network.
-        interference: As for ``replay``.
-        spread: As for ``replay``.
 
     Raises:
         InfeasiblePlanError: A device needs more memory than it has; the message has both sizes.
     """
-    replayed = replay(program, interference=interference, spread=spread)
+    replayed = replay(program)
     check_plan_memory(program, memory_curve(replayed, memory_policy).peak_bytes)
     return replayed
 

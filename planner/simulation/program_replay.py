@@ -14,7 +14,7 @@ from planner.lowering import KINDS, Program
 from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
 from planner.simulation.interference_use import with_interference
 from planner.simulation.link_use import LinkUse
-from planner.simulation.rank_spread import drawn_factors, wait_share, with_factors
+from planner.simulation.rank_spread import drawn_factors, wait_share, with_factors, with_slowest_rank
 from simulator.engines import simulate
 from simulator.formats import write_trace
 from simulator.graph import Schedule
@@ -250,8 +250,8 @@ def replay(
     *,
     overlap: bool = True,
     contention: bool = True,
-    interference: bool = False,
-    spread: bool = False,
+    interference: bool | None = None,
+    spread: bool | None = None,
     seed: int | None = None,
     iterations: int = ITERATIONS,
     engine: str = "auto",
@@ -263,8 +263,9 @@ def replay(
         overlap: False: the phases of Eq. 1 run one after the other, with barriers between.
         contention: False: the transfers of a phase take the time of the busiest link, and do not share links with
             transfers of other phases.
-        interference: True: messages and arithmetic take from one another on every device; needs contention.
-        spread: True: iterations wait for the slowest rank.
+        interference: True: messages and arithmetic take from one another on every device; needs contention.  None: with
+            overlap and contention as the conditions of the program say, else not.
+        spread: True: iterations wait for the slowest rank.  None: as for ``interference``.
         seed: Draws the time of every rank in every iteration, if there is a spread; None: all ranks compute as long
             as the slowest is expected to.
         iterations: Iterations in a row, >= 1; the steady state is that of the two before the last.
@@ -274,6 +275,9 @@ def replay(
         ConfigError: ``iterations`` < 1, more than memory should be spent on, an unknown engine, interference without
             contention, a seed without a spread, or a cluster that declares nothing of what interferes or spreads.
     """
+    detailed = overlap and contention
+    interference = detailed and program.conditions.interference if interference is None else interference
+    spread = detailed and program.conditions.spread if spread is None else spread
     if interference and not contention:
         raise ConfigError("contention must be on where interference is")
     if seed is not None and not spread:
@@ -288,10 +292,10 @@ def replay(
     if interference:
         program_graph = with_interference(program, program_graph)
     late = wait_share(program) if spread and seed is None else 0.0
-    if spread:
-        shape = iterations, len(program.cluster.devices)
-        factors = np.full(shape, 1.0 + late) if seed is None else drawn_factors(program.cluster, seed, iterations)
-        program_graph = with_factors(program, program_graph, factors)
+    if spread and seed is None:
+        program_graph = with_slowest_rank(program, program_graph)
+    elif seed is not None:
+        program_graph = with_factors(program, program_graph, drawn_factors(program.cluster, seed, iterations))
     begin = perf_counter()
     schedule = simulate(program_graph.graph, engine=engine)
     return Replay(

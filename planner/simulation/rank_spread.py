@@ -16,32 +16,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats
+from hwprofiles import Floats
 from hwprofiles.devices import DeviceGraph
+from planner.cost import Conditions
 from planner.lowering import Program
 from planner.simulation.execution_models import ProgramGraph
 
-__all__ = ["check_spread", "drawn_factors", "late_deviations", "spreads", "wait_share", "with_factors"]
+__all__ = ["drawn_factors", "late_deviations", "wait_share", "with_factors", "with_slowest_rank"]
 
 _SCALE = math.sqrt(6) / math.pi
 """Scale of a Gumbel distribution with standard deviation 1."""
 _LEAST = 0.05
 """Least factor of a rank's time: no rank computes in no time."""
-
-
-def spreads(cluster: DeviceGraph) -> bool:
-    """Return whether any device declares a spread."""
-    return any(device.step_spread for device in cluster.devices)
-
-
-def check_spread(cluster: DeviceGraph) -> None:
-    """Refuse a cluster of which no spread is known.
-
-    Raises:
-        ConfigError: No device declares a spread.
-    """
-    if not spreads(cluster):
-        raise ConfigError(f"spread must be off for cluster {cluster.spec}: none of its devices declares step_spread")
 
 
 def late_deviations(ranks: int) -> float:
@@ -59,7 +45,7 @@ def wait_share(program: Program) -> float:
     Raises:
         ConfigError: No device of the cluster declares a spread.
     """
-    check_spread(program.cluster)
+    Conditions(spread=True).check(program.cluster)
     used = np.unique(program.device[program.is_compute])
     spread = np.array([device.step_spread for device in program.cluster.devices])
     return late_deviations(len(used)) * float(spread[used].max())
@@ -79,11 +65,25 @@ def drawn_factors(cluster: DeviceGraph, seed: int, iterations: int) -> Floats:
     Raises:
         ConfigError: No device declares a spread.
     """
-    check_spread(cluster)
+    Conditions(spread=True).check(cluster)
     spread = np.array([device.step_spread for device in cluster.devices])
     scale = spread * _SCALE
     delays = np.random.default_rng(seed).gumbel(-np.euler_gamma, 1.0, (iterations, len(spread)))
     return np.maximum(1.0 + scale * delays, _LEAST)
+
+
+def with_slowest_rank(program: Program, program_graph: ProgramGraph) -> ProgramGraph:
+    """Return a task graph in which all ranks compute as long as the slowest is expected to.
+
+    Args:
+        program: The program.
+        program_graph: Its task graph.
+
+    Raises:
+        ConfigError: No device of the cluster declares a spread.
+    """
+    shape = len(program_graph.task_of), len(program.cluster.devices)
+    return with_factors(program, program_graph, np.full(shape, 1.0 + wait_share(program)))
 
 
 def with_factors(program: Program, program_graph: ProgramGraph, factors: Floats) -> ProgramGraph:

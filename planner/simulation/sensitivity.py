@@ -7,8 +7,10 @@ import numpy as np
 
 from hwprofiles.devices import DeviceGraph, Latency, Link
 from planner.lowering import Program
-from planner.simulation.execution_models import ITERATIONS, build_program_graph
+from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
+from planner.simulation.interference_use import with_interference
 from planner.simulation.program_replay import Replay, replay
+from planner.simulation.rank_spread import with_slowest_rank
 from simulator.engines import simulate
 from simulator.graph import TaskGraph
 
@@ -102,7 +104,7 @@ class _Trial:
     def _time(self, quantity: str, of: str, factor: float) -> tuple[float, bool]:
         """Return the iteration time with one quantity multiplied, and True if routes change."""
         changed = faster(self.program, {(quantity, of): factor})
-        program_graph = build_program_graph(changed, iterations=self.iterations)
+        program_graph = self._conditioned(changed)
         graph, base = program_graph.graph, self.graph
         # weights of copy engines change with the bandwidth of links, even if routes do not: compare those of links only
         reroutes = not (
@@ -115,6 +117,13 @@ class _Trial:
         return Replay(
             program=changed, program_graph=program_graph, schedule=schedule, engine_s=0.0
         ).iteration_s, reroutes
+
+    def _conditioned(self, program: Program) -> ProgramGraph:
+        """Return the task graph of a program on changed hardware under its conditions."""
+        program_graph, conditions = build_program_graph(program, iterations=self.iterations), program.conditions
+        if conditions.interference:
+            program_graph = with_interference(program, program_graph)
+        return with_slowest_rank(program, program_graph) if conditions.spread else program_graph
 
     def _replays_alike(self, graph: TaskGraph) -> bool:
         """Return True if nothing that the program uses has changed, so that its replay has the same times."""

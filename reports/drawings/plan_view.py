@@ -10,8 +10,8 @@ import pandas as pd
 from hwprofiles import ConfigError
 from planner.cost import CostModel
 from planner.lowering import Program
-from planner.plan import LayerResult, Plan, layer_results, replay_plan
-from planner.simulation import CriticalPath, MemoryCurve, Replay, memory_curve, program_path
+from planner.plan import LayerResult, Plan, layer_results
+from planner.simulation import CriticalPath, MemoryCurve, Replay, memory_curve, program_path, replay
 from reports.style import plain_unit, time_unit
 
 __all__ = ["PlanView"]
@@ -56,7 +56,7 @@ class PlanView:
     @cached_property
     def replay(self) -> Replay:
         """Replay with overlap, contention, and what the plan was requested with above them."""
-        return replay_plan(self.plan, self.program)
+        return replay(self.program)
 
     @cached_property
     def path(self) -> CriticalPath:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.devices import DeviceGraph
-from planner.cost import CostModel
-from planner.lowering import framework_of
+from planner.cost import Conditions, CostModel, declared_sync
 from planner.models import load_model
 from planner.parallel import named_strategy
 from planner.plan import lowered
@@ -41,17 +40,21 @@ _PASCAL = _Machines(
 
 
 class _Conditions(NamedTuple):
-    """An execution model: the one of the planner's default options, or all that it knows of real machines."""
+    """The conditions of a run: those of the framework that measured, or the planner's default options."""
 
-    framework: str = "ideal"
-    real: bool = False
-    """True with interference, spread and the cluster's communication library."""
+    framework: str | None = None
+    """Name with parameters; None by default."""
+
+    @property
+    def real(self) -> bool:
+        """True for the framework that measured."""
+        return self.framework is not None
 
 
 def many_gpu_rows() -> Iterator[JudgedRow]:
     """Yield every row of more than one GPU whose throughput on one GPU is in the same table, too.
 
-    Each is predicted twice: by default options, and with the framework, interference and spread.
+    Each is predicted twice: by default options, and with the framework that measured.
     """
     google = [row for row in rows_of_table("tf_benchmarks_2017") if "K80" in row.gpu]
     for real in (True, False):
@@ -74,7 +77,7 @@ def _scaled(
     alone = {key_of(row): row.images_per_sec for row in rows if row.n_gpus == 1}
     for row in rows:
         if row.n_gpus > 1 and key_of(row) in alone:
-            conditions = _Conditions(framework(row), real=True) if real else _Conditions()
+            conditions = _Conditions(framework(row)) if real else _Conditions()
             yield _relative(row, machines, alone[key_of(row)], conditions)
 
 
@@ -106,9 +109,8 @@ def _iteration(spec: str, model: str, batch: int, devices: int, conditions: _Con
     """Return the simulated time of a data-parallel iteration, and the share of it in which communication is exposed."""
     graph, cluster = load_model(model, batch=batch * devices), _first(spec, devices)
     strategy = named_strategy("data", graph, devices)
-    sync = "library" if conditions.real and cluster.library is not None else "ring"
-    program = lowered(CostModel(graph, cluster, sync), strategy, framework=framework_of(conditions.framework))
-    played = replay(program, interference=conditions.real, spread=conditions.real)
+    used = Conditions.of(cluster, conditions.framework)
+    played = replay(lowered(CostModel(graph, cluster, declared_sync(cluster), conditions=used), strategy))
     return played.iteration_s, played.shares().exposed_communication_s / played.iteration_s
 
 

@@ -69,7 +69,7 @@ def parts_of_plan(plan: "Plan", model: "CostModel") -> TimeParts:
         devices=len(model.cluster.devices),
         message_bytes=_usual_bytes(np.array(sizes, dtype=float), np.zeros(len(sizes), dtype=bool), 1),
         nodes=model.cluster.node_count,
-        real=plan.request.spread,
+        real=model.conditions.spread,
     )
 
 

@@ -146,7 +146,7 @@ def whatif(
     batch: int,
     strategies: Sequence[str],
     scenarios: Sequence[Scenario],
-    gradient_sync: str = "ring",
+    gradient_sync: str | None = None,
     progress: Progress | None = None,
 ) -> WhatIf:
     """Plan and simulate strategies today and under every scenario, each strategy anew for each scenario.

@@ -1,0 +1,86 @@
+"""Conditions: the rules by which training software runs a program, and what devices are that are no ideal machines."""
+
+from dataclasses import dataclass
+
+from hwprofiles import ConfigError
+from hwprofiles.devices import DeviceGraph
+from planner.cost.framework import IDEAL, Framework, framework_of
+
+__all__ = ["DECLARED_FRAMEWORK", "IDEAL_CONDITIONS", "Conditions", "declared_sync", "interferes", "spreads"]
+
+DECLARED_FRAMEWORK = "ddp"
+"""Framework of clusters that describe how their library runs collectives, where none is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What a replay takes into account above overlap and contention."""
+
+    framework: Framework = IDEAL
+    """Rules of gradient synchronisation."""
+    interference: bool = False
+    """True if messages and arithmetic take from one another on every device."""
+    spread: bool = False
+    """True if iterations wait for the slowest rank."""
+
+    @classmethod
+    def of(
+        cls, cluster: DeviceGraph, framework: str | None = None, *,
+        interference: bool | None = None, spread: bool | None = None,
+    ) -> "Conditions":  # fmt: skip
+        """Return conditions, with those that a cluster declares where none are given.
+
+        Args:
+            cluster: Cluster whose devices may declare communication channels, the speed of a board and a spread, and
+                which may describe its library of collectives.
+            framework: Name with parameters (``planner.cost.framework``); None: ``ddp`` with such a library.
+            interference: None: where a device declares channels, or the speed of its board.
+            spread: None: where a device declares one.
+
+        Raises:
+            ConfigError: The framework is unknown, or the cluster declares nothing of what is asked for.
+        """
+        if framework is None:
+            framework = DECLARED_FRAMEWORK if cluster.library else IDEAL.name
+        conditions = cls(
+            framework=framework_of(framework),
+            interference=interferes(cluster) if interference is None else interference,
+            spread=spreads(cluster) if spread is None else spread,
+        )
+        conditions.check(cluster)
+        return conditions
+
+    def check(self, cluster: DeviceGraph) -> None:
+        """Refuse a cluster that declares nothing of what is to be taken into account.
+
+        Raises:
+            ConfigError: No device declares communication channels or the speed of its board, or a spread.
+        """
+        if self.interference and not interferes(cluster):
+            raise ConfigError(
+                f"interference must be off for cluster {cluster.spec}: "
+                "none of its devices declares communication_channels"
+            )
+        if self.spread and not spreads(cluster):
+            raise ConfigError(
+                f"spread must be off for cluster {cluster.spec}: none of its devices declares step_spread"
+            )
+
+
+def declared_sync(cluster: DeviceGraph) -> str:
+    """Return the algorithm of gradient synchronisation where none is named: the cluster's library, if it has one."""
+    return "library" if cluster.library else "ring"
+
+
+IDEAL_CONDITIONS = Conditions()
+"""No framework, devices that do not interfere, and ranks that are equal."""
+
+
+def interferes(cluster: DeviceGraph) -> bool:
+    """Return whether any device declares communication channels, or the speed of its board."""
+    return any(device.communication_channels or device.board_speed < 1 for device in cluster.devices)
+
+
+def spreads(cluster: DeviceGraph) -> bool:
+    """Return whether any device declares a spread."""
+    return any(device.step_spread for device in cluster.devices)
