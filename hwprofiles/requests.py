@@ -67,12 +67,21 @@ def check_choices(request: Any) -> None:
     for name, choices in _choices(kind).items():
         value = getattr(request, name)
         if value not in choices:
-            listed = " or ".join(choices) if len(choices) == 2 else f"one of {', '.join(choices)}"
+            named = [choice for choice in choices if choice is not None]
+            listed = " or ".join(named) if len(named) == 2 else f"one of {', '.join(named)}"
             raise ConfigError(f"{name} must be {listed}, got {value!r}")
 
 
 @cache
-def _choices(kind: Any) -> dict[str, tuple[str, ...]]:
+def _choices(kind: Any) -> dict[str, tuple[str | None, ...]]:
     """Return the choices of each field of a dataclass whose type is a ``Literal``."""
     hints = get_type_hints(kind)
-    return {each.name: get_args(hints[each.name]) for each in fields(kind) if get_origin(hints[each.name]) is Literal}
+    return {each.name: listed for each in fields(kind) if (listed := _listed(hints[each.name]))}
+
+
+def _listed(hint: Any) -> tuple[str | None, ...]:
+    """Return the values of a ``Literal``, with None where the type allows it; nothing for other types."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    optional = [each for each in get_args(hint) if get_origin(each) is Literal]
+    return (*get_args(optional[0]), None) if optional and type(None) in get_args(hint) else ()

@@ -44,7 +44,7 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     graph = load_model(plan.model, batch=plan.batch, element_bytes=plan.element_bytes)
     cluster = load_cluster(plan.cluster)
     program = lower_plan(plan, graph, cluster, collectives=collectives)
-    model = cost_model_of(plan, graph, cluster)
+    model = cost_model_of(plan.request, graph, cluster)
     priced_s = additive_s(model, plan.configurations, plan.micro_batching, plan.compressed, plan.recompute)
     inputs = {
         f"cluster {plan.cluster}": (plan.cluster_digest, cluster.digest),

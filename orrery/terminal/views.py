@@ -80,7 +80,7 @@ def plan_values(plan: "Plan", graph: "ComputationGraph", cluster: "DeviceGraph")
     }
     refinement = ("simulated_plans", "lower_bound_s", "gap", "origin") if plan.simulated_plans else ()
     values = {field: getattr(plan, field) for field in (*fields, *refinement)}
-    values["likely_s"] = likely_s(parts_of_plan(plan, cost_model_of(plan, graph, cluster)))
+    values["likely_s"] = likely_s(parts_of_plan(plan, cost_model_of(plan.request, graph, cluster)))
     return {**values, **_stage_values(plan), "compressed": asdict(plan.compressed), "configurations": configurations}
 
 

@@ -31,15 +31,11 @@ from .conditions import (
     IDEAL_CONDITIONS as IDEAL_CONDITIONS,
     Conditions as Conditions,
     declared_sync as declared_sync,
-    interferes as interferes,
-    spreads as spreads,
 )
 from .cost_model import (
     CostModel as CostModel,
 )
 from .framework import (
-    FRAMEWORKS as FRAMEWORKS,
-    IDEAL as IDEAL,
     Framework as Framework,
     framework_of as framework_of,
 )

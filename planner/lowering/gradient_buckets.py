@@ -119,12 +119,13 @@ class GradientBuckets:
         agreed = self._coordinated(queue) if self.framework.coordinates else _NOTHING
         for members in self._buckets(queue):
             layer, micro_batch = members[-1].unit
-            if len(members) > 1:
-                self.layers[layer] = tuple(member.unit[0] for member in members)
+            layers = tuple(member.unit[0] for member in members)
+            if len(layers) > 1:
+                self.layers[layer] = layers
             ready = _joined([*(_on_devices(member) for member in members), agreed, queue.last])
             add = partial(self._syncs.tasks.add, layer=layer, micro_batch=micro_batch, backward=True)
             size = sum(self._size(member) for member in members)
-            queue.last = self._syncs.bucket(add, members[-1].space, size, ready)
+            queue.last = self._syncs.bucket(add, layers, members[-1].space, size, ready)
             queue.full += 1
         self._updates += [(member.unit, member.space, member.ready) for member in queue.members]
         queue.members, queue.held_bytes = [], 0.0

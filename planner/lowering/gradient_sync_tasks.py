@@ -20,6 +20,7 @@ from planner.cost import (
     GRADIENTS,
     CodecWork,
     CostModel,
+    SyncChoice,
     choose_all_reduce,
     codec_s,
     compressed_all_reduce,
@@ -55,6 +56,8 @@ class GradientSyncTasks:
         self.model, self.tasks, self.compressed = model, tasks, compressed
         self.collectives: dict[int, Collective] = {}
         """Rounds that are one task, by task."""
+        self.bucket_choices: dict[int, SyncChoice] = {}
+        """Algorithm that was chosen for the bucket of a layer, where it was not given."""
         self._send = self._messages if expand else self._rounds
 
     def gradients(self, layer: int, micro_batch: int, space: ConfigSpace, ready: TaskPairs) -> TaskPairs:
@@ -86,11 +89,12 @@ class GradientSyncTasks:
         graph = self.model.graph
         return float(sum(p.elements for p in graph.layers[layer].parameters) * graph.element_bytes)
 
-    def bucket(self, add: _Add, space: ConfigSpace, size: float, ready: TaskPairs) -> TaskPairs:
+    def bucket(self, add: _Add, layers: Sequence[int], space: ConfigSpace, size: float, ready: TaskPairs) -> TaskPairs:
         """Sum the gradients of several layers in one buffer.
 
         Args:
             add: Appends tasks of the bucket.
+            layers: The layers.
             space: Configuration of one of the layers; all have the same replicas.
             size: Bytes of all shards of the buffer.
             ready: Pairs (device, task after which its share of the sum is there).
@@ -98,6 +102,10 @@ class GradientSyncTasks:
         Returns:
             Pairs (device, task that brings the sums).
         """
+        model = self.model
+        if model.gradient_sync not in ALL_REDUCES:
+            choice = choose_all_reduce(model.network, model.gradient_sync, space, size, split=True)
+            self.bucket_choices.update(dict.fromkeys(layers, choice))
         return self._all_reduce(add, space, size, True, ready, None)
 
     def statistics(

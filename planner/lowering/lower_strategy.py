@@ -312,6 +312,7 @@ class _Lowering:
             carried=np.concatenate([np.empty((0, 2), dtype=np.int64), *carried]),
             conditions=self.batched.model.conditions,
             buckets=self.buckets.layers,
+            bucket_choices=self.gradient_syncs.bucket_choices,
             host_copies=self.servers.copies if self.servers else {},
             **self.tasks.columns(),
         )

@@ -8,7 +8,7 @@ import numpy as np
 from hwprofiles import Bools, Floats, Ints, row_owners
 from hwprofiles.devices import DeviceGraph
 from planner.compression import CompressionSettings
-from planner.cost import IDEAL_CONDITIONS, Conditions, Framework
+from planner.cost import IDEAL_CONDITIONS, Conditions, Framework, SyncChoice
 from planner.graph import ComputationGraph, Edge
 from planner.parallel import ConfigSpace, MicroBatching
 from simulator.collectives import Round
@@ -136,6 +136,8 @@ class Program:
     buckets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Layers whose gradients one buffer holds, in its order, by the last of them; layers with a buffer of their own
     are missing."""
+    bucket_choices: Mapping[int, SyncChoice] = field(default_factory=dict)
+    """Algorithm that was chosen for the buffer of a layer; empty without a framework, and where it was given."""
 
     @property
     def framework(self) -> Framework:

@@ -247,16 +247,19 @@ def layer_results(
                 gradient_sync_s=float(terms.gradient_sync_s[i]),
                 transfer_s=float(terms.transfer_s[i]),
                 moved_bytes=float(moved[i]),
-                gradient_sync="" if framework.is_synchronous else _sync_choice(model, i, space),
+                gradient_sync=_sync_choice(model, program, i, space),
             )
         )
     return tuple(rows)
 
 
-def _sync_choice(model: CostModel, layer: int, space: ConfigSpace) -> str:
+def _sync_choice(model: CostModel, program: Program, layer: int, space: ConfigSpace) -> str:
     """Return the algorithm that synchronises a layer's gradients, and why; empty where there are none."""
     graph = model.graph
-    choice = layer_choice(model.network, model.gradient_sync, graph.layers[layer], space, graph.element_bytes)
+    if program.framework.is_synchronous:
+        choice = program.bucket_choices.get(layer)
+    else:
+        choice = layer_choice(model.network, model.gradient_sync, graph.layers[layer], space, graph.element_bytes)
     if choice is None:
         return ""
     price, other = f"{1e3 * choice.price_s:.3g} ms", f"{choice.runner_up} {1e3 * choice.runner_up_s:.3g} ms"

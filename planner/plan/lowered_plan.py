@@ -15,7 +15,7 @@ from planner.plan.plan_request import PlanRequest
 from planner.search import order_gradient_syncs
 from planner.simulation import check_messages
 
-__all__ = ["conditions_of", "cost_model_of", "lower_plan", "lowered"]
+__all__ = ["cost_model_of", "lower_plan", "lowered"]
 
 
 def lowered(
@@ -67,27 +67,20 @@ def lowered(
     return order_gradient_syncs(program, gradient_sync_order)
 
 
-def conditions_of(request: PlanRequest, cluster: DeviceGraph) -> Conditions:
-    """Return the conditions of a request, with those that a cluster declares where none are given.
-
-    Raises:
-        ConfigError: The cluster declares nothing of what interferes or spreads.
-    """
-    return Conditions.of(cluster, request.framework, interference=request.interference, spread=request.spread)
-
-
-def cost_model_of(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph) -> CostModel:
-    """Return the prices of a plan's network on a cluster, under the conditions of the plan.
+def cost_model_of(request: PlanRequest, graph: ComputationGraph, cluster: DeviceGraph) -> CostModel:
+    """Return the prices of a network on a cluster, under the conditions of a request.
 
     Args:
-        plan: The plan.
-        graph: The model that it was made for.
-        cluster: Its cluster, whose links and devices may have changed since.
+        request: What was asked for; what it leaves out is as the cluster declares it.
+        graph: The network.
+        cluster: Device graph.
 
     Raises:
-        ConfigError: The cluster does not declare what interferes or spreads.
+        ConfigError: The cluster does not declare what the request takes into account.
     """
-    return CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm, conditions_of(plan.request, cluster))
+    request = request.resolved(cluster)
+    conditions = Conditions.of(cluster, request.framework, interference=request.interference, spread=request.spread)
+    return CostModel(graph, cluster, request.gradient_sync or "", request.batch_norm, conditions)
 
 
 def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, collectives: str = "activity") -> Program:
@@ -111,7 +104,7 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
     if unknown := [name for name in plan.configurations if name not in graph.index]:
         raise ConfigError(f"configurations must be of layers of {plan.model}, got {unknown[0]!r}")
     return lowered(
-        cost_model_of(plan, graph, cluster),
+        cost_model_of(plan.request, graph, cluster),
         plan.configurations,
         micro_batching=plan.micro_batching,
         compressed=compressed_of(graph, plan.gradient_sync, **asdict(plan.compressed)),

@@ -7,8 +7,9 @@ from typing import Any
 from hwprofiles import ConfigError, Progress
 from hwprofiles.devices import DeviceGraph
 from planner.compression import UNCOMPRESSED, CompressionSettings, compressed_of
-from planner.cost import CostModel, gradient_sync_choices
+from planner.cost import CostModel, SyncChoice, gradient_sync_choices
 from planner.graph import ComputationGraph
+from planner.lowering import Program
 from planner.memory import MemoryPolicy
 from planner.parallel import (
     KEEP_ACTIVATIONS,
@@ -20,7 +21,7 @@ from planner.parallel import (
     recompute_of,
 )
 from planner.plan.layerwise_choice import layerwise, refined
-from planner.plan.lowered_plan import conditions_of, lowered
+from planner.plan.lowered_plan import cost_model_of, lowered
 from planner.plan.old_options import renamed_options
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
@@ -72,7 +73,7 @@ def make_plan(
     }  # fmt: skip
     request = replace(request, **subject) if request else PlanRequest(**subject, **renamed_options(graph, options))
     request = request.resolved(cluster)
-    model = CostModel(graph, cluster, request.gradient_sync or "", request.batch_norm, conditions_of(request, cluster))
+    model = cost_model_of(request, graph, cluster)
     return _priced(model, request, _chosen(model, request, progress))
 
 
@@ -85,6 +86,7 @@ class _Chosen:
     compressed: CompressionSettings = UNCOMPRESSED
     recompute: Recompute = KEEP_ACTIVATIONS
     simulated_s: float
+    program: Program
     notes: tuple[str, ...] = ()
     statistics: Mapping[str, Any]
     """Fields of ``Plan`` that describe the search."""
@@ -106,6 +108,7 @@ def _layerwise(model: CostModel, plans: int, progress: Progress | None) -> _Chos
         return _Chosen(
             strategy=fastest.strategy,
             simulated_s=fastest.simulated_s,
+            program=fastest.program,
             notes=notes,
             statistics=_search_statistics(searched),
         )
@@ -113,6 +116,7 @@ def _layerwise(model: CostModel, plans: int, progress: Progress | None) -> _Chos
     return _Chosen(
         strategy=best.strategy,
         simulated_s=best.simulated_s,
+        program=best.program,
         notes=notes,
         statistics=_search_statistics(searched) | _refinement_statistics(best),
     )
@@ -126,6 +130,7 @@ def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
             strategy=searched.strategy,
             micro_batching=searched.micro_batching,
             simulated_s=searched.simulated_s,
+            program=lowered(model, searched.strategy, micro_batching=searched.micro_batching),
             notes=searched.notes,
             statistics={},
         )
@@ -133,6 +138,7 @@ def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
     return _Chosen(
         strategy=best.strategy,
         simulated_s=best.simulated_s,
+        program=best.program,
         notes=searched.notes,
         statistics=_refinement_statistics(best),
     )
@@ -177,6 +183,7 @@ def _derived(model: CostModel, request: PlanRequest, progress: Progress | None) 
         compressed=compressed,
         recompute=recompute,
         simulated_s=replay_that_fits(program, memory_policy).iteration_s,
+        program=program,
         notes=notes,
         statistics={},
     )
@@ -231,9 +238,15 @@ def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
             chosen.recompute,
         ),
         simulated_s=chosen.simulated_s,
-        gradient_syncs={}  # of buckets, not of layers
-        if model.conditions.framework.is_synchronous
-        else gradient_sync_choices(model, chosen.strategy, chosen.compressed),
+        gradient_syncs=_sync_choices(model, chosen),
         notes=chosen.notes,
         **chosen.statistics,
     )
+
+
+def _sync_choices(model: CostModel, chosen: _Chosen) -> dict[str, SyncChoice]:
+    """Return the algorithms that were chosen, by layer: for its own buffers, or for the bucket that it is in."""
+    program = chosen.program
+    if program.framework.is_synchronous:
+        return {program.graph.layers[i].name: choice for i, choice in program.bucket_choices.items()}
+    return gradient_sync_choices(model, chosen.strategy, chosen.compressed)

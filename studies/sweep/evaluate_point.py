@@ -8,12 +8,11 @@ from hwprofiles import DeviceMemoryError, OrreryError
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.devices import DeviceGraph
 from planner.compression import compressed_of
-from planner.cost import CostModel
 from planner.graph import ComputationGraph
 from planner.memory import peak_memory_bytes
 from planner.models import load_model
 from planner.parallel import SEARCHED, WHOLE_BATCH, micro_batching_of
-from planner.plan import lowered, make_plan
+from planner.plan import PlanRequest, cost_model_of, lowered, make_plan
 from planner.search import strategy_and_micro_batching
 from planner.simulation import additive_s, replay_that_fits
 from studies.sweep.point import SweepPoint
@@ -60,25 +59,23 @@ def evaluate_point(point: SweepPoint) -> PointResult:
     return PointResult(status="ok", values=values, seconds=perf_counter() - begin)
 
 
+def _request(point: SweepPoint) -> PlanRequest:
+    """Return a point as a request for a plan, which has no empty names."""
+    values = asdict(point)
+    return PlanRequest(**{name: value for name, value in values.items() if value != "" or name.startswith("compress")})
+
+
 def _values(point: SweepPoint) -> dict[str, float]:
     """Return the values of a point that can be computed."""
     graph, cluster = _model(point.model, point.batch), _cluster(point.cluster)
+    request = _request(point).resolved(cluster)
+    model = cost_model_of(request, graph, cluster)
     compressed = compressed_of(
-        graph, point.gradient_sync, gradients=point.compress_gradients, activations=point.compress_activations
+        graph, model.gradient_sync, gradients=point.compress_gradients, activations=point.compress_activations
     )
     micro_batching = micro_batching_of(graph, point.sub_batches) if point.sub_batches > 1 else WHOLE_BATCH
-    model = CostModel(graph, cluster, point.gradient_sync, point.batch_norm)
     if point.strategy in SEARCHED:
-        plan = make_plan(
-            graph,
-            cluster,
-            strategy=point.strategy,
-            gradient_sync=point.gradient_sync,
-            batch_norm=point.batch_norm,
-            sub_batches=point.sub_batches,
-            compress_gradients=point.compress_gradients,
-            compress_activations=point.compress_activations,
-        )
+        plan = make_plan(graph, cluster, request)
         strategy, micro_batching = plan.configurations, plan.micro_batching
     else:
         strategy, micro_batching = strategy_and_micro_batching(model, point.strategy, micro_batching=micro_batching)

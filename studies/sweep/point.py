@@ -22,7 +22,10 @@ class SweepPoint:
     """Cluster with its parameters and changes, as ``load_cluster`` takes them."""
     batch: int
     strategy: str
-    gradient_sync: str = "ring"
+    gradient_sync: str = ""
+    """Algorithm; empty: ``library`` where the cluster describes one, else ``ring``."""
+    framework: str = ""
+    """Framework with parameters; empty: ``ddp`` where the cluster describes a library, else ``ideal``."""
     batch_norm: str = "local"
     compress_gradients: str = ""
     compress_activations: str = ""

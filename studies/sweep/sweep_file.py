@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from hwprofiles import ConfigError, broken_rules, yaml_input
 from hwprofiles.catalogue import load_cluster
 from planner.compression import compression
-from planner.cost import GRADIENT_SYNCS
+from planner.cost import GRADIENT_SYNCS, framework_of
 from planner.models import load_model
 from planner.parallel import check_strategy
 from studies.sweep.conditions import selected
@@ -88,8 +88,10 @@ def _check_names(file: SweepFile) -> None:
     for strategy in {*file.strategies, *(point.strategy for point in file.points)}:
         check_strategy(strategy)
     for gradient_sync in {*file.gradient_sync, *(point.gradient_sync for point in file.points)}:
-        if gradient_sync not in GRADIENT_SYNCS:
+        if gradient_sync and gradient_sync not in GRADIENT_SYNCS:
             raise ConfigError(f"gradient_sync must be one of {', '.join(GRADIENT_SYNCS)}, got {gradient_sync!r}")
+    for framework in {*file.framework, *(point.framework for point in file.points)} - {""}:
+        framework_of(framework)
     kinds = {kind for row in file.compression for kind in (row.gradients, row.activations)}
     kinds |= {kind for row in file.points for kind in (row.compress_gradients, row.compress_activations)}
     for kind in kinds - {""}:
@@ -109,6 +111,7 @@ def _points(file: SweepFile, origin: str) -> tuple[SweepPoint, ...]:
         batches,
         file.strategies,
         file.gradient_sync,
+        file.framework,
         file.batch_norm,
         file.compression,
         file.sub_batches,
@@ -133,13 +136,15 @@ def _product(file: SweepFile, batches: Iterable[int]) -> Iterator[SweepPoint]:
     Points that share a cluster and a model follow each other, so that a process that computes them loads both once.
     """
     clusters = [spec for row in file.clusters for spec in row.specs()]
-    rest = (file.strategies, file.gradient_sync, file.batch_norm, file.compression, file.sub_batches)
+    rest = (
+        file.strategies, file.gradient_sync, file.framework, file.batch_norm, file.compression, file.sub_batches,
+    )  # fmt: skip
     for cluster, model, batch in itertools.product(clusters, file.models, batches):
         whole = batch * (_device_count(cluster) if file.batch_per_device else 1)
-        for strategy, gradient_sync, batch_norm, compressed, sub_batches in itertools.product(*rest):
+        for strategy, gradient_sync, framework, batch_norm, compressed, sub_batches in itertools.product(*rest):
             yield SweepPoint(
                 model=model, cluster=cluster, batch=whole, strategy=strategy, gradient_sync=gradient_sync,
-                batch_norm=batch_norm, compress_gradients=compressed.gradients,
+                framework=framework, batch_norm=batch_norm, compress_gradients=compressed.gradients,
                 compress_activations=compressed.activations, sub_batches=sub_batches,
             )  # fmt: skip
 

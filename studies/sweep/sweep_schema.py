@@ -79,7 +79,8 @@ class _ListedPoint(_Strict):
     cluster: str
     batch: Whole
     strategy: str
-    gradient_sync: str = "ring"
+    gradient_sync: str = ""
+    framework: str = ""
     batch_norm: str = "local"
     compress_gradients: str = ""
     compress_activations: str = ""
@@ -104,7 +105,8 @@ class SweepFile(_Strict):
     batch: Wholes | None = None
     batch_per_device: Wholes | None = None
     strategies: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
-    gradient_sync: _Words = ("ring",)
+    gradient_sync: _Words = ("",)
+    framework: _Words = ("",)
     batch_norm: _Words = ("local",)
     compression: Compressions = (_Compression(),)
     sub_batches: Wholes = (1,)

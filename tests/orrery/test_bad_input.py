@@ -23,7 +23,6 @@ CASES = {
     f"{PLAN} --sub-batches 3": "sub_batches must be 1 for layerwise, whose search does not know them, got 3",
     f"{PLAN} --strategy data --framework dpp": "framework must be one of ideal, ddp, horovod, ps, got 'dpp'; did you",
     f"{PLAN} --strategy data --framework ddp:bucket_mib=x": "ddp.bucket_mib must be a number from 0 to 1e+06, got 'x'",
-    f"{PLAN} --framework ddp": "framework must be ideal for layerwise, whose search does not know it, got 'ddp'",
     f"{PLAN} --strategy data --framework ps --cluster lab-4": "framework must not be ps on cluster lab-4",
     f"{PLAN} --strategy data --interference": "interference must be off for cluster titanx-4",
     f"{PLAN} --strategy data --spread": "spread must be off for cluster titanx-4: none of its devices declares",

@@ -9,8 +9,9 @@ from undivided import undivided_run, wide
 
 from executor.measurement.measured_run import join
 from executor.runtime.optimizers import OptimizerSpec
+from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
-from planner.lowering.framework import framework_of
+from planner.cost.framework import framework_of
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
@@ -140,9 +141,9 @@ SMALL = "ddp:first_mib=0.001,bucket_mib=0.008"
 
 
 def lowered_for(graph, strategy, count, framework, gradient_sync="ring"):
-    model = CostModel(graph, star(count), gradient_sync, "reduced")
+    model = CostModel(graph, star(count), gradient_sync, "reduced", Conditions(framework=framework_of(framework)))
     spaces = spaces_of(graph, named_strategy(strategy, graph, count), count)
-    return lower(model, spaces, framework=framework_of(framework))
+    return lower(model, spaces)
 
 
 @pytest.mark.parametrize(

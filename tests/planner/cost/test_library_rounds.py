@@ -103,13 +103,20 @@ def test_replicas_inside_nodes_are_summed_there():
 
 
 def test_plans_tell_what_the_library_chooses():
-    plan = make_plan(
-        load_model("alexnet", batch=64), load_cluster("p100-4x4"), strategy="data", gradient_sync="library"
-    )
-    chosen = {choice.scheme for choice in plan.gradient_syncs.values()}
+    """It is what the cluster declares: for each layer, or for the buckets, which are larger."""
+    graph, cluster = load_model("alexnet", batch=64), load_cluster("p100-4x4")
+    plans = {name: make_plan(graph, cluster, strategy="data", framework=name) for name in ("ideal", None)}
+    chosen = {
+        name: {choice.scheme.split("-", 1)[1] for choice in plan.gradient_syncs.values()}
+        for name, plan in plans.items()
+    }
+    trained = {layer.name for layer in graph.layers if layer.parameter_count}
 
-    assert {scheme.split("-")[0] for scheme in chosen} == {"library"}
-    assert len(chosen) > 1  # small layers by another protocol than large ones
+    assert plans[None].request.gradient_sync == plans["ideal"].request.gradient_sync == "library"
+    assert plans[None].request.framework == "ddp"
+    assert plans[None].gradient_syncs.keys() == plans["ideal"].gradient_syncs.keys() == trained
+    assert len(chosen["ideal"]) > 1  # small layers by another protocol than large ones
+    assert chosen[None] == {"ring-simple"}
 
 
 def test_a_cluster_without_a_library_is_refused():

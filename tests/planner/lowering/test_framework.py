@@ -1,5 +1,7 @@
 """Buckets of frameworks: what they hold, in which order they go, and what they cost."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -8,8 +10,9 @@ from plans import inception_module, residual_block, star
 from hwprofiles.errors import ConfigError
 from planner.compression.settings import compressed_of
 from planner.cost.all_reduce import all_reduce_s
+from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
-from planner.lowering.framework import IDEAL, framework_of
+from planner.cost.framework import IDEAL, framework_of
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.memory.peak_memory import peak_memory_bytes
@@ -36,7 +39,12 @@ def lowered(model, strategy, text, **options):
     """The program of a strategy under a framework, and its configurations."""
     count = len(model.cluster.devices)
     spaces = spaces_of(model.graph, named_strategy(strategy, model.graph, count), count)
-    return lower(model, spaces, framework=framework_of(text), **options), spaces
+    return lower(under(model, text), spaces, **options), spaces
+
+
+def under(model, text):
+    """The costs of the same network under a framework."""
+    return replace(model, conditions=Conditions(framework=framework_of(text)))
 
 
 def sums_of(program):
@@ -113,7 +121,7 @@ def test_without_overlap_the_terms_add_up(name, text, count, strategy, gradient_
     terms += program.work_s[program.kind == COORDINATE].sum()
     strategies = named_strategy(strategy, model.graph, count)
     assert replay(program, overlap=False, contention=False).iteration_s == pytest.approx(terms, rel=1e-9)
-    assert additive_s(model, strategies, framework=framework_of(text)) == pytest.approx(terms, rel=1e-9)
+    assert additive_s(under(model, text), strategies) == pytest.approx(terms, rel=1e-9)
 
 
 def test_ddp_sizes_of_a_large_network():
@@ -189,7 +197,6 @@ def test_unknown_frameworks_are_refused(text, rule):
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
-        ({"strategy": "layerwise"}, "framework must be ideal for layerwise, whose search does not know it"),
         ({"strategy": "data", "compress_gradients": "dynamic-tree"}, "framework must be ideal where gradients"),
         ({"strategy": "data", "gradient_sync_order": "ready"}, "framework must be ideal where gradient_sync_order"),
         ({"strategy": "data", "sub_batches": 2, "update_each": True}, "framework must be ideal where update_each"),
@@ -210,12 +217,12 @@ def test_compressed_gradients_have_no_buckets():
 def test_terms_of_layers_add_up_to_the_price(text):
     """A bucket's time is divided among its layers; without one it is the layer's own."""
     graph = load_model("alexnet", batch=32)
-    model, framework = CostModel(graph, star(4)), framework_of(text)
+    model = under(CostModel(graph, star(4)), text)
     program, _ = lowered(model, "data", text)
     strategy = named_strategy("data", graph, 4)
     rows = layer_results(model, strategy, WHOLE_BATCH, program)
     total = sum(row.compute_s + row.gradient_sync_s + row.transfer_s for row in rows)
-    assert total == pytest.approx(additive_s(model, strategy, framework=framework), rel=1e-9)
+    assert total == pytest.approx(additive_s(model, strategy), rel=1e-9)
     if text == "ideal":
         expected = additive_terms(model, strategy).gradient_sync_s
         np.testing.assert_allclose(program_sync_s(program), expected, rtol=1e-9)

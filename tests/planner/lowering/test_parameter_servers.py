@@ -7,8 +7,9 @@ from plans import star
 from executor.runtime.runnable_plans import check_program
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
+from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
-from planner.lowering.framework import framework_of
+from planner.cost.framework import framework_of
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
@@ -24,7 +25,7 @@ PORT_BYTES_PER_S, CARD_BYTES_PER_S, SOCKETS_BYTES_PER_S = 4.5e9, 10e9, 6e9
 def served(count, model="alexnet", batch=64, strategy="data", text="ps"):
     graph, cluster = load_model(model, batch=batch), load_cluster("k80-16").take(count)
     spaces = spaces_of(graph, named_strategy(strategy, graph, count), count)
-    return lower(CostModel(graph, cluster), spaces, framework=framework_of(text))
+    return lower(CostModel(graph, cluster, conditions=Conditions(framework=framework_of(text))), spaces)
 
 
 def names_of(program, task):

@@ -8,6 +8,7 @@ from plans import cluster_of, inception_module
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
@@ -66,11 +67,12 @@ def test_shares_add_up(found):
         assert min(parts) >= -1e-9 * result.simulated_s
 
 
-def test_the_ladder_and_the_bound(found):
+def test_the_ladder_and_the_bound(found, question):
     for result in found.strategies:
-        assert list(result.ladder_s) == ["additive", "overlap", "contention"]
+        above = ["interference", "spread"] if Conditions.of(question[1]).spread else []
+        assert list(result.ladder_s) == ["additive", "overlap", "contention", *above]
         assert result.ladder_s["additive"] == result.additive_s
-        assert result.ladder_s["contention"] == result.simulated_s
+        assert list(result.ladder_s.values())[-1] == result.simulated_s
         assert result.ladder_s["overlap"] <= result.additive_s * (1 + 1e-9)
         assert 0 < result.lower_bound_s <= result.simulated_s * (1 + 1e-9)
 
@@ -98,7 +100,7 @@ def test_the_ladder_of_a_pipeline_ends_with_what_its_micro_batches_bring():
 @pytest.mark.parametrize("name", NAMED)
 def test_named_strategies_are_as_the_modules_below_say(found, question, name):
     graph, cluster = question
-    model = CostModel(graph, cluster)
+    model = CostModel(graph, cluster, conditions=Conditions.of(cluster))
     strategy = named_strategy(name, graph, len(cluster.devices))
     program = lowered(model, strategy)
     result = next(result for result in found.strategies if result.name == name)

@@ -31,7 +31,7 @@ def request(**changes):
 def test_choices_are_those_of_the_planner():
     """The types of the fields repeat them, so that --help reads them without loading the planner."""
     types = {field.name: field.type for field in fields(PlanRequest)}
-    assert get_args(types["gradient_sync"]) == GRADIENT_SYNCS
+    assert get_args(get_args(types["gradient_sync"])[0]) == GRADIENT_SYNCS
     assert get_args(types["gradient_sync_order"]) == GRADIENT_SYNC_ORDERS
     assert get_args(types["batch_norm"]) == BATCH_NORMS
     assert get_args(types["sub_batch_order"]) == ORDERS
@@ -110,7 +110,8 @@ def test_a_plan_keeps_its_request(tmp_path):
     plan = make_plan(graph, cluster, asked)
     save_plan(plan, tmp_path / "plan.json")
 
-    assert plan.request == replace(asked, model="lenet5", cluster=cluster.spec, batch=8)
+    declared = {"gradient_sync": "ring", "framework": "ideal", "interference": False, "spread": False}
+    assert plan.request == replace(asked, model="lenet5", cluster=cluster.spec, batch=8, **declared)
     assert (plan.model, plan.optimizer, plan.element_bytes) == ("lenet5", "adam", 4)
     assert load_plan(tmp_path / "plan.json") == plan
     assert plan.recompute.ends == ("pool1",)

@@ -10,16 +10,15 @@ from plans import star
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
+from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
-from planner.lowering.framework import framework_of
+from planner.cost.framework import framework_of
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.compare_strategies import compare
-from planner.plan.plan_request import PlanRequest
 from planner.plan.planning import make_plan
-from planner.simulation.ladder import Reality
 from planner.simulation.program_replay import replay
 from planner.simulation.rank_spread import drawn_factors, late_deviations
 
@@ -30,7 +29,7 @@ def program_on(cluster, batch, text="ddp", model="alexnet", strategy="data"):
     graph = load_model(model, batch=batch)
     count = len(cluster.devices)
     spaces = spaces_of(graph, named_strategy(strategy, graph, count), count)
-    return lower(CostModel(graph, cluster), spaces, framework=framework_of(text))
+    return lower(CostModel(graph, cluster, conditions=Conditions(framework=framework_of(text))), spaces)
 
 
 def on_devices(cluster, **changes):
@@ -71,7 +70,7 @@ def test_both_slow_down_by_the_share_of_the_device_that_messages_take(bandwidth)
     graph, channels = two_layers(4096), 14
     cluster = on_devices(star(2, latency_s=0.0, bandwidth=bandwidth), communication_channels=channels)
     spaces = spaces_of(graph, named_strategy("data", graph, 2), 2)
-    program = lower(CostModel(graph, cluster), spaces, framework=framework_of("ddp"))
+    program = lower(CostModel(graph, cluster, conditions=Conditions(framework=framework_of("ddp"))), spaces)
     plain, both = (replay(program, iterations=1, interference=on) for on in (False, True))
     task = min(program.collectives)  # of the second layer, computed first
     first = program.size
@@ -181,9 +180,7 @@ def test_a_seed_draws_one_run():
 
 def test_the_ladder_has_a_rung_for_each():
     graph, cluster = load_model("lenet5", batch=64), load_cluster("k80-16").take(4)
-    (result,) = compare(
-        graph, cluster, ["data"], framework=framework_of("ddp"), reality=Reality(interference=True, spread=True)
-    ).strategies
+    (result,) = compare(graph, cluster, ["data"], conditions=Conditions.of(cluster, "ddp")).strategies
     assert list(result.ladder_s) == ["additive", "overlap", "contention", "interference", "spread"]
     assert result.ladder_s["contention"] <= result.ladder_s["interference"] < result.ladder_s["spread"]
     assert result.simulated_s == result.ladder_s["spread"]
@@ -194,7 +191,7 @@ def test_a_plan_has_the_time_of_its_rungs():
     graph, cluster = load_model("lenet5", batch=64), load_cluster("k80-16").take(4)
     seconds = [
         make_plan(graph, cluster, strategy="data", framework="ddp", **switches).simulated_s
-        for switches in ({}, {"interference": True}, {"interference": True, "spread": True})
+        for switches in ({"interference": False, "spread": False}, {"spread": False}, {})
     ]
     assert seconds == sorted(seconds)
     assert seconds[2] > seconds[1]
@@ -208,8 +205,6 @@ def test_what_a_cluster_does_not_declare_is_refused(name, field):
         replay(program, **{name: True})
     with pytest.raises(ConfigError, match=rule):
         make_plan(program.graph, star(2), strategy="data", **{name: True})
-    with pytest.raises(ConfigError, match=f"{name} must be off for layerwise"):
-        PlanRequest(model="alexnet", cluster="k80-16", batch=64, **{name: True})
 
 
 def test_switches_that_contradict_each_other_are_refused():

@@ -47,7 +47,8 @@ def test_a_row_is_its_plan_replayed(table, strategy, p, plan):
     asked = {}
     if plan == "pipeline":
         asked = {"schedule": "gpipe", "micro_batches": int(row.degrees.removeprefix("S = "))}
-    made = make_plan(graph, cluster, strategy=plan, **asked)
+    plain = {"gradient_sync": "ring", "framework": "ideal", "interference": False, "spread": False}
+    made = make_plan(graph, cluster, strategy=plan, **asked, **plain)
 
     replayed = replay(lower_plan(made, graph, cluster), iterations=3)
 
