@@ -12,8 +12,8 @@ INSTALL := $(IN_VENV) pip install --quiet --disable-pip-version-check -c constra
 .NOTPARALLEL:
 
 demo: $(VENV)/demo.stamp
-	$(IN_VENV) orrery compare vgg16 --cluster fdr-32x3 --batch 3072 --out out/demo/fdr-32x3
-	$(IN_VENV) orrery compare vgg16 --cluster p100-4x4 --batch 512 --out out/demo/p100-4x4
+	$(IN_VENV) orrery compare vgg16 --cluster fdr-32x3 --batch 768 --out out/demo/fdr-32x3
+	$(IN_VENV) orrery compare alexnet --cluster p100-4x4 --batch 512 --out out/demo/p100-4x4
 	@echo "Open these pages in a browser:"
 	@echo "  $(CURDIR)/out/demo/fdr-32x3/index.html"
 	@echo "  $(CURDIR)/out/demo/p100-4x4/index.html"

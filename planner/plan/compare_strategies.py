@@ -14,6 +14,7 @@ from planner.lowering import KINDS, Program, lower
 from planner.memory import peak_memory_bytes
 from planner.parallel import WHOLE_BATCH, ConfigSpace, Configuration, MicroBatching, Strategy
 from planner.plan.comparison import Comparison, LayerResult, StrategyResult
+from planner.plan.data_parallel_note import data_parallel_note
 from planner.plan.layerwise_choice import layerwise, refined
 from planner.plan.lowered_plan import lowered
 from planner.plan.pace import pace_of
@@ -106,7 +107,7 @@ def compare(
         winner=min(results, key=lambda result: (result.simulated_s, result.name != "layerwise")).name,
         rank_correlation=float(tried["additive_s"].rank().corr(tried["simulated_s"].rank())),
         tried=tried,
-        notes=subjects.notes,
+        notes=(*subjects.notes, *filter(None, [data_parallel_note(model, results)])),
     )
 
 
