@@ -10,7 +10,6 @@ from .comparison_summary import (
     comparison_columns as comparison_columns,
     comparison_headline as comparison_headline,
     fullest_device as fullest_device,
-    winner_of as winner_of,
 )
 from .comparison_text import (
     comparison_table as comparison_table,
@@ -40,6 +39,7 @@ from .likely_text import (
     likely_ranges as likely_ranges,
     likely_times as likely_times,
     undecided_line as undecided_line,
+    winner_of as winner_of,
 )
 from .oracle_tables import (
     booking_line as booking_line,

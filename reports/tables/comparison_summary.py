@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from planner.plan import Comparison, StrategyResult
 from reports.style import Unit, byte_unit, memory_unit, plain_unit, time_unit
+from reports.tables.likely_text import likely_range, likely_times, winner_of
 
-__all__ = ["Column", "comparison_columns", "comparison_headline", "fullest_device", "winner_of"]
+__all__ = ["Column", "comparison_columns", "comparison_headline", "fullest_device"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +31,6 @@ class Column:
         return tuple(self.unit.text(value) for value in self.values)
 
 
-def winner_of(comparison: Comparison) -> StrategyResult | None:
-    """Return the named winner, else the strategy with the shortest simulated iteration; None if there is none."""
-    named = [strategy for strategy in comparison.strategies if strategy.name == comparison.winner]
-    return min(named or comparison.strategies, key=lambda strategy: strategy.simulated_s, default=None)
-
-
 def comparison_headline(comparison: Comparison) -> str:
     """Return the finding in one sentence: the fastest strategy, its time, and how much faster it is."""
     task = f"{comparison.model} on {comparison.cluster} ({len(comparison.devices)} devices), batch {comparison.batch:,}"
@@ -47,7 +42,9 @@ def comparison_headline(comparison: Comparison) -> str:
     equal = [s.name for s in comparison.strategies if s.simulated_s == winner.simulated_s and s is not winner]
     best = [winner.name, *equal]  # the optimum of a search may be a named strategy
     what = f"{_listed(best)} are the fastest ways" if len(best) > 1 else f"{winner.name} is the fastest way"
-    finding = f"{what} to train {task}: {time} an iteration, {rate} images/s"
+    interval = likely_times(comparison)[comparison.strategies.index(winner)]
+    likely = f" (likely {likely_range(interval)})" if interval else ""
+    finding = f"{what} to train {task}: {time} an iteration{likely}, {rate} images/s"
     others = [(s.simulated_s / winner.simulated_s, s.name) for s in comparison.strategies if s.name not in best]
     parts = [f"{ratio:.2f}× {'' if i else 'as fast as '}{name}" for i, (ratio, name) in enumerate(others)]
     return f"{finding} – {_listed(parts)}." if others else f"{finding}."

@@ -4,8 +4,8 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.plan import Comparison
-from reports.tables.comparison_summary import comparison_columns, winner_of
-from reports.tables.likely_text import likely_ranges, undecided_line
+from reports.tables.comparison_summary import comparison_columns
+from reports.tables.likely_text import likely_ranges, undecided_line, winner_of
 
 __all__ = ["comparison_table", "pace_lines"]
 

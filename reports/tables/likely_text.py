@@ -1,14 +1,19 @@
-"""Intervals of a comparison's times in words, printed alike by the terminal and the page."""
+"""The winner of a comparison, and intervals of its times in words, printed alike by the terminal and the page."""
 
 from planner.plan import Comparison, StrategyResult
 from reports.style import time_unit
-from reports.tables.comparison_summary import winner_of
 from studies.fidelity import TimeParts, likely_s, parts_of_strategy, told_apart
 
-__all__ = ["likely_range", "likely_ranges", "likely_times", "undecided_line"]
+__all__ = ["likely_range", "likely_ranges", "likely_times", "undecided_line", "winner_of"]
 
 _Interval = tuple[float, float] | None
 """Lowest and highest likely seconds; None where errors are not known."""
+
+
+def winner_of(comparison: Comparison) -> StrategyResult | None:
+    """Return the named winner, else the strategy with the shortest simulated iteration; None if there is none."""
+    named = [strategy for strategy in comparison.strategies if strategy.name == comparison.winner]
+    return min(named or comparison.strategies, key=lambda strategy: strategy.simulated_s, default=None)
 
 
 def likely_times(comparison: Comparison) -> list[_Interval]:
