@@ -42,7 +42,7 @@ def check_program(program: Program, ranks: int) -> None:
         )
     graph = program.graph
     if graph.element_bytes not in (4, 8):
-        raise ConfigError(f"element_bytes must be 4 or 8 to be run, got {graph.element_bytes}")
+        raise ConfigError(f"dtype must be of 4 or 8 bytes to be run, got one of {graph.element_bytes}")
     for i, layer in enumerate(graph.layers):
         if isinstance(layer.operation, Mapped):
             names = getattr(layer.operation, "steps", None) or (getattr(layer.operation, "function", ""),)

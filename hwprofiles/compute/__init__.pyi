@@ -31,4 +31,5 @@ from .profile_file import (
     ProfileFile as ProfileFile,
     catalogue as catalogue,
     load_profile as load_profile,
+    profile_in as profile_in,
 )

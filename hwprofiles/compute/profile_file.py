@@ -30,7 +30,7 @@ from hwprofiles.compute.profile_sections import (
     Share,
 )
 
-__all__ = ["ARITHMETICS", "ProfileFile", "catalogue", "load_profile", "profile_names"]
+__all__ = ["ARITHMETICS", "ProfileFile", "catalogue", "load_profile", "profile_in", "profile_names"]
 
 ARITHMETICS = ("float32", "tf32", "float16", "bfloat16", "float8")
 """Arithmetic of products; all but the first use tensor cores, and sum in float32."""
@@ -279,6 +279,21 @@ def load_profile(name: str) -> ComputeProfile:
         return _read(Path(base), arithmetic)
     hint = did_you_mean(name, catalogue(), cutoff=0.3) or f"; known: {', '.join(profile_names())}"
     raise ConfigError(f"unknown compute profile {name!r}{hint}")
+
+
+def profile_in(name: str, arithmetic: str) -> ComputeProfile:
+    """Return a profile in another arithmetic than its name says.
+
+    Args:
+        name: As for ``load_profile``.
+        arithmetic: One of ``ARITHMETICS``; empty: as the name says.
+
+    Raises:
+        ConfigError: As for ``load_profile``.
+    """
+    base, mark, own = name.rpartition("@")
+    base = base if mark and own in ARITHMETICS else name
+    return load_profile(f"{base}@{arithmetic}" if arithmetic else name)
 
 
 def _read(path: Path, arithmetic: str = "") -> ComputeProfile:

@@ -45,16 +45,19 @@ def orrery_compare(
     from planner.cost import Conditions
     from planner.models import load_model
     from planner.parallel import split_list
-    from planner.plan import compare
+    from planner.plan import DTYPE_BYTES, arithmetic_of, compare
     from reports.pages import write_comparison_page
 
     names = split_list(strategies)
     page = out / "index.html"
     with output_file(page) as file, output_file(out / "comparison.json") as numbers, progress_bar(model) as progress:
-        graph, machines = load_model(model, batch=batch), load_cluster(cluster)
+        given = asdict(conditions)
+        dtype = given.pop("dtype")
+        graph = load_model(model, batch=batch, element_bytes=DTYPE_BYTES[dtype])
+        machines = load_cluster(cluster)
         comparison = compare(
             graph, machines, names, gradient_sync=gradient_sync, refine=refine, progress=progress,
-            conditions=Conditions.of(machines, **asdict(conditions)),
+            conditions=Conditions.of(machines, **given, arithmetic=arithmetic_of(dtype)),
         )  # fmt: skip
         values = comparison_values(comparison, page=page)
         write_comparison_page(comparison, file)

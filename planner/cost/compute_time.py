@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from hwprofiles import Bools, Floats
-from hwprofiles.compute import ComputeProfile, Kernels, MeasuredParts, load_profile
+from hwprofiles.compute import ComputeProfile, Kernels, MeasuredParts, profile_in
 from hwprofiles.devices import DeviceGraph
 from planner.compression import check_codec_times
 from planner.graph import LAYER_PHASES, ComputationGraph, Layer
@@ -29,16 +29,17 @@ class ComputeTimes:
     Args:
         graph: The network with its batch.
         cluster: The devices.
+        arithmetic: Arithmetic of products; empty: that of the profiles.
 
     Raises:
-        ConfigError: A profile has codec times of an unknown data type.
+        ConfigError: A profile has codec times of an unknown data type, or does not know the arithmetic.
     """
 
-    def __init__(self, graph: ComputationGraph, cluster: DeviceGraph) -> None:
+    def __init__(self, graph: ComputationGraph, cluster: DeviceGraph, arithmetic: str = "") -> None:
         self.graph = graph
         kinds = [(device.profile, device.speed) for device in cluster.devices]
         index_of = {kind: k for k, kind in enumerate(dict.fromkeys(kinds))}
-        self.profiles = tuple(load_profile(name).faster(speed) for name, speed in index_of)
+        self.profiles = tuple(profile_in(name, arithmetic).faster(speed) for name, speed in index_of)
         """Different profiles of the cluster; devices of another speed have profiles of their own."""
         self.profile_of = np.array([index_of[kind] for kind in kinds])
         """Shape (devices,): index into ``profiles`` for every device."""
@@ -164,12 +165,15 @@ def stored_kernels(profile: ComputeProfile, work: Kernels, phase: str, element_b
     """Return kernels with the memory traffic of a network's elements in the arithmetic of a profile.
 
     Args:
-        profile: A profile in half precision halves the elements of everything but updates, which keep master weights.
+        profile: A profile in half precision halves elements of four bytes.
         work: Kernels with the traffic of 4-byte elements.
-        phase: One of ``LAYER_PHASES``.
-        element_bytes: Bytes of one element of the network in single precision.
+        phase: One of ``LAYER_PHASES``; an update of smaller elements reads and writes as much as one of 4-byte ones:
+            half of the gradients and of the weights, and the master weights.
+        element_bytes: Bytes of one element of the network.
     """
-    if phase != "update":
+    if phase == "update":
+        element_bytes = max(element_bytes, ELEMENT_BYTES)
+    elif element_bytes >= ELEMENT_BYTES:
         element_bytes = element_bytes * profile.element_bytes // ELEMENT_BYTES
     if element_bytes == ELEMENT_BYTES:
         return work

@@ -22,11 +22,13 @@ class Conditions:
     """True if messages and arithmetic take from one another on every device."""
     spread: bool = False
     """True if iterations wait for the slowest rank."""
+    arithmetic: str = ""
+    """Arithmetic of products, such as ``float16``; empty: that of the compute profiles."""
 
     @classmethod
     def of(
         cls, cluster: DeviceGraph, framework: str | None = None, *,
-        interference: bool | None = None, spread: bool | None = None,
+        interference: bool | None = None, spread: bool | None = None, arithmetic: str = "",
     ) -> "Conditions":  # fmt: skip
         """Return conditions, with those that a cluster declares where none are given.
 
@@ -36,6 +38,7 @@ class Conditions:
             framework: Name with parameters (``planner.cost.framework``); None: ``ddp`` with such a library.
             interference: None: where a device declares channels, or the speed of its board.
             spread: None: where a device declares one.
+            arithmetic: Arithmetic of products; empty: that of the compute profiles.
 
         Raises:
             ConfigError: The framework is unknown, or the cluster declares nothing of what is asked for.
@@ -46,6 +49,7 @@ class Conditions:
             framework=framework_of(framework),
             interference=interferes(cluster) if interference is None else interference,
             spread=spreads(cluster) if spread is None else spread,
+            arithmetic=arithmetic,
         )
         conditions.check(cluster)
         return conditions

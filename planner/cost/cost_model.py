@@ -49,7 +49,7 @@ class CostModel:
         cluster: The device graph.
         gradient_sync: All-reduce algorithm, one of ``planner.cost.all_reduce.GRADIENT_SYNCS``.
         batch_norm: One of ``planner.cost.sync_time.BATCH_NORMS``.
-        conditions: How programs are lowered and replayed; Eq. 1 does not know them.
+        conditions: How programs are lowered and replayed; of these Eq. 1 knows the arithmetic.
 
     Raises:
         ConfigError: ``batch_norm`` is none of ``BATCH_NORMS``, or a profile has times of an unknown data type.
@@ -71,7 +71,7 @@ class CostModel:
     def __post_init__(self) -> None:
         self.network = routes_of_cluster(self.cluster)
         self.sync_times = SyncTimes(self.graph, self.network, self.gradient_sync, self.batch_norm)
-        self.compute_times = ComputeTimes(self.graph, self.cluster)
+        self.compute_times = ComputeTimes(self.graph, self.cluster, self.conditions.arithmetic)
         self.transfer_times = TransferTimes(self.graph, self.network)
 
     @property

@@ -10,6 +10,8 @@ __all__ = ["MOMENTUM", "OPTIMIZERS", "MemoryPolicy"]
 
 OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
 """Elements of state that an optimizer keeps for every parameter, beside its value and its gradient."""
+_STATE_BYTES = 4
+"""Least bytes of an element of optimizer state."""
 _CPU, _GPU = CpuMemory(), GpuMemory()
 
 
@@ -31,6 +33,18 @@ class MemoryPolicy:
     def states(self) -> int:
         """Elements of optimizer state for every parameter."""
         return OPTIMIZERS[self.optimizer]
+
+    def states_of(self, element_bytes: int) -> float:
+        """Return the bytes of optimizer state for every byte of a parameter.
+
+        States have at least four bytes; smaller parameters have a copy of four bytes among them, the master weights.
+
+        Args:
+            element_bytes: Bytes of an element of a parameter.
+        """
+        if element_bytes >= _STATE_BYTES:
+            return float(self.states)
+        return (self.states + 1) * _STATE_BYTES / element_bytes
 
     @property
     def backend(self) -> BackendMemory:

@@ -16,14 +16,15 @@ _UPDATE, _TRANSFER = KINDS.index("update"), KINDS.index("transfer")
 def persistent_buffers(account: MemoryAccount) -> Buffers:
     """Return what is allocated for the whole run.
 
-    That is: parameters with their optimizer's state, gradients that are synchronised, running statistics, residuals
-    of compression and, where the back end has them, buffers of messages.
+    That is: parameters with their optimizer's state and master weights, gradients that are synchronised, running
+    statistics, residuals of compression and, where the back end has them, buffers of messages.
     """
     program, backend, rows, never = account.program, account.memory_policy.backend, [], np.inf
     for i, devices in account.parameter_devices.items():
         size = account.parameter_bytes[i]
         rows.append(Buffers.made("parameters", i, devices, size, 0.0, never))
-        rows.append(Buffers.made("optimizer state", i, devices, size * account.memory_policy.states, 0.0, never))
+        state = size * account.memory_policy.states_of(program.graph.element_bytes)
+        rows.append(Buffers.made("optimizer state", i, devices, state, 0.0, never))
         if account.synchronised[i]:
             rows.append(Buffers.made("parameter gradients", i, devices, size, 0.0, never))
         if program.graph.layers[i].operation.statistics:

@@ -25,7 +25,7 @@ __all__ = ["ModelBuilder"]
 
 _Sizes = int | tuple[int, ...]
 
-ELEMENT_SIZES = (4, 8)
+ELEMENT_SIZES = (2, 4, 8)
 """Bytes of a float32 and of a float64."""
 PREFIXES = {
     "convolution": "conv",
@@ -69,7 +69,7 @@ class ModelBuilder:
     def __init__(self, name: str, *, batch: int, image: tuple[int, ...], element_bytes: int = 4) -> None:
         check_int("batch", batch, 1)
         if element_bytes not in ELEMENT_SIZES:
-            raise ConfigError(f"element_bytes must be 4 or 8, got {element_bytes!r}")
+            raise ConfigError(f"element_bytes must be 2, 4 or 8, got {element_bytes!r}")
         for size in image:
             check_int("image", size, 1)
         dims = ("sample", "channel", *position_dims(len(image) - 1))

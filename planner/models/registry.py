@@ -124,14 +124,14 @@ def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationG
             (``.yaml``), an exported program (``.pt2``), or a function with the sizes of a sample of
             each of its inputs: ``package.module:function@3x224x224``.
         batch: Samples in a mini-batch, >= 1.
-        element_bytes: Bytes of an element of a tensor: 4 or 8.
+        element_bytes: Bytes of an element of a tensor: 2, 4 or 8.
 
     Returns:
         The computation graph, named ``spec``.
 
     Raises:
         ConfigError: The model or a parameter is unknown, a value breaks its rule, ``batch`` is not an integer from 1 to
-            ``MOST_SAMPLES``, or ``element_bytes`` is neither 4 nor 8.
+            ``MOST_SAMPLES``, or ``element_bytes`` is none of 2, 4 and 8.
     """
     check_int("batch", batch, 1)
     if batch > MOST_SAMPLES:

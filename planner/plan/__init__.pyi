@@ -28,8 +28,11 @@ from .plan_file import (
     save_plan as save_plan,
 )
 from .plan_request import (
+    DTYPE_BYTES as DTYPE_BYTES,
+    DataType as DataType,
     PlanRequest as PlanRequest,
     SyncAlgorithm as SyncAlgorithm,
+    arithmetic_of as arithmetic_of,
 )
 from .planning import (
     make_plan as make_plan,

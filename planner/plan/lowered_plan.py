@@ -79,7 +79,10 @@ def cost_model_of(request: PlanRequest, graph: ComputationGraph, cluster: Device
         ConfigError: The cluster does not declare what the request takes into account.
     """
     request = request.resolved(cluster)
-    conditions = Conditions.of(cluster, request.framework, interference=request.interference, spread=request.spread)
+    conditions = Conditions.of(
+        cluster, request.framework, interference=request.interference, spread=request.spread,
+        arithmetic=request.arithmetic,
+    )  # fmt: skip
     return CostModel(graph, cluster, request.gradient_sync or "", request.batch_norm, conditions)
 
 

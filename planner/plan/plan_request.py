@@ -11,7 +11,7 @@ from hwprofiles import ConfigError, check_choices, option, whole_number
 if TYPE_CHECKING:
     from hwprofiles.devices import DeviceGraph
 
-__all__ = ["PlanRequest", "SyncAlgorithm"]
+__all__ = ["DTYPE_BYTES", "DataType", "PlanRequest", "SyncAlgorithm", "arithmetic_of"]
 
 SyncAlgorithm = Literal[
     "ring",
@@ -27,6 +27,17 @@ SyncAlgorithm = Literal[
     "library",
 ]
 """Algorithms that synchronise gradients, as ``planner.cost.GRADIENT_SYNCS`` lists them."""
+
+
+DataType = Literal["float32", "float64", "tf32", "float16", "bfloat16", "float8"]
+"""Data types that a network can be trained in."""
+DTYPE_BYTES = {"float32": 4, "float64": 8, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 2}
+"""Bytes of an element of tensors and messages, by data type."""
+
+
+def arithmetic_of(dtype: str) -> str:
+    """Return the arithmetic of products in a data type; empty for that of the compute profiles, float32."""
+    return "" if dtype in ("float32", "float64") else dtype
 
 
 def layer_names(text: str) -> tuple[str, ...]:
@@ -83,7 +94,12 @@ class PlanRequest:
     batch_norm: Literal["local", "reduced"] = option(
         "local", help="Normalise by the statistics of each part, or of the whole batch by an all-reduce over the parts."
     )
-    dtype: Literal["float32", "float64"] = option("float32", help="Data type of all tensors.")
+    dtype: DataType = option(
+        "float32",
+        help="Data type of tensors and messages: tf32 rounds in products only; float16 and bfloat16 keep master "
+        "weights in float32; float8 multiplies in eight bits what is kept in sixteen.",
+    )
+    """One of ``DTYPE_BYTES``."""
     sub_batches: int = option(
         1,
         help="Split the batch of the fully connected layers into K micro-batches, so that communication of one "
@@ -222,8 +238,13 @@ class PlanRequest:
 
     @property
     def element_bytes(self) -> int:
-        """Size of an element of a tensor: 4 or 8."""
-        return int(self.dtype.removeprefix("float")) // 8
+        """Size of an element of a tensor: 2, 4 or 8."""
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def arithmetic(self) -> str:
+        """Arithmetic of products; empty for that of the compute profiles, float32."""
+        return arithmetic_of(self.dtype)
 
     @property
     def compresses_gradients(self) -> bool:

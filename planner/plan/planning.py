@@ -68,10 +68,13 @@ def make_plan(
     """
     if request and options:
         raise ConfigError(f"options must be left out beside a request, got {', '.join(options)}")
-    subject: dict[str, Any] = {
-        "model": graph.name, "cluster": cluster.spec, "batch": graph.batch, "dtype": f"float{8 * graph.element_bytes}"
-    }  # fmt: skip
-    request = replace(request, **subject) if request else PlanRequest(**subject, **renamed_options(graph, options))
+    subject: dict[str, Any] = {"model": graph.name, "cluster": cluster.spec, "batch": graph.batch}
+    if request is None or request.element_bytes != graph.element_bytes:
+        subject["dtype"] = f"float{8 * graph.element_bytes}"
+    request = replace(request, **subject) if request else PlanRequest(**(subject | renamed_options(graph, options)))
+    if request.element_bytes != graph.element_bytes:
+        rule = f"dtype must be of {graph.element_bytes} bytes, as the elements of the graph"
+        raise ConfigError(f"{rule}, got {request.dtype!r}")
     request = request.resolved(cluster)
     model = cost_model_of(request, graph, cluster)
     return _priced(model, request, _chosen(model, request, progress))

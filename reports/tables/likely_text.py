@@ -58,6 +58,6 @@ def undecided_line(comparison: Comparison) -> str:
     ]
     if not near:
         return ""
-    names = " and ".join(part for part in (", ".join(near[:-1]), near[-1]) if part)
+    names = ", ".join([winner.name, *near[:-1]])
     why = "the difference of their times is within the errors of predictions"
-    return f"{winner.name} and {names} cannot be told apart: {why}."
+    return f"{names} and {near[-1]} cannot be told apart: {why}."

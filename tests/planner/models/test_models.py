@@ -301,7 +301,7 @@ def test_batches_beyond_64_bits_of_bytes_are_refused():
 
 @pytest.mark.parametrize("size", [2, 16, "8", None])
 def test_bad_element_sizes_are_refused(size):
-    with pytest.raises(ConfigError, match="element_bytes must be 4 or 8, got"):
+    with pytest.raises(ConfigError, match="element_bytes must be 2, 4 or 8, got"):
         load_model("lenet5", batch=8, element_bytes=size)
 
 

@@ -45,7 +45,7 @@ REFUSED = {
         "gradient_sync_order must be one of end, ready, reuse, got 'last'",
     ),
     "unknown statistics": ({"batch_norm": "all"}, "batch_norm must be local or reduced, got 'all'"),
-    "unknown type": ({"dtype": "float16"}, "dtype must be float32 or float64, got 'float16'"),
+    "unknown type": ({"dtype": "int8"}, "dtype must be one of float32, float64, tf32, .*, got 'int8'"),
     "unknown optimizer": ({"optimizer": "lion"}, "optimizer must be one of sgd, momentum, adam, got 'lion'"),
     "negative refinement": ({"refine": -1}, "refine must be >= 0, .* got -1 for layerwise"),
     "refinement of a rule": ({"refine": 2, "strategy": "data"}, "refine must be .* got 2 for data"),

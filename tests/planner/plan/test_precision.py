@@ -1,0 +1,58 @@
+"""Plans in half precision: bytes, memory and times follow, and master weights stay in single precision."""
+
+import pytest
+from plans import star
+
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.errors import ConfigError
+from planner.memory.memory_policy import OPTIMIZERS, MemoryPolicy
+from planner.models.registry import load_model
+from planner.plan.lowered_plan import cost_model_of, lower_plan
+from planner.plan.plan_file import load_plan, save_plan
+from planner.plan.planning import make_plan
+
+
+def planned(dtype, **options):
+    element_bytes = {"float16": 2, "bfloat16": 2}.get(dtype, 4)
+    graph, cluster = load_model("vgg16", batch=64, element_bytes=element_bytes), load_cluster("abci-v100").take(4)
+    plan = make_plan(graph, cluster, strategy="data", dtype=dtype, **options)
+    return plan, lower_plan(plan, graph, cluster), cost_model_of(plan.request, graph, cluster)
+
+
+def test_messages_halve_and_products_take_the_tensor_cores():
+    single, half = (planned(dtype) for dtype in ("float32", "float16"))
+    assert half[1].moved_bytes == single[1].moved_bytes / 2
+    assert half[2].profiles[0].name == "v100-16gb@float16"
+    assert half[0].simulated_s < single[0].simulated_s / 1.5
+
+
+def test_an_update_moves_as_many_bytes():
+    """Weights and gradients of two bytes, master weights and momentum of four: 20 bytes read and written in both."""
+    single, half = (planned(dtype)[2] for dtype in ("float32", "float16"))
+    for i, space in enumerate(model_space for model_space in single.all_configurations()):
+        np_single, np_half = (model.compute_times.slowest_part_s(i, space)["update"] for model in (single, half))
+        assert np_half == pytest.approx(np_single)
+
+
+@pytest.mark.parametrize(("optimizer", "expected"), [("sgd", 8), ("momentum", 12), ("adam", 16)])
+def test_a_parameter_takes_as_many_bytes_in_both_precisions(optimizer, expected):
+    """Rajbhandari et al., "ZeRO", SC 2020, Sec. 3.1: 16 bytes with Adam in mixed precision, 2 + 2 + 12."""
+    states = MemoryPolicy(optimizer=optimizer)
+    assert set(OPTIMIZERS) == {"sgd", "momentum", "adam"}
+    assert 4 * (2 + states.states_of(4)) == 2 * (2 + states.states_of(2)) == expected
+
+
+def test_the_plan_keeps_its_type(tmp_path):
+    plan, program, _ = planned("float16")
+    save_plan(plan, tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json") == plan
+    assert plan.request.dtype == "float16"
+    assert program.graph.element_bytes == 2
+
+
+def test_a_device_that_does_not_know_the_arithmetic_is_named():
+    graph = load_model("lenet5", batch=8, element_bytes=2)
+    with pytest.raises(ConfigError, match="knows no arithmetic 'bfloat16'; known: float32"):
+        make_plan(graph, star(2), strategy="data", dtype="bfloat16")
+    with pytest.raises(ConfigError, match="dtype must be of 2 bytes, as the elements of the graph, got 'tf32'"):
+        make_plan(graph, star(2), strategy="data", dtype="tf32")
