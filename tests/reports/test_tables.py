@@ -30,7 +30,8 @@ def test_the_headline_answers_with_time_and_ratios():
     assert low < 0.1235 < high
     assert comparison_headline(comparison) == (
         "layerwise is the fastest way to train vgg16 on p100-4x4 (16 devices), batch 512: 123.5 ms an iteration "
-        f"(likely {low * 1e3:.3g} to {high * 1e3:.3g} ms), 4,147 images/s – 2.31× as fast as data, 3.90× model, 1.45× owt and 1.82× spatial."
+        f"(likely {low * 1e3:.3g} to {high * 1e3:.3g} ms), 4,147 images/s – "
+        "2.31× as fast as data, 3.90× model, 1.45× owt and 1.82× spatial."
     )
 
 
