@@ -141,7 +141,8 @@ SMALL = "ddp:first_mib=0.001,bucket_mib=0.008"
 
 
 def lowered_for(graph, strategy, count, framework, gradient_sync="ring"):
-    model = CostModel(graph, star(count), gradient_sync, "reduced", Conditions(framework=framework_of(framework)))
+    cluster = cluster_of("dgx1-p100", count) if gradient_sync == "library" else star(count)
+    model = CostModel(graph, cluster, gradient_sync, "reduced", Conditions(framework=framework_of(framework)))
     spaces = spaces_of(graph, named_strategy(strategy, graph, count), count)
     return lower(model, spaces)
 
@@ -153,6 +154,7 @@ def lowered_for(graph, strategy, count, framework, gradient_sync="ring"):
         ("vgg", "data", 2, SMALL, "ring"),
         ("inception", "data", 4, SMALL, "ring"),
         ("dense", "data", 4, "ddp", "halving"),
+        ("inception", "data", 4, SMALL, "library"),
         ("residual", "data=2,filter=2", 4, SMALL, "ring"),
         ("vgg", "data", 2, "horovod", "ring"),
         ("inception", "data", 4, "horovod:fusion_mib=0.004,cycle_ms=0.1", "ring"),
