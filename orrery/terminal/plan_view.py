@@ -38,7 +38,7 @@ def plan_headline(plan: "Plan", values: Mapping[str, Any]) -> str:
     from reports.tables import likely_range
 
     unit, interval = time_unit([plan.simulated_s]), values.get("likely_s")
-    likely = f" (80 % interval {likely_range(interval)})" if interval else ""
+    likely = f" (likely {likely_range(interval)})" if interval else ""
     rate = f"{float(f'{plan.batch / plan.simulated_s:.3g}'):,g} samples/s"
     subject = f"{plan.model} on {plan.cluster}, batch {plan.batch:,}, {plan.request.strategy}"
     return f"{subject}: {plan.simulated_s / unit.factor:.3g} {unit.name} an iteration{likely}, {rate}."
@@ -74,7 +74,10 @@ def plan_command(request: "PlanRequest", out: Path) -> str:
         if not said or said["positional"] or (field.default is not MISSING and value == field.default):
             continue
         name = next(iter(said["names"]), f"--{field.name.replace('_', '-')}")
-        words += [name] if value is True else [name, ",".join(value) if isinstance(value, tuple) else str(value)]
+        if isinstance(value, bool):
+            words.append(name if value else f"--no-{name.removeprefix('--')}")
+        else:
+            words += [name, ",".join(value) if isinstance(value, tuple) else str(value)]
     return shlex.join([*words, "--out", str(out)])
 
 
