@@ -39,8 +39,8 @@ _COLLECTIVES = ("collectives above 1 MiB", "collectives up to 1 MiB", "all-reduc
 _MEASURES = {
     COMPUTATION: ("training on one GPU",),
     **dict.fromkeys((*INSIDE.values(), *BETWEEN.values()), _COLLECTIVES),
-    OVERLAP: ("several GPUs relative to one, default options",),
-    REAL_OVERLAP: ("several GPUs relative to one",),
+    OVERLAP: ("several GPUs relative to one, ideal machines",),
+    REAL_OVERLAP: ("several GPUs relative to one, default options",),
 }
 """Measures whose rows judge each part of a prediction; those of collectives by size and number of machines."""
 

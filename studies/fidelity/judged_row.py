@@ -27,6 +27,7 @@ MEASURES = (
     Measure(name="training on one GPU", kind="one-gpu", median_bar=0.08, p90_bar=0.20),
     Measure(name="several GPUs relative to one", kind="many-gpu", median_bar=0.03, p90_bar=0.10),
     Measure(name="several GPUs relative to one, default options", kind="many-gpu", median_bar=0.03, p90_bar=0.10),
+    Measure(name="several GPUs relative to one, ideal machines", kind="many-gpu"),
     Measure(name="collectives above 1 MiB", kind="collectives", median_bar=0.10, p90_bar=0.25),
     Measure(name="collectives up to 1 MiB", kind="collectives", median_bar=0.20),
     Measure(name="all-reduce in PCIe trees", kind="collectives", median_bar=0.12),

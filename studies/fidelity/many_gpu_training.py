@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.devices import DeviceGraph
@@ -39,28 +39,21 @@ _PASCAL = _Machines(
 )
 
 
-class _Conditions(NamedTuple):
-    """The conditions of a run: those of the framework that measured, or the planner's default options."""
-
-    framework: str | None = None
-    """Name with parameters; None by default."""
-
-    @property
-    def real(self) -> bool:
-        """True for the framework that measured."""
-        return self.framework is not None
+DEFAULT, IDEAL = "default options", "ideal machines"
+"""Variants of a prediction beside that with the framework that measured: what the planner takes unless it is told, and
+neither library nor framework, interference or spread."""
 
 
 def many_gpu_rows() -> Iterator[JudgedRow]:
     """Yield every row of more than one GPU whose throughput on one GPU is in the same table, too.
 
-    Each is predicted twice: by default options, and with the framework that measured.
+    Each is predicted three times: with the framework that measured, by default options, and for ideal machines.
     """
     google = [row for row in rows_of_table("tf_benchmarks_2017") if "K80" in row.gpu]
-    for real in (True, False):
-        yield from _scaled(google, _K80, ("model", "batch_per_gpu"), lambda _: "ps", real=real)
+    for variant in ("", DEFAULT, IDEAL):
+        yield from _scaled(google, _K80, ("model", "batch_per_gpu"), lambda _: "ps", variant)
         yield from _scaled(
-            rows_of_table("horovod_scaling"), _PASCAL, ("version", "model", "batch_per_gpu"), _horovod, real=real
+            rows_of_table("horovod_scaling"), _PASCAL, ("version", "model", "batch_per_gpu"), _horovod, variant
         )
 
 
@@ -70,27 +63,27 @@ def _horovod(row: Any) -> str:
 
 
 def _scaled(
-    rows: Sequence[Any], machines: _Machines, alike: tuple[str, ...], framework: Callable[[Any], str], *, real: bool
+    rows: Sequence[Any], machines: _Machines, alike: tuple[str, ...], framework: Callable[[Any], str], variant: str
 ) -> Iterator[JudgedRow]:
     """Yield the rows of a table relative to the rows of one GPU that are equal in the columns ``alike``."""
     key_of = attrgetter(*alike)
     alone = {key_of(row): row.images_per_sec for row in rows if row.n_gpus == 1}
     for row in rows:
         if row.n_gpus > 1 and key_of(row) in alone:
-            conditions = _Conditions(framework(row)) if real else _Conditions()
-            yield _relative(row, machines, alone[key_of(row)], conditions)
+            yield _relative(row, machines, alone[key_of(row)], variant or framework(row), variant)
 
 
-def _relative(row: Any, machines: _Machines, rate_alone: float, conditions: _Conditions) -> JudgedRow:
+def _relative(row: Any, machines: _Machines, rate_alone: float, conditions: str, variant: str) -> JudgedRow:
     """Return a row of several GPUs relative to one GPU, which reaches ``rate_alone`` images/s."""
+    suffix = f", {variant}" if variant else ""
     model, batch = MODELS_MEASURED[row.model.lower()], int(row.batch_per_gpu)
     several_s, communication = _iteration(machines.spec, model, batch, int(row.n_gpus), conditions)
     alone_s, _ = _iteration(machines.spec, model, batch, 1, conditions)
     measured, predicted = row.n_gpus * rate_alone / row.images_per_sec, several_s / alone_s
     speedups = f"measured {row.n_gpus / measured:.2f} times as fast, predicted {row.n_gpus / predicted:.2f}"
     return JudgedRow(
-        measure=f"several GPUs relative to one{'' if conditions.real else ', default options'}",
-        comparison=f"{machines.table}{'' if conditions.real else ', default options'}",
+        measure=f"several GPUs relative to one{suffix}",
+        comparison=f"{machines.table}{suffix}",
         label=f"{model}, batch {batch} a GPU, {row.n_gpus} GPUs: {speedups}",
         group=machines.table,
         subject=model,
@@ -105,12 +98,24 @@ def _relative(row: Any, machines: _Machines, rate_alone: float, conditions: _Con
 
 
 @lru_cache(maxsize=256)
-def _iteration(spec: str, model: str, batch: int, devices: int, conditions: _Conditions) -> tuple[float, float]:
-    """Return the simulated time of a data-parallel iteration, and the share of it in which communication is exposed."""
+def _iteration(spec: str, model: str, batch: int, devices: int, conditions: str) -> tuple[float, float]:
+    """Return the simulated time of a data-parallel iteration, and the share of it in which communication is exposed.
+
+    Args:
+        spec: Cluster.
+        model: Network.
+        batch: Samples of a device.
+        devices: Number of devices.
+        conditions: ``DEFAULT``, ``IDEAL``, or a framework.
+    """
     graph, cluster = load_model(model, batch=batch * devices), _first(spec, devices)
     strategy = named_strategy("data", graph, devices)
-    used = Conditions.of(cluster, conditions.framework)
-    played = replay(lowered(CostModel(graph, cluster, declared_sync(cluster), conditions=used), strategy))
+    if conditions == IDEAL:
+        cost = CostModel(graph, cluster)
+    else:
+        used = Conditions.of(cluster, None if conditions == DEFAULT else conditions)
+        cost = CostModel(graph, cluster, declared_sync(cluster), conditions=used)
+    played = replay(lowered(cost, strategy))
     return played.iteration_s, played.shares().exposed_communication_s / played.iteration_s
 
 
