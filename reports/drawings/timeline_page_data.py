@@ -93,7 +93,7 @@ def _links(replay: Replay) -> dict[str, Any]:
             known[key] = len(routes)
             routes.append((used, weight))
         codes[task] = known[key]
-    work = np.where(program.is_compute, 0.0, graph.work[engine_task])
+    work = np.where(program.is_compute, 0.0, graph.work[engine_task] * replay.program_graph.unit_bytes)
     links = program.cluster.links
     return {
         "names": pack_json([link.name for link in links]),
