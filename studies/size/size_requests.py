@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hwprofiles import ConfigError, option, whole_number
-from planner.plan import SyncAlgorithm
+from planner.plan import DataType, SyncAlgorithm
 from studies.size.typed_values import duration_s
 
 if TYPE_CHECKING:  # reading the fields for --help must not load NumPy
@@ -44,6 +44,7 @@ class SubjectRequest:
         None, help="All-reduce that synchronises gradients; else as orrery plan does."
     )
     framework: str = option("", help="Training software; else as orrery plan does.", metavar="F")
+    dtype: DataType = option("float32", help="Data type of tensors and messages; float16 keeps master weights.")
 
     def subject(self) -> "Subject":
         """Return what is planned.
@@ -55,7 +56,7 @@ class SubjectRequest:
 
         if self.batch and self.batch_per_device:
             raise ConfigError("batch must be given for all devices or for each, got both batch and batch_per_device")
-        given = {"gradient_sync": self.gradient_sync, "framework": self.framework}
+        given = {"gradient_sync": self.gradient_sync, "framework": self.framework, "dtype": self.dtype}
         each = 0 if self.batch else self.batch_per_device or _BATCH_PER_DEVICE
         return Subject(
             model=self.model, batch=self.batch or 0, batch_per_device=each, strategies=self.strategies,

@@ -6,13 +6,13 @@ from typing import Any
 
 from hwprofiles import ConfigError, DeviceMemoryError, OrreryError
 from hwprofiles.devices import DeviceGraph
-from planner.cost import CostModel
 from planner.graph import ComputationGraph
 from planner.lowering import Program
 from planner.memory import MemoryPolicy, peak_memory_bytes
 from planner.models import load_model
 from planner.parallel import check_strategy
-from planner.plan import Pace, Plan, lower_plan, make_plan, pace_of, replay_plan
+from planner.plan import DTYPE_BYTES, Pace, Plan, cost_model_of, lower_plan, make_plan, pace_of
+from planner.simulation import replay
 from studies.fidelity import TimeParts, likely_s, parts_of_plan
 from studies.size.sized_cluster import SizedCluster
 
@@ -43,6 +43,10 @@ class Subject:
     def batch_on(self, devices: int) -> int:
         """Return the mini-batch on so many devices."""
         return self.batch or self.batch_per_device * devices
+
+    def graph(self, batch: int) -> ComputationGraph:
+        """Return the network with a batch, in the data type of the options."""
+        return load_model(self.model, batch=batch, element_bytes=DTYPE_BYTES[self.options.get("dtype", "float32")])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +83,7 @@ class SizedPoint:
 
     def pace(self) -> Pace | None:
         """Return what sets the pace of the plan, which is replayed for it; None where there is no plan."""
-        return None if self.plan is None else pace_of(replay_plan(self.plan, self._program(self.plan)))
+        return None if self.plan is None else pace_of(replay(self._program(self.plan)))
 
     @property
     def peak_bytes(self) -> float:
@@ -91,7 +95,7 @@ class SizedPoint:
 
     def _program(self, plan: Plan) -> Program:
         """Return the program of the plan."""
-        return lower_plan(plan, load_model(self.subject.model, batch=self.batch), self.sized.load())
+        return lower_plan(plan, self.subject.graph(self.batch), self.sized.load())
 
 
 def sized_point(subject: Subject, sized: SizedCluster) -> SizedPoint:
@@ -106,7 +110,7 @@ def sized_point(subject: Subject, sized: SizedCluster) -> SizedPoint:
     """
     cluster = sized.load()
     batch = subject.batch_on(len(cluster.devices))
-    graph = load_model(subject.model, batch=batch)
+    graph = subject.graph(batch)
     known: dict[str, Any] = {
         "cluster": sized.name, "devices": len(cluster.devices), "nodes": cluster.node_count, "batch": batch,
         "profiles": tuple(device.profile for device in cluster.devices), "subject": subject, "sized": sized,
@@ -114,10 +118,9 @@ def sized_point(subject: Subject, sized: SizedCluster) -> SizedPoint:
     best, refusal, needed_bytes = _fastest(subject, graph, cluster)
     if best is None:
         return SizedPoint(**known, refusal=refusal, needed_bytes=needed_bytes)
-    model = CostModel(graph, cluster, best.gradient_sync, best.batch_norm)
     return SizedPoint(
         **known, strategy=best.request.strategy, iteration_s=best.simulated_s,
-        parts=parts_of_plan(best, model), plan=best,
+        parts=parts_of_plan(best, cost_model_of(best.request, graph, cluster)), plan=best,
     )  # fmt: skip
 
 
