@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hwprofiles import option, whole_number
-from planner.plan import DataType
+from planner.plan import Precision
 
 __all__ = ["ComparedConditions", "ExecutionModel"]
 
@@ -30,7 +30,7 @@ class ExecutionModel:
 class ComparedConditions:
     """The conditions under which strategies are compared."""
 
-    dtype: DataType = option("float32", help="Data type of tensors and messages; float16 keeps master weights.")
+    dtype: Precision = option("float32", help="Data type of tensors and messages; float16 keeps master weights.")
     framework: str | None = option(
         None,
         help="Training software that synchronises gradients: ideal, ddp, horovod or ps; else ddp where the cluster "

@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hwprofiles import Bools, Floats, Ints, row_owners
 from hwprofiles.devices import DeviceGraph
 from planner.compression import CompressionSettings
-from planner.cost import IDEAL_CONDITIONS, Conditions, Framework, SyncChoice
+from planner.cost import IDEAL_CONDITIONS, Conditions, Framework
 from planner.graph import ComputationGraph, Edge
 from planner.parallel import ConfigSpace, MicroBatching
 from simulator.collectives import Round
+
+if TYPE_CHECKING:
+    from planner.cost import SyncChoice  # which loads the kernels that price all-reduces
 
 __all__ = ["KINDS", "Collective", "HostCopy", "Program"]
 
@@ -136,7 +140,7 @@ class Program:
     buckets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Layers whose gradients one buffer holds, in its order, by the last of them; layers with a buffer of their own
     are missing."""
-    bucket_choices: Mapping[int, SyncChoice] = field(default_factory=dict)
+    bucket_choices: Mapping[int, "SyncChoice"] = field(default_factory=dict)
     """Algorithm that was chosen for the buffer of a layer; empty without a framework, and where it was given."""
 
     @property

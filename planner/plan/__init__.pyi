@@ -29,8 +29,8 @@ from .plan_file import (
 )
 from .plan_request import (
     DTYPE_BYTES as DTYPE_BYTES,
-    DataType as DataType,
     PlanRequest as PlanRequest,
+    Precision as Precision,
     SyncAlgorithm as SyncAlgorithm,
     arithmetic_of as arithmetic_of,
 )

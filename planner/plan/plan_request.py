@@ -11,7 +11,7 @@ from hwprofiles import ConfigError, check_choices, option, whole_number
 if TYPE_CHECKING:
     from hwprofiles.devices import DeviceGraph
 
-__all__ = ["DTYPE_BYTES", "DataType", "PlanRequest", "SyncAlgorithm", "arithmetic_of"]
+__all__ = ["DTYPE_BYTES", "PlanRequest", "Precision", "SyncAlgorithm", "arithmetic_of"]
 
 SyncAlgorithm = Literal[
     "ring",
@@ -29,7 +29,7 @@ SyncAlgorithm = Literal[
 """Algorithms that synchronise gradients, as ``planner.cost.GRADIENT_SYNCS`` lists them."""
 
 
-DataType = Literal["float32", "float64", "tf32", "float16", "bfloat16", "float8"]
+Precision = Literal["float32", "float64", "tf32", "float16", "bfloat16", "float8"]
 """Data types that a network can be trained in."""
 DTYPE_BYTES = {"float32": 4, "float64": 8, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 2}
 """Bytes of an element of tensors and messages, by data type."""
@@ -94,7 +94,7 @@ class PlanRequest:
     batch_norm: Literal["local", "reduced"] = option(
         "local", help="Normalise by the statistics of each part, or of the whole batch by an all-reduce over the parts."
     )
-    dtype: DataType = option(
+    dtype: Precision = option(
         "float32",
         help="Data type of tensors and messages: tf32 rounds in products only; float16 and bfloat16 keep master "
         "weights in float32; float8 multiplies in eight bits what is kept in sixteen.",

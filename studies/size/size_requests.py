@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hwprofiles import ConfigError, option, whole_number
-from planner.plan import DataType, SyncAlgorithm
+from planner.plan import Precision, SyncAlgorithm
 from studies.size.typed_values import duration_s
 
 if TYPE_CHECKING:  # reading the fields for --help must not load NumPy
@@ -44,7 +44,7 @@ class SubjectRequest:
         None, help="All-reduce that synchronises gradients; else as orrery plan does."
     )
     framework: str = option("", help="Training software; else as orrery plan does.", metavar="F")
-    dtype: DataType = option("float32", help="Data type of tensors and messages; float16 keeps master weights.")
+    dtype: Precision = option("float32", help="Data type of tensors and messages; float16 keeps master weights.")
 
     def subject(self) -> "Subject":
         """Return what is planned.

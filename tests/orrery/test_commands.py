@@ -200,9 +200,9 @@ def test_changed_compute_profile_is_priced_again(ask, plan_file, monkeypatch):
         memory_bytes_per_s=profile.memory_bytes_per_s / 2,
     )
     assert ask("simulate", str(plan_file))["notes"] == content["notes"]
-    monkeypatch.setattr("planner.cost.compute_time.load_profile", lambda _: described)
+    monkeypatch.setattr("planner.cost.compute_time.profile_in", lambda *_: described)
     assert ask("simulate", str(plan_file))["notes"] == content["notes"]
-    monkeypatch.setattr("planner.cost.compute_time.load_profile", lambda _: slower)
+    monkeypatch.setattr("planner.cost.compute_time.profile_in", lambda *_: slower)
     answer = ask("simulate", str(plan_file))
 
     assert answer["additive_s"] > content["additive_s"]
@@ -217,7 +217,7 @@ def test_a_measured_row_is_part_of_the_costs_digest(monkeypatch):
     profile, row = load_profile("titanx-nervana"), {("lenet5", "conv1", "forward"): MeasuredRow(64, 1e-3)}
     before = CostModel(graph, cluster).compute_times.digest
     monkeypatch.setattr(
-        "planner.cost.compute_time.load_profile", lambda _: replace(profile, rows={**profile.rows, **row})
+        "planner.cost.compute_time.profile_in", lambda *_: replace(profile, rows={**profile.rows, **row})
     )
 
     assert CostModel(graph, cluster).compute_times.digest != before
