@@ -43,7 +43,7 @@ def orrery_trace(
     """Set traces of PyTorch's profiler beside a plan's timeline, layer by layer and task by task."""
     from contextlib import nullcontext
 
-    from planner.plan import replay_plan
+    from planner.simulation import replay
     from studies.traces import traced_plan
 
     with (
@@ -51,7 +51,7 @@ def orrery_trace(
         progress_bar("reading traces"),
     ):
         stored = open_plan(plan_file)
-        result = traced_plan(stored.program, replay_plan(stored.plan, stored.program), traces)
+        result = traced_plan(stored.program, replay(stored.program), traces)
         if file:
             from reports.drawings import PlanView
             from reports.pages import write_timeline_page

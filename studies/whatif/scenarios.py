@@ -8,11 +8,10 @@ import pandas as pd
 from hwprofiles import ConfigError, OrreryError, Progress
 from hwprofiles.catalogue import cluster_with, load_cluster, load_surviving
 from hwprofiles.devices import DeviceGraph, Link
-from planner.cost import CostModel
 from planner.models import load_model
 from planner.parallel import check_strategy
-from planner.plan import Pace, Plan, lower_plan, make_plan, pace_of, replay_plan
-from planner.simulation import Sensitivity, sensitivities
+from planner.plan import Pace, Plan, cost_model_of, lower_plan, make_plan, pace_of
+from planner.simulation import Sensitivity, replay, sensitivities
 from studies.fidelity import TimeParts, likely_ratio, likely_s, parts_of_plan
 from studies.whatif.ways_round import way_round
 
@@ -125,7 +124,7 @@ class _Question:
     model: str
     batch: int
     strategies: tuple[str, ...]
-    gradient_sync: str
+    gradient_sync: str | None
     today: DeviceGraph
 
 
@@ -216,10 +215,10 @@ def _planned(question: _Question, cluster: DeviceGraph, row: WhatIfRow) -> _Plan
     graph = load_model(question.model, batch=row.batch)
     try:
         plan = make_plan(graph, cluster, strategy=row.strategy, gradient_sync=question.gradient_sync)
-        pace = pace_of(replay_plan(plan, lower_plan(plan, graph, cluster)))
+        pace = pace_of(replay(lower_plan(plan, graph, cluster)))
     except OrreryError as error:
         return _Planned(row=replace(row, reason=str(error)))
-    parts = parts_of_plan(plan, CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm))
+    parts = parts_of_plan(plan, cost_model_of(plan.request, graph, cluster))
     row = replace(
         row, iteration_s=plan.simulated_s, likely_s=likely_s(parts), images_per_s=row.batch / plan.simulated_s,
         pace=pace,

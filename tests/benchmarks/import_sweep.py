@@ -27,7 +27,8 @@ from hwprofiles import ConfigError
 from hwprofiles.catalogue import load_cluster
 from planner.graph import ComputationGraph
 from planner.importing import imported_graph
-from planner.plan import PlanRequest, lower_plan, make_plan, replay_plan
+from planner.plan import PlanRequest, lower_plan, make_plan
+from planner.simulation import replay
 from planner.tracing import input_specs, trace_of
 
 CLUSTER, DEVICES = "p100-4x4", 16
@@ -151,7 +152,7 @@ def planned(graph: ComputationGraph, strategy: str) -> float:
     cluster = load_cluster(CLUSTER)
     request = PlanRequest(model=graph.name, cluster=CLUSTER, batch=graph.batch, strategy=strategy)
     plan = make_plan(graph, cluster, request)
-    return float(replay_plan(plan, lower_plan(plan, graph, cluster)).iteration_s)
+    return float(replay(lower_plan(plan, graph, cluster)).iteration_s)
 
 
 @contextlib.contextmanager

@@ -16,9 +16,8 @@ from time import perf_counter
 from playwright.sync_api import sync_playwright
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.plan.lowered_plan import lower_plan
+from planner.plan.lowered_plan import cost_model_of, lower_plan
 from planner.plan.planning import make_plan
 from reports.drawings.plan_view import PlanView
 from reports.pages.timeline_page import write_timeline_page
@@ -38,7 +37,7 @@ def main(strategy: str = "owt", rounds: int = 3) -> None:
     graph, cluster = load_model("inception-v3", batch=32 * 96), load_cluster("fdr-32x3")
     plan = make_plan(graph, cluster, strategy=strategy)
     program = lower_plan(plan, graph, cluster)
-    costs = CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm)
+    costs = cost_model_of(plan.request, graph, cluster)
     view = PlanView(plan=plan, program=program, costs=costs, additive_s=plan.additive_s)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path, begin = Path(folder) / "timeline.html", perf_counter()

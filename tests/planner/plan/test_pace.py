@@ -4,7 +4,7 @@ import pytest
 
 from hwprofiles.catalogue import load_cluster
 from planner.models import load_model
-from planner.plan import lower_plan, make_plan, replay_plan
+from planner.plan import lower_plan, make_plan
 from planner.plan.pace import pace_of
 from planner.simulation import sensitivities
 
@@ -13,7 +13,7 @@ def pace(model, spec, batch):
     """Pace of data parallelism."""
     graph, cluster = load_model(model, batch=batch), load_cluster(spec)
     plan = make_plan(graph, cluster, strategy="data")
-    return pace_of(replay_plan(plan, lower_plan(plan, graph, cluster)))
+    return pace_of(replay(lower_plan(plan, graph, cluster)))
 
 
 @pytest.mark.parametrize(

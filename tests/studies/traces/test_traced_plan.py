@@ -8,7 +8,8 @@ import pytest
 from hwprofiles import ConfigError
 from hwprofiles.catalogue import load_cluster
 from planner.models import load_model
-from planner.plan import lower_plan, make_plan, replay_plan
+from planner.plan import lower_plan, make_plan
+from planner.simulation import replay
 from studies.traces import traced_plan
 from studies.traces.profiler_events import traced_iterations
 from studies.traces.traced_layers import traced_layer_times
@@ -66,8 +67,8 @@ def test_sums_agree_with_the_profilers_own(recorded):
 
 
 def test_a_trace_stands_beside_the_timeline_of_a_plan(recorded):
-    plan, program = planned()
-    result = traced_plan(program, replay_plan(plan, program), [recorded])
+    _, program = planned()
+    result = traced_plan(program, replay(program), [recorded])
 
     assert result.missing == ()
     assert result.covered > 0.95
@@ -81,9 +82,9 @@ def test_a_trace_stands_beside_the_timeline_of_a_plan(recorded):
 
 
 def test_more_traces_than_devices_are_refused(recorded):
-    plan, program = planned()
+    _, program = planned()
     with pytest.raises(ConfigError, match="at most one for each of 4 devices, got 5"):
-        traced_plan(program, replay_plan(plan, program), [recorded] * 5)
+        traced_plan(program, replay(program), [recorded] * 5)
 
 
 def operation(name, start_us, duration_us, sequence=None, dims=None, cat="cpu_op", **more):
