@@ -6,7 +6,7 @@ from hwprofiles.catalogue import load_cluster
 from planner.models import load_model
 from planner.plan import lower_plan, make_plan
 from planner.plan.pace import pace_of
-from planner.simulation import sensitivities
+from planner.simulation import replay, sensitivities
 
 
 def pace(model, spec, batch):
@@ -52,7 +52,7 @@ def test_what_can_save_most_comes_first_and_agrees_with_replays():
     graph, cluster = load_model("vgg16", batch=96 * 32), load_cluster("fdr-32x3")
     plan = make_plan(graph, cluster, strategy="data")
     program = lower_plan(plan, graph, cluster)
-    found = pace_of(replay_plan(plan, program))
+    found = pace_of(replay(program))
     kinds = {"bandwidth": "bandwidth", "latency": "latency", "arithmetic": "speed"}
     effects = {(row.quantity, row.of): -row.effect for row in sensitivities(program)}
     assert found.first.kind == "arithmetic"

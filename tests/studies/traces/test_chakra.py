@@ -6,8 +6,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from hwprofiles import ConfigError
 from hwprofiles.catalogue import load_cluster
-from planner.cost import CostModel
-from planner.lowering import framework_of
+from planner.cost import Conditions, CostModel, framework_of
 from planner.models import load_model
 from planner.plan import lowered, make_plan
 from planner.simulation import build_program_graph
@@ -71,10 +70,11 @@ def split(content):
     return messages
 
 
-def program_of(cluster="titanx-4", strategy="layerwise", sync="ring", **options):
+def program_of(cluster="titanx-4", strategy="layerwise", sync="ring", framework="ideal", **options):
     graph, machines = load_model("lenet5", batch=64), load_cluster(cluster)
     plan = make_plan(graph, machines, strategy=strategy)
-    return lowered(CostModel(graph, machines, sync), plan.configurations, **options)
+    model = CostModel(graph, machines, sync, conditions=Conditions(framework=framework_of(framework)))
+    return lowered(model, plan.configurations, **options)
 
 
 def read_back(tmp_path, traces):
@@ -138,7 +138,7 @@ def test_rounds_of_one_all_reduce_are_one_node():
 
 
 def test_buckets_and_their_coordination_are_collectives():
-    program = program_of("titanx-4", "data", framework=framework_of("horovod"))
+    program = program_of("titanx-4", "data", framework="horovod")
     kinds = {node.attributes.get("comm_type") for node in chakra_traces(program)[0]}
     assert CHAKRA_COLLECTIVES.index("all-reduce") in kinds
 
