@@ -2,6 +2,7 @@ from .compute_profile import (
     CODEC_TARGETS as CODEC_TARGETS,
     CODEC_TASKS as CODEC_TASKS,
     PROFILE_PHASES as PROFILE_PHASES,
+    UNDER_USED as UNDER_USED,
     CodecSpeed as CodecSpeed,
     ComputeProfile as ComputeProfile,
     Efficiency as Efficiency,
@@ -10,6 +11,16 @@ from .compute_profile import (
 from .convolution_efficiency import (
     ConvolutionEfficiency as ConvolutionEfficiency,
     HalfSizes as HalfSizes,
+)
+from .fused_kernels import (
+    FusedEfficiency as FusedEfficiency,
+    FusedKernels as FusedKernels,
+    attention_kernels as attention_kernels,
+    expert_kernels as expert_kernels,
+    norm_kernels as norm_kernels,
+)
+from .fused_times import (
+    fused_s as fused_s,
 )
 from .kernel_occupancy import (
     OCCUPANCY_MODELS as OCCUPANCY_MODELS,

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats, Ints
+from hwprofiles import Bools, ConfigError, Floats, Ints
 from hwprofiles.compute.convolution_efficiency import NAIVE_SHARE, ConvolutionEfficiency, naive_factor
+from hwprofiles.compute.fused_kernels import FusedEfficiency
 from hwprofiles.compute.kernel_table import KernelTable
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from hwprofiles.compute.launch import Launch
@@ -15,6 +16,7 @@ __all__ = [
     "CODEC_TARGETS",
     "CODEC_TASKS",
     "PROFILE_PHASES",
+    "UNDER_USED",
     "CodecSpeed",
     "ComputeProfile",
     "Efficiency",
@@ -26,6 +28,8 @@ PROFILE_PHASES = ("forward", "activation_gradient", "weight_gradient", "bias_gra
 """Phases of a layer that have times of their own."""
 CODEC_TARGETS = ("gradients", "activations")
 """Data that is compressed: buffers of gradients, or regions of tensors."""
+UNDER_USED = 0.05
+"""Share of the peak and of the bandwidth below which a price is doubtful."""
 CODEC_TASKS = ("compress", "decompress", "sum")
 """Tasks of a codec: compress; decompress into a buffer; decompress and add to a buffer."""
 
@@ -140,6 +144,8 @@ class ComputeProfile:
 
     convolution: ConvolutionEfficiency | None = field(default=None, repr=False)
     """Parameters of convolutions; None where they are those of plain products."""
+    fused: Mapping[tuple[str, str], FusedEfficiency] = field(default_factory=dict, repr=False)
+    """Efficiencies of fused kernels by (one of ``FUSED_KINDS``, one of ``FUSED_PHASES``)."""
     table: KernelTable | None = field(default=None, repr=False)
     """Measured kernels; None where the formula alone counts."""
     sustained_clock: float = field(default=1.0, repr=False)
@@ -153,11 +159,26 @@ class ComputeProfile:
     def extensions(self) -> tuple[object, ...]:
         """Fields that determine times beside those that ``repr`` shows; empty if all have their defaults."""
         values = (self.convolution, self.table, self.dispatch_s, self.element_bytes)
-        return () if values == (None, None, 0.0, 4) else values
+        fused = (sorted(self.fused.items()),) if self.fused else ()
+        return fused if values == (None, None, 0.0, 4) else values + fused
 
     def for_single_kernels(self) -> "ComputeProfile":
         """Return the profile for short runs, such as measurements of single kernels."""
         return replace(self, peak_flop_per_s=self.peak_flop_per_s / self.sustained_clock, sustained_clock=1.0)
+
+    def under_used(self, kernels: Kernels, time_s: Floats) -> Bools:
+        """Return which kernels take so long that they use under 5 % of the peak and of the memory bandwidth.
+
+        Kernels that mostly wait for their launch are none of them.
+
+        Args:
+            kernels: Sizes, arrays of one shape.
+            time_s: Their times, of the same shape.
+        """
+        moved = kernels.memory_bytes + kernels.streamed_bytes
+        overhead_s = self.convolution.overhead_s if self.convolution and kernels.window else self.launch_overhead_s
+        least_s = np.maximum(kernels.flop / self.peak_flop_per_s, moved / self.memory_bytes_per_s) / UNDER_USED
+        return np.asarray((time_s > least_s) & (time_s > 2.0 * np.maximum(overhead_s, self.dispatch_s)))
 
     def time_s(self, kernels: Kernels, *, phase: str = "forward") -> Floats:
         """Return the seconds of each kernel, alone on the device.

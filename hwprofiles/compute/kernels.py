@@ -4,7 +4,10 @@ from dataclasses import dataclass
 
 from hwprofiles import Bools, Floats
 
-__all__ = ["ConvolutionWindow", "Kernels"]
+__all__ = ["KERNEL_KINDS", "ConvolutionWindow", "Kernels"]
+
+KERNEL_KINDS = ("product", "convolution", "attention", "norm", "elementwise", "moe")
+"""Kinds of kernels that profiles know: the first two are products, or end as products."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from hwprofiles.compute.compute_profile import (
     MeasuredParts,
     MeasuredRow,
 )
+from hwprofiles.compute.fused_kernels import FusedEfficiency
 from hwprofiles.compute.launch import Launch
 from hwprofiles.compute.profile_sections import (
     ConvolutionSection,
@@ -22,6 +23,7 @@ from hwprofiles.compute.profile_sections import (
     EfficiencySection,
     FitSection,
     Fraction,
+    FusedSection,
     KernelSection,
     LaunchSection,
     Positive,
@@ -133,6 +135,7 @@ class ProfileFile(Section):
     dispatch_overhead_us: Share = 0.0
     convolution: ConvolutionSection | None = None
     kernels: KernelSection | None = None
+    fused: Annotated[list[FusedSection], Field(default_factory=list)]
     precisions: Annotated[dict[_Arithmetic, PrecisionSection], Field(default_factory=dict)]
     launch: LaunchSection | None = None
     fit: FitSection | None = None
@@ -168,6 +171,7 @@ class ProfileFile(Section):
             efficiency=(other.efficiency or self.efficiency).value(),
             convolution=section.value() if (section := other.convolution or self.convolution) else None,
             table=other.kernels.value() if other.kernels else None,
+            fused=_fused(other.fused or self.fused),
             element_bytes=other.element_bytes,
             rows={},
             parts={},
@@ -190,6 +194,7 @@ class ProfileFile(Section):
             parts=_parts(self.measured),
             convolution=self.convolution.value() if self.convolution else None,
             table=self.kernels.value() if self.kernels else None,
+            fused=_fused(self.fused),
             sustained_clock=self.sustained_clock,
             dispatch_s=self.dispatch_overhead_us * MICRO,
             launch=Launch(**self.launch.model_dump()) if self.launch else None,
@@ -232,6 +237,11 @@ def _parts(rows: list[_Row]) -> dict[tuple[str, str, str], MeasuredParts]:
             for phase, time_s in _times(row).items():
                 times_of.setdefault((row.model, row.layer, phase), {})[row.part] = time_s
     return {key: MeasuredParts(tuple(times), tuple(times.values())) for key, times in times_of.items()}
+
+
+def _fused(rows: list[FusedSection]) -> dict[tuple[str, str], FusedEfficiency]:
+    """Return the efficiencies of fused kernels."""
+    return {(row.kind, row.phase): row.value() for row in rows}
 
 
 def _codecs(rows: list[_CodecRow]) -> dict[tuple[str, str, str], CodecSpeed]:

@@ -1,6 +1,6 @@
 """The sections of a compute profile's file: their rules, and the values that they stand for."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from hwprofiles import MICRO
 from hwprofiles.compute.compute_profile import PROFILE_PHASES, Efficiency
 from hwprofiles.compute.convolution_efficiency import ConvolutionEfficiency, HalfSizes
+from hwprofiles.compute.fused_kernels import FusedEfficiency
 from hwprofiles.compute.kernel_table import KernelTable, TableRows
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "EfficiencySection",
     "FitSection",
     "Fraction",
+    "FusedSection",
     "KernelSection",
     "LaunchSection",
     "Positive",
@@ -231,6 +233,25 @@ def _is_kernel(values: list[str]) -> bool:
         return False
 
 
+class FusedSection(Section):
+    """An entry of the section ``fused``; see ``FusedEfficiency``."""
+
+    kind: Literal["attention", "norm", "elementwise", "moe"]
+    phase: Literal["forward", "backward"]
+    ceiling: Fraction = 0.6
+    half_blocks: Share = 1.0
+    head_exponent: Annotated[float, Field(ge=0, le=2, strict=True)] = 0.5
+    memory: Fraction = 0.6
+    overhead_us: Positive = 10.0
+
+    def value(self) -> FusedEfficiency:
+        """Return the parameters in the program's terms."""
+        return FusedEfficiency(
+            ceiling=self.ceiling, half_blocks=self.half_blocks, head_exponent=self.head_exponent, memory=self.memory,
+            overhead_s=self.overhead_us * MICRO,
+        )  # fmt: skip
+
+
 class PrecisionSection(Section):
     """An entry of ``precisions``: what differs when products are computed in another arithmetic."""
 
@@ -240,6 +261,7 @@ class PrecisionSection(Section):
     efficiency: EfficiencySection | None = None
     convolution: ConvolutionSection | None = None
     kernels: KernelSection | None = None
+    fused: list[FusedSection] = []
 
 
 class _Errors(Section):

@@ -56,7 +56,7 @@ def orrery_calibrate(
     with output_file(out, *files, device) as path, progress_bar(f"fitting {device}"):
         base = base_content(device)
         measured = read_measurements(files, device, gpu)
-        result = calibrated(measured.kernels, measured.networks, base, sources=files)
+        result = calibrated(measured.kernels, measured.networks, base, fused=measured.fused, sources=files)
         write_content(
             result.content, path, f"{device}, fitted by orrery calibrate {' '.join(files)}; section fit says how well."
         )

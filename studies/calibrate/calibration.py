@@ -8,9 +8,16 @@ from hwprofiles import MICRO, ConfigError
 from hwprofiles.compute import ComputeProfile, ProfileFile
 from studies.calibrate.cross_validation import HeldOutErrors, cross_validated, summary
 from studies.calibrate.fitted_parameters import Fitted, fit_convolutions, fit_products
+from studies.calibrate.fused_tables import MeasuredFused, fit_fused, held_out_fused
 from studies.calibrate.measured_kernels import KernelGroup, MeasuredKernel, grouped
 from studies.calibrate.network_tables import MeasuredNetwork, fit_networks, held_out_networks
-from studies.calibrate.profile_content import convolution_section, efficiency_section, error_section, kernel_section
+from studies.calibrate.profile_content import (
+    convolution_section,
+    efficiency_section,
+    error_section,
+    fused_section,
+    kernel_section,
+)
 from studies.calibrate.smooth_corrections import with_table
 
 __all__ = ["Calibrated", "calibrated"]
@@ -23,7 +30,7 @@ _METHOD = (
 )
 _HELD_OUT = (
     "kernels: one sixth of the families at a time (products of one weight, layers of one window and number of"
-    " channels); networks: one model at a time"
+    " channels, heads, widths); networks: one model at a time"
 )
 
 
@@ -53,6 +60,7 @@ def calibrated(
     networks: Sequence[MeasuredNetwork],
     base: Mapping[str, Any],
     *,
+    fused: Sequence[MeasuredFused] = (),
     sources: Sequence[str] = (),
 ) -> Calibrated:
     """Return the content of a profile file that fits measurements of one device, with cross-validated errors.
@@ -61,6 +69,7 @@ def calibrated(
         kernels: Measured kernels of the device.
         networks: Measured training of whole networks on one device.
         base: Content of a profile file of the device: its data sheet, and sections for what no row determines.
+        fused: Measured attention, normalisation and experts.
         sources: Where the rows are from.
 
     Raises:
@@ -95,6 +104,16 @@ def calibrated(
             content["launch_overhead_us"] = part.launch_overhead_us
         if precision == "bfloat16" and arithmetic == "tf32" and "efficiency" in part.sections:
             content["efficiency"] = part.sections["efficiency"]  # of the same tensor cores
+    for precision in dict.fromkeys(row.precision for row in fused):
+        _check_known(precision, arithmetic, base)
+        rows, fused_errors = _fused_rows(content, precision, [row for row in fused if row.precision == precision])
+        section = content if precision == arithmetic else dict(content["precisions"][precision])
+        fitted = {(row["kind"], row["phase"]) for row in rows}
+        lent = [row for row in section.get("fused", []) if (row["kind"], row["phase"]) not in fitted]
+        section["fused"] = rows + lent
+        if precision != arithmetic:
+            content["precisions"] = dict(content["precisions"]) | {precision: section}
+        errors |= {(kind if precision == arithmetic else f"{precision} {kind}"): e for kind, e in fused_errors.items()}
     content["sources"] = [*base["sources"], *(source for source in sources if source not in base["sources"])]
     fit = {"method": _METHOD, "held_out": _HELD_OUT, "errors": error_section(errors), "at_prior": at_prior}
     before = base.get("fit", {}).get("transferred_from")
@@ -102,6 +121,20 @@ def calibrated(
         fit["transferred_from"] = before
     content["fit"] = fit
     return Calibrated(content, errors, tuple(at_prior))
+
+
+def _fused_rows(
+    content: dict[str, Any], precision: str, measured: Sequence[MeasuredFused]
+) -> tuple[list[dict[str, Any]], dict[str, HeldOutErrors]]:
+    """Return the section ``fused`` of one arithmetic, and the errors by kind and phase."""
+    name = "" if precision == content["arithmetic"] else precision
+    profile = ProfileFile.model_validate(content).profile("calibrated", name).for_single_kernels()
+    rows, errors = [], {}
+    for kind, phase in dict.fromkeys((row.kernels.kind, row.phase) for row in measured):
+        some = [row for row in measured if (row.kernels.kind, row.phase) == (kind, phase)]
+        errors[f"{kind} {phase}"] = summary(held_out_fused(profile, some))
+        rows.append(fused_section(kind, phase, fit_fused(profile, some)))
+    return rows, errors
 
 
 def _check_known(precision: str, arithmetic: str, base: Mapping[str, Any]) -> None:

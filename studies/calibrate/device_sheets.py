@@ -1,5 +1,6 @@
 """Data sheets of known devices, and profile contents made of them."""
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
     if "precisions" in sheet:
         content["precisions"] = {
-            arithmetic: _precision(content, peak, 1 if arithmetic == "float8" else 2)
+            arithmetic: _precision(content, peak, 1 if arithmetic == "float8" else 2) | _lent_fused(donors, arithmetic)
             for arithmetic, peak in sheet["precisions"].items()
         }
     return content
@@ -99,6 +100,15 @@ def _precision(content: dict[str, Any], peak: float, element_bytes: int) -> dict
     if peak > content["peak_tflop_per_s"] and "convolution" in content:
         section["convolution"] = _in_tensor_cores(content["convolution"], _TENSOR_BYTES // element_bytes)
     return section
+
+
+def _lent_fused(donors: Sequence[str], arithmetic: str) -> dict[str, Any]:
+    """Return the fused kernels of the nearest relative that has any in an arithmetic."""
+    for donor in donors:
+        precisions = yaml_input(catalogue()[donor], "compute profile").get("precisions", {})
+        if rows := precisions.get(arithmetic, {}).get("fused"):
+            return {"fused": rows}
+    return {}
 
 
 def _in_tensor_cores(section: dict[str, Any], channel_multiple: int) -> dict[str, Any]:

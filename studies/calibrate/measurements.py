@@ -11,6 +11,7 @@ from hwprofiles import ConfigError, json_input
 from hwprofiles.compute import PROFILE_PHASES
 from planner.models import load_model
 from studies.calibrate.device_sheets import device_labels
+from studies.calibrate.fused_tables import MeasuredFused, fused_columns, table_fused
 from studies.calibrate.kernel_tables import measurement_table, table_kernels
 from studies.calibrate.measured_kernels import MeasuredKernel
 from studies.calibrate.network_tables import MeasuredNetwork, table_networks
@@ -25,10 +26,11 @@ _DEVICE_COLUMNS = ("gpu", "config", "device")
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """Measured kernels and networks of one device."""
+    """Measured kernels, networks and fused kernels of one device."""
 
     kernels: tuple[MeasuredKernel, ...]
     networks: tuple[MeasuredNetwork, ...]
+    fused: tuple[MeasuredFused, ...] = ()
 
 
 def read_measurements(files: Sequence[str], device: str, gpu: str = "") -> Measurements:
@@ -45,6 +47,7 @@ def read_measurements(files: Sequence[str], device: str, gpu: str = "") -> Measu
     """
     kernels: list[MeasuredKernel] = []
     networks: list[MeasuredNetwork] = []
+    fused: list[MeasuredFused] = []
     for name in files:
         if name.endswith(".json"):
             kernels += _probed(Path(name))
@@ -52,11 +55,13 @@ def read_measurements(files: Sequence[str], device: str, gpu: str = "") -> Measu
         table = _rows_of(measurement_table(name), name, device, gpu)
         if "images_per_sec" in table:
             networks += table_networks(table, name)
+        elif fused_columns(table):
+            fused += table_fused(table, name)
         else:
             kernels += table_kernels(table, name)
-    if not kernels and not networks:
+    if not kernels and not networks and not fused:
         raise ConfigError(f"the measurements hold no kernel and no known network of {device}; got {', '.join(files)}")
-    return Measurements(tuple(kernels), tuple(networks))
+    return Measurements(tuple(kernels), tuple(networks), tuple(fused))
 
 
 def _rows_of(table: "pd.DataFrame", name: str, device: str, gpu: str) -> "pd.DataFrame":

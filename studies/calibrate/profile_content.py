@@ -7,10 +7,17 @@ from typing import Any
 import yaml
 
 from hwprofiles import MICRO
-from hwprofiles.compute import PROFILE_PHASES, ConvolutionEfficiency, Efficiency, KernelTable
+from hwprofiles.compute import PROFILE_PHASES, ConvolutionEfficiency, Efficiency, FusedEfficiency, KernelTable
 from studies.calibrate.cross_validation import HeldOutErrors
 
-__all__ = ["convolution_section", "efficiency_section", "error_section", "kernel_section", "write_content"]
+__all__ = [
+    "convolution_section",
+    "efficiency_section",
+    "error_section",
+    "fused_section",
+    "kernel_section",
+    "write_content",
+]
 
 _PHASES = PROFILE_PHASES[:3]
 
@@ -80,6 +87,14 @@ def kernel_section(table: KernelTable) -> dict[str, Any]:
         "noise": table.noise,
         "table": "\n".join(lines) + "\n",
     }
+
+
+def fused_section(kind: str, phase: str, efficiency: FusedEfficiency) -> dict[str, Any]:
+    """Return an entry of the section ``fused``."""
+    names = ["memory"] if kind == "norm" else ["ceiling", "half_blocks", "memory"]
+    names += ["head_exponent"] if kind == "attention" else []
+    values = {name: _rounded(getattr(efficiency, name)) for name in names}
+    return {"kind": kind, "phase": phase, **values, "overhead_us": _rounded(efficiency.overhead_s / MICRO)}
 
 
 def error_section(errors: Mapping[str, HeldOutErrors]) -> dict[str, Any]:
