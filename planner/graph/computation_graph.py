@@ -19,6 +19,10 @@ LAYER_PHASES = ("forward", "activation_gradient", "weight_gradient", "update")
 """The compute phases of a layer in one iteration, in order."""
 
 
+_ELEMENT_SIZES = (2, 4, 8)
+"""Bytes of an element of a tensor, of those that networks are trained in."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A trained tensor of a layer."""
@@ -194,13 +198,13 @@ class ComputationGraph:
         name: Name and parameters of the model, as on the command line.
         batch: Samples in a mini-batch.
         layers: Layers in topological order: each reads the data or layers before it.
-        element_bytes: Bytes of an element of a tensor.
+        element_bytes: Bytes of an element of a tensor: 2, 4 or 8.
         undivided: The model's own graph, if layers of it were replaced by several
             (``planner.parallel.input_channel_split``).
         origin: For every layer the index of its layer in ``undivided``; several layers may have the same.
 
     Raises:
-        ConfigError: Two layers have one name, or a layer reads one that comes after it.
+        ConfigError: Two layers have one name, a layer reads one that comes after it, or elements have another size.
     """
 
     def __init__(
@@ -210,6 +214,8 @@ class ComputationGraph:
         self.name = name
         self.batch = batch
         self.layers = tuple(layers)
+        if element_bytes not in _ELEMENT_SIZES:
+            raise ConfigError(f"element_bytes must be 2, 4 or 8, got {element_bytes!r}")
         self.element_bytes = element_bytes
         self._undivided = undivided
         self.origin = tuple(origin) if undivided else tuple(range(len(self.layers)))

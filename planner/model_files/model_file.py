@@ -49,8 +49,6 @@ def read_model_file(path: Path, *, name: str, batch: int, element_bytes: int = 4
     Raises:
         ConfigError: The file breaks a rule; the message names the layer and the field.
     """
-    if element_bytes not in (4, 8):
-        raise ConfigError(f"element_bytes must be 4 or 8, got {element_bytes!r}")
     where, content = f"model file {path}", yaml_input(path, "model file")
     _check_keys(where, content, _TOP_KEYS, required=("format", "data", "layers"))
     if content["format"] != FORMAT:

@@ -27,13 +27,11 @@ def own_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationGr
         spec: Path of a file, or ``package.module:function@SIZES``, sizes of one sample of each input, separated by
             semicolons.
         batch: Samples in a mini-batch.
-        element_bytes: Bytes of an element of a tensor: 4 or 8.
+        element_bytes: Bytes of an element of a tensor: 2, 4 or 8.
 
     Raises:
-        ConfigError: The file or the function breaks a rule, or element_bytes is neither 4 nor 8.
+        ConfigError: The file or the function breaks a rule, or element_bytes is none of 2, 4 and 8.
     """
-    if element_bytes not in (4, 8):
-        raise ConfigError(f"element_bytes must be 4 or 8, got {element_bytes!r}")
     if Path(spec).suffix in MODEL_SUFFIXES:
         return read_model_file(Path(spec), name=spec, batch=batch, element_bytes=element_bytes)
     graph = _imported(spec, _stamp(spec)).with_batch(batch)

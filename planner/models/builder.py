@@ -25,8 +25,6 @@ __all__ = ["ModelBuilder"]
 
 _Sizes = int | tuple[int, ...]
 
-ELEMENT_SIZES = (2, 4, 8)
-"""Bytes of a float32 and of a float64."""
 PREFIXES = {
     "convolution": "conv",
     "pooling": "pool",
@@ -60,7 +58,7 @@ class ModelBuilder:
         name: Name of the graph.
         batch: Samples in a mini-batch, >= 1.
         image: Channels and positions of one sample, such as ``(3, 224, 224)``.
-        element_bytes: Bytes of an element of a tensor: one of ``ELEMENT_SIZES``.
+        element_bytes: Bytes of an element of a tensor: 2, 4 or 8.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -68,8 +66,6 @@ class ModelBuilder:
 
     def __init__(self, name: str, *, batch: int, image: tuple[int, ...], element_bytes: int = 4) -> None:
         check_int("batch", batch, 1)
-        if element_bytes not in ELEMENT_SIZES:
-            raise ConfigError(f"element_bytes must be 2, 4 or 8, got {element_bytes!r}")
         for size in image:
             check_int("image", size, 1)
         dims = ("sample", "channel", *position_dims(len(image) - 1))
