@@ -48,3 +48,6 @@ from .link_loads import (
 from .transfer_time import (
     EdgeTable as EdgeTable,
 )
+from .under_used import (
+    under_used_layers as under_used_layers,
+)

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hwprofiles import ConfigError, Progress
+from hwprofiles.compute import UNDER_USED
 from hwprofiles.devices import DeviceGraph
 from planner.compression import UNCOMPRESSED, CompressionSettings, compressed_of
-from planner.cost import CostModel, SyncChoice, gradient_sync_choices
+from planner.cost import CostModel, SyncChoice, gradient_sync_choices, under_used_layers
 from planner.graph import ComputationGraph
 from planner.lowering import Program
 from planner.memory import MemoryPolicy
@@ -38,6 +39,9 @@ from planner.search import (
 from planner.simulation import additive_s, replay_that_fits
 
 __all__ = ["make_plan"]
+
+_NAMED = 6
+"""Layers that a note names."""
 
 
 def make_plan(
@@ -242,7 +246,7 @@ def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
         ),
         simulated_s=chosen.simulated_s,
         gradient_syncs=_sync_choices(model, chosen),
-        notes=chosen.notes,
+        notes=(*chosen.notes, *_doubtful(model, chosen.strategy)),
         **chosen.statistics,
     )
 
@@ -253,3 +257,15 @@ def _sync_choices(model: CostModel, chosen: _Chosen) -> dict[str, SyncChoice]:
     if program.framework.is_synchronous:
         return {program.graph.layers[i].name: choice for i, choice in program.bucket_choices.items()}
     return gradient_sync_choices(model, chosen.strategy, chosen.compressed)
+
+
+def _doubtful(model: CostModel, strategy: Strategy) -> tuple[str, ...]:
+    """Return a note on layers whose price uses little of their devices, if there are any."""
+    layers = under_used_layers(model, strategy)
+    if not layers:
+        return ()
+    more = f" and {len(layers) - _NAMED} more" if len(layers) > _NAMED else ""
+    return (
+        f"priced under {UNDER_USED:.0%} of the peak and of the memory bandwidth: {', '.join(layers[:_NAMED])}{more};"
+        " measure them (orrery probe)",
+    )

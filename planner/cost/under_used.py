@@ -1,0 +1,50 @@
+"""Layers whose price is far below what their devices can do: usually a kernel that the profile knows too little of."""
+
+from hwprofiles.compute import PROFILE_PHASES
+from planner.cost.applied_strategy import applied
+from planner.cost.compute_time import stored_kernels
+from planner.cost.cost_model import CostModel
+from planner.parallel import Strategy
+
+__all__ = ["under_used_layers"]
+
+_LEAST_SHARE = 0.02
+"""Share of the arithmetic of an iteration below which a layer is not worth a line."""
+
+
+def under_used_layers(model: CostModel, strategy: Strategy) -> tuple[str, ...]:
+    """Return the layers and phases that are priced under 5 % of their device's peak and of its bandwidth.
+
+    The largest part of a layer stands for all, on the layer's first device.  Layers of measured times, and those that
+    take less than 2 % of the products, are left out.
+
+    Args:
+        model: Costs of the network.
+        strategy: A configuration for every layer.
+
+    Returns:
+        Such as ``conv1 weight gradient``, in the order of the layers.
+    """
+    model, spaces, _ = applied(model, strategy)
+    times, graph, found, total_s = model.compute_times, model.graph, dict[str, float](), 0.0
+    priced: dict[object, tuple[float, bool]] = {}
+    for index, (layer, space) in enumerate(zip(graph.layers, spaces, strict=True)):
+        part = space.largest_part()
+        profile = times.profiles[times.profile_of[space.devices[0]]]
+        for phase in PROFILE_PHASES[:3]:
+            if not graph.has_phase(index, phase):
+                continue
+            work = layer.kernels(phase, part)
+            if not work.rows.any():
+                continue
+            sizes = (work.rows[0], work.columns[0], work.depth[0], work.flop[0], work.memory_bytes[0])
+            key = (profile.name, phase, work.window, *sizes)
+            if key not in priced:  # equal layers have one price
+                stored = stored_kernels(profile, work, phase, graph.element_bytes)
+                seconds = profile.time_s(stored, phase=phase)
+                priced[key] = (float(seconds[0]), bool(profile.under_used(stored, seconds)[0]))
+            time_s, low = priced[key]
+            total_s += time_s
+            if low and not times.is_measured(layer):
+                found[f"{layer.name} {phase.replace('_', ' ')}"] = time_s
+    return tuple(name for name, seconds in found.items() if seconds >= _LEAST_SHARE * total_s)
