@@ -68,10 +68,11 @@ def orrery_import(
     json: JsonOption = False,
 ) -> None:
     """Import a model of PyTorch: layers, shapes, parameters and the dimensions that each may be split in."""
-    from planner.importing import imported_graph
+    from planner.importing import check_loss, imported_graph
     from planner.model_files import check_model_path, model_text
 
     check_model_path(out)
+    check_loss(loss)
     with output_file(out, model, model_file) as file, progress_bar(f"importing {model}"):
         imported = imported_graph(_trace(model, input or [], model_file), name=str(out), loss=loss)
         file.write_text(model_text(imported.graph, heading=_heading(model, imported)))

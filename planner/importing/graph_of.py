@@ -22,7 +22,7 @@ from planner.importing.reader import HANDLERS, Fixed, GraphReader
 from planner.operations import Attention, Convolution, Linear, Loss, TensorProduct
 from planner.tracing import Argument, Trace, TraceNode, TraceTensor
 
-__all__ = ["ImportedModel", "imported_graph"]
+__all__ = ["ImportedModel", "check_loss", "imported_graph"]
 
 _VIEWS_WORDS = """
     select slice view reshape permute transpose squeeze unsqueeze narrow t flatten alias detach contiguous expand
@@ -55,6 +55,16 @@ class ImportedModel:
         return sum(layer.forward_flop() for layer in self.graph.layers if isinstance(layer.operation, products))
 
 
+def check_loss(loss: str) -> None:
+    """Refuse what is no loss that an import may end a network with.
+
+    Raises:
+        ConfigError: It is none of ``LOSSES``.
+    """
+    if loss not in LOSSES:
+        raise ConfigError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
+
+
 def imported_graph(trace: Trace, *, name: str, loss: str = "softmax") -> ImportedModel:
     """Return the computation graph of a program.
 
@@ -66,8 +76,7 @@ def imported_graph(trace: Trace, *, name: str, loss: str = "softmax") -> Importe
     Raises:
         ConfigError: The program has no data, or an operation mixes samples in a way that has no split.
     """
-    if loss not in LOSSES:
-        raise ConfigError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
+    check_loss(loss)
     reader = _reader_of(trace)
     for node in trace.nodes:
         _read(reader, node)
