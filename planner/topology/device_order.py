@@ -1,13 +1,16 @@
 """The places of devices in a cluster: their racks, and the order in which rings and trees number them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
+from hwprofiles import Bools, Floats, Ints
 from hwprofiles.devices import DeviceGraph
 
-__all__ = ["racks_of", "ring_ranks"]
+__all__ = ["cycles", "racks_of", "ring_ranks"]
+
+_MOST_SEARCHED = 8
+"""Devices of a node up to which a cycle over direct links is looked for."""
 
 
 def racks_of(cluster: DeviceGraph) -> Ints:
@@ -33,7 +36,8 @@ def ring_ranks(node: Ints, seconds_per_byte: Floats, routes: Callable[[Ints, Int
 
     Positions go node by node, and in each node the devices with the fastest routes to other nodes are first and
     last: there a ring enters and leaves the node, and a server or the root of a tree is the first device.  Nodes of
-    one size are taken to be wired alike.
+    one size are taken to be wired alike.  Where direct links join the devices of a node in a cycle, as NVLinks do, and
+    this order leaves them, positions follow such a cycle.
 
     Args:
         node: Node of every device, shape (n,).
@@ -46,7 +50,8 @@ def ring_ranks(node: Ints, seconds_per_byte: Floats, routes: Callable[[Ints, Int
     for devices in members:
         if len(devices) not in orders:
             others = np.flatnonzero(node != node[devices[0]])
-            orders[len(devices)] = _order_in_node(devices, others, seconds_per_byte, routes)
+            order = _order_in_node(devices, others, seconds_per_byte, routes)
+            orders[len(devices)] = order[_along_links(devices[order], routes)]
     order = np.concatenate([devices[orders[len(devices)]] for devices in members])
     rank = np.empty_like(order)  # the inverse of the order
     rank[order] = np.arange(len(order))
@@ -71,3 +76,36 @@ def _order_in_node(
     first, last = nearest[0], alike[-1] if len(alike) > 1 else nearest[1]
     middle = [place for place in range(len(devices)) if place not in (first, last)]
     return np.array([first, *middle, last])
+
+
+def _along_links(devices: Ints, routes: Callable[[Ints, Ints], tuple[Ints, Ints]]) -> Ints:
+    """Return the positions of devices along a cycle over direct links, from the first; as they are without one."""
+    size = len(devices)
+    as_is = np.arange(size)
+    if not 3 < size <= _MOST_SEARCHED:
+        return as_is  # of three, joined in a cycle, every order is one
+    source, target = (each.ravel() for each in np.meshgrid(as_is, as_is, indexing="ij"))
+    apart = source != target
+    joined = np.zeros((size, size), dtype=bool)
+    joined[source[apart], target[apart]] = routes(devices[source[apart]], devices[target[apart]])[0] == 1
+    joined &= joined.T
+    if joined[as_is, np.roll(as_is, -1)].all() or not (joined.sum(axis=1) > 1).all():
+        return as_is
+    return np.array(next(cycles(joined), as_is.tolist()))
+
+
+def cycles(joined: Bools) -> Iterator[list[int]]:
+    """Yield each cycle over all devices once, from device 0, its second device below its last.
+
+    Args:
+        joined: Whether links join each two devices, shape (size, size).
+    """
+    size = len(joined)
+    paths = [[0]]
+    while paths:
+        path = paths.pop()
+        if len(path) == size:
+            if joined[path[-1], 0] and path[1] < path[-1]:
+                yield path
+            continue
+        paths += [[*path, each] for each in range(size - 1, 0, -1) if each not in path and joined[path[-1], each]]

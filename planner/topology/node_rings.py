@@ -1,12 +1,12 @@
 """Rings of a communication library: cycles over the direct links of a node, and where they leave and enter nodes."""
 
-from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles import Bools, Ints
+from hwprofiles import Ints
+from planner.topology.device_order import cycles
 from planner.topology.network_routes import ClusterRoutes
 
 __all__ = ["chain_order", "joined_directly", "ring_orders"]
@@ -108,7 +108,7 @@ def chain_order(network: ClusterRoutes, devices: Ints) -> Ints | None:
 def _best_chain(cables: tuple[tuple[int, ...], ...]) -> Ints | None:
     """Return the chain of ``chain_order`` for cables between pairs of devices."""
     joined = np.array(cables)
-    if not joined.any() or next(_cycles(joined > 0), None):
+    if not joined.any() or next(cycles(joined > 0), None):
         return None
     paths = [[each] for each in range(len(joined))]
     for _ in range(len(joined) - 1):
@@ -134,33 +134,20 @@ def _most_cycles(cables: tuple[tuple[int, ...], ...]) -> Ints:
     from scipy.optimize import LinearConstraint, milp  # here: it takes long to load, and few clusters need it
 
     size, capacity = len(cables), _RINGS_A_CABLE * np.array(cables)
-    cycles = list(_cycles(capacity > 0))
-    if not cycles:
+    found = list(cycles(capacity > 0))
+    if not found:
         return np.empty((0, size), dtype=np.int64)
     low, high = np.triu_indices(size, 1)
     number = np.full((size, size), -1)
     number[low, high] = number[high, low] = np.arange(len(low))
-    crossed = np.zeros((len(low), len(cycles)))
-    for c, cycle in enumerate(cycles):
+    crossed = np.zeros((len(low), len(found)))
+    for c, cycle in enumerate(found):
         for a, b in pairwise([*cycle, cycle[0]]):
             crossed[number[a, b], c] += 1
     limits = LinearConstraint(crossed, ub=capacity[low, high])
     # The small preference makes the answer one: of equally many the first cycles.
-    gain = -1.0 + 1e-6 * np.arange(len(cycles)) / len(cycles)
-    chosen = np.round(milp(gain, constraints=limits, integrality=np.ones(len(cycles))).x).astype(np.int64)
+    gain = -1.0 + 1e-6 * np.arange(len(found)) / len(found)
+    chosen = np.round(milp(gain, constraints=limits, integrality=np.ones(len(found))).x).astype(np.int64)
     times = chosen[chosen > 0] // np.gcd.reduce(chosen[chosen > 0])
-    rings = np.repeat(np.array(cycles)[chosen > 0], times, axis=0)
+    rings = np.repeat(np.array(found)[chosen > 0], times, axis=0)
     return np.concatenate([rings, rings[:, ::-1]])
-
-
-def _cycles(joined: Bools) -> Iterator[list[int]]:
-    """Yield each cycle over all devices once, from device 0, its second device below its last."""
-    size = len(joined)
-    paths = [[0]]
-    while paths:
-        path = paths.pop()
-        if len(path) == size:
-            if joined[path[-1], 0] and path[1] < path[-1]:
-                yield path
-            continue
-        paths += [[*path, each] for each in range(size - 1, 0, -1) if each not in path and joined[path[-1], each]]

@@ -201,7 +201,10 @@ class _Fit:
             scaled[self._far[1]] /= np.exp(logs[-1])
             network.seconds_per_byte = scaled
         return [
-            np.log(library_collective_s(network, group.collective, group.devices, group.size_bytes) / group.time_s)
+            np.log(
+                library_collective_s(network, group.collective, group.devices, group.size_bytes, in_a_row=True)
+                / group.time_s
+            )
             for group in self._groups
         ]
 

@@ -49,6 +49,7 @@ _SYSTEMS = {
     "abci-vnode": _System(cluster="abci-v100:nodes=NODES", per_node=4),
     "abci-anode": _System(cluster="abci-a100:nodes=NODES"),
     "polaris": _System(cluster="polaris:nodes=NODES", per_node=4, fitted=((8, "all-reduce"),)),
+    "polaris setup2": _System(cluster="polaris-sockets:nodes=NODES", per_node=4, fitted=((8, "all-reduce"),)),
     "alps": _System(cluster="alps:nodes=NODES", per_node=4),
     "deepbench-p100": _System(cluster="pcie-4x2:nodes=NODES", tree=True),
     "deepbench-m40": _System(cluster="pcie-4x2:nodes=NODES", tree=True),
@@ -61,7 +62,7 @@ _SYSTEMS = {
 def collective_rows() -> Iterator[JudgedRow]:
     """Yield every measured collective; those of systems without a cluster or a price have no prediction."""
     for row in rows_of_table("collectives"):
-        system = _SYSTEMS[row.system]
+        system = _SYSTEMS.get(f"{row.system} {row.setting}") or _SYSTEMS[row.system]
         predicted_s, reason = _priced(row, system)
         large = row.size_bytes > _MIB
         measure = f"collectives {'above' if large else 'up to'} 1 MiB"
@@ -101,7 +102,8 @@ def _priced(row: Any, system: _System) -> tuple[float, str]:
     network = routes_of_cluster(_cluster(spec))
     if network.library is None:
         return float("nan"), f"{row.collective} has a price only where the cluster has a library"
-    return float(library_collective_s(network, row.collective, devices, np.array(row.size_bytes))), ""
+    seconds = library_collective_s(network, row.collective, devices, np.array(row.size_bytes), in_a_row=True)
+    return float(seconds), ""
 
 
 def _members(row: Any, system: _System) -> tuple[int, ...]:

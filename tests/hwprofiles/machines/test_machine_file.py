@@ -55,6 +55,14 @@ def test_rings_of_a_dgx1_follow_its_nvlinks():
     assert 0.9 * 4 * 18e9 < bus_bytes_per_s(read) < 4 * 18e9
 
 
+@pytest.mark.parametrize(("name", "device"), [("dgx1", "p100"), ("v100", "v100-16gb"), ("c4140", "v100-16gb")])
+def test_plain_rings_follow_nvlinks_too(name, device):
+    """The ring of any all-reduce crosses NVLinks only: in the order of the names it would cross the sockets."""
+    cluster = made(name, device=device).cluster
+    order = np.argsort(ClusterRoutes(cluster).rank)
+    assert [len(cluster.route(a, b)) for a, b in zip(order, np.roll(order, -1), strict=True)] == [1] * len(order)
+
+
 def test_rings_of_a_v100_mesh_use_all_six_links():
     """Each V100 of the mesh has six NVLinks of 22 GB/s."""
     assert 0.85 * 6 * 22e9 < bus_bytes_per_s(made("v100", device="v100-16gb").cluster) < 6 * 22e9
