@@ -51,6 +51,8 @@ def size_headline(answer: SizeAnswer) -> str:
         text += f" of {_quantity(answer, answer.limit)}"
     if best.cost is not None and answer.measure != "time":
         text += f", in {_hours(best.cost.total_s)}"
+    if answer.measure == "memory" or (answer.limit is None and len(answer.curve) == 1):
+        return f"{text}."
     if answer.sure is None:
         return f"{text}; at the far end of the intervals it is not sure."
     if answer.sure is best:
@@ -66,6 +68,8 @@ def size_lines(answer: SizeAnswer) -> list[str]:
     word = "next offer" if answer.axis == "offer" and answer.best else "fails"
     for row in answer.failing:
         reason = row.point.refusal or _with_interval(answer, row)
+        if row.cost is not None and answer.limit is not None and answer.measure != "time" and not row.point.refusal:
+            reason += f", in {_hours(row.cost.total_s)}"
         lines.append(f"{word}: {_name(answer, row)}: {reason}")
     if answer.failing_pace is not None:
         lines.append(f"why there: {answer.failing_pace.sentence}")

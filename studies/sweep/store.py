@@ -134,13 +134,19 @@ class Store:
                 raise ConfigError(f"store {self.path} is damaged ({reason}); {_copy_hint(self.path)}") from None
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a point: its fields, its values (NaN where it has none), status and error."""
+        """Return one row a point: its fields, its values (NaN where it has none), status and error.
+
+        ``batch_per_device`` is there beside ``batch`` where a point has a result, as an axis to filter by and to draw.
+        """
         records = [
             {**point_columns(point), **result.values, "status": result.status, "error": result.error}
             | {"seconds": result.seconds}
             for point, result in self.rows()
         ]
-        return pd.DataFrame(records)
+        frame = pd.DataFrame(records)
+        if "devices" in frame:
+            frame.insert(list(frame.columns).index("batch") + 1, "batch_per_device", frame["batch"] / frame["devices"])
+        return frame
 
     @staticmethod
     def copy(source: Path, target: Path) -> int:
