@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from hwprofiles import Bools, Floats
-from hwprofiles.compute import ComputeProfile, Kernels, MeasuredParts, profile_in
+from hwprofiles.compute import ComputeProfile, Kernels, MeasuredParts, fused_s, profile_in
 from hwprofiles.devices import DeviceGraph
 from planner.compression import check_codec_times
 from planner.graph import LAYER_PHASES, ComputationGraph, Layer
@@ -111,6 +111,7 @@ def kernel_s(
 ) -> Floats:
     """Compute the time of parts of a layer in one phase.
 
+    A kernel of transformers whose efficiency the profile knows takes its time (``hwprofiles.compute.fused_s``).
     A part that the profile holds takes its measured time.  Others of a measured layer are scaled from the measured
     part of the same phase that is nearest, by the roofline's ratio between the two: the one closest in the logarithm
     of FLOP (of bytes, for kernels without arithmetic), among equals the one of the closest shape.  Profiles are
@@ -130,7 +131,9 @@ def kernel_s(
         Seconds, shape (C,).
     """
     work = layer.kernels(phase, part)
-    seconds = profile.time_s(stored_kernels(profile, work, phase, element_bytes), phase=phase)
+    seconds = _fused_s(profile, layer, phase, part, element_bytes)
+    if seconds is None:
+        seconds = profile.time_s(stored_kernels(profile, work, phase, element_bytes), phase=phase)
     if profile.dispatch_s and phase != "update":
         seconds = np.where(seconds > 0, np.maximum(seconds, profile.dispatch_s), 0.0)
     like, parts = _measured(profile, model, layer, phase)
@@ -145,6 +148,19 @@ def kernel_s(
     roofline = profile.time_s(known, phase=phase)[nearest]
     ratio = np.divide(seconds, roofline, out=np.ones_like(seconds), where=roofline > 0)
     return np.asarray(np.array(parts.time_s)[nearest] * ratio)
+
+
+def _fused_s(
+    profile: ComputeProfile, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int
+) -> Floats | None:
+    """Return the time of parts whose kernel the profile has an efficiency of its own for; else None."""
+    if not profile.fused:
+        return None
+    stored_bytes = _stored_bytes(profile, element_bytes)
+    work = layer.operation.fused_kernels(phase, layer.input_shapes, layer.output, part, stored_bytes)
+    if work is None or not any(kind == work.kind for kind, _ in profile.fused):
+        return None
+    return fused_s(profile, work, "forward" if phase == "forward" else "backward")
 
 
 def _measured(profile: ComputeProfile, model: str, layer: Layer, phase: str) -> tuple[Layer, MeasuredParts | None]:
@@ -171,11 +187,14 @@ def stored_kernels(profile: ComputeProfile, work: Kernels, phase: str, element_b
             half of the gradients and of the weights, and the master weights.
         element_bytes: Bytes of one element of the network.
     """
-    if phase == "update":
-        element_bytes = max(element_bytes, ELEMENT_BYTES)
-    elif element_bytes >= ELEMENT_BYTES:
-        element_bytes = element_bytes * profile.element_bytes // ELEMENT_BYTES
+    element_bytes = max(element_bytes, ELEMENT_BYTES) if phase == "update" else _stored_bytes(profile, element_bytes)
     if element_bytes == ELEMENT_BYTES:
         return work
     ratio = element_bytes / ELEMENT_BYTES
     return replace(work, memory_bytes=work.memory_bytes * ratio, streamed_bytes=work.streamed_bytes * ratio)
+
+
+def _stored_bytes(profile: ComputeProfile, element_bytes: int) -> int:
+    """Return the bytes of an element in the arithmetic of a profile, which halves those of four bytes."""
+    halved = element_bytes * profile.element_bytes // ELEMENT_BYTES
+    return halved if element_bytes >= ELEMENT_BYTES else element_bytes

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles import ConfigError, html_table
-from hwprofiles.compute import Kernels
+from hwprofiles.compute import FusedKernels, Kernels
 from planner.graph.shapes import IntervalMap, Shape
 
 __all__ = ["LAYER_PHASES", "ComputationGraph", "Edge", "Layer", "Operation", "Parameter", "SavedTensors"]
@@ -125,6 +125,21 @@ class Operation(Protocol):
 
         Returns:
             Kernels of shape (C,).
+        """
+        ...
+
+    def fused_kernels(
+        self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, NDArray[np.float64]],
+        element_bytes: int,
+    ) -> FusedKernels | None:  # fmt: skip
+        """Return the work of parts as kernels whose times some profiles have measured; None for kinds without any.
+
+        Args:
+            phase: One of ``LAYER_PHASES``.
+            inputs: Whole shapes of the inputs.
+            output: Whole shape of the output.
+            part: Sizes of the parts by dimension, shape (C,) each.
+            element_bytes: Bytes of one element.
         """
         ...
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwprofiles import ConfigError, Floats
-from hwprofiles.compute import ConvolutionWindow, Kernels
+from hwprofiles.compute import ConvolutionWindow, FusedKernels, Kernels
 from planner.graph import LAYER_PHASES, IntervalMap, Parameter, SavedTensors, Shape
 
 __all__ = ["BATCH_STATISTICS", "ELEMENT_BYTES", "INDEX_BYTES", "OperationBase", "Part", "identity_maps"]
@@ -156,6 +156,12 @@ class OperationBase(ABC):
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Return no parameters, unless a kind overrides it."""
         return ()
+
+    def fused_kernels(
+        self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats], element_bytes: int
+    ) -> FusedKernels | None:
+        """Return None: profiles have measured no fused kernels of the kind."""
+        return None
 
     def saved_tensors(self, part: Part) -> SavedTensors:
         """Return no tensors, unless a kind overrides it."""

@@ -81,6 +81,11 @@ class PartialProduct:
         """Return the slice of the input."""
         return SavedTensors(inputs=True)
 
+    def fused_kernels(
+        self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats], element_bytes: int
+    ) -> None:
+        """Return None: profiles have measured no fused kernels of partial sums."""
+
     def kernels(self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats]) -> Kernels:
         """Return the work of parts of the output in one phase.
 

@@ -1,12 +1,13 @@
 """Products over any dimensions: with trained matrices, of two tensors, and attention."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hwprofiles import ConfigError, Floats
-from hwprofiles.compute import Kernels
-from planner.graph import SavedTensors
+from hwprofiles.compute import FusedKernels, Kernels, attention_kernels
+from planner.graph import SavedTensors, Shape
 from planner.operations.base import Part
 from planner.operations.checks import check_int
 from planner.operations.mapped import Mapped
@@ -88,6 +89,23 @@ class Attention(Mapped):
     def saved_tensors(self, part: Part) -> SavedTensors:
         """Return queries, keys, values, the output, and the logarithm of each query's sum."""
         return SavedTensors(inputs=True, output=True, elements=part.columns * self._heads(part))
+
+    def fused_kernels(
+        self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats], element_bytes: int
+    ) -> FusedKernels | None:
+        """Return the kernel of the forward pass, or that of the backward pass in which all gradients are computed.
+
+        Keys that masks leave out count, as every position has as many.
+        """
+        if phase not in ("forward", "activation_gradient"):
+            return None
+        held = Part(tuple(inputs), output, part)
+        heads = self._heads(held)
+        return attention_kernels(
+            samples=held.samples, heads=heads, key_heads=heads, queries=held.columns / held.samples,
+            keys=np.full_like(heads, self.keys), head_size=np.minimum(held.channels, self.value_channels),
+            causal=False, element_bytes=element_bytes, phase="forward" if phase == "forward" else "backward",
+        )  # fmt: skip
 
     def _heads(self, part: Part) -> Floats:
         """Return the heads of which each part computes the weights."""

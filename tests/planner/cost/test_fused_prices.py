@@ -1,0 +1,45 @@
+"""Attention of imported networks takes the time that profiles of recent devices have measured."""
+
+import numpy as np
+import pytest
+
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.compute.fused_kernels import attention_kernels
+from hwprofiles.compute.fused_times import fused_s
+from hwprofiles.compute.profile_file import load_profile
+from planner.cost.conditions import Conditions
+from planner.cost.cost_model import CostModel
+from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy, spaces_of
+
+
+@pytest.mark.parametrize(("phase", "kernel"), [("forward", "forward"), ("activation_gradient", "backward")])
+def test_attention_is_priced_by_its_own_kernel(phase, kernel):
+    """GPT-2: twelve heads of 64; two samples a device."""
+    graph, cluster = load_model("gpt2", batch=16, element_bytes=2), load_cluster("dgx-h100")
+    index = next(i for i, layer in enumerate(graph.layers) if layer.operation.kind == "attention")
+    layer, spaces = graph.layers[index], spaces_of(graph, named_strategy("data", graph, 8), 8)
+    model = CostModel(graph, cluster, conditions=Conditions(arithmetic="bfloat16"))
+    length, two = layer.output.size("length"), np.full(8, 2.0)
+    expected = attention_kernels(
+        samples=two, heads=np.full(8, 12.0), key_heads=np.full(8, 12.0), queries=np.full(8, float(length)),
+        keys=np.full(8, float(layer.operation.keys)), head_size=np.full(8, 64.0), causal=False, phase=kernel,
+    )  # fmt: skip
+    found = model.compute_times.part_s(index, spaces[index])[phase]
+    assert found == pytest.approx(fused_s(load_profile("h100-80gb@bfloat16"), expected, kernel))
+
+
+def test_devices_that_have_not_measured_it_price_it_as_products():
+    graph, cluster = load_model("gpt2", batch=16), load_cluster("dgx1-p100")
+    index = next(i for i, layer in enumerate(graph.layers) if layer.operation.kind == "attention")
+    space = spaces_of(graph, named_strategy("data", graph, 8), 8)[index]
+    times = CostModel(graph, cluster).compute_times
+    work = graph.layers[index].kernels(
+        "forward",
+        {
+            "sample": np.array([2.0]),
+            "channel": np.array([768.0]),
+            "length": np.array([float(space.output.size("length"))]),
+        },
+    )
+    assert times.part_s(index, space)["forward"] == pytest.approx(times.profiles[0].time_s(work, phase="forward")[0])
