@@ -7,5 +7,6 @@ from .model_text import (
 )
 from .own_models import (
     is_own_model as is_own_model,
+    names_code as names_code,
     own_model as own_model,
 )

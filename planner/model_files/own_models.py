@@ -8,7 +8,7 @@ from hwprofiles import ConfigError
 from planner.graph import ComputationGraph
 from planner.model_files.model_file import MODEL_SUFFIXES, read_model_file
 
-__all__ = ["is_own_model", "own_model"]
+__all__ = ["is_own_model", "names_code", "own_model"]
 
 _FUNCTION = re.compile(r"(?P<where>[A-Za-z_][\w.]*:[A-Za-z_]\w*)(?:@(?P<sizes>.*))?")
 _LEAST_BATCH = 2
@@ -17,7 +17,17 @@ _LEAST_BATCH = 2
 
 def is_own_model(spec: str) -> bool:
     """Return whether a name is that of a file, or of a function of a user's code."""
-    return Path(spec).suffix in (*MODEL_SUFFIXES, ".pt2") or bool(_FUNCTION.fullmatch(spec))
+    return _is_file(spec) or names_code(spec)
+
+
+def names_code(spec: str) -> bool:
+    """Return whether a name is that of a function of a user's code, which runs where the model is loaded."""
+    return not _is_file(spec) and bool(_FUNCTION.fullmatch(spec))
+
+
+def _is_file(spec: str) -> bool:
+    """Return whether a name is that of a model file or an exported program."""
+    return Path(spec).suffix in (*MODEL_SUFFIXES, ".pt2")
 
 
 def own_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationGraph:

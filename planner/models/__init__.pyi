@@ -1,4 +1,5 @@
 from .registry import (
+    check_no_code as check_no_code,
     load_model as load_model,
     model_names as model_names,
 )

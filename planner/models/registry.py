@@ -10,11 +10,11 @@ from pathlib import Path
 
 from hwprofiles import ConfigError, did_you_mean
 from planner.graph import ComputationGraph
-from planner.model_files import is_own_model, own_model, read_model_file
+from planner.model_files import is_own_model, names_code, own_model, read_model_file
 from planner.models.builder import ModelBuilder
 from planner.operations import check_int
 
-__all__ = ["Field", "classes", "load_model", "model_names", "register"]
+__all__ = ["Field", "check_no_code", "classes", "load_model", "model_names", "register"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +114,23 @@ def _files() -> dict[str, Path]:
 
 MOST_SAMPLES = 10**8
 """Most samples of a mini-batch, with which the bytes of the largest tensors still fit 64-bit integers."""
+
+
+def check_no_code(where: str, spec: str) -> None:
+    """Refuse a model that is a function of a user's code, where a file names it: files never run code.
+
+    Args:
+        where: The file with a colon, or nothing where the caller names it.
+        spec: Name of the model.
+
+    Raises:
+        ConfigError: The model is a function.
+    """
+    if names_code(spec) and spec.partition(":")[0] not in known_models():
+        raise ConfigError(
+            f"{where}model must not be code, which files never run, got {spec!r}; "
+            "write it to a model file by orrery import, and name that"
+        )
 
 
 def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationGraph:

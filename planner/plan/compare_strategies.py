@@ -12,6 +12,7 @@ from planner.cost import IDEAL_CONDITIONS, Conditions, CostModel, applied, decla
 from planner.graph import ComputationGraph
 from planner.lowering import KINDS, Program, lower
 from planner.memory import peak_memory_bytes
+from planner.operations import ELEMENT_BYTES
 from planner.parallel import WHOLE_BATCH, ConfigSpace, Configuration, MicroBatching, Strategy
 from planner.plan.comparison import Comparison, LayerResult, StrategyResult
 from planner.plan.data_parallel_note import data_parallel_note
@@ -69,7 +70,7 @@ def compare(
         gradient_sync: Algorithm of gradient synchronisation, one of ``planner.cost.all_reduce.GRADIENT_SYNCS``; None:
             ``library`` where the cluster describes one, else ``ring``.
         conditions: Rules of gradient synchronisation, and the rungs of the ladder above contention, of which the last
-            is the simulated time; None: those that the cluster declares.
+            is the simulated time; None: those that the cluster declares, and float16 for elements of two bytes.
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 
@@ -80,7 +81,8 @@ def compare(
         ConfigError: A name is unknown, this batch cannot have a strategy, or the cluster not what the conditions ask.
         InfeasiblePlanError: No strategy fits in memory.
     """
-    conditions = conditions or Conditions.of(cluster)
+    arithmetic = "float16" if graph.element_bytes < ELEMENT_BYTES else ""
+    conditions = conditions or Conditions.of(cluster, arithmetic=arithmetic)
     conditions.check(cluster)
     model = CostModel(graph, cluster, gradient_sync or declared_sync(cluster), conditions=conditions)
     subjects = _subjects(model, strategies, refine, progress)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hwprofiles import MILLI, ConfigError, InfeasiblePlanError
+from hwprofiles import MILLI, InfeasiblePlanError
 from planner.cost import CostModel
 from planner.parallel import named_strategy
 from planner.plan.comparison import StrategyResult
@@ -44,10 +44,10 @@ def data_parallel_note(model: CostModel, results: Sequence[StrategyResult]) -> s
         batch = model.graph.batch << power
         try:
             share = _exposed_share(model.for_batch(batch))
-        except (ConfigError, InfeasiblePlanError):
-            return f"{shown}; it would do so at every batch that fits in memory"
+        except InfeasiblePlanError:
+            return f"{shown}; it would do so at every larger batch that was tried and fits in memory"
         if share <= _HIDDEN:
-            return f"{shown}; from batch {batch:,} on it hides under the backward pass, and data ties with the best"
+            return f"{shown}; from batch {batch:,} on it hides under the backward pass"
     return f"{shown}; even at batch {batch:,} it does not hide under the backward pass"
 
 

@@ -14,6 +14,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from hwprofiles import ConfigError, broken_rules, json_input, replacing
+from planner.models import check_no_code
 from planner.parallel import ORDERS, PIPELINE_SCHEDULES, MicroBatching, Recompute
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
@@ -117,6 +118,7 @@ def _plan(values: dict[str, Any]) -> Plan:
     Raises:
         ConfigError: The request breaks a rule, or the micro-batches do.
     """
+    check_no_code("", values["model"])
     _check_micro_batching(values["micro_batching"])
     return Plan(
         request=PlanRequest(**{each.name: values[each.name] for each in fields(PlanRequest)}),

@@ -34,7 +34,7 @@ class SweepPoint:
     @property
     def digest(self) -> str:
         """Hash of the point, of the files that it names, and of the code and data that compute its result."""
-        files = [_file_digest(name) for name in (self.strategy, *_cluster_files(self.cluster))]
+        files = [_file_digest(name) for name in (self.model, self.strategy, *_cluster_files(self.cluster))]
         text = msgspec.json.encode([asdict(self), files, inputs_digest()])
         return hashlib.sha256(text).hexdigest()[:32]
 

@@ -15,7 +15,7 @@ from hwprofiles import ConfigError, broken_rules, yaml_input
 from hwprofiles.catalogue import load_cluster
 from planner.compression import compression
 from planner.cost import GRADIENT_SYNCS, framework_of
-from planner.models import load_model
+from planner.models import check_no_code, load_model
 from planner.parallel import check_strategy
 from studies.sweep.conditions import selected
 from studies.sweep.old_keys import RENAMED_KEYS, warn_of_old_key, with_new_keys
@@ -84,6 +84,7 @@ def _known(location: Sequence[int | str]) -> Sequence[str]:
 def _check_names(file: SweepFile) -> None:
     """Refuse unknown names at once, with which every point would fail."""
     for model in {*file.models, *(point.model for point in file.points)}:
+        check_no_code("", model)
         load_model(model, batch=1)
     for strategy in {*file.strategies, *(point.strategy for point in file.points)}:
         check_strategy(strategy)

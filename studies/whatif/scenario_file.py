@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from hwprofiles import ConfigError, broken_rules, did_you_mean, yaml_input
 from hwprofiles.catalogue import load_cluster
+from planner.models import check_no_code
 from studies.whatif.scenarios import TODAY, Scenario
 
 __all__ = ["ScenarioSet", "read_scenarios"]
@@ -82,6 +83,7 @@ def read_scenarios(path: Path) -> ScenarioSet:
     except ValidationError as error:
         keys = tuple(_File.model_fields)
         raise ConfigError(f"{origin}: {broken_rules(error, known=lambda at: keys if len(at) == 1 else ())}") from None
+    check_no_code(f"{origin}: ", file.model)
     batch = file.batch or (file.batch_per_device or 1) * len(load_cluster(file.cluster).devices)
     if TODAY in file.scenarios:
         raise ConfigError(f"{origin}: scenarios.{TODAY} must have another name, which today's cluster has")

@@ -87,7 +87,7 @@ def test_tables_and_tasks_of_a_plan_take_measured_times(monkeypatch):
     cluster = load_cluster("titanx-4")
     before = CostModel(GRAPH, cluster)
     sizes, index = (16, *CONV.output.sizes[1:]), GRAPH.index["conv2"]
-    monkeypatch.setattr("planner.cost.compute_time.load_profile", lambda _: with_parts({sizes: 0.25}))
+    monkeypatch.setattr("planner.cost.compute_time.profile_in", lambda *_: with_parts({sizes: 0.25}))
     model = CostModel(GRAPH, cluster)
     spaces = spaces_of(GRAPH, named_strategy("data", GRAPH, 4), 4)
 

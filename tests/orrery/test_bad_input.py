@@ -49,7 +49,7 @@ CASES = {
     f"{WHATIF} --strategies foo": "strategy must be one of",
     f"{WHATIF} --strategies data=2,filter=2,foo": "got 'foo'",
     "whatif lenet5 --cluster titanx-4 --batch 7 --strategies data": "data: batch must be a multiple of the 4 devices",
-    f"{WHATIF} --set link.nolink.bandwidth_factor=2": "must name a class of links (slot, switch-port, nic-port, fdr) or pattern",
+    f"{WHATIF} --set link.nolink.bandwidth_factor=2": "must name a class of links (slot, switch-port, nic-port, fdr)",
     f"{EIGHT_BIT} --devices 64": "devices must be at most the 4 of titanx-4",
     f"{EIGHT_BIT} --link-speeds x": "link_speeds must be numbers, separated by commas, got 'x'",
     "run none.json --optimizer adam --momentum 0.5": "momentum must be left out with --optimizer adam, got '0.5'",

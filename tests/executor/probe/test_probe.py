@@ -231,7 +231,7 @@ def test_planners_price_by_the_written_profile(tmp_path, monkeypatch):
     path = tmp_path / "here.yaml"
     write_profile(probe.rows(), path, device=FACTS, note="alone")
     profile = load_profile(str(path))
-    monkeypatch.setattr("planner.cost.compute_time.load_profile", lambda _: profile)
+    monkeypatch.setattr("planner.cost.compute_time.profile_in", lambda *_: profile)
     model = CostModel(graph, star(2))
     medians = {(name, row.phase): row.samples.median_s for row in probe.rows() for name in row.layers}
 

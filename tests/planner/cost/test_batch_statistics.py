@@ -278,7 +278,7 @@ def test_plans_keep_both(tmp_path):
     assert (plan.batch_norm, plan.element_bytes) == ("reduced", 8)
     assert (content["batch_norm"], content["dtype"]) == ("reduced", "float64")
     assert plan.additive_s > make_plan(graph, cluster, strategy="data").additive_s
-    for field, value in (("batch_norm", "some"), ("dtype", "float16")):
+    for field, value in (("batch_norm", "some"), ("dtype", "int8")):
         (tmp_path / "bad.json").write_text(json.dumps({**content, field: value}))
         with pytest.raises(ConfigError, match=field):
             load_plan(tmp_path / "bad.json")

@@ -7,6 +7,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.memory.memory_policy import OPTIMIZERS, MemoryPolicy
 from planner.models.registry import load_model
+from planner.plan.compare_strategies import compare
 from planner.plan.lowered_plan import cost_model_of, lower_plan
 from planner.plan.plan_file import load_plan, save_plan
 from planner.plan.planning import make_plan
@@ -56,3 +57,9 @@ def test_a_device_that_does_not_know_the_arithmetic_is_named():
         make_plan(graph, star(2), strategy="data", dtype="bfloat16")
     with pytest.raises(ConfigError, match="dtype must be of 2 bytes, as the elements of the graph, got 'tf32'"):
         make_plan(graph, star(2), strategy="data", dtype="tf32")
+
+
+def test_a_comparison_prices_elements_of_two_bytes_as_a_plan_does():
+    graph, cluster = load_model("vgg16", batch=64, element_bytes=2), load_cluster("abci-v100").take(4)
+    (result,) = compare(graph, cluster, ["data"]).strategies
+    assert result.simulated_s == make_plan(graph, cluster, strategy="data").simulated_s
