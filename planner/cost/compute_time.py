@@ -131,14 +131,10 @@ def kernel_s(
         Seconds, shape (C,).
     """
     work = layer.kernels(phase, part)
-    seconds = _fused_s(profile, layer, phase, part, element_bytes)
-    if seconds is None:
-        seconds = profile.time_s(stored_kernels(profile, work, phase, element_bytes), phase=phase)
-    if profile.dispatch_s and phase != "update":
-        seconds = np.where(seconds > 0, np.maximum(seconds, profile.dispatch_s), 0.0)
+    seconds = profile.time_s(stored_kernels(profile, work, phase, element_bytes), phase=phase)
     like, parts = _measured(profile, model, layer, phase)
     if parts is None:
-        return seconds
+        return _unmeasured_s(profile, layer, phase, part, element_bytes, seconds)
     dims, sizes = like.output.dims, np.array(parts.sizes, dtype=np.float64)
     known = like.kernels(phase, dict(zip(dims, sizes.T, strict=True)))
     distance = np.abs(np.subtract.outer(_log_amount(work), _log_amount(known)))
@@ -148,6 +144,26 @@ def kernel_s(
     roofline = profile.time_s(known, phase=phase)[nearest]
     ratio = np.divide(seconds, roofline, out=np.ones_like(seconds), where=roofline > 0)
     return np.asarray(np.array(parts.time_s)[nearest] * ratio)
+
+
+def _unmeasured_s(
+    profile: ComputeProfile, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int, seconds: Floats
+) -> Floats:
+    """Return the time of parts that a profile has not measured: by their own kernel's efficiency, and with dispatch.
+
+    Args:
+        profile: The device.
+        layer: The layer.
+        phase: One of ``LAYER_PHASES``.
+        part: Sizes of the parts.
+        element_bytes: Bytes of one element.
+        seconds: Time by the roofline.
+    """
+    fused = _fused_s(profile, layer, phase, part, element_bytes)
+    seconds = seconds if fused is None else fused
+    if profile.dispatch_s and phase != "update":
+        seconds = np.where(seconds > 0, np.maximum(seconds, profile.dispatch_s), 0.0)
+    return seconds
 
 
 def _fused_s(

@@ -1,12 +1,16 @@
 """Attention of imported networks takes the time that profiles of recent devices have measured."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.compute.compute_profile import MeasuredRow
 from hwprofiles.compute.fused_kernels import attention_kernels
 from hwprofiles.compute.fused_times import fused_s
 from hwprofiles.compute.profile_file import load_profile
+from planner.cost.compute_time import kernel_s
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
@@ -43,3 +47,13 @@ def test_devices_that_have_not_measured_it_price_it_as_products():
         },
     )
     assert times.part_s(index, space)["forward"] == pytest.approx(times.profiles[0].time_s(work, phase="forward")[0])
+
+
+def test_a_measured_time_has_its_dispatch_in_it():
+    graph, profile = load_model("lenet5", batch=64), load_profile("v100-16gb")
+    assert profile.dispatch_s > 1e-5
+    measured = replace(profile, rows={("lenet5", "conv1", "forward"): MeasuredRow(64, 1e-5)})
+    layer = graph.layers[graph.index["conv1"]]
+    whole = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
+    assert kernel_s(measured, "lenet5", layer, "forward", whole) == pytest.approx([1e-5])
+    assert kernel_s(profile, "lenet5", layer, "forward", whole) >= profile.dispatch_s
