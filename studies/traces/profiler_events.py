@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ _DEVICE_KINDS = ("kernel", "gpu_memcpy", "gpu_memset")
 _MOST_DIMS = 16
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class TracedOperation:
     """An outermost operation of a thread, or an annotation."""
 
     name: str
     start_s: float
+    """Start on the processor, which tells the step and the pass that the operation belongs to."""
     end_s: float
     sequence: int = -1
     """Number of the autograd node that it makes, or that it evaluates; -1 if none."""
@@ -33,6 +34,13 @@ class TracedOperation:
     """Time that it takes: its own on the processor, or that of the kernels which it launches."""
     inner_dims: list[tuple[str, tuple[tuple[int, ...], ...]]] = field(default_factory=list)
     """Names and shapes of the operations inside."""
+    kernels_s: tuple[float, float] | None = None
+    """Start of the first and end of the last kernel that it launches, later than its own; None if it launches none."""
+
+    @property
+    def span_s(self) -> tuple[float, float]:
+        """Start and end of its work: that of its kernels, else its own."""
+        return self.kernels_s or (self.start_s, self.end_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +92,13 @@ def traced_iterations(path: Path) -> list[TracedIteration]:
     steps = [each for each in notes if each.name.startswith(_STEP)]
     threads = _outermost(operations, path)
     kernels = _kernels(rows, path)
+    on_device = bool(kernels)
+    if on_device:
+        threads = [(_with_kernels(each, inside, kernels), inside) for each, inside in threads]
     if not steps:
         spans = [each for each, _ in threads]
         steps = [TracedOperation("all", min(each.start_s for each in spans), max(each.end_s for each in spans))]
-    return [_iteration(step, notes, threads, kernels) for step in sorted(steps, key=lambda step: step.start_s)]
+    return [_iteration(step, notes, threads, on_device) for step in sorted(steps, key=lambda step: step.start_s)]
 
 
 def _argument(row: Mapping[str, Any], key: str) -> Any:
@@ -121,7 +132,8 @@ def _shapes(dims: Any) -> Iterator[tuple[int, ...]]:
         yield tuple(shape) if plain else ()
 
 
-_Nested = tuple[TracedOperation, list[tuple[int, Any]]]
+_Inside = list[tuple[int, Any]]
+_Nested = tuple[TracedOperation, _Inside]
 """An outermost operation, with the sequence number and the external id of itself and of all operations inside."""
 
 
@@ -159,7 +171,7 @@ def _iteration(
     step: TracedOperation,
     notes: Sequence[TracedOperation],
     threads: Sequence[_Nested],
-    kernels: Mapping[int, list[TracedOperation]],
+    on_device: bool,
 ) -> TracedIteration:
     """Return the operations within a step, divided into forward pass, backward pass and update."""
     notes = [each for each in notes if step.start_s <= each.start_s < step.end_s]
@@ -170,31 +182,28 @@ def _iteration(
     for operation, inside in threads:
         if not step.start_s <= operation.start_s < step.end_s:
             continue
-        if kernels:
-            device_s += _take_kernels(operation, [kernels.get(external, []) for _, external in inside])
+        device_s += operation.busy_s if on_device else 0.0
         if operation.name.startswith(_ENGINE):
             # Gradients of parameters are added up right after the node that computed them.
             number = number if _ACCUMULATE in operation.name else operation.sequence
-            operation.sequence = number
-            backward.append(operation)
+            backward.append(replace(operation, sequence=number))
         elif owning := [each for each in optimizers if each.start_s <= operation.start_s < each.end_s]:
             update += [operation] if owning[0].name.startswith(_STEPS) else []
         else:
             forward.append(operation)
             # A node takes the number that was the next one when its operation began: the last such one made it.
             owner |= {sequence: operation for sequence, _ in inside if sequence >= 0}
-    if not kernels:
+    if not on_device:
         update = [each for each in optimizers if each.name.startswith(_STEPS)]
     return TracedIteration(
         step.start_s, step.end_s, tuple(notes), tuple(forward), tuple(backward), tuple(update), owner, device_s
     )
 
 
-def _take_kernels(operation: TracedOperation, launched: Sequence[Sequence[TracedOperation]]) -> float:
-    """Give an operation the time and the span of the kernels that it launched; returns that time in seconds."""
-    own = [kernel for row in launched for kernel in row]
-    operation.busy_s = sum(kernel.busy_s for kernel in own)
-    if own:
-        operation.start_s = min(kernel.start_s for kernel in own)
-        operation.end_s = max(kernel.end_s for kernel in own)
-    return operation.busy_s
+def _with_kernels(
+    operation: TracedOperation, inside: _Inside, kernels: dict[int, list[TracedOperation]]
+) -> TracedOperation:
+    """Return an operation with the time and the span of the kernels that it launched, which it takes away."""
+    own = [kernel for _, external in inside for kernel in kernels.pop(external, [])]
+    span_s = (min(each.start_s for each in own), max(each.end_s for each in own)) if own else None
+    return replace(operation, busy_s=sum(each.busy_s for each in own), kernels_s=span_s)

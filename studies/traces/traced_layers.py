@@ -84,7 +84,7 @@ def traced_layer_times(graph: ComputationGraph, iteration: TracedIteration) -> L
 def _span(operations: Sequence[TracedOperation], origin_s: float) -> tuple[float, float, float]:
     """Return the start and end of operations after a time, and how long they took."""
     shown = [each for each in operations if each.busy_s > 0] or operations  # others launch no kernel
-    start_s, end_s = min(each.start_s for each in shown), max(each.end_s for each in shown)
+    start_s, end_s = min(each.span_s[0] for each in shown), max(each.span_s[1] for each in shown)
     return start_s - origin_s, end_s - origin_s, sum(each.busy_s for each in operations)
 
 
