@@ -77,10 +77,11 @@ def chakra_graph(traces: Sequence[Sequence[ChakraNode]], cluster: DeviceGraph) -
     messages: dict[tuple[int, int, int, int], dict[str, tuple[int, ChakraNode]]] = {}
     groups: dict[tuple[str, ...], dict[int, ChakraNode]] = {}
     counters: dict[tuple[int, str], int] = {}
+    sent: dict[tuple[str, int, int, int], int] = {}
     for rank, nodes in enumerate(traces):
         for node in sorted(nodes, key=lambda each: each.id):
             if node.type in ("send", "receive"):
-                _enter_message(messages, rank, node, len(traces))
+                _enter_message(messages, sent, rank, node, len(traces))
             elif node.type == "collective":
                 _enter_collective(groups, counters, rank, node, len(traces))
             else:
@@ -115,6 +116,7 @@ def _seconds(node: ChakraNode) -> float:
 
 def _enter_message(
     messages: dict[tuple[int, int, int, int], dict[str, tuple[int, ChakraNode]]],
+    counters: dict[tuple[str, int, int, int], int],
     rank: int,
     node: ChakraNode,
     ranks: int,
@@ -124,10 +126,10 @@ def _enter_message(
     if rank != (source if node.type == "send" else target) or source == target:
         raise ConfigError(f"node {node.id} of rank {rank}: a {node.type} from {source} to {target} is not of this rank")
     tag = _whole(node, "comm_tag", 2**62)
-    number = 0  # messages of one tag follow each other
-    while node.type in messages.setdefault((source, target, tag, number), {}):
-        number += 1
-    messages[source, target, tag, number][node.type] = (rank, node)
+    kind = (node.type, source, target, tag)
+    number = counters.get(kind, 0)  # messages of one tag follow each other
+    counters[kind] = number + 1
+    messages.setdefault((source, target, tag, number), {})[node.type] = (rank, node)
 
 
 def _enter_collective(

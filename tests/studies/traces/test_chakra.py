@@ -172,6 +172,31 @@ def test_messages_and_waits_of_a_foreign_trace():
     assert makespan_s == pytest.approx(1e-3 + 1e-3 + cluster.latency_s(0, 8, 24.3e6) + 2e-3, rel=1e-6)
 
 
+def test_messages_of_one_tag_follow_each_other():
+    """The n-th send of a tag is the n-th receive of it, whatever other tags and directions come between."""
+
+    def message(number, kind, source, tag, size=0):
+        ends = {"comm_src": source, "comm_dst": 1 - source, "comm_tag": tag, "comm_size": size}
+        return ChakraNode(id=number, name=f"{kind} {source} {number}", type=kind, attributes=ends)
+
+    count = 500
+    sender = [message(3 * each, "send", 0, 7, 10**6 + each) for each in range(count)]
+    sender += [message(3 * each + 1, "receive", 1, 7) for each in range(count)]
+    receiver = [message(2 * each, "receive", 0, 7) for each in range(count)]
+    receiver += [message(2 * each + 1, "send", 1, 7, 2 * 10**6 + each) for each in range(count)]
+    some = (0, 8, 499)
+    waits = [ChakraNode(id=5000 + each, name=f"after {each}", type="compute", after=(2 * each,)) for each in some]
+    found = chakra_graph([sender, receiver + waits], load_cluster("titanx-4"))
+    work = dict(zip(found.names, found.graph.work.tolist(), strict=True))
+    assert [work[f"send 0 {3 * each}"] for each in range(count)] == [10**6 + each for each in range(count)]
+    assert len(found.names) == 2 * count + len(waits)
+    graph = found.graph
+    for each in some:
+        task = found.names.index(f"after {each}")
+        before = graph.after[graph.after_start[task] : graph.after_start[task + 1]]
+        assert [found.names[wait] for wait in before] == [f"send 0 {3 * each}"]
+
+
 @pytest.mark.parametrize(
     ("node", "message"),
     [
