@@ -24,6 +24,8 @@ class _Tasks:
 
     node: Mapping[int, int]
     """First round of the all-reduce that a later round belongs to."""
+    later: Mapping[int, list[int]]
+    """Later rounds of the all-reduce that each first round begins."""
     ranks: list[tuple[int, ...]]
     """Devices that have a node for each task."""
 
@@ -82,7 +84,10 @@ def _tasks(program: Program) -> _Tasks:
         else:
             own = int(program.device[task])
             ranks.append((own,) if own >= 0 else tuple(range(devices)))
-    return _Tasks(node, ranks)
+    later: dict[int, list[int]] = {}
+    for each, begins in node.items():
+        later.setdefault(begins, []).append(each)
+    return _Tasks(node, later, ranks)
 
 
 def _before(program: Program, tasks: _Tasks, task: int, rank: int) -> Iterator[int]:
@@ -92,8 +97,7 @@ def _before(program: Program, tasks: _Tasks, task: int, rank: int) -> Iterator[i
     """
     if program.peer[task] == rank and program.device[task] != rank:
         return
-    rounds = [task, *(later for later, first in tasks.node.items() if first == task)]
-    for each in rounds:
+    for each in (task, *tasks.later.get(task, ())):
         for before in program.after[program.after_start[each] : program.after_start[each + 1]].tolist():
             found = tasks.node.get(before, before)
             if found != task and rank in tasks.ranks[found]:

@@ -137,6 +137,27 @@ def test_rounds_of_one_all_reduce_are_one_node():
     assert {node.attributes["comm_type"] for node in sums} == {CHAKRA_COLLECTIVES.index("all-reduce")}
 
 
+def test_one_node_waits_for_what_any_of_its_rounds_waits_for():
+    """Rounds are found again by what makes them one: layer, part, pass, statistics and devices."""
+    program = program_of("p100-4x4:nodes=2", "data", "halving")
+
+    def sum_of(task):
+        if task not in program.collectives:
+            return task
+        values = (program.layer, program.micro_batch, program.backward, program.statistics)
+        return (*(int(each[task]) for each in values), program.collectives[task].devices)
+
+    for rank, nodes in enumerate(chakra_traces(program)):
+        node_of = {sum_of(node.id): node.id for node in nodes}
+        expected = {node.id: set() for node in nodes}
+        for task in range(program.size):
+            if sum_of(task) in node_of and not (program.peer[task] == rank != program.device[task]):
+                before = program.after[program.after_start[task] : program.after_start[task + 1]].tolist()
+                waits = {node_of[sum_of(each)] for each in before if sum_of(each) in node_of}
+                expected[node_of[sum_of(task)]] |= waits - {node_of[sum_of(task)]}
+        assert {node.id: set(node.after) for node in nodes} == expected
+
+
 def test_buckets_and_their_coordination_are_collectives():
     program = program_of("titanx-4", "data", framework="horovod")
     kinds = {node.attributes.get("comm_type") for node in chakra_traces(program)[0]}
