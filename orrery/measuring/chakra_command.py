@@ -1,5 +1,7 @@
 """``orrery chakra``: execution traces of MLCommons Chakra, written of plans and read of any program."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +21,7 @@ from orrery.terminal import (
 __all__ = ["chakra_app"]
 
 chakra_app = typer.Typer(help="Exchange execution traces with other simulators: MLCommons Chakra, one file a rank.")
+_TRACE = re.compile(r"trace\.([0-9]+)\.et")
 
 
 @chakra_app.command("write")
@@ -28,7 +31,7 @@ def chakra_write(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the traces: trace.0.et, trace.1.et, ...")],
     json: JsonOption = False,
 ) -> None:
-    """Write one iteration of a plan as a trace for each device."""
+    """Write one iteration of a plan as a trace for each device; the folder must have no traces of further ones."""
     from contextlib import ExitStack
 
     from simulator.formats import write_chakra
@@ -37,6 +40,7 @@ def chakra_write(
     with ExitStack() as stack, progress_bar("writing traces"):
         traces = chakra_traces(open_plan(plan_file).program)
         paths = [out / f"trace.{rank}.et" for rank in range(len(traces))]
+        _check_no_others(out, paths)
         files = [stack.enter_context(output_file(path, plan_file)) for path in paths]
         for nodes, file in zip(traces, files, strict=True):
             write_chakra(file, nodes)
@@ -46,7 +50,9 @@ def chakra_write(
 
 @chakra_app.command("read")
 def chakra_read(
-    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Traces of all ranks, in their order.")],
+    traces: Annotated[
+        list[Path], typer.Argument(metavar="TRACE...", help="Traces of all ranks, in their order; trace.N.et by N.")
+    ],
     *,
     cluster: ClusterOption,
     out: Annotated[
@@ -63,10 +69,33 @@ def chakra_read(
     from studies.traces import chakra_graph
 
     with output_file(out, *map(str, traces), cluster) if out else nullcontext() as file, progress_bar("replaying"):
-        found = chakra_graph([read_chakra(path) for path in traces], load_cluster(cluster))
+        found = chakra_graph([read_chakra(path) for path in _in_order(traces)], load_cluster(cluster))
         if file:
             write_graph(file, found.graph, names=found.names, kinds=found.kinds)
         makespan_s = simulate(found.graph).makespan_s
     values: dict[str, Any] = {"ranks": len(traces), "tasks": found.graph.size, "makespan_s": makespan_s}
     values |= {"graph": str(out)} if out else {}
     print_json(values) if json else print_pairs(values)
+
+
+def _check_no_others(folder: Path, written: Sequence[Path]) -> None:
+    """Raise ConfigError if a folder has a trace that is not replaced: readers would take it for a further rank."""
+    from hwprofiles import ConfigError, check_texts
+
+    check_texts([str(folder)], "output path")
+    names = {path.name for path in written}
+    others = [path for path in folder.glob("trace.*.et") if _TRACE.fullmatch(path.name) and path.name not in names]
+    if others:
+        first = min(others, key=_rank)
+        raise ConfigError(f"--out must have no traces beside the {len(written)} written, got {str(first)!r}: remove it")
+
+
+def _in_order(paths: Sequence[Path]) -> list[Path]:
+    """Return traces by the numbers in their names; as they are given where a name has none."""
+    return sorted(paths, key=_rank) if all(_TRACE.fullmatch(path.name) for path in paths) else list(paths)
+
+
+def _rank(path: Path) -> int:
+    """Return the number in the name of a trace."""
+    found = _TRACE.fullmatch(path.name)
+    return int(found[1]) if found else -1
