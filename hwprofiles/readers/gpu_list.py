@@ -22,7 +22,7 @@ def gpus_of_lines(text: str, origin: str) -> GpuList:
     Raises:
         ConfigError: Numbers of GPUs are missing.
     """
-    found = [(int(number), model.strip()) for number, model in GPU_LINE.findall(text)]
+    found = [(int(number[:9]), model.strip()) for number, model in GPU_LINE.findall(text)]
     if [number for number, _ in found] != list(range(len(found))):
         raise ConfigError(f"{origin} must list GPU 0, 1, ... in order, got {[number for number, _ in found][:16]}")
     return GpuList(origin=origin, gpus=tuple(Gpu(model=model) for _, model in found))

@@ -36,7 +36,7 @@ def collectives_of(text: str, origin: str) -> Collectives:
             collective is not known.
     """
     plain = _MPI_PREFIX.sub("", text)
-    ranks = {int(match[1]): (match[2], match[3].strip()) for match in _RANK.finditer(plain)}
+    ranks = {int(match[1][:9]): (match[2], match[3].strip()) for match in _RANK.finditer(plain)}
     if sorted(ranks) != list(range(len(ranks))) or not ranks:
         raise ConfigError(f"{origin} must list its ranks 0, 1, ... with their machines, got {len(ranks)}")
     header = RESULT_HEADER.search(plain)

@@ -1,5 +1,6 @@
 """Reader of the topology that NCCL writes to the file that ``NCCL_TOPO_DUMP_FILE`` names."""
 
+import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
@@ -41,13 +42,13 @@ def topology_of_nccl(system: Element, origin: str) -> Topology:
         gpus=tuple(
             Gpu(
                 bus=bus,
-                capability=_number(gpu, "sm", origin) or None,
+                capability=_natural(gpu, "sm", origin) or None,
                 pcie_bytes_per_s=lane_rate(pci.get("link_speed", ""), pci.get("link_width", "")),
             )
             for (_, pci, gpu), bus in zip(gpus, buses, strict=True)
         ),
         cards=tuple(
-            Card(name=net.get("name", ""), bits_per_s=_number(net, "speed", origin) * _MEGABIT or None)
+            Card(name=net.get("name", ""), bits_per_s=_natural(net, "speed", origin) * _MEGABIT or None)
             for _, net in nets
         ),
         levels=meeting_levels([place for place, *_ in gpus] + [place for place, _ in nets], bridges_inside=0),
@@ -108,9 +109,17 @@ def _nvlinks(gpus: list[Element], buses: list[str], origin: str) -> tuple[tuple[
 def _number(element: Element, key: str, origin: str) -> int:
     """Return a whole number of an element; 0 where it has none."""
     text = element.get(key, "0").strip()
-    if not (text.isascii() and text.lstrip("-").isdigit() and len(text) < 16):
+    if not re.fullmatch(r"-?\d{1,15}", text, re.ASCII):
         raise ConfigError(f"{origin}: {key} of {element.tag} must be a whole number, got {text[:40]!r}")
     return int(text)
+
+
+def _natural(element: Element, key: str, origin: str) -> int:
+    """Return a whole number of an element that is not negative; 0 where it has none."""
+    value = _number(element, key, origin)
+    if value < 0:
+        raise ConfigError(f"{origin}: {key} of {element.tag} must be a whole number >= 0, got {value}")
+    return value
 
 
 def _repeated(names: list[str]) -> str:

@@ -47,7 +47,7 @@ def pair_rates(text: str, origin: str) -> PairRates:
     waits = found.get(("Latency", "Enabled")) or found.get(("Latency", "Disabled"))
     if waits is not None and len(waits) != len(rates):
         raise ConfigError(f"{origin} contradicts itself: bandwidths of {len(rates)} GPUs, latencies of {len(waits)}")
-    models = {int(number): name.strip() for number, name in _DEVICE.findall(text)}
+    models = {int(number[:9]): name.strip() for number, name in _DEVICE.findall(text)}
     if models and sorted(models) != list(range(len(rates))):
         raise ConfigError(f"{origin} contradicts itself: {len(models)} devices, but bandwidths of {len(rates)}")
     return PairRates(

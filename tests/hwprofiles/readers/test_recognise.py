@@ -8,6 +8,8 @@ from hwprofiles import ConfigError
 from hwprofiles.readers.recognise import read_facts
 from hwprofiles.readers.switch_tree import switch_tree
 
+LONG = "7" * 5000
+"""More digits than Python makes a number of."""
 MACHINES = Path(__file__).parents[1] / "data" / "machines"
 BOMB = """<?xml version="1.0"?><!DOCTYPE system [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">
 <!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]><system>&c;</system>"""
@@ -45,6 +47,8 @@ def changed(name, *changes):
             "contradicts itself: GPU2 and GPU0 are both near GPU1",
         ),
         (changed("nccl_v100_4gpu.xml", ('dev="1"', 'dev="one"')), "dev of gpu must be a whole number"),
+        (changed("nccl_v100_4gpu.xml", ('dev="1"', 'dev="--5"')), "dev of gpu must be a whole number, got '--5'"),
+        (changed("nccl_v100_4gpu.xml", ('speed="', 'speed="-')), "speed of net must be a whole number >= 0, got -"),
         (
             changed("nccl_v100_4gpu.xml", ('<nvlink target="0000:1b:00.0" count="2"', '<nvlink target="x" count="2"')),
             "contradicts itself: .* NVLinks from GPU",
@@ -58,6 +62,9 @@ def changed(name, *changes):
         (changed("ibstat_dgx1.txt", ("Active", "Down")), "lists no card with a port that is up"),
         (changed("ibstat_dgx1.txt", ("Rate: 100", "Rate: fast")), "Rate of mlx5_0 must be a number of Gbit/s"),
         (changed("nvidia_smi_l.txt", ("GPU 3:", "GPU 2:")), "must list GPU 0, 1, ... in order"),
+        (changed("nvidia_smi_l.txt", ("GPU 3:", f"GPU {LONG}:")), "must list GPU 0, 1, ... in order"),
+        (changed("all_reduce_a100_8gpu.txt", ("Rank  0", f"Rank  {LONG}")), "must list its ranks 0, 1, ..."),
+        (changed("p2p_m60_4gpu.txt", ("Device: 0,", f"Device: {LONG},")), "contradicts itself: 4 devices"),
         ("SwitchName=a Nodes=n1 Switches=b", "must have Nodes or Switches, got nodes and switches"),
         ("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1", "contradicts itself: n1 is below a and b"),
         ("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n2", "one switch above all others, got 2"),
