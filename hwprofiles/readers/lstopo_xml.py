@@ -5,7 +5,7 @@ from xml.etree.ElementTree import Element
 
 from hwprofiles import ConfigError
 from hwprofiles.readers.facts import Card, Gpu, Topology
-from hwprofiles.readers.pci_tree import PciPlace, meeting_levels
+from hwprofiles.readers.pci_tree import PciPlace, check_count, meeting_levels
 
 __all__ = ["topology_of_lstopo"]
 
@@ -30,8 +30,10 @@ def topology_of_lstopo(root: Element, origin: str) -> Topology:
     gpus = [(place, device) for place, device in found if _is_gpu(device)]
     if not gpus:
         raise ConfigError(f"{origin} shows no GPU; lstopo --whole-io lists all devices")
+    check_count(gpus, "GPUs", origin)
     fast = [(place, name) for place, device in found for name in _ports(device, _OPENFABRICS)]
     cards = fast or [(place, name) for place, device in found for name in _ports(device, _NETWORK)]
+    check_count(cards, "cards", origin)
     return Topology(
         origin=origin,
         gpus=tuple(_gpu(device) for _, device in gpus),
@@ -43,9 +45,9 @@ def topology_of_lstopo(root: Element, origin: str) -> Topology:
 
 def _devices(root: Element) -> Iterator[tuple[PciPlace, Element]]:
     """Yield each PCI device with its place, in the order of the file."""
-    waiting = [(each, PciPlace("", "", ())) for each in root if each.tag == "object"]
+    waiting = [(each, PciPlace("", "", ())) for each in reversed(root) if each.tag == "object"]
     while waiting:
-        element, place = waiting.pop(0)
+        element, place = waiting.pop()
         kind = element.get("type", "")
         name = element.get("gp_index") or element.get("os_index") or str(id(element))
         if kind in _SOCKETS and not place.host:
@@ -57,7 +59,7 @@ def _devices(root: Element) -> Iterator[tuple[PciPlace, Element]]:
             place = own if host else PciPlace(place.socket, place.host, (*place.switches, name))
         elif kind == "PCIDev":
             yield place, element
-        waiting = [(child, place) for child in element if child.tag == "object"] + waiting
+        waiting += [(child, place) for child in reversed(element) if child.tag == "object"]
 
 
 def _is_gpu(device: Element) -> bool:

@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element
 
 from hwprofiles import ConfigError
 from hwprofiles.readers.facts import Card, Gpu, Topology
-from hwprofiles.readers.pci_tree import PciPlace, lane_rate, meeting_levels
+from hwprofiles.readers.pci_tree import PciPlace, check_count, lane_rate, meeting_levels
 
 __all__ = ["topology_of_nccl"]
 
@@ -31,8 +31,10 @@ def topology_of_nccl(system: Element, origin: str) -> Topology:
     gpus.sort(key=lambda entry: (_number(entry[2], "dev", origin), entry[1].get("busid", "").lower()))
     if not gpus:
         raise ConfigError(f"{origin} shows no GPU")
+    check_count(gpus, "GPUs", origin)
     nets = list({net.get("name", ""): (place, net) for place, _, net in reversed(found) if net.tag == "net"}.values())
     nets.reverse()
+    check_count(nets, "cards", origin)
     buses = [pci.get("busid", "").lower() for _, pci, _ in gpus]
     if len(set(buses)) < len(buses):
         raise ConfigError(f"{origin} contradicts itself: two GPUs have the bus {_repeated(buses)!r}")
@@ -63,14 +65,14 @@ def _entries(system: Element) -> Iterator[tuple[PciPlace, Element, Element]]:
     first = cpus[0].get("host_hash") if cpus else None
     for number, cpu in enumerate(each for each in cpus if each.get("host_hash") == first):
         socket = cpu.get("numaid", f"socket {number}")
-        waiting: list[tuple[Element, tuple[str, ...]]] = [(child, ()) for child in cpu]
+        waiting: list[tuple[Element, tuple[str, ...]]] = [(child, ()) for child in reversed(cpu)]
         while waiting:
-            element, above = waiting.pop(0)
+            element, above = waiting.pop()
             place = PciPlace(socket, "", above)
             if element.tag == "pci":
                 ends = [child for child in element if child.tag in ("gpu", "nic")]
                 own = above if ends else (*above, element.get("busid", f"switch {id(element)}"))
-                waiting = [(child, own) for child in element if child.tag == "pci"] + waiting
+                waiting += [(child, own) for child in reversed(element) if child.tag == "pci"]
                 yield from ((place, element, each) for end in ends for each in _ends(end))
             elif element.tag == "nic":  # without a place in the tree
                 yield from ((place, element, each) for each in _ends(element))

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["PciPlace", "lane_rate", "meeting_levels"]
+from hwprofiles import ConfigError
+
+__all__ = ["PciPlace", "check_count", "lane_rate", "meeting_levels"]
 
 _SIGNAL_BYTES = {"2.5": 0.25e9, "5.0": 0.5e9, "5": 0.5e9, "8.0": 0.985e9, "8": 0.985e9, "16.0": 1.969e9,
                  "16": 1.969e9, "32.0": 3.938e9, "32": 3.938e9, "64.0": 7.563e9, "64": 7.563e9}  # fmt: skip
 """Bytes a second of one lane, after its line code, by GT/s."""
+_MOST_ENTRIES = 256
+"""GPUs, or cards, of one machine: each two of them are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,16 @@ def lane_rate(giga_transfers: str, width: str) -> float | None:
     lane = _SIGNAL_BYTES.get(giga_transfers.split()[0] if giga_transfers.split() else "")
     lanes = int(width) if width.isascii() and width.isdigit() and len(width) < 4 else 0
     return lane * lanes if lane and 0 < lanes <= 32 else None
+
+
+def check_count(entries: Sequence[object], what: str, origin: str) -> None:
+    """Refuse a machine with more GPUs or cards than any has.
+
+    Raises:
+        ConfigError: There are more than 256.
+    """
+    if len(entries) > _MOST_ENTRIES:
+        raise ConfigError(f"{origin} must show at most {_MOST_ENTRIES} {what}, got {len(entries):,}")
 
 
 def meeting_levels(places: Sequence[PciPlace], bridges_inside: int) -> tuple[tuple[int | None, ...], ...]:

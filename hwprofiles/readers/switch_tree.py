@@ -11,6 +11,7 @@ __all__ = ["SWITCH_LINE", "switch_tree"]
 
 SWITCH_LINE = re.compile(r"^\s*SwitchName\s*=\s*(\S+)(.*)$", re.MULTILINE | re.IGNORECASE)
 _MOST_MACHINES = 100_000
+_LONGEST_NAME = 256
 _Children = Mapping[str, tuple[bool, list[str]]]
 """Whether the children of each switch are machines, and their names."""
 
@@ -71,10 +72,11 @@ def _switches(text: str, origin: str) -> dict[str, tuple[bool, list[str]]]:
                 f" got {' and '.join(given) or 'none'}"
             )
         names = _host_list(keys[given[0]], origin)
-        total += len(names)
+        own = _host_list(match[1], origin)
+        total += len(names) * len(own)
         if total > _MOST_MACHINES:
             raise ConfigError(f"{origin} must list at most {_MOST_MACHINES:,} machines and switches")
-        for switch in _host_list(match[1], origin):
+        for switch in own:
             if switch in switches:
                 raise ConfigError(f"{origin} must list each switch once, got {switch} twice")
             switches[switch] = (given[0] == "nodes", names)
@@ -90,12 +92,15 @@ def _host_list(text: str, origin: str) -> list[str]:
     names: list[str] = []
     for part in re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", text):
         pieces = re.split(r"\[([^\[\]]*)\]", part)
-        choices = [[piece] if i % 2 == 0 else _numbers(piece, origin) for i, piece in enumerate(pieces)]
-        size = 1
-        for choice in choices:
-            size *= len(choice)
-        if size + len(names) > _MOST_MACHINES:
-            raise ConfigError(f"{origin} must list at most {_MOST_MACHINES:,} machines and switches")
+        choices: list[list[str]] = []
+        size, length = 1, 0
+        for i, piece in enumerate(pieces):
+            choices.append([piece] if i % 2 == 0 else _numbers(piece, origin))
+            size, length = size * len(choices[-1]), length + len(choices[-1][0])
+            if size + len(names) > _MOST_MACHINES:
+                raise ConfigError(f"{origin} must list at most {_MOST_MACHINES:,} machines and switches")
+            if length > _LONGEST_NAME:
+                raise ConfigError(f"{origin}: names must have at most {_LONGEST_NAME} characters, got more")
         names += ["".join(chosen) for chosen in product(*choices)]
     if text.count("[") != text.count("]") or not names:
         raise ConfigError(f"{origin}: {printable(text)[:60]!r} is no list of names")
@@ -110,7 +115,7 @@ def _numbers(text: str, origin: str) -> list[str]:
         if not match or (match[2] and int(match[2]) < int(match[1])):
             raise ConfigError(f"{origin}: {printable(part)[:40]!r} is no range of numbers")
         first, last = int(match[1]), int(match[2] or match[1])
-        if last - first >= _MOST_MACHINES:
+        if len(numbers) + last - first >= _MOST_MACHINES:
             raise ConfigError(f"{origin} must list at most {_MOST_MACHINES:,} machines and switches")
         numbers += [str(number).zfill(len(match[1])) for number in range(first, last + 1)]
     return numbers

@@ -14,6 +14,10 @@ MACHINES = Path(__file__).parents[1] / "data" / "machines"
 BOMB = """<?xml version="1.0"?><!DOCTYPE system [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">
 <!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]><system>&c;</system>"""
 OUTSIDE = '<!DOCTYPE system [<!ENTITY a SYSTEM "file:///etc/hostname">]><system>&a;</system>'
+LSTOPO_GPU = '<object type="PCIDev" pci_type="0302"/>'
+LSTOPO_CARD = '<object type="PCIDev" pci_type="0200"><object type="OSDev" osdev_type="2" name="n"/></object>'
+NCCL_GPU = '<pci busid="a"><gpu dev="0"/></pci>'
+NCCL_NETS = "".join(f'<net name="n{i}"/>' for i in range(257))
 
 
 def facts(tmp_path, text):
@@ -72,6 +76,17 @@ def changed(name, *changes):
         ("SwitchName=a Nodes=n[1-", "is no list of names"),
         ("SwitchName=a Nodes=n[5-1]", "is no range of numbers"),
         ("SwitchName=a Nodes=n[0-99999999]", "at most 100,000"),
+        ("SwitchName=a Nodes=n[" + ",".join(["0-99999"] * 200) + "]", "at most 100,000"),
+        ("SwitchName=a Nodes=n" + "[0-99999]" * 1000, "at most 100,000"),
+        ("SwitchName=a Nodes=" + "n" * 300 + "[0-9]", "names must have at most 256 characters"),
+        ("SwitchName=a[1-400] Nodes=n[1-400]", "at most 100,000"),
+        (f"<topology>{LSTOPO_GPU * 257}</topology>", "must show at most 256 GPUs, got 257"),
+        (f"<topology>{LSTOPO_GPU}{LSTOPO_CARD * 257}</topology>", "must show at most 256 cards, got 257"),
+        (f"<system><cpu>{NCCL_GPU * 257}</cpu></system>", "must show at most 256 GPUs, got 257"),
+        (
+            f"<system><cpu>{NCCL_GPU}<nic>{NCCL_NETS}</nic></cpu></system>",
+            "must show at most 256 cards, got 257",
+        ),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "one switch above all others, got 0"),
     ],
 )
