@@ -79,7 +79,7 @@ def imported_graph(trace: Trace, *, name: str, loss: str = "softmax") -> Importe
     check_loss(loss)
     reader = _reader_of(trace)
     for node in trace.nodes:
-        _read(reader, node)
+        _checked_read(reader, node)
     layers, ends, dropped = _needed(list(reader.layers.values()), _ends(reader, trace))
     layers, fused = fused_layers(layers, ends)
     kept = {layer.name for layer in layers}
@@ -132,6 +132,19 @@ def _is_convolved(trace: Trace, argument: str) -> bool:
     return any(
         node.operation.startswith(("conv1d", "conv_transpose1d", "batch_norm", "avg_pool1d")) for node in readers
     )
+
+
+def _checked_read(reader: GraphReader, node: TraceNode) -> None:
+    """Read one node; one whose arguments contradict the rest of the graph becomes one line."""
+    try:
+        _read(reader, node)
+    except ConfigError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        text = " ".join(str(error).split())[:200]
+        raise reader.problem(
+            node, f"node {node.name!r} contradicts the rest of the graph: {type(error).__name__} {text}"
+        ) from error
 
 
 def _read(reader: GraphReader, node: TraceNode) -> None:

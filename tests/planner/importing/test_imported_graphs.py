@@ -1,5 +1,7 @@
 """Imported graphs: work, parameters, fusion and names are those of the module."""
 
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="the importer needs torch")
@@ -195,3 +197,21 @@ def test_a_catalogue_model_comes_out_the_same(name):
         return sorted((repr(v.operation), v.output.sizes, v.forward_flop()) for v in g.layers)
 
     assert rows(ours) == rows(graph)
+
+
+@pytest.mark.parametrize(
+    ("module", "operation", "arguments"),
+    [
+        (nn.Flatten(), "flatten", {}),
+        (nn.Softmax(1), "softmax", {"dim": "x"}),
+    ],
+)
+def test_a_node_that_contradicts_the_graph_is_named(module, operation, arguments):
+    """A node without results, or with an argument of another kind, is one line with the node and the operation."""
+    trace = trace_of(module, input_specs(["2x8"]))
+    node = next(each for each in trace.nodes if each.operation == operation)
+    wrong = replace(node, arguments={**node.arguments, **arguments}, results=())
+    with pytest.raises(ConfigError, match=f"operation {operation}.*node {node.name!r} contradicts") as caught:
+        imported_graph(replace(trace, nodes=(wrong,)), name="it")
+
+    assert "\n" not in str(caught.value)
