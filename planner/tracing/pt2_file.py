@@ -4,7 +4,9 @@
 """
 
 import io
+import lzma
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,8 @@ def _graph_json(path: Path) -> Any:
         return msgspec.json.decode(text)
     except (
         zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
         EOFError,
         OSError,
         NotImplementedError,

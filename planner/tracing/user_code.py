@@ -5,6 +5,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,7 @@ def _called(build: Callable[[], Any], spec: str) -> Any:
     try:
         with torch.device("meta"):
             return build()
-    except Exception:  # code that reads values of tensors while it builds runs with values
+    except (Exception, SystemExit):  # code that reads values of tensors while it builds runs with values
         return _guarded(build, f"model: {spec}")
 
 
@@ -80,14 +81,18 @@ def _module(name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    try:
-        found = importlib.util.find_spec(name)
-    except (ImportError, ValueError, AttributeError):
-        found = None
-    if found is None:
+    if _guarded(lambda: _found(name), f"model: module {name}") is None:
         raise ConfigError(f"model: module {name!r} cannot be found; it must be importable from {here}")
     module: ModuleType = _guarded(lambda: importlib.import_module(name), f"model: module {name}")
     return module
+
+
+def _found(name: str) -> ModuleSpec | None:
+    """Return where a module is; this runs the code of the packages around it."""
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        return None
 
 
 def _file(path: Path) -> ModuleType:

@@ -98,6 +98,30 @@ def test_a_module_that_cannot_be_found_is_named():
         built_module("no.such:build")
 
 
+@pytest.mark.parametrize("text", ["raise RuntimeError('no')", "def :", "raise SystemExit(3)"])
+def test_a_package_that_breaks_is_named(tmp_path, monkeypatch, text):
+    """A package around a module runs when the module is looked for; what it raises is one line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "breaking_package").mkdir()
+    (tmp_path / "breaking_package" / "__init__.py").write_text(text)
+    (tmp_path / "breaking_package" / "inner.py").write_text("")
+    with pytest.raises(ConfigError, match=r"module breaking_package\.inner raised (Runtime|Syntax|System)E") as caught:
+        built_module("breaking_package.inner:build")
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_function_that_exits_is_named(tmp_path, monkeypatch):
+    """A function that ends the program is refused like one that raises."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "exiting_models.py").write_text("def build():\n    raise SystemExit(3)\n")
+    with pytest.raises(ConfigError, match=r"raised SystemExit at .*exiting_models\.py:2"):
+        built_module("build", file=tmp_path / "exiting_models.py")
+
+    sys.modules.pop("exiting_models")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -168,3 +192,18 @@ def test_files_that_are_cut_off_are_refused(tmp_path, keep):
 
     with pytest.raises(ConfigError, match=r"cut.pt2 is no archive"):
         trace_of_pt2(tmp_path / "cut.pt2")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_damaged_compressed_data_is_one_line(tmp_path, method):
+    """Each byte of a compressed graph that is changed ends in a refusal."""
+    path = tmp_path / "net.pt2"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("net/models/model.json", "{}" + " " * 400)
+    data = path.read_bytes()
+    start = 30 + len("net/models/model.json")
+    for at in range(start, start + 24):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        with pytest.raises(ConfigError, match="exported program") as caught:
+            trace_of_pt2(path)
+        assert "\n" not in str(caught.value)
