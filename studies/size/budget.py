@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from hwprofiles import ConfigError, Progress
-from studies.size.boundary import find_boundary
+from studies.size.boundary import Boundary, find_boundary
 from studies.size.deadline import trained_point
 from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_cluster import cluster_sizes
@@ -92,8 +92,8 @@ def best_for_budget(
 
         tried = TriedPoints(make, f"{cluster}, size", progress)
         if within_s is None:  # larger clusters cost more: the last that is not over the budget is the fastest
-            found = find_boundary(len(sizes), partial(_minus_quantity, tried), partial(_is_over, tried, budget.limit))
-            if found.first is None:
+            found = _first_over(tried, len(sizes), budget.limit)
+            if found.first is None and tried[len(sizes) - 1].holds:
                 most = f"{sizes[-1].devices:,} devices of {cluster}"
                 notes[f"{most}, the most that are tried, are within the budget"] = None
         else:  # and the first that is in time is the cheapest
@@ -138,14 +138,25 @@ def _judged(row: CurvePoint, budget: Budget, within_s: float | None) -> CurvePoi
     )
 
 
-def _minus_quantity(tried: TriedPoints, at: int) -> float:
-    """Return minus what a size costs, which falls where larger clusters cost more."""
-    return -tried.quantity(at)
+def _first_over(tried: TriedPoints, count: int, limit: float) -> Boundary:
+    """Return the boundary to sizes over the limit, from the first on that has a plan: smaller ones lack memory.
+
+    Where no size has a plan the boundary is that between sizes without and with one.
+    """
+    planned = find_boundary(count, partial(_is_refused, tried), lambda at: not _is_refused(tried, at), neighbours=0)
+    if planned.first is None:
+        return planned
+    start = planned.first
+    return find_boundary(
+        count - start,
+        lambda at: -tried.quantity(start + at),  # which falls, as larger clusters cost more
+        lambda at: tried.quantity(start + at) > limit and not _is_refused(tried, start + at),
+    )
 
 
-def _is_over(tried: TriedPoints, limit: float, at: int) -> bool:
-    """Return whether a size costs more than the limit."""
-    return tried.quantity(at) > limit
+def _is_refused(tried: TriedPoints, at: int) -> bool:
+    """Return whether a size has no plan, so that its cost is infinite without its being too large."""
+    return bool(tried[at].point.refusal)
 
 
 def _total_at(tried: TriedPoints, at: int) -> float:

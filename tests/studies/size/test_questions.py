@@ -1,10 +1,11 @@
 """Answers to questions of size against plans of every candidate."""
 
+import contextlib
 import math
 
 import pytest
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, DeviceMemoryError
 from hwprofiles.catalogue import cluster_path, load_cluster
 from planner.models import load_model
 from planner.plan import make_plan
@@ -96,6 +97,34 @@ def test_the_fastest_for_a_budget_is_that_of_a_scan():
     assert answer.best.cost.total_s == pytest.approx(train_s(fastest))
     assert answer.best.quantity <= 2 * limit
     assert all(row.quantity > 2 * limit for row in answer.failing)
+
+
+@pytest.mark.parametrize("affordable", [2, 4])
+def test_sizes_that_lack_memory_do_not_end_the_search_of_a_budget(affordable):
+    """Of a batch that only 12 devices and more can hold all sizes are planned one by one."""
+    cluster, batch = f"{FDR}:device.*.memory_gib=0.05", 3600
+    spent = {}
+    for size in cluster_sizes(cluster, most_devices=24, batch=batch):
+        with contextlib.suppress(DeviceMemoryError):
+            spent[size.devices] = size.devices * 10 * math.ceil(60_000 / batch) * iteration_s(size.load(), batch) / 3600
+    hours = sorted(spent.values())
+    limit = math.sqrt(hours[affordable - 1] * hours[affordable]) if affordable < len(hours) else 2 * hours[-1]
+    assert min(spent) > 1
+    subject = Subject(model="lenet5", batch=batch, batch_per_device=0, strategies=("data",))
+    budget = Budget(money=None, device_hours=limit, prices={})
+    answer = best_for_budget(subject, [cluster], TRAINING, budget, most_devices=24)
+    fits = {devices: each for devices, each in spent.items() if each <= limit}
+    assert answer.best.point.devices == min(fits, key=lambda devices: fits[devices] / devices)
+    assert answer.best.quantity == pytest.approx(fits[answer.best.point.devices])
+    assert [row.point.devices for row in answer.curve if row.point.refusal][-1] < min(spent)
+
+
+def test_where_no_size_has_the_memory_the_budget_has_no_answer():
+    subject = Subject(model="lenet5", batch=3600, batch_per_device=0, strategies=("data",))
+    budget = Budget(money=None, device_hours=1e6, prices={})
+    answer = best_for_budget(subject, ["titanx-4:device.*.memory_gib=0.01"], TRAINING, budget, most_devices=4)
+    assert answer.best is None
+    assert answer.notes == ()
 
 
 def test_with_a_deadline_the_cheapest_in_time_is_taken():
