@@ -84,9 +84,10 @@ def _bandwidth(cluster: str, link: str) -> float:
 
 
 def _slower(cluster: str, link: str, steps: int) -> SizedCluster:
-    """Return the cluster with slower links."""
-    change = {f"link.{link}.bandwidth_factor": f"{_STEP**-steps:.9g}"}
-    spec = cluster_with(cluster, change) if steps else cluster
+    """Return the cluster with slower links; a factor of its own, whose place the new one takes, is part of that."""
+    factor = f"link.{link}.bandwidth_factor"
+    own = _bandwidth(cluster, link) / _bandwidth(cluster_with(cluster, {factor: "1"}), link)
+    spec = cluster_with(cluster, {factor: f"{own * _STEP**-steps:.9g}"}) if steps else cluster
     return SizedCluster(spec=spec, devices=len(load_cluster(cluster).devices))
 
 

@@ -169,6 +169,18 @@ def test_the_slowest_network_loses_less_than_the_next_slower():
     assert answer.curve[0].likely == (0.0, 0.0)
 
 
+def test_slower_networks_build_on_the_factor_that_the_cluster_sets():
+    """A cluster whose links are halved; each candidate against one whose bandwidth is set outright."""
+    cluster = "fdr-32x3:nodes=2,link.fdr.bandwidth_factor=0.5"
+    answer = slowest_network(LENET, cluster, link="fdr", loss=0.1)
+    today_s = iteration_s(load_cluster(cluster), 384)
+    assert answer.curve[0].x == pytest.approx(3e9)
+    for row in (answer.best, *answer.failing):
+        slower = load_cluster(f"fdr-32x3:nodes=2,link.fdr.bandwidth_gbyte_per_s={row.x / 1e9:.9g}")
+        assert row.quantity == pytest.approx(1 - today_s / iteration_s(slower, 384), abs=1e-6)
+    assert 0 < answer.best.quantity <= 0.1 < answer.failing[0].quantity
+
+
 def test_an_unknown_class_lists_those_there_are():
     with pytest.raises(ConfigError, match="one of slot, nic-port, switch-port, fdr, got 'fdrr'; did you mean 'fdr'"):
         slowest_network(LENET, "fdr-32x3:nodes=2", link="fdrr", loss=0.1)
