@@ -100,8 +100,9 @@ def standard_scenarios(cluster: DeviceGraph) -> tuple[Scenario, ...]:
     They are a straggler; for every class of links in use a slow one and a failed one, in one direction or both; and the
     failure of a node.
     """
-    first = cluster.devices[0].name
-    scenarios = [Scenario(name=f"{first} at half speed", changes=(f"device.{first}.speed={STRAGGLER_SPEED:g}",))]
+    first = cluster.devices[0]
+    slower = f"device.{first.name}.speed={first.speed * STRAGGLER_SPEED:.9g}"
+    scenarios = [Scenario(name=f"{first.name} at half speed", changes=(slower,))]
     used: dict[str, Link] = {}
     for link in (cluster.links[i] for target in range(1, len(cluster.devices)) for i in cluster.route(0, target)):
         used.setdefault(link.link_class, link)

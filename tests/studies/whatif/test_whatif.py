@@ -95,6 +95,13 @@ def test_standard_scenarios_name_every_class_in_use_and_never_speed_up():
     assert all(row.against_today <= 1 + 1e-9 for row in answered)
 
 
+def test_the_straggler_has_half_the_speed_that_the_device_has():
+    spec = f"{CLUSTER},device.node0/gpu0.speed=0.25"
+    today, slow = (load_cluster(each).devices for each in (spec, standard_scenarios(load_cluster(spec))[0].spec(spec)))
+    assert (today[0].speed, slow[0].speed) == (0.25, 0.125)
+    assert slow[1:] == today[1:]
+
+
 def test_sensitivities_are_those_of_today():
     found = ask()
     assert set(found.sensitivities) == {"data"}
