@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from hwprofiles import ConfigError, broken_rules, did_you_mean, yaml_input
 from hwprofiles.catalogue import load_cluster
 from planner.models import check_no_code
+from planner.plan import SyncAlgorithm
 from studies.whatif.scenarios import TODAY, Scenario
 
 __all__ = ["ScenarioSet", "read_scenarios"]
@@ -43,7 +44,7 @@ class _File(BaseModel):
     batch: _Whole | None = None
     batch_per_device: _Whole | None = None
     strategies: _Words = ("data",)
-    gradient_sync: str = "ring"
+    gradient_sync: SyncAlgorithm | None = None
     scenarios: Annotated[Mapping[str, Mapping[str, Any]], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -64,7 +65,8 @@ class ScenarioSet:
     batch: int
     """Mini-batch today, over all devices."""
     strategies: tuple[str, ...]
-    gradient_sync: str
+    gradient_sync: SyncAlgorithm | None
+    """All-reduce that synchronises gradients; None: as ``make_plan`` chooses."""
     scenarios: tuple[Scenario, ...]
 
 

@@ -33,6 +33,14 @@ def test_scenarios_build_on_one_another(tmp_path):
     assert changes["other"] == (("nodes.*.switches.gpus_per_port=4", "device.*.profile=v100-16gb"), None)
 
 
+def test_the_all_reduce_is_that_of_the_command_unless_it_is_named(tmp_path):
+    one = HEAD + "  same: {nodes: 2}\n"
+    assert read(tmp_path, one).gradient_sync is None
+    assert read(tmp_path, "gradient_sync: tree\n" + one).gradient_sync == "tree"
+    with pytest.raises(ConfigError, match=r"gradient_sync: must be 'ring', .*got 'rign'"):
+        read(tmp_path, "gradient_sync: rign\n" + one)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
