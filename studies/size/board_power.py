@@ -24,11 +24,16 @@ def board_power_w(profiles: Sequence[str]) -> float | None:
     Args:
         profiles: Compute profile of every device.
     """
-    known = _limits()
-    return sum(known[name][0] for name in profiles) if set(profiles) <= set(known) else None
+    known, boards = _limits(), [_board(name) for name in profiles]
+    return sum(known[name][0] for name in boards) if set(boards) <= set(known) else None
 
 
 def power_sources(profiles: Sequence[str]) -> list[str]:
     """Return the documents that the limits are from, each once."""
     known = _limits()
-    return [known[name][1] for name in dict.fromkeys(profiles) if name in known]
+    return [known[name][1] for name in dict.fromkeys(map(_board, profiles)) if name in known]
+
+
+def _board(profile: str) -> str:
+    """Return the name of a profile without the arithmetic behind it, which the board's limit does not depend on."""
+    return profile.partition("@")[0]
