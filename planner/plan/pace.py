@@ -63,7 +63,7 @@ class Pace:
 
     @property
     def sentence(self) -> str:
-        """What sets the pace, at which share, and what would come next."""
+        """Say what sets the pace, at which share, and what would come next."""
         first = self.first
         verb = "set" if first.kind == "bandwidth" else "sets"
         where = "" if first.kind == "arithmetic" else f" at {first.where}"
@@ -73,12 +73,12 @@ class Pace:
 
     @property
     def left(self) -> str:
-        """How much of the time of each resource's busiest one is left."""
+        """Say how much of the time of each resource's busiest one is left."""
         return ", ".join(f"{use.of} {max(1 - use.busy, 0.0):.0%}" for use in self.busiest)
 
     @property
     def remedy(self) -> str:
-        """What would have to change, and what that can bring at most."""
+        """Say what would have to change, and what that can bring at most."""
         first = self.first
         what = {"arithmetic": "faster devices", "bandwidth": "more bandwidth", "latency": "a lower latency"}[first.kind]
         of = f" of {first.of}" if first.kind != "arithmetic" else f" than {first.of}"
