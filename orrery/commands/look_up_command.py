@@ -46,7 +46,9 @@ def orrery_clusters(*, json: JsonOption = False) -> None:
 def orrery_import(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="package.module:function, a function of --model-file, or a .pt2 file."),
+        typer.Argument(
+            metavar="MODEL", help="package.module:function, a function of --model-file, a .pt2 or an .onnx file."
+        ),
     ],
     *,
     input: Annotated[
@@ -67,7 +69,7 @@ def orrery_import(
     ] = "softmax",
     json: JsonOption = False,
 ) -> None:
-    """Import a model of PyTorch: layers, shapes, parameters and the dimensions that each may be split in."""
+    """Import a model of PyTorch or ONNX: layers, shapes, parameters and the dimensions that each may be split in."""
     from planner.importing import check_loss, imported_graph
     from planner.model_files import check_model_path, model_text
 
@@ -102,6 +104,12 @@ def _trace(model: str, inputs: list[str], model_file: Path | None) -> "Trace":
         if inputs or model_file:
             raise ConfigError("input and model-file must be left out with .pt2 files, whose sizes are fixed")
         return trace_of_pt2(Path(model))
+    if Path(model).suffix == ".onnx":
+        from planner.onnx_files import trace_of_onnx
+
+        if model_file:
+            raise ConfigError("model-file must be left out with .onnx files, which hold no code")
+        return trace_of_onnx(Path(model), input_specs(inputs) if inputs else ())
     specs = input_specs(inputs)
     return trace_of(built_module(model, file=model_file), specs)
 

@@ -1,4 +1,4 @@
-"""Models that are no part of the catalogue: model files, exported programs, and functions of a user's code."""
+"""Models that are no part of the catalogue: model files, exported programs, ONNX files, functions of a user's code."""
 
 import re
 from functools import lru_cache
@@ -26,8 +26,8 @@ def names_code(spec: str) -> bool:
 
 
 def _is_file(spec: str) -> bool:
-    """Return whether a name is that of a model file or an exported program."""
-    return Path(spec).suffix in (*MODEL_SUFFIXES, ".pt2")
+    """Return whether a name is that of a model file, an exported program or an ONNX file."""
+    return Path(spec).suffix in (*MODEL_SUFFIXES, ".pt2", ".onnx")
 
 
 def own_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationGraph:
@@ -58,13 +58,17 @@ def _stamp(spec: str) -> int:
 
 @lru_cache(maxsize=8)
 def _imported(spec: str, stamp: int) -> ComputationGraph:
-    """Return the network of an exported program or a function, with the batch that it was exported with."""
+    """Return the network of an exported program, an ONNX file or a function, with the batch of the export."""
     from planner.importing import imported_graph
     from planner.tracing import built_module, input_specs, trace_of, trace_of_pt2
 
     del stamp  # a changed file is another program
     if Path(spec).suffix == ".pt2":
         return imported_graph(trace_of_pt2(Path(spec)), name=spec).graph
+    if Path(spec).suffix == ".onnx":
+        from planner.onnx_files import trace_of_onnx
+
+        return imported_graph(trace_of_onnx(Path(spec)), name=spec).graph
     match = _FUNCTION.fullmatch(spec)
     assert match is not None
     if not match["sizes"]:

@@ -138,8 +138,8 @@ def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationG
 
     Args:
         spec: Name and parameters: ``vgg16``, ``vgg16:classes=21841``; several are joined by commas.  Or a model file
-            (``.yaml``), an exported program (``.pt2``), or a function with the sizes of a sample of
-            each of its inputs: ``package.module:function@3x224x224``.
+            (``.yaml``), an exported program (``.pt2``), an ONNX file (``.onnx``), or a function with the sizes of
+            a sample of each of its inputs: ``package.module:function@3x224x224``.
         batch: Samples in a mini-batch, >= 1.
         element_bytes: Bytes of an element of a tensor: 2, 4 or 8.
 
@@ -161,7 +161,7 @@ def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationG
     model = known_models().get(name)
     if model is None:
         raise ConfigError(
-            f"model must be one of {', '.join(model_names())}, a .yaml or .pt2 file or "
+            f"model must be one of {', '.join(model_names())}, a .yaml, .pt2 or .onnx file or "
             f"package.module:function@SIZES, got {name!r}{_suggestion(name, model_names())}"
         )
     values = _values(name, model.fields, text.split(",") if colon else [])

@@ -2,6 +2,7 @@ from .exported import (
     trace_of as trace_of,
 )
 from .inputs import (
+    InputSpec as InputSpec,
     input_specs as input_specs,
 )
 from .pt2_file import (

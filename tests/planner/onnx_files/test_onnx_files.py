@@ -1,0 +1,214 @@
+"""ONNX files give the graph that the same module gives when PyTorch exports it."""
+
+import io
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="modules are exported with torch")
+onnx = pytest.importorskip("onnx", reason="the reader needs onnx")
+
+from importing.imported_modules import CASES  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from torch import nn  # noqa: E402
+
+from hwprofiles import ConfigError  # noqa: E402
+from planner.importing import imported_graph  # noqa: E402
+from planner.onnx_files import trace_of_onnx  # noqa: E402
+from planner.tracing import input_specs, trace_of  # noqa: E402
+
+
+class Network(nn.Module):
+    """Convolutions with batch normalisation, depthwise ones, a residual sum, pooling of three kinds, dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.deep = nn.Conv2d(8, 8, (3, 5), padding=(1, 2), groups=8)
+        self.up = nn.ConvTranspose2d(8, 8, 2, stride=2)
+        self.head = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        x = torch.relu(x + self.deep(x))
+        x = torch.cat([nn.functional.max_pool2d(x, 2), nn.functional.avg_pool2d(x, 2)], 1)[:, 4:12]
+        x = nn.functional.interpolate(self.up(nn.functional.pad(x, (0, 1, 0, 0))), scale_factor=2.0)
+        return self.head(x.mean((2, 3)))
+
+
+class Words(nn.Module):
+    """An embedding, two layers of a transformer and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.norm = nn.Embedding(50, 16), nn.LayerNorm(16)
+        layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, activation="gelu")
+        self.encoder, self.head = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(16, 50)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.encoder(self.norm(self.table(ids))))
+
+
+def exported(module: nn.Module, shape: tuple[int, ...], path: Path, kind=torch.float32, **options) -> Path:
+    """Write a module to an ONNX file by PyTorch's exporter."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module.train(), (torch.zeros(shape, dtype=kind),), str(path), dynamo=False, do_constant_folding=False,
+            training=torch.onnx.TrainingMode.TRAINING, opset_version=17, **options,
+        )  # fmt: skip
+    return path
+
+
+def same_work(found, expected) -> None:
+    assert found.graph.parameter_count == expected.graph.parameter_count
+    assert found.product_flop == pytest.approx(expected.product_flop, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "kind"), [(Network, (2, 3, 16, 16), torch.float32), (Words, (2, 6), torch.int64)]
+)
+def test_a_file_is_the_module_that_it_was_exported_from(tmp_path, make, shape, kind):
+    """Parameters, work, and the names and shapes of the layers with parameters are those of the module."""
+    found = imported_graph(trace_of_onnx(exported(make(), shape, tmp_path / "net.onnx", kind)), name="it")
+    sizes = "x".join(map(str, shape)) + (":int" if kind == torch.int64 else "")
+    expected = imported_graph(trace_of(make(), input_specs([sizes])), name="it")
+
+    same_work(found, expected)
+    assert [(w.name, w.operation.kind, w.output) for w in found.graph.layers if w.parameters] == [
+        (w.name, w.operation.kind, w.output) for w in expected.graph.layers if w.parameters
+    ]
+    keys = {key for layer in found.graph.layers for _, key in layer.keys}
+    assert {key for key in keys if not key.startswith("onnx::")} <= set(make().state_dict())
+    assert not found.by_sample
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "adaptive pooling"])  # not in ONNX
+def test_modules_of_the_importers_tests(tmp_path, name):
+    """Files of single operations do the same work as the modules, or are refused in one line."""
+    case = CASES[name]
+    path = exported(case.make(), case.shape, tmp_path / "net.onnx")
+    found = imported_graph(trace_of_onnx(path), name="it", loss="none")
+    expected = imported_graph(
+        trace_of(case.make(), input_specs(["x".join(map(str, case.shape))])), name="it", loss="none"
+    )
+
+    same_work(found, expected)
+    assert found.graph.layers[-1].output.elements == expected.graph.layers[-1].output.elements
+
+
+def test_sizes_may_be_given(tmp_path):
+    """A file without fixed sizes asks for them, and takes them by position or name."""
+    path = exported(
+        Network(), (2, 3, 16, 16), tmp_path / "net.onnx", input_names=["image"], dynamic_axes={"image": {0: "batch"}}
+    )
+
+    with pytest.raises(ConfigError, match=r"input 'image' has batchx3x16x16; import it with --input image=SIZES"):
+        trace_of_onnx(path)
+    for text in ("8x3x16x16", "image=8x3x16x16"):
+        assert imported_graph(trace_of_onnx(path, input_specs([text])), name="it").graph.batch == 8
+    with pytest.raises(ConfigError, match=r"input must be one of image, which .* reads, got 'sound'"):
+        trace_of_onnx(path, input_specs(["sound=8x3x16x16"]))
+
+
+def graph_file(path: Path, nodes, weights=(), shape=(2, 8), out=(2, 8), opset=21) -> Path:
+    """Write a file of some nodes that read ``x`` and make ``y``."""
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, out)]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(a, n) for n, a in weights])
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]).SerializeToString())
+    return path
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.zeros(shape, dtype=np.float32)
+
+
+def test_a_product_and_its_bias_become_one_layer(tmp_path):
+    """A matrix is that of a linear layer, outputs first, with the bias that a later node adds."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Add", ["h", "b"], ["y"])]
+    path = graph_file(tmp_path / "n.onnx", nodes, [("w", floats(8, 5)), ("b", floats(5))], out=(2, 5))
+    (layer,) = imported_graph(trace_of_onnx(path), name="it", loss="none").graph.layers
+
+    assert layer.operation.kind == "linear"
+    assert [p.shape for p in layer.parameters] == [(5, 8), (5,)]
+    assert layer.keys == (("weight", "w"), ("bias", "b"))
+
+
+def test_sizes_that_nodes_compute_are_followed(tmp_path):
+    """A reshape by sizes that are read off a tensor needs no other file."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["batch"], axis=0),
+        helper.make_node("Concat", ["batch", "rest"], ["sizes"], axis=0),
+        helper.make_node("Reshape", ["x", "sizes"], ["y"]),
+    ]
+    weights = [("zero", np.array([0])), ("rest", np.array([4, 2]))]
+    path = graph_file(tmp_path / "n.onnx", [*nodes, helper.make_node("Relu", ["y"], ["z"])], weights, out=(2, 4, 2))
+    trace = trace_of_onnx(path)
+
+    assert [node.operation for node in trace.nodes] == ["reshape", "relu"]
+    assert trace.nodes[0].results[0].shape == (2, 4, 2)
+
+
+def test_padding_on_one_side_is_a_layer_of_its_own(tmp_path):
+    """``SAME_UPPER`` of an even kernel pads one more behind than before."""
+    node = helper.make_node("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER")
+    path = graph_file(tmp_path / "n.onnx", [node], [("w", floats(4, 3, 2, 2))], shape=(2, 3, 8, 8), out=(2, 4, 8, 8))
+    layers = imported_graph(trace_of_onnx(path), name="it", loss="none").graph.layers
+
+    assert [(layer.operation.kind, layer.output.sizes) for layer in layers] == [
+        ("pad", (2, 3, 9, 9)), ("convolution", (2, 4, 8, 8)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (helper.make_node("Relu", ["absent"], ["y"], name="r"), r"Relu of node 'r': it reads 'absent', which nothing"),
+        (helper.make_node("Mystery", ["x"], ["z"], domain="my.own"), r"Mystery of node 'z': the sizes of its result"),
+        (helper.make_node("If", ["x"], ["y"], name="i"), r"If of node 'i': control flow has no fixed program"),
+        (helper.make_node("Reshape", ["x", "x"], ["z"]), r"Reshape of node 'z': the sizes of its result 'z' cannot"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path, node, message):
+    """One line names the operation, the node and the rule."""
+    with pytest.raises(ConfigError, match=message) as error:
+        trace_of_onnx(graph_file(tmp_path / "n.onnx", [node]))
+
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"no protocol buffer", b"\x08"])
+def test_other_files_are_refused(tmp_path, content):
+    """What is no ONNX file is refused in one line."""
+    (tmp_path / "n.onnx").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"ONNX file .*n.onnx (is no|must hold)"):
+        trace_of_onnx(tmp_path / "n.onnx")
+
+
+def test_versions_that_are_not_known_are_refused(tmp_path):
+    """A newer version of the operations than the installed package's is named."""
+    with pytest.raises(ConfigError, match=r"must use operations of a version from 1 to \d+, .* got 999"):
+        trace_of_onnx(graph_file(tmp_path / "n.onnx", [helper.make_node("Relu", ["x"], ["y"])], opset=999))
+
+
+def test_cut_off_and_spoiled_files_end_in_one_line(tmp_path):
+    """Whatever of a file is lost or changed, reading ends with a program or a refusal."""
+    content = exported(Network(), (2, 3, 16, 16), tmp_path / "net.onnx").read_bytes()
+    rng = np.random.default_rng(1)
+    lines = []
+    for _ in range(60):
+        spoiled = io.BytesIO(content)
+        for place in rng.integers(0, len(content), 8):
+            spoiled.seek(int(place))
+            spoiled.write(bytes([rng.integers(0, 256)]))
+        (tmp_path / "bad.onnx").write_bytes(spoiled.getvalue()[: rng.integers(1, len(content) + 1)])
+        try:
+            lines.append(imported_graph(trace_of_onnx(tmp_path / "bad.onnx"), name="it").graph.name)
+        except ConfigError as error:
+            lines.append(str(error))
+    assert not any("\n" in line for line in lines)
+    assert len(lines) == 60
