@@ -45,15 +45,23 @@ def _library_of(network: ClusterRoutes) -> CollectiveLibrary:
 def library_schemes(network: ClusterRoutes, devices: Ints, collective: str = "all-reduce") -> list[str]:
     """Return the algorithms and protocols that the library of a cluster chooses from, such as ``library-ring-ll``.
 
+    An all-to-all is made of sends, which between nodes go by the last protocol alone, without flags beside the data.
+
     Args:
         network: Routes of the cluster.
         devices: The devices, shape (p,).
         collective: One of ``COLLECTIVES``.
 
+    Source:
+        NVIDIA's NCCL, environment variable NCCL_ALLOC_P2P_NET_LL_BUFFERS: sends over a network have no buffers for
+        protocols with flags unless it is set.
+
     Raises:
         ConfigError: The cluster's library is not known.
     """
     library, sums = _library_of(network), collective == "all-reduce"
+    if collective == "all-to-all" and len(np.unique(network.node[devices])) > 1:
+        return [f"{LIBRARY}-ring-{library.protocols[-1].name}"]
     algorithms = ["ring"]
     if sums and library.tree_share is not None and len(np.unique(network.node[devices])) > 1:
         algorithms.append("tree")

@@ -167,3 +167,14 @@ def test_broadcasts_in_a_row_wait_for_one_step_only():
             library_collective_s(network, collective, tuple(range(8)), sizes, in_a_row=flag) for flag in (False, True)
         ]
         assert np.array_equal(*same)
+
+
+def test_sends_between_nodes_have_no_flags_beside_their_data():
+    """An all-to-all of one device in each of two nodes takes the call and one far step of the last protocol."""
+    network = routes_of_cluster(load_cluster("dgx-h100:nodes=2"))
+    simple = network.library.protocols[-1]
+    small_s = library_collective_s(network, "all-to-all", (0, 8), np.array(1e-9))
+
+    assert simple.wire_ratio == 1.0
+    assert small_s == pytest.approx(simple.call_s + simple.far_hop_s, rel=1e-9)
+    assert library_collective_s(network, "all-to-all", (0, 1), np.array(1e-9)) < simple.call_s
