@@ -31,10 +31,15 @@ class _Protocol(_Section):
 
 
 class _InSwitch(_Section):
-    """Sums in the switch of a node, see ``InSwitchSums``."""
+    """Sums in switches, see ``InSwitchSums``."""
 
     call_us: _Microseconds
     link_share: _Share
+
+    @property
+    def in_seconds(self) -> InSwitchSums:
+        """The sums in SI units."""
+        return InSwitchSums(call_s=self.call_us * MICRO, link_share=self.link_share)
 
 
 class LibrarySection(_Section):
@@ -46,6 +51,7 @@ class LibrarySection(_Section):
     near_share: _Share = 1.0
     tree_share: _Share | None = 0.92
     in_switch: _InSwitch | None = None
+    in_network: _InSwitch | None = None
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
@@ -58,9 +64,6 @@ class LibrarySection(_Section):
     @property
     def in_seconds(self) -> CollectiveLibrary:
         """The library in SI units."""
-        sums: InSwitchSums | None = None
-        if self.in_switch is not None:
-            sums = InSwitchSums(call_s=self.in_switch.call_us * MICRO, link_share=self.in_switch.link_share)
         return CollectiveLibrary(
             name=self.name,
             protocols=tuple(
@@ -76,7 +79,8 @@ class LibrarySection(_Section):
             copy_bytes_per_s=self.copy_gbyte_per_s * GIGA,
             near_share=self.near_share,
             tree_share=self.tree_share,
-            in_switch=sums,
+            in_switch=self.in_switch and self.in_switch.in_seconds,
+            in_network=self.in_network and self.in_network.in_seconds,
         )
 
 

@@ -23,7 +23,7 @@ class LibraryProtocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InSwitchSums:
-    """Sums that the switch inside a node computes: a device sends each byte once, and receives each sum once."""
+    """Sums that switches compute, those inside a node or those of the network: each byte goes out and comes in once."""
 
     call_s: float
     """Time from the call until data moves."""
@@ -49,4 +49,6 @@ class CollectiveLibrary:
     tree_share: float | None
     """Share of the links' bandwidth that double binary trees reach, in (0, 1]; None where the library has none."""
     in_switch: InSwitchSums | None = None
-    """None where switches compute no sums."""
+    """Sums of the switches inside a node; None where these compute none."""
+    in_network: InSwitchSums | None = None
+    """Sums of the switches between nodes, such as NVIDIA's SHARP; None where these compute none."""

@@ -1,4 +1,4 @@
-"""Collectives as a communication library runs them: rings, trees or sums in the switch, each by several protocols."""
+"""Collectives as a communication library runs them: rings and trees by several protocols, or sums in switches."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -62,12 +62,14 @@ def library_schemes(network: ClusterRoutes, devices: Ints, collective: str = "al
     library, sums = _library_of(network), collective == "all-reduce"
     if collective == "all-to-all" and len(np.unique(network.node[devices])) > 1:
         return [f"{LIBRARY}-ring-{library.protocols[-1].name}"]
-    algorithms = ["ring"]
-    if sums and library.tree_share is not None and len(np.unique(network.node[devices])) > 1:
+    algorithms, between = ["ring"], len(np.unique(network.node[devices])) > 1
+    if sums and library.tree_share is not None and between:
         algorithms.append("tree")
     if sums and joined_directly(network, devices):
         algorithms.append("chain")
     schemes = [f"{LIBRARY}-{each}-{protocol.name}" for each in algorithms for protocol in library.protocols]
+    if sums and library.in_network is not None and between:
+        schemes.append(f"{LIBRARY}-network-sums")
     return [*schemes, f"{LIBRARY}-switch-sums"] if sums and library.in_switch is not None else schemes
 
 
@@ -77,8 +79,11 @@ def _possible(network: ClusterRoutes, scheme: str, devices: Ints) -> str:
     Groups of one layer run by one scheme, and some may lie in a node and others not.
     """
     inside = len(np.unique(network.node[devices])) == 1
-    if scheme.endswith("-switch-sums"):
-        in_switch = inside and len(devices) >= _LEAST_IN_SWITCH
+    if scheme.endswith("-network-sums") and not inside:
+        return scheme
+    if scheme.endswith("-sums"):
+        in_switch = inside and len(devices) >= _LEAST_IN_SWITCH and _library_of(network).in_switch is not None
+        scheme = f"{LIBRARY}-switch-sums"
         return scheme if in_switch else f"{LIBRARY}-ring-{_library_of(network).protocols[-1].name}"
     if "-tree-" in scheme and inside:
         return scheme.replace("-tree-", "-ring-")
@@ -90,7 +95,7 @@ def _possible(network: ClusterRoutes, scheme: str, devices: Ints) -> str:
 def library_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tuple[Round, ...]]:
     """Return the rounds of an all-reduce of every group, all with one pattern.
 
-    The data goes round rings, also for trees and sums in the switch, which differ in what they take: see
+    The data goes round rings, also for trees and sums in switches, which differ in what they take: see
     ``_timed``; a switch that sums takes each byte once from every device, and gives each sum once.
 
     Args:
@@ -206,7 +211,13 @@ def _timed(network: ClusterRoutes, scheme: str, devices: Ints, rings: Round, ste
         assert sums is not None, "the scheme comes from library_schemes"
         ratio = (count + 1) / steps / sums.link_share / library.near_share
         return replace(rings, fixed_s=sums.call_s, wire_ratio=ratio)
-    protocol, busiest_s = _protocol(network, scheme), _busiest_s_per_byte(network, rings, devices)
+    busiest_s = _busiest_s_per_byte(network, rings, devices)
+    if scheme.endswith("-network-sums"):
+        assert library.in_network is not None, "the scheme comes from library_schemes"
+        near, far = _network_sums(network, devices)
+        slowed_s = _busiest_s_per_byte(network, rings, devices, near=near, far=far)
+        return replace(rings, fixed_s=library.in_network.call_s, wire_ratio=slowed_s / busiest_s)
+    protocol = _protocol(network, scheme)
     if "-tree-" in scheme:
         # A card carries the buffer once in each direction, but for one node in n; rings carry it twice, but for one
         # device in p.  Inside a node chains carry it as often as rings, but for no device.
@@ -223,6 +234,21 @@ def _timed(network: ClusterRoutes, scheme: str, devices: Ints, rings: Round, ste
     copied_s = 1 / count / library.copy_bytes_per_s if own else 0.0
     slowed_s = _busiest_s_per_byte(network, rings, devices, near=1 / library.near_share)
     return replace(rings, fixed_s=fixed_s, wire_ratio=protocol.wire_ratio * (slowed_s + copied_s) / busiest_s)
+
+
+def _network_sums(network: ClusterRoutes, devices: Ints) -> tuple[float, float]:
+    """Return the times of sums in the network's switches relative to those of rings, inside nodes and between them.
+
+    A ring carries the buffer twice, but for one device in p.  A card carries it once each way.  Inside a node its
+    switch sums first, or chains carry the buffer as often as rings do, but for no device.
+    """
+    library, count = _library_of(network), len(devices)
+    whole, local = count / (count - 1), count / len(np.unique(network.node[devices]))
+    assert library.in_network is not None, "the scheme comes from library_schemes"
+    near = whole / library.near_share
+    if library.in_switch is not None and local >= _LEAST_IN_SWITCH:
+        near *= (1 + 1 / local) / 2 / library.in_switch.link_share
+    return near, whole / 2 / library.in_network.link_share
 
 
 def _protocol(network: ClusterRoutes, scheme: str) -> LibraryProtocol:

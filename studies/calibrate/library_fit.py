@@ -170,6 +170,8 @@ class _Fit:
         self._paths += [(key,) for key in (["near_share"] if near else []) + ["copy_gbyte_per_s"]]
         if across and section.get("tree_share", 0.92):
             self._paths.append(("tree_share",))
+        if section.get("in_network") and across:
+            self._paths += [("in_network", "call_us"), ("in_network", "link_share")]
         if section.get("in_switch") and any(len(group.devices) > 2 for group in groups):
             self._paths += [("in_switch", "call_us"), ("in_switch", "link_share")]
         self._far = _far_links(network, graph, across)

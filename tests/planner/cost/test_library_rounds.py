@@ -7,11 +7,12 @@ import pytest
 from plans import random_strategy
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices import InSwitchSums
 from hwprofiles.errors import ConfigError
 from hwprofiles.measured import measured_table
 from planner.cost.all_reduce import all_reduce_s, choose_all_reduce
 from planner.cost.cost_model import CostModel
-from planner.cost.library_rounds import COLLECTIVES, library_collective, library_collective_s
+from planner.cost.library_rounds import COLLECTIVES, library_collective, library_collective_s, library_schemes
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, space_of
@@ -64,6 +65,48 @@ def test_switch_sums_send_each_byte_once():
     )
     large = SIZES > 100 * MIB
     np.testing.assert_allclose(times_s("dgx-h100", "all-reduce", 8)[large], expected_s[large], rtol=1e-12)
+
+
+def with_network_sums(spec, **changes):
+    """Return the routes of a cluster whose network sums."""
+    network = routes_of_cluster(load_cluster(spec))
+    sums = InSwitchSums(call_s=3e-5, link_share=0.9)
+    network.library = replace(network.library, in_network=sums, **changes)
+    return network
+
+
+def test_network_sums_cross_each_card_once():
+    """Two devices in two nodes: the buffer once over the card each way, where a ring of two sends it once as well."""
+    network = with_network_sums("dgx-h100:nodes=2")
+    (step,) = library_collective(network, "library-network-sums", "all-reduce", (0, 8))
+    (ring,) = library_collective(network, "library-ring-simple", "all-reduce", (0, 8))
+
+    assert step.fixed_s == 3e-5
+    assert step.wire_ratio * step.repeats == pytest.approx(ring.repeats / 0.9, rel=1e-12)
+
+
+@pytest.mark.parametrize("nodes", [4, 16, 64])
+def test_network_sums_tend_to_half_of_a_ring_over_the_cards(nodes):
+    """Of p devices over n nodes, rings carry 2 (p - 1) / p of the buffer over the cards, sums 1 / share."""
+    count = 4 * nodes
+    devices, large = tuple(range(count)), np.array(8e9)
+    with_sums, without = with_network_sums(f"abci-v100:nodes={nodes}"), load_cluster(f"abci-v100:nodes={nodes}")
+    (step,) = library_collective(with_sums, "library-network-sums", "all-reduce", devices)
+
+    assert step.wire_ratio == pytest.approx(count / (count - 1) / 2 / 0.9, rel=1e-12)
+    ring_s = library_collective_s(routes_of_cluster(without), "all-reduce", devices, large)
+    assert library_collective_s(with_sums, "all-reduce", devices, large) < 0.7 * ring_s
+
+
+def test_groups_inside_a_node_do_not_use_the_network():
+    """Where a layer's groups lie in nodes, the sums of the network are those of the node's switch, or a ring."""
+    network = with_network_sums("dgx-h100:nodes=2")
+    inside = tuple(range(8))
+
+    assert "library-network-sums" not in library_schemes(network, np.array(inside))
+    (step,) = library_collective(network, "library-network-sums", "all-reduce", inside)
+    (expected,) = library_collective(network, "library-switch-sums", "all-reduce", inside)
+    assert (step.fixed_s, step.wire_ratio) == (expected.fixed_s, expected.wire_ratio)
 
 
 @pytest.mark.parametrize("spec", ["dgx-h100:nodes=2", "p100-4x4", "abci-v100:nodes=2"])
