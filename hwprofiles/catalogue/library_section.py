@@ -79,8 +79,8 @@ class LibrarySection(_Section):
             copy_bytes_per_s=self.copy_gbyte_per_s * GIGA,
             near_share=self.near_share,
             tree_share=self.tree_share,
-            in_switch=self.in_switch and self.in_switch.in_seconds,
-            in_network=self.in_network and self.in_network.in_seconds,
+            in_switch=None if self.in_switch is None else self.in_switch.in_seconds,
+            in_network=None if self.in_network is None else self.in_network.in_seconds,
         )
 
 
