@@ -40,8 +40,8 @@ def _cluster(spec: str) -> DeviceGraph:
 
 
 @lru_cache(maxsize=8)
-def _model(spec: str, batch: int) -> ComputationGraph:
-    return load_model(spec, batch=batch)
+def _model(spec: str, batch: int, element_bytes: int) -> ComputationGraph:
+    return load_model(spec, batch=batch, element_bytes=element_bytes)
 
 
 def evaluate_point(point: SweepPoint) -> PointResult:
@@ -67,8 +67,9 @@ def _request(point: SweepPoint) -> PlanRequest:
 
 def _values(point: SweepPoint) -> dict[str, float]:
     """Return the values of a point that can be computed."""
-    graph, cluster = _model(point.model, point.batch), _cluster(point.cluster)
+    cluster = _cluster(point.cluster)
     request = _request(point).resolved(cluster)
+    graph = _model(point.model, point.batch, request.element_bytes)
     model = cost_model_of(request, graph, cluster)
     compressed = compressed_of(
         graph, model.gradient_sync, gradients=point.compress_gradients, activations=point.compress_activations

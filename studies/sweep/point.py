@@ -26,6 +26,12 @@ class SweepPoint:
     """Algorithm; empty: ``library`` where the cluster describes one, else ``ring``."""
     framework: str = ""
     """Framework with parameters; empty: ``ddp`` where the cluster describes a library, else ``ideal``."""
+    dtype: str = "float32"
+    """Data type of tensors and products."""
+    interference: bool | None = None
+    """Whether messages and arithmetic take from one another; None: where the cluster declares channels."""
+    spread: bool | None = None
+    """Whether iterations wait for the slowest rank; None: where the cluster declares a spread."""
     batch_norm: str = "local"
     compress_gradients: str = ""
     compress_activations: str = ""

@@ -107,16 +107,7 @@ def _device_count(spec: str) -> int:
 def _points(file: SweepFile, origin: str) -> tuple[SweepPoint, ...]:
     """Return the points that the constraints allow, each once."""
     batches = file.batch or file.batch_per_device or ()
-    sizes = [
-        file.models,
-        batches,
-        file.strategies,
-        file.gradient_sync,
-        file.framework,
-        file.batch_norm,
-        file.compression,
-        file.sub_batches,
-    ]
+    sizes = [file.models, batches, file.strategies, file.compression, *file.options.values()]
     combinations = sum(row.count() for row in file.clusters) * math.prod(map(len, sizes))
     if combinations > _MOST_COMBINATIONS:
         raise ConfigError(
@@ -137,16 +128,14 @@ def _product(file: SweepFile, batches: Iterable[int]) -> Iterator[SweepPoint]:
     Points that share a cluster and a model follow each other, so that a process that computes them loads both once.
     """
     clusters = [spec for row in file.clusters for spec in row.specs()]
-    rest = (
-        file.strategies, file.gradient_sync, file.framework, file.batch_norm, file.compression, file.sub_batches,
-    )  # fmt: skip
     for cluster, model, batch in itertools.product(clusters, file.models, batches):
         whole = batch * (_device_count(cluster) if file.batch_per_device else 1)
-        for strategy, gradient_sync, framework, batch_norm, compressed, sub_batches in itertools.product(*rest):
+        for strategy, compressed, *values in itertools.product(
+            file.strategies, file.compression, *file.options.values()
+        ):
             yield SweepPoint(
-                model=model, cluster=cluster, batch=whole, strategy=strategy, gradient_sync=gradient_sync,
-                framework=framework, batch_norm=batch_norm, compress_gradients=compressed.gradients,
-                compress_activations=compressed.activations, sub_batches=sub_batches,
+                model=model, cluster=cluster, batch=whole, strategy=strategy, compress_gradients=compressed.gradients,
+                compress_activations=compressed.activations, **dict(zip(file.options, values, strict=True)),
             )  # fmt: skip
 
 

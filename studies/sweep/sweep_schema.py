@@ -3,9 +3,11 @@
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from planner.plan import Precision
 
 __all__ = ["SweepFile"]
 
@@ -81,6 +83,9 @@ class _ListedPoint(_Strict):
     strategy: str
     gradient_sync: str = ""
     framework: str = ""
+    dtype: Precision = "float32"
+    interference: Annotated[bool | None, Field(strict=True)] = None
+    spread: Annotated[bool | None, Field(strict=True)] = None
     batch_norm: str = "local"
     compress_gradients: str = ""
     compress_activations: str = ""
@@ -92,6 +97,9 @@ Compressions = Annotated[
     Field(min_length=1),
     BeforeValidator(_listed),
 ]
+Precisions = Annotated[tuple[Precision, ...], Field(min_length=1), BeforeValidator(_listed)]
+Switch = Annotated[bool | None, Field(strict=True)]
+Switches = Annotated[tuple[Switch, ...], Field(min_length=1), BeforeValidator(_listed)]
 Clusters = Annotated[tuple[Annotated[_Clusters, BeforeValidator(_cluster)], ...], BeforeValidator(_listed)]
 
 
@@ -107,11 +115,20 @@ class SweepFile(_Strict):
     strategies: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     gradient_sync: _Words = ("",)
     framework: _Words = ("",)
+    dtype: Precisions = ("float32",)
+    interference: Switches = (None,)
+    spread: Switches = (None,)
     batch_norm: _Words = ("local",)
     compression: Compressions = (_Compression(),)
     sub_batches: Wholes = (1,)
     constraints: _Words | tuple[()] = ()
     points: tuple[_ListedPoint, ...] = ()
+
+    @property
+    def options(self) -> dict[str, tuple[Any, ...]]:
+        """Values of the axes that every strategy has, by the field of a point; compression has two."""
+        names = ("gradient_sync", "framework", "dtype", "interference", "spread", "batch_norm", "sub_batches")
+        return {name: getattr(self, name) for name in names}
 
     @model_validator(mode="after")
     def _has_points(self) -> Self:

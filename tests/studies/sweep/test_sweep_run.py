@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from sweep_points import POINTS, breaking, dying, expected, plain
 
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
+from planner.plan.plan_request import PlanRequest
 from planner.plan.planning import make_plan
 from studies.sweep.evaluate_point import evaluate_point
 from studies.sweep.local import compute_locally
@@ -42,6 +44,18 @@ def test_a_point_is_what_its_plan_says():
     assert found["images_per_s"] == 512 / plan.simulated_s
     shares = [found[name] for name in ("compute_s", "exposed_communication_s", "idle_s")]
     assert sum(shares) == pytest.approx(found["iteration_s"], rel=1e-9)
+
+
+def test_a_point_has_the_precision_and_the_conditions_that_it_names():
+    options = {"dtype": "bfloat16", "interference": False, "spread": False, "framework": "ideal"}
+    point = SweepPoint(model="alexnet", cluster="dgx-h100", batch=512, strategy="data", **options)
+    graph = load_model("alexnet", batch=512, element_bytes=2)
+    plan = make_plan(graph, load_cluster("dgx-h100"), PlanRequest(
+        model="alexnet", cluster="dgx-h100", batch=512, strategy="data", **options
+    ))  # fmt: skip
+
+    assert evaluate_point(point).values["iteration_s"] == plan.simulated_s
+    assert evaluate_point(replace(point, dtype="float32")).values["iteration_s"] > plan.simulated_s
 
 
 def test_what_cannot_be_had_is_refused_and_what_breaks_has_failed():
