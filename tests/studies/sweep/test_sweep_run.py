@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from sweep_points import POINTS, breaking, dying, expected, plain
 
+from hwprofiles.catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
 from planner.plan.plan_request import PlanRequest
@@ -33,7 +34,6 @@ strategies: [data, model, owt]
 
 
 def test_a_point_is_what_its_plan_says():
-    from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
     point = SweepPoint(model="alexnet", cluster="p100-4x4", batch=512, strategy="owt", compress_gradients="float16")
     found = evaluate_point(point).values
