@@ -19,6 +19,8 @@ _TENSOR_BYTES = 16
 """Bytes of input channels of a position that tensor cores take at once."""
 _TENSOR_SHARE = 0.43
 """Share of their peak that convolutions of whole networks reach in half precision on V100, where nothing is fitted."""
+_CLOCK = "sustained_clock"
+"""Key of the clock in long runs, of cards whose power does not allow the boost clock there."""
 _NEVER = 1e6
 """Half size of an algorithm that is not used."""
 
@@ -75,10 +77,12 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
         for section in ("efficiency", "convolution"):
             if section in lent and section not in content:
                 content[section] = _scaled(lent[section], scale)
-        for key in ("launch_overhead_us", "sustained_clock"):
+        for key in ("launch_overhead_us", _CLOCK):
             if key in lent:
                 content.setdefault(key, lent[key])
     content = {key: sheet[key] for key in _NUMBERS} | content
+    if _CLOCK in sheet:
+        content[_CLOCK] = sheet[_CLOCK]
     if sheet["arithmetic"] == "tf32":
         content["convolution"] = _in_tensor_cores(content["convolution"], 4)
     content["sources"] = [sheet["sheet"]]
@@ -88,7 +92,9 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
     if "precisions" in sheet:
         content["precisions"] = {
-            arithmetic: _precision(content, peak, 1 if arithmetic == "float8" else 2) | _lent_fused(donors, arithmetic)
+            arithmetic: _precision(content, peak, 1 if arithmetic == "float8" else 2)
+            | _lent_fused(donors, arithmetic)
+            | ({_CLOCK: sheet[_CLOCK]} if _CLOCK in sheet else {})
             for arithmetic, peak in sheet["precisions"].items()
         }
     return content
