@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles import Ints
+from hwprofiles import Floats, Ints
 from planner.topology.device_order import cycles
 from planner.topology.network_routes import ClusterRoutes
 
@@ -14,6 +14,8 @@ __all__ = ["chain_order", "joined_directly", "ring_orders"]
 _MOST_SEARCHED = 8
 """Devices of a node up to which all cycles are looked at: 2,520 of them."""
 _EQUAL = 1e-9
+_FEW_CYCLES = 3
+"""Cycles over four devices."""
 _RINGS_A_CABLE = 2
 """Rings that may share a cable in each direction: four devices, each joined to each, then use all six cables."""
 
@@ -131,8 +133,6 @@ def _most_cycles(cables: tuple[tuple[int, ...], ...]) -> Ints:
     Returns:
         Positions, shape (rings, size); no ring where no cycle follows cables alone.
     """
-    from scipy.optimize import LinearConstraint, milp  # here: it takes long to load, and few clusters need it
-
     size, capacity = len(cables), _RINGS_A_CABLE * np.array(cables)
     found = list(cycles(capacity > 0))
     if not found:
@@ -144,10 +144,28 @@ def _most_cycles(cables: tuple[tuple[int, ...], ...]) -> Ints:
     for c, cycle in enumerate(found):
         for a, b in pairwise([*cycle, cycle[0]]):
             crossed[number[a, b], c] += 1
-    limits = LinearConstraint(crossed, ub=capacity[low, high])
     # The small preference makes the answer one: of equally many the first cycles.
-    gain = -1.0 + 1e-6 * np.arange(len(found)) / len(found)
-    chosen = np.round(milp(gain, constraints=limits, integrality=np.ones(len(found))).x).astype(np.int64)
+    gain = 1.0 - 1e-6 * np.arange(len(found)) / len(found)
+    chosen = _most_gain(gain, crossed, capacity[low, high])
     times = chosen[chosen > 0] // np.gcd.reduce(chosen[chosen > 0])
     rings = np.repeat(np.array(found)[chosen > 0], times, axis=0)
     return np.concatenate([rings, rings[:, ::-1]])
+
+
+def _most_gain(gain: Floats, crossed: Floats, capacity: Ints) -> Ints:
+    """Return how often each cycle is taken for the most gain in all.
+
+    Args:
+        gain: Gain by cycle, shape (C,).
+        crossed: How often a cycle crosses a pair of devices, shape (pairs, C).
+        capacity: Cycles that may cross each pair, shape (pairs,).
+    """
+    if len(gain) <= _FEW_CYCLES:  # four devices: all choices are looked at, sooner than the solver is loaded
+        most = [int((capacity[row > 0] // row[row > 0]).min()) for row in crossed.T]
+        choices = np.indices([each + 1 for each in most]).reshape(len(gain), -1)
+        possible = choices[:, (crossed @ choices <= capacity[:, None]).all(axis=0)]
+        return np.asarray(possible[:, (gain @ possible).argmax()], dtype=np.int64)
+    from scipy.optimize import LinearConstraint, milp  # here: it takes long to load, and few clusters need it
+
+    limits = LinearConstraint(crossed, ub=capacity)
+    return np.asarray(milp(-gain, constraints=limits, integrality=np.ones(len(gain))).x.round(), dtype=np.int64)
