@@ -72,6 +72,8 @@ class UnitTimes:
             for recomputed in (False, True)
         )
         """Forward tasks: the first time and, where the layer is recomputed, the second time."""
+        self.passes = range(2 if program.recomputed.any() else 1)
+        """Indices into ``forward`` of those that there are."""
         self.activation = self._moments(np.flatnonzero(kinds["activation_gradient"]))
         """Activation gradients."""
         self.weight = self._moments(np.flatnonzero(kinds["weight_gradient"]))
@@ -86,6 +88,8 @@ class UnitTimes:
             np.maximum(np.where(np.isfinite(a.end), a.end, -np.inf), np.where(np.isfinite(w.end), w.end, -np.inf)),
         )
         """First backward task of a cell, but the end of its last one; minus infinity where a cell has none."""
+        self.kept_until = tuple(np.maximum(moments.end, self.backward.end) for moments in self.forward)
+        """End of what a forward task keeps for the backward pass, by cell, for both forward tasks."""
 
     def _moments(self, tasks: Ints) -> Moments:
         """Return the moments of some tasks, at most one a cell."""

@@ -27,13 +27,15 @@ def activations(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
     sent = np.flatnonzero((program.kind == _TRANSFER) & ~program.backward)
     made = unit_of(program, program.layer[sent], program.device[sent], program.micro_batch[sent])
     until = sent_until(account, times, sent)
-    for again in (0, 1):
+    for again in times.passes:
         here = program.recomputed[sent] == bool(again)
         np.maximum.at(last_use[again], made[here], until[here])
+    saved_until = [np.maximum(until, times.backward.end) for until in last_use]
     for i, part in enumerate(account.parts):
-        for again, moments in enumerate(times.forward):
+        for again in times.passes:
+            moments = times.forward[again]
             saves = part.saves_output and again == account.saving_pass[i]
-            released = np.maximum(last_use[again], times.backward.end) if saves else last_use[again]
+            released = saved_until[again] if saves else last_use[again]
             allocated = moments.second if part.saved_before_output else moments.first
             rows.append(account.by_cell("activations", i, part.output, allocated, released))
     return rows
@@ -52,7 +54,7 @@ def _assembled(account: MemoryAccount, layout: InputLayout, times: UnitTimes, la
     rows, program, u = list[Buffers](), account.program, layout.edge.producer
     size = np.asarray(layout.elements, dtype=float) * program.graph.element_bytes
     here, view = layout.source >= 0, layout.is_view & (layout.source >= 0)
-    for again in (0, 1):
+    for again in times.passes:
         readers = [e for e in layout.readers if not again or account.recomputed_together(u, e.consumer)]
         moments = times.forward[again]
         if not readers or not np.isfinite(moments.begin[layout.reader(program, readers[0])]).any():

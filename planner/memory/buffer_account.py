@@ -7,7 +7,7 @@ import numpy as np
 
 from hwprofiles import Bools, Floats, Ints
 from planner.lowering import KINDS, InputLayout, Program, SendPhases, input_layouts_of, unit_of
-from planner.memory.buffers import Buffers
+from planner.memory.buffers import NOTHING_HELD, Buffers
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.message_copies import are_copies
 from planner.memory.part_memory import PartMemory, part_memories
@@ -124,11 +124,13 @@ class MemoryAccount:
             allocated: Time of allocation by cell of all layers.
             released: Time of release by cell of all layers.
         """
+        if not size.any():
+            return NOTHING_HELD
         cells, devices = self.cells_of[i], self.program.spaces[i].devices
         times = len(cells) // len(devices)
-        return Buffers.made(
-            kind, i, np.repeat(devices, times), np.repeat(size, times), allocated[cells], released[cells]
-        )
+        if times > 1:
+            devices, size = np.repeat(devices, times), np.repeat(size, times)
+        return Buffers.made(kind, i, devices, size, allocated[cells], released[cells])
 
     def recomputed_together(self, u: int, v: int) -> bool:
         """Return whether two layers lie in one segment that is recomputed."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hwprofiles import Bools, Floats, Ints
 
-__all__ = ["BUFFERS", "Buffers"]
+__all__ = ["BUFFERS", "NOTHING_HELD", "Buffers"]
 
 
 BUFFERS = (
@@ -47,7 +47,7 @@ class Buffers:
     @classmethod
     def of(cls, rows: Iterable["Buffers"]) -> "Buffers":
         """Concatenate several sets of buffers."""
-        rows = list(rows)
+        rows = [row for row in rows if len(row.device)] or [NOTHING_HELD]
         return cls(**{name: np.concatenate([getattr(row, name) for row in rows]) for name in _COLUMNS})
 
     @classmethod
@@ -69,10 +69,9 @@ class Buffers:
         size, allocated, released = (_column(row, count, np.float64) for row in (size_bytes, allocated_s, released_s))
         layers = _column(layer, count, np.int64)
         real = (size > 0) & (released > allocated) & np.isfinite(allocated)
-        return cls(
-            device=device[real], layer=layers[real], kind=np.full(int(real.sum()), BUFFERS.index(kind)),
-            size_bytes=size[real], allocated_s=allocated[real], released_s=released[real],
-        )  # fmt: skip
+        number = np.full(count, BUFFERS.index(kind))
+        rows = device, layers, number, size, allocated, released
+        return cls(**dict(zip(_COLUMNS, rows if real.all() else [row[real] for row in rows], strict=True)))
 
     def take(self, keep: Bools) -> "Buffers":
         """Return the buffers where ``keep`` is true."""
@@ -83,3 +82,7 @@ def _column(value: Ints | Floats | float, count: int, kind: type[np.float64] | t
     """Return an array of shape (count,), or one value repeated: broadcasting takes longer than either."""
     column = np.asarray(value, dtype=kind)
     return column if column.shape == (count,) else np.full(count, column)
+
+
+NOTHING_HELD = Buffers.made("parameters", 0, np.empty(0, dtype=np.int64), 0.0, 0.0, 0.0)
+"""No buffers."""

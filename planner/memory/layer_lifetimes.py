@@ -25,9 +25,10 @@ def _layer(account: MemoryAccount, i: int, times: UnitTimes) -> list[Buffers]:
     """Return the buffers of one layer."""
     rows, graph, part = list[Buffers](), account.program.graph, account.parts[i]
     operation = graph.layers[i].operation
-    for again, moments in enumerate(times.forward):
+    for again in times.passes:
+        moments = times.forward[again]
         # what the first pass saves is released at its end where a recomputation saves it again
-        saved = np.maximum(moments.end, times.backward.end) if again == account.saving_pass[i] else moments.end
+        saved = times.kept_until[again] if again == account.saving_pass[i] else moments.end
         rows.append(account.by_cell("kept for backward", i, part.input_copies, moments.begin, saved))
         rows.append(account.by_cell("kept for backward", i, part.saved, moments.first, saved))
         if not again and "input" in graph.layers[i].inputs:
@@ -39,9 +40,8 @@ def _layer(account: MemoryAccount, i: int, times: UnitTimes) -> list[Buffers]:
             rows.append(account.by_cell("workspace", i, part.scratch[phase], moments.second, moments.end))
     if operation.statistics:
         size = account.channels(i) * (_STATISTICS_BYTES + graph.element_bytes) * BATCH_STATISTICS
-        end = np.maximum(times.forward[0].end, times.backward.end)
         sizes = np.full(len(account.program.spaces[i].devices), size)
-        rows.append(account.by_cell("statistics", i, sizes, times.forward[0].first, end))
+        rows.append(account.by_cell("statistics", i, sizes, times.forward[0].first, times.kept_until[0]))
     return rows
 
 

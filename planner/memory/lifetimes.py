@@ -5,6 +5,8 @@ estimate before any replay.  It follows the executor: a device runs its tasks in
 when its last reader is done.
 """
 
+from functools import lru_cache
+
 from hwprofiles import Floats
 from planner.lowering import Program, UnitTimes
 from planner.memory.activation_lifetimes import activations
@@ -19,6 +21,12 @@ from planner.memory.parameter_lifetimes import parameter_gradients, persistent_b
 __all__ = ["BufferLifetimes"]
 
 
+@lru_cache(maxsize=2)
+def _account_of(program: Program, memory_policy: MemoryPolicy) -> MemoryAccount:
+    """Return the account of a program, which serves the estimate and the replay that follows it."""
+    return MemoryAccount(program, memory_policy)
+
+
 class BufferLifetimes:
     """Lifetimes of the buffers of a program: which task allocates each, and which is the last to read it.
 
@@ -28,7 +36,7 @@ class BufferLifetimes:
     """
 
     def __init__(self, program: Program, memory_policy: MemoryPolicy) -> None:
-        self._account = MemoryAccount(program, memory_policy)
+        self._account = _account_of(program, memory_policy)
 
     def persistent(self) -> Buffers:
         """Return the buffers that are allocated for the whole run."""

@@ -37,7 +37,7 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
         size = program.size_bytes[moves]
         rows.append(Buffers.made("messages", program.layer[moves], program.peer[moves], size, 0.0, never))
         rows.append(_pair_buffers(program, backend))
-    return Buffers.of(rows) if rows else Buffers.made("parameters", 0, np.empty(0, dtype=np.int64), 0.0, 0.0, 0.0)
+    return Buffers.of(rows)
 
 
 def _pair_buffers(program: Program, backend: BackendMemory) -> Buffers:
