@@ -134,13 +134,19 @@ def library_collective(
         return (_timed(network, scheme, members, replace(pairs, chunks=count, low=target[apart]), 1),)
     if "-chain-" in scheme:
         return _chain(network, scheme, members)
-    orders = ring_orders(network, members)
     if collective == "broadcast":  # chains, from rank 0 on, each with its part of the buffer in a pipeline
+        orders = ring_orders(network, members)
         rings = parallel_rings(orders, "all-gather")
         whole = replace(rings, chunks=len(orders), low=np.repeat(np.arange(len(orders)), count), span=1, repeats=1)
         return (_timed(network, scheme, members, whole, count - 1, own=False),)
-    rings = parallel_rings(orders, collective)
+    rings = _rings(network, collective, devices)
     return (_timed(network, scheme, members, rings, rings.repeats),)
+
+
+@lru_cache(maxsize=4096)
+def _rings(network: ClusterRoutes, collective: str, devices: tuple[int, ...]) -> Round:
+    """Return the rings of all algorithms and protocols of a library."""
+    return parallel_rings(ring_orders(network, np.array(devices)), collective)
 
 
 def library_collective_s(
@@ -270,8 +276,18 @@ def _busiest_s_per_byte(
         far: Time of messages between nodes, likewise; some links carry both.
     """
     source, target = devices[step.source], devices[step.target]
-    sent = step.link_share * np.where(network.node[source] == network.node[target], near, far)
-    return float((network.link_loads(source, target, sent) * network.seconds_per_byte).max())
+    return step.link_share * _busiest_link_s(network, source.tobytes(), target.tobytes(), near, far)
+
+
+@lru_cache(maxsize=4096)
+def _busiest_link_s(network: ClusterRoutes, source: bytes, target: bytes, near: float, far: float) -> float:
+    """Return the time of the busiest link where each message has one byte; arguments as for ``_busiest_s_per_byte``.
+
+    The protocols of a library differ in the bytes of their messages alone.
+    """
+    ends = np.frombuffer(source, dtype=np.int64), np.frombuffer(target, dtype=np.int64)
+    sent = np.where(network.node[ends[0]] == network.node[ends[1]], near, far)
+    return float((network.link_loads(*ends, sent) * network.seconds_per_byte).max())
 
 
 def _tree_latency_s(network: ClusterRoutes, protocol: LibraryProtocol, devices: Ints) -> float:
