@@ -45,6 +45,8 @@ class ComputeTimes:
         """Shape (devices,): index into ``profiles`` for every device."""
         for profile in self.profiles:
             check_codec_times(profile)
+        self._keys: dict[int, tuple[object, ...]] = {}
+        self._parts: dict[tuple[object, ...], dict[str, Floats]] = {}
 
     @cached_property
     def digest(self) -> str:
@@ -81,8 +83,25 @@ class ComputeTimes:
         """Compute the time of every part of a layer on its own device, for a space of one configuration.
 
         Returns:
-            For each of ``LAYER_PHASES`` that the layer has, seconds, shape (parts,).
+            For each of ``LAYER_PHASES`` that the layer has, seconds, shape (parts,); read-only, for equal layers share
+            them.
         """
+        key = (self.layer_key(index), space)
+        if key not in self._parts:
+            self._parts[key] = self._part_s(index, space)
+        return self._parts[key]
+
+    def layer_key(self, index: int) -> tuple[object, ...]:
+        """Return what determines the times of a layer by configuration; measured layers have times of their own."""
+        if index not in self._keys:
+            layer = self.graph.layers[index]
+            name = layer.name if self.is_measured(layer) else ""
+            inner = self.graph.has_phase(index, "activation_gradient")
+            self._keys[index] = layer.operation, layer.input_shapes, inner, name
+        return self._keys[index]
+
+    def _part_s(self, index: int, space: ConfigSpace) -> dict[str, Floats]:
+        """Compute what ``part_s`` returns."""
         graph, layer, regions = self.graph, self.graph.layers[index], held_regions(space)
         sizes = (regions.high - regions.low).astype(np.float64)
         part = {dim: sizes[:, d] for d, dim in enumerate(layer.output.dims)}
@@ -92,6 +111,7 @@ class ComputeTimes:
             if graph.has_phase(index, phase):
                 rows = [kernel_s(p, graph.name, layer, phase, part, graph.element_bytes) for p in self.profiles]
                 phase_s[phase] = np.column_stack(rows)[np.arange(len(profile)), profile]
+                phase_s[phase].setflags(write=False)
         return phase_s
 
     def is_measured(self, layer: Layer) -> bool:

@@ -112,10 +112,7 @@ class CostModel:
 
     def node_costs(self, index: int, space: ConfigSpace) -> NodeCosts:
         """Return the costs of compute and gradient synchronisation of layer ``index``."""
-        layer = self.graph.layers[index]
-        name = layer.name if self.compute_times.is_measured(layer) else ""  # measured layers have times of their own
-        inner = self.graph.has_phase(index, "activation_gradient")
-        key = (layer.operation, layer.input_shapes, inner, space, name)
+        key = (self.compute_times.layer_key(index), space)
         if key not in self._nodes:
             phase_s = self.compute_times.slowest_part_s(index, space)
             sync_s, statistics_s = self.sync_times.seconds(index, space)
