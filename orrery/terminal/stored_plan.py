@@ -45,7 +45,8 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     cluster = load_cluster(plan.cluster)
     program = lower_plan(plan, graph, cluster, collectives=collectives)
     model = cost_model_of(plan.request, graph, cluster)
-    priced_s = additive_s(model, plan.configurations, plan.micro_batching, plan.compressed, plan.recompute)
+    as_lowered = program if collectives == "activity" and plan.gradient_sync_order == "end" else None
+    priced_s = additive_s(model, plan.configurations, plan.micro_batching, plan.compressed, plan.recompute, as_lowered)
     inputs = {
         f"cluster {plan.cluster}": (plan.cluster_digest, cluster.digest),
         f"compute profile {', '.join(p.name for p in model.profiles)}": (plan.costs_digest, model.compute_times.digest),

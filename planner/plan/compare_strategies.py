@@ -16,7 +16,7 @@ from planner.operations import ELEMENT_BYTES
 from planner.parallel import WHOLE_BATCH, ConfigSpace, Configuration, MicroBatching, Strategy
 from planner.plan.comparison import Comparison, LayerResult, StrategyResult
 from planner.plan.data_parallel_note import data_parallel_note
-from planner.plan.layerwise_choice import layerwise, refined
+from planner.plan.layerwise_choice import SimulatedStrategy, layerwise, refined
 from planner.plan.lowered_plan import lowered
 from planner.plan.pace import pace_of
 from planner.search import HYBRID, search_hybrids, strategy_and_micro_batching
@@ -37,7 +37,8 @@ __all__ = ["compare", "layer_results"]
 _MIXTURES = 8
 """Random mixtures of the strategies that validate the additive model beside the strategies themselves."""
 _MOST_TASKS = 60_000
-"""Largest program of a mixture that is simulated, so that the validation takes seconds."""
+"""Largest program of a mixture that is simulated, so that the validation takes seconds, and of which the replay of a
+search is kept until the strategy is described."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,8 @@ class _Subjects:
     refused: dict[str, str]
     """Reason why a strategy cannot run, by its name."""
     notes: tuple[str, ...]
+    replays: dict[str, Replay]
+    """Replays that the search has made already, by name of the strategy."""
 
 
 @renamed_keywords(exchange="gradient_sync")
@@ -126,7 +129,8 @@ def _results(
         if progress:
             progress(f"simulating {name}", done, len(subjects.strategies) + 1)
         try:
-            results.append(_result(model, name, strategy, micro_batching, one_device_s))
+            known = subjects.replays.pop(name, None)
+            results.append(_result(model, name, strategy, micro_batching, one_device_s, known))
         except InfeasiblePlanError as error:
             refused[name] = str(error)
     if not results:
@@ -141,6 +145,13 @@ def _subjects(model: CostModel, names: Sequence[str], refine: int, progress: Pro
     strategies: dict[str, tuple[Strategy, MicroBatching]] = {}
     refused: dict[str, str] = {}
     notes: tuple[str, ...] = ()
+    kept = list[SimulatedStrategy]()
+
+    def keep(candidate: SimulatedStrategy) -> None:
+        """Keep what a search has simulated, if it is small."""
+        if candidate.program.size <= _MOST_TASKS:
+            kept.append(candidate)
+
     for name in names:
         if name == "layerwise":
             continue
@@ -157,11 +168,17 @@ def _subjects(model: CostModel, names: Sequence[str], refine: int, progress: Pro
             _, refinement, more = refined(model, refine, progress=progress)
             strategies["layerwise"] = refinement.strategy, WHOLE_BATCH
         else:
-            _, candidate, more = layerwise(model, progress=progress)
+            _, candidate, more = layerwise(model, progress=progress, simulated=keep)
             strategies["layerwise"] = candidate.strategy, WHOLE_BATCH
         notes = (*notes, *more)
     ordered = {name: strategies[name] for name in names if name in strategies}
-    return _Subjects(strategies=ordered, refused=refused, notes=notes)
+    replays = {
+        name: each.replayed
+        for name, (strategy, micro_batching) in ordered.items()
+        for each in kept
+        if each.strategy == strategy and micro_batching.parts == 1
+    }
+    return _Subjects(strategies=ordered, refused=refused, notes=notes, replays=replays)
 
 
 def _one_device_s(model: CostModel) -> float:
@@ -176,16 +193,19 @@ def _result(
     strategy: Strategy,
     micro_batching: MicroBatching,
     one_device_s: float,
+    known: Replay | None,
 ) -> StrategyResult:
-    """Return a strategy priced, replayed and bounded."""
-    program = lowered(model, strategy, micro_batching=micro_batching)
-    additive, full = additive_s(model, strategy, micro_batching), replay_that_fits(program)
+    """Return a strategy priced, replayed and bounded; ``known`` is its replay, if there is one already."""
+    full = known or replay_that_fits(lowered(model, strategy, micro_batching=micro_batching))
+    program = full.program
+    additive = additive_s(model, strategy, micro_batching, program=program)
     above = model.conditions.interference or model.conditions.spread
     plain = replay(program, interference=False, spread=False) if above else full
     shares, (bound_s, reason) = full.shares(), iteration_bound(program)
     return StrategyResult(
         name=name,
-        ladder_s=_ladder(model, strategy, micro_batching, plain) | upper_rungs_s(program, model.conditions),
+        ladder_s=_ladder(model, strategy, micro_batching, plain, additive)
+        | upper_rungs_s(program, model.conditions, full),
         additive_s=additive,
         simulated_s=full.iteration_s,
         images_per_s=model.graph.batch / full.iteration_s,
@@ -206,13 +226,15 @@ def _result(
     )
 
 
-def _ladder(model: CostModel, strategy: Strategy, micro_batching: MicroBatching, plain: Replay) -> dict[str, float]:
+def _ladder(
+    model: CostModel, strategy: Strategy, micro_batching: MicroBatching, plain: Replay, price_s: float
+) -> dict[str, float]:
     """Return the iteration time under each execution model; micro-batches come last, to show the gain of them alone."""
     if micro_batching.parts == 1:
-        return ladder_s(plain.program, additive_s(model, strategy, micro_batching), plain, IDEAL_CONDITIONS)
+        return ladder_s(plain.program, price_s, plain, IDEAL_CONDITIONS)
     prices, spaces, _ = applied(model, strategy)
     whole = lower(prices, spaces)  # the whole batch at once, whether or not it would fit
-    rungs = ladder_s(whole, additive_s(model, strategy), conditions=IDEAL_CONDITIONS)
+    rungs = ladder_s(whole, additive_s(model, strategy, program=whole), conditions=IDEAL_CONDITIONS)
     return {**rungs, "pipelining": plain.iteration_s}
 
 
@@ -285,5 +307,6 @@ def _tried(model: CostModel, results: Sequence[StrategyResult], strategies: dict
         except InfeasiblePlanError:
             continue
         if program.size <= _MOST_TASKS:
-            rows.append((f"mixture {mixture + 1}", additive_s(model, mixed), replay(program).iteration_s))
+            price_s = additive_s(model, mixed, program=program)
+            rows.append((f"mixture {mixture + 1}", price_s, replay(program).iteration_s))
     return pd.DataFrame(rows, columns=["name", "additive_s", "simulated_s"])

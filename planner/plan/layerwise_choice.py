@@ -7,6 +7,7 @@ Source:
     Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hwprofiles import MILLI, ConfigError, InfeasiblePlanError, Progress
@@ -15,32 +16,42 @@ from planner.lowering import Program
 from planner.parallel import NAMED, Strategy, named_strategy
 from planner.plan.lowered_plan import lowered
 from planner.search import LayerwiseResult, Refined, near_best, refine, search_layerwise
-from planner.simulation import arithmetic_s, replay_that_fits
+from planner.simulation import Replay, arithmetic_s, replay_that_fits
 
-__all__ = ["layerwise", "refined"]
+__all__ = ["SimulatedStrategy", "layerwise", "refined"]
 
 _STARTS = 8
 """Strategies of least additive cost that a refinement starts from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
+class SimulatedStrategy:
     """A strategy that was simulated."""
 
     name: str
     strategy: Strategy
-    program: Program
-    simulated_s: float
+    replayed: Replay
+
+    @property
+    def program(self) -> Program:
+        """One iteration."""
+        return self.replayed.program
+
+    @property
+    def simulated_s(self) -> float:
+        """Time of an iteration."""
+        return self.replayed.iteration_s
 
 
 def layerwise(
-    model: CostModel, *, progress: Progress | None = None
-) -> tuple[LayerwiseResult, _Candidate, tuple[str, ...]]:
+    model: CostModel, *, progress: Progress | None = None, simulated: Callable[[SimulatedStrategy], None] | None = None
+) -> tuple[LayerwiseResult, SimulatedStrategy, tuple[str, ...]]:
     """Search the strategy of least additive cost, and choose by simulation among it and the usual strategies.
 
     Args:
         model: Prices of a model on a cluster.
         progress: Called as ``progress(label, done, total)``.
+        simulated: Called with every candidate that was simulated.
 
     Returns:
         The result of the search, the fastest candidate, and notes: its name where the search found nothing faster,
@@ -50,7 +61,7 @@ def layerwise(
         InfeasiblePlanError: No candidate fits in memory.
     """
     searched, candidates, notes = _candidates(model, progress)
-    best: _Candidate | None = None
+    best: SimulatedStrategy | None = None
     optimum, refused = "does not fit in memory", {}
     for done, (name, strategy) in enumerate(candidates.items()):
         if progress:
@@ -58,15 +69,18 @@ def layerwise(
         if best is not None and arithmetic_s(model, strategy) > best.simulated_s:
             continue  # cannot win, whatever overlaps
         try:
-            program = lowered(model, strategy)
-            simulated_s = replay_that_fits(program).iteration_s
+            candidate = SimulatedStrategy(
+                name=name, strategy=strategy, replayed=replay_that_fits(lowered(model, strategy))
+            )
         except InfeasiblePlanError as error:
             refused[name] = error
             continue
+        if simulated:
+            simulated(candidate)
         if name == "layerwise":
-            optimum = f"takes {simulated_s / MILLI:.4g} ms simulated"
-        if best is None or simulated_s < best.simulated_s:
-            best = _Candidate(name=name, strategy=strategy, program=program, simulated_s=simulated_s)
+            optimum = f"takes {candidate.simulated_s / MILLI:.4g} ms simulated"
+        if best is None or candidate.simulated_s < best.simulated_s:
+            best = candidate
     if best is None:
         others = ", ".join(name for name in refused if name != "layerwise")
         raise InfeasiblePlanError(f"layerwise: {refused['layerwise']}; neither do the candidates {others} fit")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hwprofiles import ConfigError, Progress
 from hwprofiles.compute import UNDER_USED
@@ -21,22 +21,15 @@ from planner.parallel import (
     micro_batching_of,
     recompute_of,
 )
-from planner.plan.layerwise_choice import layerwise, refined
 from planner.plan.lowered_plan import cost_model_of, lowered
 from planner.plan.old_options import renamed_options
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
-from planner.search import (
-    HYBRID,
-    LayerwiseResult,
-    Pipeline,
-    Refined,
-    choose_compressed_layers,
-    refine,
-    search_hybrids,
-    strategy_and_micro_batching,
-)
+from planner.search import HYBRID, Pipeline, choose_compressed_layers, strategy_and_micro_batching
 from planner.simulation import additive_s, replay_that_fits
+
+if TYPE_CHECKING:
+    from planner.search import LayerwiseResult, Refined
 
 __all__ = ["make_plan"]
 
@@ -110,6 +103,8 @@ def _chosen(model: CostModel, request: PlanRequest, progress: Progress | None) -
 
 def _layerwise(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
     """Return the layer-wise optimum, or one of the usual strategies where that is faster."""
+    from planner.plan.layerwise_choice import layerwise, refined  # here: rules do without the kernels of the search
+
     if not plans:
         searched, fastest, notes = layerwise(model, progress=progress)
         return _Chosen(
@@ -131,6 +126,8 @@ def _layerwise(model: CostModel, plans: int, progress: Progress | None) -> _Chos
 
 def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
     """Return the fastest hybrid; the refinement of one knows no stages."""
+    from planner.search import refine, search_hybrids  # here: rules do without them
+
     searched = search_hybrids(model, stages=not plans, progress=progress)
     if not plans:
         return _Chosen(
@@ -216,12 +213,12 @@ def _pipeline(request: PlanRequest) -> Pipeline | None:
     return Pipeline(**given) if given else None
 
 
-def _search_statistics(searched: LayerwiseResult) -> dict[str, Any]:
+def _search_statistics(searched: "LayerwiseResult") -> dict[str, Any]:
     """Return the fields of ``Plan`` that describe a layer-wise search."""
     return {name: getattr(searched, name) for name in ("tables_s", "search_s", "width")}
 
 
-def _refinement_statistics(best: Refined) -> dict[str, Any]:
+def _refinement_statistics(best: "Refined") -> dict[str, Any]:
     """Return the fields of ``Plan`` that describe a refinement."""
     return {name: getattr(best, name) for name in ("simulated_plans", "lower_bound_s", "origin")}
 
@@ -243,6 +240,7 @@ def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
             chosen.micro_batching,
             chosen.compressed,
             chosen.recompute,
+            chosen.program if request.gradient_sync_order == "end" else None,
         ),
         simulated_s=chosen.simulated_s,
         gradient_syncs=_sync_choices(model, chosen),

@@ -5,6 +5,7 @@ Source:
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from planner.parallel import (
     Strategy,
     micro_batch_spaces,
 )
-from planner.simulation.program_replay import replay
+from planner.simulation.program_replay import Replay, replay
 from planner.simulation.transfer_pricing import transfer_prices
 
 __all__ = ["AdditiveTerms", "additive_s", "additive_terms", "program_sync_s"]
@@ -45,6 +46,7 @@ def additive_s(
     micro_batching: MicroBatching = WHOLE_BATCH,
     compressed: CompressionSettings = UNCOMPRESSED,
     recompute: Recompute = KEEP_ACTIVATIONS,
+    program: Program | None = None,
 ) -> float:
     """Return the additive cost (Eq. 1) of a strategy.
 
@@ -56,6 +58,7 @@ def additive_s(
         micro_batching: Micro-batches of the last layers.
         compressed: Compression settings; compression and decompression take time beside the messages.
         recompute: Activations that are computed again; with any, too, the phases of the program are added up.
+        program: The program of all this, if it was lowered already.
 
     Returns:
         Seconds of one iteration.
@@ -68,13 +71,20 @@ def additive_s(
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
     """
     if recompute or model.conditions.framework.is_synchronous:
-        used, spaces, micro_batching = applied(model, strategy, micro_batching)
-        program = lower(used, spaces, micro_batching=micro_batching, compressed=compressed, recompute=recompute)
-        return replay(program, overlap=False, contention=False, iterations=1).iteration_s
+        if program is None:
+            used, spaces, micro_batching = applied(model, strategy, micro_batching)
+            program = lower(used, spaces, micro_batching=micro_batching, compressed=compressed, recompute=recompute)
+        return _in_turn(program).iteration_s
     used, spaces, _ = applied(model, strategy, micro_batching)
     if micro_batching.parts == 1 and not compressed:
         return _uncompressed_s(used, spaces)
     return float(sum(term.sum() for term in additive_terms(model, strategy, micro_batching, compressed)))
+
+
+@lru_cache(maxsize=1)
+def _in_turn(program: Program) -> Replay:
+    """Return one iteration in which nothing overlaps: its phases one after the other."""
+    return replay(program, overlap=False, contention=False, iterations=1)
 
 
 def _uncompressed_s(model: CostModel, spaces: Sequence[ConfigSpace]) -> float:
@@ -153,7 +163,7 @@ def program_sync_s(program: Program) -> NDArray[np.float64]:
     Returns:
         Seconds, shape (layers,).
     """
-    replayed = replay(program, overlap=False, contention=False, iterations=1)
+    replayed = _in_turn(program)
     task_of, schedule = replayed.program_graph.task_of[0], replayed.schedule
     taken_s = (schedule.end_s - schedule.ready_s)[task_of]
     rows = np.flatnonzero((program.kind == KINDS.index("update")) | (program.kind >= KINDS.index("collective")))

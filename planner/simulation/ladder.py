@@ -6,6 +6,9 @@ from planner.simulation.program_replay import Replay, replay
 
 __all__ = ["ladder_s", "upper_rungs_s"]
 
+_ABOVE = ("interference", "spread")
+"""Rungs above contention."""
+
 
 def ladder_s(
     program: Program, additive_s: float, full: Replay | None = None, conditions: Conditions | None = None
@@ -27,11 +30,18 @@ def ladder_s(
     return rungs | upper_rungs_s(program, conditions or program.conditions)
 
 
-def upper_rungs_s(program: Program, conditions: Conditions) -> dict[str, float]:
-    """Return the iteration time of a program on the rungs above contention that are on, each with those below it."""
-    rungs, interference = {}, conditions.interference
-    if interference:
-        rungs["interference"] = replay(program, interference=True, spread=False).iteration_s
-    if conditions.spread:
-        rungs["spread"] = replay(program, interference=interference, spread=True).iteration_s
+def upper_rungs_s(program: Program, conditions: Conditions, last: Replay | None = None) -> dict[str, float]:
+    """Return the iteration time of a program on the rungs above contention that are on, each with those below it.
+
+    Args:
+        program: One iteration.
+        conditions: The rungs.
+        last: Its replay under all of them, if there is one already.
+    """
+    on, rungs = [name for name in _ABOVE if getattr(conditions, name)], {}
+    for count, rung in enumerate(on, 1):
+        replayed = last if count == len(on) else None
+        if replayed is None:
+            replayed = replay(program, interference="interference" in on[:count], spread="spread" in on[:count])
+        rungs[rung] = replayed.iteration_s
     return rungs
