@@ -1,9 +1,11 @@
 """Results of ``orrery analyse``: one JSON value, or tables with the largest values first."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hwprofiles import GIB
+from orrery.terminal.plan_view import plan_headline
 from orrery.terminal.views import print_pairs, print_table
 
 if TYPE_CHECKING:
@@ -19,13 +21,19 @@ _REASONS = 2
 
 def analysis_values(analysis: "Analysis", *, plan: "StoredPlan") -> dict[str, Any]:
     """Return the whole analysis; of the memory curves, that of the fullest device."""
+    from planner.plan import pace_of_analysis
+    from studies.fidelity import likely_s, parts_of_replay
+
     replay, path, memory = analysis.replay, analysis.path, analysis.memory
+    pace = pace_of_analysis(analysis)
     shares, devices = analysis.shares, replay.program.cluster.devices
     times_s, held_bytes = memory.of(memory.fullest)
     return {
         "iteration_s": replay.iteration_s,
+        "likely_s": likely_s(parts_of_replay(replay)),
         "additive_s": plan.additive_s,
         "notes": plan.notes,
+        "pace": {"sentence": pace.sentence, "left": pace.left, "remedy": pace.remedy, "setters": pace.setters},
         "busiest_device": {
             "device": devices[shares.device].name,
             "compute_s": shares.compute_s,
@@ -59,6 +67,9 @@ def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> Non
     path, total_s = analysis.path, analysis.replay.iteration_s
     values = analysis_values(analysis, plan=plan)
     memory = values["memory"]
+    pace = values["pace"]
+    print(plan_headline(replace(plan.plan, simulated_s=total_s), values))
+    print(f"{pace['sentence']}; time left: {pace['left']}.\nTo be faster: {pace['remedy']}.\n")
     busiest = {f"busiest device: {name}": value for name, value in values["busiest_device"].items()}
     print_pairs({"iteration_s": total_s, "additive_s": plan.additive_s, **busiest, "notes": plan.notes})
     _section("Critical path by kind", [_share("kind", *item, total_s) for item in path.seconds_by("kind").items()])

@@ -19,6 +19,7 @@ from .lowered_plan import (
 from .pace import (
     Pace as Pace,
     pace_of as pace_of,
+    pace_of_analysis as pace_of_analysis,
 )
 from .plan import (
     Plan as Plan,

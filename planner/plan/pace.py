@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwprofiles.devices import Link
-from planner.plan.analysis import ResourceUse, resource_uses
+from planner.plan.analysis import Analysis, ResourceUse, resource_uses
 from planner.simulation import CriticalPath, PathStep, Replay, program_path
 
-__all__ = ["Pace", "PaceSetter", "pace_of"]
+__all__ = ["Pace", "PaceSetter", "pace_of", "pace_of_analysis"]
 
 _LEAST_SHARE = 0.005
 """Share of the iteration below which a resource is not told of."""
@@ -91,8 +91,18 @@ def pace_of(replayed: Replay) -> Pace:
     Args:
         replayed: A replay with overlap and contention, of three iterations or more.
     """
-    busiest = _busiest(resource_uses(replayed))
-    setters = _setters(program_path(replayed), replayed, busiest)
+    return _pace(replayed, resource_uses(replayed), program_path(replayed))
+
+
+def pace_of_analysis(analysis: Analysis) -> Pace:
+    """Return what sets the pace of an iteration that was analysed."""
+    return _pace(analysis.replay, analysis.resources, analysis.path)
+
+
+def _pace(replayed: Replay, uses: Sequence[ResourceUse], path: CriticalPath) -> Pace:
+    """Return the pace from the use of resources, the busiest first, and the critical path."""
+    busiest = _busiest(uses)
+    setters = _setters(path, replayed, busiest)
     return Pace(iteration_s=replayed.iteration_s, setters=setters, busiest=busiest)
 
 

@@ -32,6 +32,14 @@ def test_one_json_value_with_everything(plan_file, capsys):
         "slot", "switch-port", "nic-port", "fdr", "titanx-nervana",
     }  # fmt: skip
     assert answer["exposed_communication"][0].keys() >= {"layer", "kind", "link_class", "latency_s", "wait_s"}
+    pace = answer["pace"]
+    assert sum(row["share"] for row in pace["setters"]) == pytest.approx(1)
+    assert pace["sentence"].startswith(
+        {"bandwidth": "{} links set", "arithmetic": "arithmetic of {} sets", "latency": "latency of {} sets"}[
+            pace["setters"][0]["kind"]
+        ].format(pace["setters"][0]["of"])
+    )
+    assert answer["likely_s"][0] < answer["iteration_s"] < answer["likely_s"][1]
     memory = answer["memory"]
     alive_bytes = sum(row["size_bytes"] for row in memory["alive_at_peak"])
     assert alive_bytes == memory["peak_bytes"][memory["fullest"]] == max(memory["curve"]["held_bytes"])
@@ -42,6 +50,10 @@ def test_tables_of_at_most_so_many_rows(plan_file, capsys):
     assert run_app(app, ["analyse", str(plan_file), "--top", "2"]) == 0
     printed = capsys.readouterr().out
 
+    first, second, third, *_ = printed.splitlines()
+    assert first.startswith("lenet5 on titanx-4, batch 64, model: ")
+    assert "set the pace" in second
+    assert third.startswith("To be faster: ")
     for title in ("Critical path by kind", "Communication on the critical path", "faster hardware", "Memory: at most"):
         assert title in printed
     assert printed.count("twice as fast") + printed.count("latency halved") == 2
