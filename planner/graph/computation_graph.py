@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -33,6 +33,8 @@ class Parameter:
     """True if a split of the layer's channels splits the tensor, False if every part holds all of it."""
     shared: str = ""
     """Layer that trains the tensor, if another one does: tied weights are one parameter, that of the first layer."""
+    axis: int = field(default=0, repr=False)
+    """Axis that a split of the layer's channels splits."""
 
     @property
     def elements(self) -> int:

@@ -8,10 +8,12 @@ follow one another become one kernel, as compilers make one of them.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from planner.graph import IntervalMap, Layer, Operation
 from planner.importing.read_elementwise import FUSED_ACTIVATIONS
-from planner.operations import Add, BatchNorm, Convolution, Dropout, Elementwise, Linear
+from planner.importing.recording import renamed_steps, whole_axes
+from planner.operations import Add, BatchNorm, Convolution, Dropout, Elementwise, Linear, Operand, Step
 
 __all__ = ["Fused", "fused_layers"]
 
@@ -69,7 +71,10 @@ def _joined(one: Layer, other: Layer, slot: int) -> Layer | None:
         if first.batch_norm or first.activation:
             return None
         keys = (*one.keys, *((f"norm_{name}", key) for name, key in other.keys))
-        return replace(one, operation=replace(first, batch_norm=True, activation=second.activation), keys=keys)
+        normed = replace(
+            first, batch_norm=True, activation=second.activation, norm_eps=second.eps, norm_momentum=second.momentum
+        )
+        return replace(one, operation=normed, keys=keys)
     activation = _activation(other, one)
     drops = isinstance(first, Linear) and first.dropout > 0
     takes = isinstance(first, Convolution | BatchNorm | Add | Linear) and not first.activation
@@ -85,7 +90,8 @@ def _activation(layer: Layer, before: Layer) -> str | None:
     operation = layer.operation
     if not isinstance(operation, Elementwise) or len(layer.inputs) != 1 or operation.weights:
         return None
-    plain = layer.output == before.output and all(_is_identity(m, d) for m, d in zip(
+    slope = next((dict(s.arguments).get("negative_slope", 0.01) for s in operation.computes), 0.01)
+    plain = slope == 0.01 and layer.output == before.output and all(_is_identity(m, d) for m, d in zip(
         operation.reads[0], before.output.dims, strict=True))  # fmt: skip
     return (
         operation.steps[0] if plain and len(operation.steps) == 1 and operation.steps[0] in FUSED_ACTIVATIONS else None
@@ -119,13 +125,49 @@ def _chained(one: Layer, other: Layer, slot: int) -> Layer | None:
     weights = [replace(p, name=f"weight{i or ''}") for i, p in enumerate(both)]
     operation = replace(
         second, steps=(*first.steps, *second.steps), reads=tuple(row[2] for row in rows), saves=saves,
-        weights=tuple(weights),
+        weights=tuple(weights), computes=_joined_steps(one, first, other, second, slot, rows),
     )  # fmt: skip
     named = tuple((p.name, key) for p, (_, key) in zip(weights, (*one.keys, *other.keys), strict=True))
     return replace(
         other, operation=operation, inputs=tuple(row[0] for row in rows), input_shapes=tuple(row[1] for row in rows),
         keys=named,
     )  # fmt: skip
+
+
+def _joined_steps(
+    one: Layer, first: Elementwise, other: Layer, second: Elementwise, slot: int, rows: Sequence[Any]
+) -> tuple[Step, ...]:
+    """Return what two layers compute one after the other; nothing where it is not known of one of them.
+
+    Args:
+        one: The first layer.
+        first: Its operation.
+        other: The second layer.
+        second: Its operation.
+        slot: Input of the second that is the result of the first.
+        rows: Inputs of both together, each with its shape and maps.
+    """
+    if not first.computes or not second.computes:
+        return ()
+    own = list(zip(one.inputs, one.input_shapes, first.reads, strict=True))
+    read = list(zip(other.inputs, other.input_shapes, second.reads, strict=True))
+    count = len(first.weights)
+    names = {each.name: f"weight{i or ''}" for i, each in enumerate(first.weights)}
+    behind = {each.name: f"weight{i + count or ''}" for i, each in enumerate(second.weights)}
+    slots = {i: rows.index(row) for i, row in enumerate(own)}
+    others = {i: rows.index(row) for i, row in enumerate(read) if i != slot}
+    before = renamed_steps(first.computes, names, slots, 0, None)
+    return (*before, *renamed_steps(second.computes, behind, others, len(before), slot))
+
+
+def _plain_step(layer: Layer, operation: Add | Dropout) -> Step:
+    """Return the step of a sum of two tensors, or of dropout."""
+    axes = whole_axes(layer.output)
+    names = ("self", "other") if isinstance(operation, Add) else ("input",)
+    operands = tuple(Operand(name=name, input=i, axes=axes) for i, name in enumerate(names))
+    if isinstance(operation, Add):
+        return Step(form="pointwise", call="add", out=axes, operands=operands)
+    return Step(form="dropout", call="dropout", out=axes, operands=operands, arguments=(("p", operation.dropout),))
 
 
 def _as_elementwise(layer: Layer) -> Elementwise | None:
@@ -137,6 +179,6 @@ def _as_elementwise(layer: Layer) -> Elementwise | None:
         identity = tuple(IntervalMap(dim=dim) for dim in layer.output.dims)
         return Elementwise(
             dims=layer.output.dims[1:], sizes=layer.output.sizes[1:], reads=(identity,) * len(layer.inputs),
-            steps=(operation.kind,), saves="nothing",
+            steps=(operation.kind,), saves="nothing", computes=(_plain_step(layer, operation),),
         )  # fmt: skip
     return None

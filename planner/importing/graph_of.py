@@ -104,9 +104,10 @@ def _reader_of(trace: Trace) -> GraphReader:
         else:
             reader.values[argument] = Fixed(tensor.shape)
     for argument, (key, tensor) in trace.parameters.items():
-        reader.values[argument] = Fixed(tensor.shape, (key,))
+        origin = tuple((key, axis) for axis in range(len(tensor.shape)))
+        reader.values[argument] = Fixed(tensor.shape, (key,), origin=origin)
     for argument, tensor in trace.constants.items():
-        reader.values[argument] = Fixed(tensor.shape)
+        reader.values[argument] = Fixed(tensor.shape, buffer=trace.buffers.get(argument, ""))
     return reader
 
 
@@ -153,7 +154,9 @@ def _read(reader: GraphReader, node: TraceNode) -> None:
     plain = replace(node, operation=node.operation.rstrip("_")) if in_place else node
     handler = HANDLERS.get(plain.operation)
     if not reader.depends(node):
-        result = HANDLERS["getitem"](reader, node) if node.operation == "getitem" else reader.fixed(node)
+        result = (
+            HANDLERS["getitem"](reader, node) if node.operation == "getitem" else reader.fixed(node, plain.operation)
+        )
     elif handler is not None:
         result = handler(reader, plain)
     elif not node.results:
@@ -174,9 +177,14 @@ def _read(reader: GraphReader, node: TraceNode) -> None:
 
 def _written(reader: GraphReader, node: TraceNode, name: str, result: Any) -> None:
     """Give the tensors that a written one is a view of their new elements."""
-    while name in reader.views and isinstance(result, TracedValue):
+    while name in reader.views:
         name = reader.views[name]
         base = reader.values[name]
+        if isinstance(result, Fixed):  # what it holds now is not written down
+            reader.values[name] = base.unrecorded() if isinstance(base, Fixed) else base
+            continue
+        if not isinstance(result, TracedValue):
+            return
         if isinstance(base, TracedValue) and base.layer == result.layer:
             return
         if not isinstance(base, TracedValue | Fixed) or base.shape[:1] != (reader.batch,):

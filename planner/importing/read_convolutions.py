@@ -8,6 +8,7 @@ from planner.graph import IntervalMap, Parameter
 from planner.importing.axes import TracedValue
 from planner.importing.placement import Tag, layout_of
 from planner.importing.reader import POSITION_NAMES, Fixed, GraphReader, handles
+from planner.importing.recording import Given
 from planner.operations import Convolution, GlobalPooling, Pooling, Rearrangement, TensorProduct
 from planner.tracing import TraceNode
 
@@ -86,8 +87,11 @@ def _same(
     return pad_axes(reader, node, value, [(0, 0), (0, 0), *zip(left, right, strict=True)]), (0,) * len(total)
 
 
-def pad_axes(reader: GraphReader, node: TraceNode, value: TracedValue, pads: Sequence[tuple[int, int]]) -> TracedValue:
-    """Add padding before and behind each axis."""
+def pad_axes(
+    reader: GraphReader, node: TraceNode, value: TracedValue, pads: Sequence[tuple[int, int]], *,
+    mode: str = "constant", fill: float = 0.0,
+) -> TracedValue:  # fmt: skip
+    """Add padding before and behind each axis; but for constants it is read from anywhere in the axis."""
     tags, maps = [], dict[str, IntervalMap]()
     pairs: list[Any] = []
     for i, (axis, (left, right)) in enumerate(zip(value.axes, pads, strict=True)):
@@ -98,12 +102,15 @@ def pad_axes(reader: GraphReader, node: TraceNode, value: TracedValue, pads: Seq
             dim = axis[-1].dim if axis and axis[-1].dim else f"pad{i}"
             row = [Tag(math.prod(a.size for a in axis) + left + right, dim, axis[-1].stride if axis else 1)]
             pairs += [(a, None) for a in axis]
-            if len(axis) == 1 and axis[0].dim and axis[0].size == reader.shapes[value.layer].size(axis[0].dim):
-                maps[axis[0].dim] = IntervalMap(dim=str(id(row[0])), offset=left)
+            whole = len(axis) == 1 and axis[0].dim and axis[0].size == reader.shapes[value.layer].size(axis[0].dim)
+            if whole and mode == "constant":
+                maps[str(axis[0].dim)] = IntervalMap(dim=str(id(row[0])), offset=left)
         tags.append(row)
     layout = layout_of(tags)
     reads = reader.maps_with(value, pairs, layout, maps)
-    return reader.laid_out(node, Rearrangement, layout, [value], [reads], kind="pad")
+    result = reader.laid_out(node, Rearrangement, layout, [value], [reads], kind="pad")
+    where = {"pads": [list(each) for each in pads], "mode": mode, "value": fill}
+    return reader.computes(result, "pad", "pad", [("self", value)], where)
 
 
 def _weights(reader: GraphReader, node: TraceNode) -> tuple[tuple[Parameter, ...], dict[str, str]]:
@@ -135,7 +142,15 @@ def _general(
         kind="convolution_of_any_kind", dims=("channel", *dims), sizes=out[1:], depth=math.prod(weight.shape[1:]),
         reads=((IntervalMap(dim="sample"), channel, *windows),), weights=weights,
     )  # fmt: skip
-    return reader.emit(node, operation, [value], weights=keys)
+    result = reader.emit(node, operation, [value], weights=keys)
+    where = {"stride": stride, "padding": pads, "dilation": dilation, "groups": groups}
+    return reader.computes(result, "whole", node.operation, _operands(reader, node, value), where, channels={})
+
+
+def _operands(reader: GraphReader, node: TraceNode, value: TracedValue) -> list[Given]:
+    """Return input, weight and bias of a convolution."""
+    rows: list[Given] = [("input", value)]
+    return rows + [(name, each) for name, each in reader.operands_of(node) if name in ("weight", "bias")]
 
 
 def _merged_convolution(reader: GraphReader, node: TraceNode, value: TracedValue, weight: Fixed) -> TracedValue:
@@ -153,7 +168,9 @@ def _merged_convolution(reader: GraphReader, node: TraceNode, value: TracedValue
         node, TensorProduct, tags, [(value, pairs)], kind="convolution_of_any_kind", depth=math.prod(weight.shape[1:]),
         weights=keys,
     )  # fmt: skip
-    return reader.with_weights(result, weights)
+    result = reader.with_weights(result, weights)
+    rows = _operands(reader, node, value)
+    return reader.computes(result, "whole", node.operation, rows, node.arguments, channels={})
 
 
 @handles("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
@@ -181,7 +198,9 @@ def transposed_convolution(reader: GraphReader, node: TraceNode) -> TracedValue:
         kind="transposed_convolution", dims=("channel", *POSITION_NAMES[rank]), sizes=out[1:],
         depth=multiply_adds / math.prod(out), reads=((IntervalMap(dim="sample"), channel, *windows),), weights=weights,
     )  # fmt: skip
-    return reader.emit(node, operation, [value], weights=keys)
+    result = reader.emit(node, operation, [value], weights=keys)
+    rows = _operands(reader, node, value)
+    return reader.computes(result, "whole", node.operation, rows, node.arguments, channels={})
 
 
 @handles(*(f"{mode}_pool{n}d{s}" for mode in ("max", "avg") for n in (1, 2, 3) for s in ("", "_with_indices")))
@@ -211,6 +230,8 @@ def pooling(reader: GraphReader, node: TraceNode) -> Any:
         ),),
     )  # fmt: skip
     result = reader.emit(node, operation, [value])
+    if isinstance(operation, Rearrangement):
+        reader.computes(result, "whole", node.operation, [("self", value)], node.arguments, channels={})
     return [result, Fixed(())] if node.several else result
 
 
@@ -236,6 +257,9 @@ def adaptive_pooling(reader: GraphReader, node: TraceNode) -> Any:
         else:
             operation = _resampling("window_pooling", inside, out, 0, math.ceil(math.prod(inside) / math.prod(outside)))
         result = reader.emit(node, operation, [value])
+        if isinstance(operation, Rearrangement):
+            name = "self" if "self" in node.arguments else "input"
+            reader.computes(result, "whole", node.operation, [(name, value)], node.arguments, channels={})
     return [result, Fixed(())] if node.several else result
 
 
@@ -267,4 +291,6 @@ def interpolation(reader: GraphReader, node: TraceNode) -> TracedValue:
     cubic, nearest = "bicubic" in node.operation, "nearest" in node.operation
     halo = 3 if cubic else 0 if nearest else 2
     terms = 4 ** len(inside) if cubic else 0 if nearest else 2 ** len(inside)
-    return reader.emit(node, _resampling("interpolation", inside, out, halo, 2 * terms), [value])
+    result = reader.emit(node, _resampling("interpolation", inside, out, halo, 2 * terms), [value])
+    name = "self" if "self" in node.arguments else "input"
+    return reader.computes(result, "whole", node.operation, [(name, value)], node.arguments, channels={})

@@ -62,7 +62,12 @@ def elementwise(reader: GraphReader, node: TraceNode) -> TracedValue:
         node, Elementwise, tags, list(zip(values, pairs, strict=True)), weights=reader.keys_of(fixed), steps=(name,),
         saves=saves,
     )  # fmt: skip
-    return reader.with_weights(result, weights) if weights else result
+    result = reader.with_weights(result, weights) if weights else result
+    if name == "copy":
+        return result
+    channels = {"weight": 0} if name == "prelu" else None
+    form = "dropout" if "dropout" in name else "pointwise"
+    return reader.computes(result, form, name, reader.operands_of(node), node.arguments, channels=channels)
 
 
 def fixed_weights(reader: GraphReader, node: TraceNode, fixed: Sequence[Fixed], tags: Sequence[Sequence[Tag]]) -> Any:

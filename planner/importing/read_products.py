@@ -9,6 +9,7 @@ from planner.importing.axes import Atom, IndivisibleViewError, TracedValue, comm
 from planner.importing.placement import Tag
 from planner.importing.read_convolutions import weight_keys
 from planner.importing.reader import Fixed, GraphReader, Pair, handles
+from planner.importing.recording import channel_axis
 from planner.operations import Attention, Linear, TensorProduct
 from planner.tracing import TraceNode
 
@@ -49,7 +50,7 @@ def linear(reader: GraphReader, node: TraceNode) -> TracedValue:
     if keys is not None and not any(key in reader.owners for key in keys.values()) and _flat(reader, value):
         reader.owners |= {key: (name, each) for each, key in keys.items()}
         return reader.emit(node, Linear(channels=weight.shape[0], bias="bias" in keys), [value], weights=keys)
-    return trained_product(reader, node, value, node.results[0].shape[-1], keys, fixed)
+    return trained_product(reader, node, value, node.results[0].shape[-1], keys, fixed, ("n", "k"))
 
 
 def _flat(reader: GraphReader, value: TracedValue) -> bool:
@@ -67,6 +68,7 @@ def trained_product(
     features: int,
     keys: dict[str, str] | None,
     fixed: Sequence[Any],
+    labels: tuple[str, str],
 ) -> TracedValue:
     """Add a product of the last axis of a value with a trained matrix.
 
@@ -76,7 +78,8 @@ def trained_product(
         value: What it reads.
         features: Size of the new last axis.
         keys: Keys of weight and bias; None: they are computed from others.
-        fixed: Weight and bias.
+        fixed: Weight and bias, the latter perhaps None.
+        labels: Order of the weight's axes: ``n`` are the new features, ``k`` are summed over.
     """
     kept = [tags_of(axis) for axis in value.axes[:-1]]
     flat = [tag for row in kept for tag in row]
@@ -92,7 +95,12 @@ def trained_product(
         node, TensorProduct, [*kept, [new]], [(value, pairs)], kind="matrix_product", depth=size_of(value.axes[-1]),
         weights=keys,
     )  # fmt: skip
-    return reader.with_weights(result, weights)
+    result, rows = reader.with_weights(result, weights), [f"x{i}" for i in range(len(value.axes) - 1)]
+    operands = [("one", value), *((n, f) for n, f in zip(("two", "bias"), fixed, strict=False) if f is not None)]
+    whole = channel_axis(result.axes, reader.layers[result.layer].output, 1) == 0
+    arguments = {"first": [*rows, "k"], "second": list(labels), "out": [*rows, "n"]}
+    channels = {"two": labels.index("n"), "bias": 0} if whole else {}
+    return reader.computes(result, "contract", "einsum", operands, arguments, channels=channels)
 
 
 @handles("addmm", "addmv", "baddbmm")
@@ -103,7 +111,9 @@ def added_product(reader: GraphReader, node: TraceNode) -> Any:
     if isinstance(one, TracedValue) and isinstance(two, Fixed):
         keys = {name: each.keys[0] for name, each in (("weight", two), ("bias", added)) if len(each.keys) == 1}
         whole = keys if len(keys) == 2 else None
-        return trained_product(reader, node, one, node.results[0].shape[-1], whole, [two, added])
+        plain = node.arguments.get("alpha", 1) == node.arguments.get("beta", 1) == 1 and len(added.shape) == 1
+        given = added if plain else added.unrecorded()
+        return trained_product(reader, node, one, node.results[0].shape[-1], whole, [two, given], ("k", "n"))
     return batched_product(reader, node)
 
 
@@ -120,7 +130,7 @@ def batched_product(reader: GraphReader, node: TraceNode) -> Any:
     a, b = len(one.shape), len(two.shape)
     if isinstance(two, Fixed) and b == 2 and isinstance(one, TracedValue):
         keys = {"weight": two.keys[0]} if len(two.keys) == 1 else None
-        return trained_product(reader, node, one, two.shape[-1], keys, [two])
+        return trained_product(reader, node, one, two.shape[-1], keys, [two], ("k", "n"))
     first = [f"b{i}" for i in range(a - 2, 0, -1)] + (["m"] if a > 1 else []) + ["k"]
     second = [f"b{i}" for i in range(b - 2, 0, -1)] + ["k"] + (["n"] if b > 1 else [])
     batch = max(first[:-2], second[:-2], key=len)
@@ -193,7 +203,11 @@ def contraction(
         node, TensorProduct, [tags.get(label, []) for label in out], inputs, weights=keys, columns=columns, depth=depth,
         kind="matrix_product" if weights else "batched_product",
     )  # fmt: skip
-    return reader.with_weights(result, weights) if weights else result
+    result = reader.with_weights(result, weights) if weights else result
+    if node.operation in ("addmm", "addmv", "baddbmm"):  # something is added, which is not written down
+        return result
+    arguments = {"first": list(first), "second": list(second), "out": list(out)}
+    return reader.computes(result, "contract", "einsum", [("one", one), ("two", two)], arguments, channels={})
 
 
 def _matched(axis: Sequence[Atom], match: Sequence[Atom]) -> list[tuple[Atom, Atom]] | None:
@@ -260,7 +274,8 @@ def attention(reader: GraphReader, node: TraceNode) -> TracedValue:
         node, Attention, tags, inputs, weights=reader.keys_of(fixed), keys=size_of(key.axes[-2]),
         key_channels=size_of(query.axes[-1]), value_channels=width,
     )  # fmt: skip
-    return reader.with_weights(result, weights) if weights else result
+    result = reader.with_weights(result, weights) if weights else result
+    return reader.computes(result, "attention", node.operation, reader.operands_of(node), node.arguments, channels={})
 
 
 def _bias_pairs(bias: TracedValue, tags: Sequence[Sequence[Tag]]) -> list[Pair]:

@@ -6,12 +6,14 @@ from typing import Any
 
 from planner.graph import IntervalMap
 from planner.importing.axes import Atom, TracedValue, size_of
+from planner.importing.constants import unsqueezed
 from planner.importing.placement import Tag, interval_maps, layout_of
 from planner.importing.read_convolutions import pad_axes
 from planner.importing.read_elementwise import broadcast, fixed_weights
 from planner.importing.read_products import tags_of
 from planner.importing.read_views import given
 from planner.importing.reader import Fixed, GraphReader, Pair, handles
+from planner.importing.recording import channel_axis
 from planner.operations import Concat, Embedding, Rearrangement
 from planner.tracing import TraceNode
 
@@ -23,6 +25,7 @@ def sliced(
 ) -> TracedValue:
     """Return ``count`` indices of an axis from ``start`` on, as a layer that copies nothing."""
     atoms, full = value.axes[axis], size_of(value.axes[axis])
+    where = {"dim": axis, "start": start, "step": step}
     if count == full and step == 1:
         return value
     if not atoms or all(a.dim is None for a in atoms):  # repetitions: all indices are the same
@@ -46,7 +49,8 @@ def sliced(
             if first.stride == 1:
                 maps[dim] = IntervalMap(dim=str(id(new)), offset=-start)
             else:
-                return _outer_slice(reader, node, value, axis, start // inner, new, tags, pairs)
+                result = _outer_slice(reader, node, value, axis, start // inner, new, tags, pairs)
+                return reader.computes(result, "take", "slice", [("self", value)], where)
     else:
         new = Tag(count, dim, atoms[-1].stride)
         tags[axis] = [new]
@@ -55,7 +59,8 @@ def sliced(
     pairs += [(a, None) for a in atoms if all(a is not p[0] for p in pairs)]
     layout = layout_of(tags)
     reads = reader.maps_with(value, pairs, layout, maps)
-    return reader.laid_out(_named(node), Rearrangement, layout, [value], [reads], kind="slice")
+    result = reader.laid_out(_named(node), Rearrangement, layout, [value], [reads], kind="slice")
+    return reader.computes(result, "take", "slice", [("self", value)], where)
 
 
 def _outer_slice(
@@ -110,12 +115,14 @@ def select_index(reader: GraphReader, node: TraceNode, value: TracedValue, axis:
     if all(a.dim is None for a in atoms):
         return TracedValue(value.layer, tuple(rest))
     index, pairs = index % size, list[Pair]()
+    where = {"dim": axis, "index": index}
     for a in reversed(atoms):  # digits of the index
         pairs.append((a, index % a.size))
         index //= a.size
     tags = [tags_of(row) for row in rest]
     pairs += [pair for row, each in zip(rest, tags, strict=True) for pair in zip(row, each, strict=True)]
-    return reader.mapped(_named(node), Rearrangement, tags, [(value, pairs)], kind="slice")
+    result = reader.mapped(_named(node), Rearrangement, tags, [(value, pairs)], kind="slice")
+    return reader.computes(result, "take", "select", [("self", value)], where)
 
 
 @handles(
@@ -159,7 +166,7 @@ def concatenation(reader: GraphReader, node: TraceNode) -> TracedValue:
         operands = [
             TracedValue(v.layer, (*v.axes[:dim], (), *v.axes[dim:]))
             if isinstance(v, TracedValue)
-            else replace(v, shape=(*v.shape[:dim], 1, *v.shape[dim:]))
+            else unsqueezed(v, dim)
             for v in operands
         ]
     values = [v for v in operands if isinstance(v, TracedValue)]
@@ -202,7 +209,11 @@ def _joined(
     weights = fixed_weights(reader, node, fixed, tags)
     keys = reader.keys_of(fixed)
     result = reader.laid_out(node, Rearrangement, layout, list(values), reads, weights=keys, kind="join")
-    return reader.with_weights(result, weights) if weights else result
+    result = reader.with_weights(result, weights) if weights else result
+    place = channel_axis(result.axes, reader.layers[result.layer].output, len(shape))
+    named = [(f"tensors.{i}", each) for i, each in enumerate(operands)]
+    channels = {each: place if place != dim else None for each, _ in named}
+    return reader.computes(result, "join", "cat", named, {"dim": dim}, channels=channels)
 
 
 def _read_at(
@@ -232,12 +243,18 @@ def _read_at(
          "replication_pad3d", "reflection_pad3d")  # fmt: skip
 def pad(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read padding; negative padding cuts off."""
-    value, widths = given(reader, node), list(reader.argument(node, "pad", reader.argument(node, "padding")))
+    value: TracedValue = given(reader, node)
+    widths = list(reader.argument(node, "pad", reader.argument(node, "padding")))
     rank = len(value.axes)
     pads = [(0, 0)] * rank
     for i in range(len(widths) // 2):
         pads[rank - 1 - i] = (int(widths[2 * i]), int(widths[2 * i + 1]))
-    return value if not any(map(any, pads)) else pad_axes(reader, replace(node, operation="pad"), value, pads)
+    if not any(map(any, pads)):
+        return value
+    mode = str(reader.argument(node, "mode", "constant"))
+    mode = {"refl": "reflect", "repl": "replicate"}.get(node.operation[:4], mode)
+    fill = reader.argument(node, "value", 0.0)
+    return pad_axes(reader, replace(node, operation="pad"), value, pads, mode=mode, fill=fill)
 
 
 @handles("roll")
@@ -259,7 +276,9 @@ def roll(reader: GraphReader, node: TraceNode) -> TracedValue:
     ]
     layout = layout_of(tags)
     reads = reader.maps_with(value, pairs, layout, maps)
-    return reader.laid_out(node, Rearrangement, layout, [value], [reads], kind="rotation")
+    result = reader.laid_out(node, Rearrangement, layout, [value], [reads], kind="rotation")
+    where = {"shifts": shifts, "dims": [dim % len(value.axes) for dim in dims]}
+    return reader.computes(result, "take", "roll", [("self", value)], where)
 
 
 def _list(each: Any) -> list[int]:
@@ -293,7 +312,9 @@ def index(reader: GraphReader, node: TraceNode) -> TracedValue:
     pairs: list[Pair] = [(a, None) for i in chosen for a in value.axes[i]]
     kept = [*value.axes[:first], *value.axes[first + len(chosen) :]]
     pairs += [pair for axis, row in zip(kept, [*before, *behind], strict=True) for pair in zip(axis, row, strict=True)]
-    return reader.mapped(node, Rearrangement, [*before, *inside, *behind], [(value, pairs)], kind="gather")
+    result = reader.mapped(node, Rearrangement, [*before, *inside, *behind], [(value, pairs)], kind="gather")
+    rows = [("self", value), *((f"indices.{i}", indices[i]) for i in chosen)]
+    return reader.computes(result, "take", "index", rows, {"dims": chosen}, channels={})
 
 
 @handles("embedding")
@@ -310,4 +331,6 @@ def embedding(reader: GraphReader, node: TraceNode) -> TracedValue:
     pairs: list[Pair] = [pair for axis, row in zip(ids.axes, tags, strict=True) for pair in zip(axis, row, strict=True)]
     weights = reader.parameters(reader.name_of(node), [("weight", table.keys[0], free)])
     result = reader.mapped(node, Embedding, [*tags, [new]], [(ids, pairs)], weights={"weight": table.keys[0]})
-    return reader.with_weights(result, weights)
+    result = reader.with_weights(result, weights)
+    rows, where = reader.operands_of(node), {"padding_idx": reader.argument(node, "padding_idx", -1)}
+    return reader.computes(result, "embedding", "embedding", rows, where, channels={"weight": 1 if free else None})

@@ -1,6 +1,6 @@
 """Readers of normalisations, reductions and losses."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.importing.axes import Atom, TracedValue
@@ -8,6 +8,7 @@ from planner.importing.placement import Tag
 from planner.importing.read_elementwise import elementwise
 from planner.importing.read_products import tags_of
 from planner.importing.reader import Fixed, GraphReader, Pair, handles
+from planner.importing.recording import Given, channel_axis
 from planner.operations import BatchNorm, FeatureNorm, GlobalPooling, TensorReduction
 from planner.tracing import TraceNode
 
@@ -30,7 +31,13 @@ def batch_norm(reader: GraphReader, node: TraceNode) -> Any:
     elif len(keys) == 2 and not any(key in reader.owners for key in keys.values()):
         name = reader.name_of(node)
         reader.owners |= {key: (name, each) for each, key in keys.items()}
-        result = reader.emit(node, BatchNorm(activation=None), [value], weights=keys)
+        eps, momentum = (reader.argument(node, name) for name in ("eps", "momentum"))
+        operation = BatchNorm(
+            activation=None,
+            eps=1e-5 if eps is None else float(eps),
+            momentum=0.1 if momentum is None else float(momentum),
+        )
+        result = reader.emit(node, operation, [value], weights=keys)
     else:
         result = _feature_norm(reader, node, value, [list(axis) for axis in value.axes], [], keys, "batch_norm")
     return [result, Fixed(()), Fixed(())] if node.several else result
@@ -50,7 +57,22 @@ def _feature_norm(
     split = all(a.dim == "channel" for a in over) if function in ("layer_norm", "rms_norm") else True
     weights = reader.parameters(reader.name_of(node), [(name, key, split) for name, key in keys.items()])
     result = reader.mapped(node, FeatureNorm, tags, [(value, pairs)], function=function, weights=keys)
-    return reader.with_weights(result, weights)
+    result, fixed = reader.with_weights(result, weights), dict(reader.operands_of(node))
+    if function == "batch_norm":
+        return result
+    rows: list[Given] = [("input", value), *((n, fixed[n]) for n in ("weight", "bias") if n in fixed)]
+    last = function in ("layer_norm", "rms_norm")
+    axis = channel_axis(result.axes, reader.layers[result.layer].output, 1) if last else 0
+    whole = dict.fromkeys(("weight", "bias"), axis) if not last or _is_last(fixed) else {}
+    wanted = ("normalized_shape", "eps", "num_groups", "group")
+    arguments = {name: node.arguments[name] for name in wanted if node.arguments.get(name) is not None}
+    out = result.axes if function != "group_norm" else axes
+    return reader.computes(result, "norm", function, rows, arguments, out=out, channels=whole)
+
+
+def _is_last(fixed: Mapping[str, Any]) -> bool:
+    """Return whether a normalisation is over one axis."""
+    return all(len(fixed[name].shape) == 1 for name in ("weight", "bias") if name in fixed)
 
 
 @handles("layer_norm", "native_layer_norm", "rms_norm", "_fused_rms_norm")
@@ -109,6 +131,8 @@ def along(reader: GraphReader, node: TraceNode) -> Any:
     saves = _SAVES.get(node.operation, "inputs")
     function = node.operation.strip("_")
     result = reader.mapped(node, TensorReduction, tags, [(value, pairs)], function=function, saves=saves)
+    rows, where = reader.operands_of(node), {**node.arguments, "axes": sorted(chosen)}
+    result = reader.computes(result, "along", function, rows, where)
     return [result, Fixed(node.results[1].shape)] if node.several else result
 
 
@@ -157,7 +181,11 @@ def _reduced(reader: GraphReader, node: TraceNode, value: TracedValue, chosen: S
             tags.append(tags_of(axis))
             pairs += zip(axis, tags[-1], strict=True)
     saves = _SAVES.get(node.operation, "inputs")
-    return reader.mapped(node, TensorReduction, tags, [(value, pairs)], function=node.operation, saves=saves)
+    result = reader.mapped(node, TensorReduction, tags, [(value, pairs)], function=node.operation, saves=saves)
+    if node.operation == "topk":
+        return result
+    where = {**node.arguments, "axes": list(chosen)}
+    return reader.computes(result, "reduce", node.operation, reader.operands_of(node), where)
 
 
 @handles("cross_entropy_loss", "nll_loss", "nll_loss_forward", "mse_loss", "nll_loss_nd", "nll_loss2d")

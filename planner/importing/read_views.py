@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.importing.axes import Atom, Axes, TracedValue, merged
+from planner.importing.constants import filled
 from planner.importing.reader import Fixed, GraphReader, handles
 from planner.tracing import TraceNode
 
@@ -154,4 +155,11 @@ def results(reader: GraphReader, node: TraceNode) -> Any:
 )  # fmt: skip
 def constant(reader: GraphReader, node: TraceNode) -> Fixed:
     """Read a tensor that has another's sizes only."""
-    return Fixed(node.results[0].shape if node.results else ())
+    if not node.results:
+        return Fixed(())
+    value: Any = {"zeros": 0, "ones": 1}.get(node.operation.removeprefix("new_").removesuffix("_like"))
+    if "full" in node.operation:
+        value = node.arguments.get("fill_value")
+    if not isinstance(value, int | float):
+        return Fixed(node.results[0].shape)
+    return filled(node.results[0].shape, value, floating=node.results[0].floating)

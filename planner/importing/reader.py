@@ -7,7 +7,9 @@ from typing import Any
 from hwprofiles import ConfigError
 from planner.graph import IntervalMap, Layer, Operation, Parameter, Shape
 from planner.importing.axes import Atom, IndivisibleViewError, TracedValue, reshaped
+from planner.importing.constants import Fixed, computed
 from planner.importing.placement import OutputLayout, Tag, interval_maps, layout_of
+from planner.importing.recording import Given, channel_axis, recorded
 from planner.operations import Rearrangement, Unknown
 from planner.tracing import Argument, Trace, TraceNode, TraceTensor
 
@@ -16,15 +18,6 @@ __all__ = ["HANDLERS", "Fixed", "GraphReader", "Pair", "Result", "handles"]
 POSITION_NAMES = ((), ("length",), ("height", "width"), ("depth", "height", "width"))
 Pair = tuple[Atom, Tag | int | None]
 """An atom of an input, and the tag of the output that it follows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """A tensor that does not depend on the data: made of parameters, or constant."""
-
-    shape: tuple[int, ...]
-    keys: tuple[str, ...] = ()
-    """Parameters that it is computed from, by their key in the ``state_dict``."""
 
 
 Result = TracedValue | Fixed | list["Result"]
@@ -61,6 +54,8 @@ class GraphReader:
     """Layers that are split by samples alone: name, operation, reason."""
     views: dict[str, str] = field(default_factory=dict)
     """Names of views, each with the name of what it is a view of."""
+    read: dict[str, Sequence[TracedValue]] = field(default_factory=dict)
+    """Values of the inputs of each layer."""
     losses: list[TracedValue] = field(default_factory=list)
     """Tensors that the program sums over its samples."""
 
@@ -96,7 +91,7 @@ class GraphReader:
         if output.sizes[0] != self.batch:
             raise self.problem(node, "mixes samples: its result must keep the batch of the input in its first axis")
         self.layers[name] = Layer(name, operation, names, shapes, output, keys=tuple((weights or {}).items()))
-        self.shapes[name] = output
+        self.shapes[name], self.read[name] = output, tuple(inputs)
         if axes is None:
             pairs = zip(output.dims, output.sizes, strict=True)
             axes = tuple((Atom(dim, size),) if size > 1 else () for dim, size in pairs)
@@ -202,7 +197,8 @@ class GraphReader:
                 row.append(Tag(1, dim))
         pairs = [pair for axis, row in zip(value.axes, tags, strict=True) for pair in zip(axis, row, strict=False)]
         view = TraceNode(name=node.name, operation="view", arguments={}, results=(), module=node.module, line=node.line)
-        return self.mapped(view, Rearrangement, tags, [(value, pairs)], kind="view")
+        result = self.mapped(view, Rearrangement, tags, [(value, pairs)], kind="view")
+        return self.computes(result, "take", "view", [("self", value)], {})
 
     def unknown(self, node: TraceNode, reason: str, result: TraceTensor | None = None) -> TracedValue:
         """Add a layer that is split by samples alone."""
@@ -222,7 +218,7 @@ class GraphReader:
         if weights:
             self.with_weights(value, weights)
         self.by_sample.append((value.layer, node.operation, reason))
-        return value
+        return self.computes(value, "whole", node.operation, self.operands_of(node), node.arguments, channels={})
 
     def with_weights(self, value: TracedValue, weights: tuple[Parameter, ...]) -> TracedValue:
         """Give the layer of a value its trained tensors, and return the value."""
@@ -230,6 +226,44 @@ class GraphReader:
         operation: Any = layer.operation
         self.layers[value.layer] = replace(layer, operation=replace(operation, weights=weights))
         return value
+
+    def computes(
+        self, value: TracedValue, form: str, call: str, operands: Sequence[Given], arguments: Mapping[str, Any], *,
+        out: Any = None, channels: Mapping[str, int | None] | None = None, without: Sequence[str] = (),
+    ) -> TracedValue:  # fmt: skip
+        """Write down what the layer of a value computes, and return the value.
+
+        Args:
+            value: Result of the layer.
+            form: How the computation is divided.
+            call: Name of the operation.
+            operands: Tensors that it reads.
+            arguments: All arguments of the operation; those that are tensors are left out.
+            out: Axes of the result, where they are not those of the value.
+            channels: Axis of each constant that is the layer's channels; None: as they are broadcast.
+            without: Arguments that are left out.
+        """
+        layer, axes = self.layers[value.layer], value.axes if out is None else out
+        arguments = {name: self.resolved(each) for name, each in arguments.items()}
+        if channels is None:
+            fixed = [(name, each) for name, each in operands if isinstance(each, Fixed)]
+            channels = {name: channel_axis(axes, layer.output, len(each.shape)) for name, each in fixed}
+        self.layers[value.layer] = recorded(
+            layer, self.read[value.layer], form, call, operands, arguments, out=axes, channel_axes=channels,
+            without=without,
+        )  # fmt: skip
+        return value
+
+    def operands_of(self, node: TraceNode) -> list[Given]:
+        """Return the tensors that a node reads, by the names of its arguments; those of lists numbered."""
+        rows: list[Given] = []
+        for name, given in node.arguments.items():
+            each = self.resolved(given)
+            if isinstance(each, TracedValue | Fixed):
+                rows.append((name, each))
+            elif isinstance(each, list | tuple):
+                rows += [(f"{name}.{i}", one) for i, one in enumerate(each) if isinstance(one, TracedValue | Fixed)]
+        return rows
 
     def maps_with(
         self, value: TracedValue, pairs: Sequence[Pair], layout: OutputLayout, given: Mapping[str, IntervalMap]
@@ -274,10 +308,13 @@ class GraphReader:
         """Return whether a node reads data."""
         return any(True for _ in self._values_in(node))
 
-    def fixed(self, node: TraceNode) -> Any:
-        """Return the results of a node that reads no data."""
-        keys = tuple(dict.fromkeys(key for each in self._fixed_in(node) for key in each.keys))
-        results: list[Result] = [Fixed(tensor.shape, keys) for tensor in node.results]
+    def fixed(self, node: TraceNode, call: str) -> Any:
+        """Return the results of a node that reads no data; ``call`` is its operation, not in place."""
+        given = {name: self.resolved(each) for name, each in node.arguments.items()}
+        results: list[Result] = [
+            computed(node, call, given, tensor.shape, i if node.several else None)
+            for i, tensor in enumerate(node.results)
+        ]
         return results if node.several else results[0] if results else Fixed(())
 
     def problem(self, node: TraceNode, text: str) -> ConfigError:

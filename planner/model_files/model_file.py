@@ -7,7 +7,7 @@ refused.  Reading a file runs no code of it.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from hwprofiles import ConfigError, broken_rules, did_you_mean, yaml_input
 from planner.graph import ComputationGraph, IntervalMap, Layer, Operation, Shape
+from planner.model_files.computations import steps_of
 from planner.model_files.kinds import operation_class, single_field
 from planner.operations import Mapped, Rearrangement, TensorProduct
 
 __all__ = ["FORMAT", "MODEL_SUFFIXES", "check_model_path", "read_model_file"]
 
 MODEL_SUFFIXES = (".yaml", ".yml")
-FORMAT = "orrery model 1"
-"""First line of every model file."""
-_LAYER_KEYS = ("name", "kind", "inputs", "output", "parallel", "parameters", "reads")
+FORMAT = "orrery model 2"
+"""First line of every model file that is written."""
+_FORMATS = ("orrery model 1", FORMAT)
+"""First lines of files that are read; in version 1 imported layers lack what they compute, and can be planned only."""
+_LAYER_KEYS = ("name", "kind", "inputs", "output", "parallel", "parameters", "reads", "computes")
 _TOP_KEYS = ("format", "batch", "data", "layers")
 
 
@@ -51,8 +54,8 @@ def read_model_file(path: Path, *, name: str, batch: int, element_bytes: int = 4
     """
     where, content = f"model file {path}", yaml_input(path, "model file")
     _check_keys(where, content, _TOP_KEYS, required=("format", "data", "layers"))
-    if content["format"] != FORMAT:
-        raise ConfigError(f"{where}: format must be {FORMAT!r}, got {content['format']!r}")
+    if content["format"] not in _FORMATS:
+        raise ConfigError(f"{where}: format must be {' or '.join(map(repr, _FORMATS))}, got {content['format']!r}")
     data = {
         key: _shape(f"{where}: data.{key}", sizes, batch) for key, sizes in _mapping(where, "data", content).items()
     }
@@ -128,6 +131,8 @@ class _FileReader:
         try:
             operation = self._operation(kind, row, shapes)
             output = operation.output(shapes)
+            if "computes" in row:
+                operation = _computing(operation, row["computes"], shapes, output)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
         layer = Layer(
@@ -142,7 +147,7 @@ class _FileReader:
         """Return the operation of a layer."""
         made = operation_class(kind)
         given = {key: value for key, value in row.items() if key not in _LAYER_KEYS}
-        taken = {"dims", "sizes", "reads", "weights", *single_field(made, kind)}
+        taken = {"dims", "sizes", "reads", "weights", "computes", *single_field(made, kind)}
         known = [each.name for each in fields(made) if each.name not in taken]
         for key in given:
             if key not in known:
@@ -179,6 +184,13 @@ class _FileReader:
                 raise ConfigError(
                     f"{where}: parameters must be {shapes}, as its fields give, or left out, got {given!r}"
                 )
+
+
+def _computing(operation: Operation, rows: Any, shapes: Sequence[Shape], output: Shape) -> Operation:
+    """Return an operation with the steps that a file lists."""
+    if not isinstance(operation, Mapped):
+        raise ConfigError(f"unknown key 'computes': a {operation.kind} computes what its fields say")
+    return replace(operation, computes=steps_of(rows, shapes, output, operation.weights))
 
 
 _CUTS = (Rearrangement, TensorProduct)
@@ -241,7 +253,7 @@ def _mapped_fields(row: Mapping[str, Any], shapes: Sequence[Shape]) -> dict[str,
     weights = []
     parameters = row.get("parameters", {})
     for name, each in parameters.items() if isinstance(parameters, dict) else ():
-        _check_keys(f"parameter {name}", each, ("shape", "split", "shared", "key"), required=("shape",))
+        _check_keys(f"parameter {name}", each, ("shape", "split", "axis", "shared", "key"), required=("shape",))
         weights.append({"name": name, **{k: v for k, v in each.items() if k != "key"}})
     return {"dims": list(shape.dims[1:]), "sizes": list(shape.sizes[1:]), "reads": maps, "weights": weights}
 

@@ -6,6 +6,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from planner.graph import ComputationGraph, IntervalMap, Layer, Operation, Parameter, Shape
+from planner.model_files.computations import step_row
 from planner.model_files.kinds import single_field
 from planner.model_files.model_file import FORMAT
 from planner.operations import Mapped
@@ -27,13 +28,18 @@ def model_text(graph: ComputationGraph, *, heading: Sequence[str] = ()) -> str:
     lines.append("layers:")
     for row in layers:
         lines.append(f"- name: {_flow(row.pop('name'))}")
-        lines += [f"  {key}: {_flow(value)}" for key, value in row.items() if key not in ("reads", "parameters")]
+        lines += [
+            f"  {key}: {_flow(value)}" for key, value in row.items() if key not in ("reads", "parameters", "computes")
+        ]
         if "reads" in row:
             lines.append("  reads:")
             lines += [f"  - {_flow(each)}" for each in row["reads"]]
         if "parameters" in row:
             lines.append("  parameters:")
             lines += [f"    {key}: {_flow(each)}" for key, each in row["parameters"].items()]
+        if "computes" in row:
+            lines.append("  computes:")
+            lines += [f"  - {_flow(each)}" for each in row["computes"]]
     return "\n".join(lines) + "\n"
 
 
@@ -45,7 +51,8 @@ def _flow(value: Any) -> str:
         return "[" + ", ".join(map(_flow, value)) + "]"
     if isinstance(value, str):
         return value if _is_bare(value) else json.dumps(value)
-    return json.dumps(value)
+    text = json.dumps(value)
+    return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text
 
 
 _WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
@@ -69,7 +76,7 @@ def _layer_row(layer: Layer, data: dict[Shape, str]) -> dict[str, Any]:
         key = data.setdefault(shape, "input" if not data else f"input_{len(data) + 1}") if source == "input" else source
         inputs.append(key)
     row: dict[str, Any] = {"name": layer.name, "kind": operation.kind, "inputs": inputs}
-    hidden = {"dims", "sizes", "reads", "weights", *single_field(type(operation), operation.kind)}
+    hidden = {"dims", "sizes", "reads", "weights", "computes", *single_field(type(operation), operation.kind)}
     for each in fields(operation):
         value = getattr(operation, each.name)
         if each.name not in hidden and (each.default is MISSING or value != each.default):
@@ -82,6 +89,8 @@ def _layer_row(layer: Layer, data: dict[Shape, str]) -> dict[str, Any]:
     row |= {"output": _sizes(layer.output), "parallel": list(layer.parallel_dims)}
     if layer.parameters:
         row["parameters"] = {p.name: _parameter_row(p, dict(layer.keys), operation) for p in layer.parameters}
+    if isinstance(operation, Mapped) and operation.computes:
+        row["computes"] = [step_row(step) for step in operation.computes]
     return row
 
 
@@ -99,5 +108,6 @@ def _parameter_row(parameter: Parameter, keys: Mapping[str, str], operation: Ope
     """Return a parameter as a mapping of a model file."""
     row: dict[str, Any] = {"shape": list(parameter.shape)}
     if isinstance(operation, Mapped):
-        row |= {"split": parameter.split} | ({"shared": parameter.shared} if parameter.shared else {})
+        axis = {"axis": parameter.axis} if parameter.axis else {}
+        row |= {"split": parameter.split} | axis | ({"shared": parameter.shared} if parameter.shared else {})
     return row | ({"key": keys[parameter.name]} if parameter.name in keys else {})

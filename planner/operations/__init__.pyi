@@ -7,6 +7,15 @@ from .checks import (
     check_int as check_int,
     position_dims as position_dims,
 )
+from .computation import (
+    Constant as Constant,
+    DimFactor as DimFactor,
+    Operand as Operand,
+    Plain as Plain,
+    Step as Step,
+    axis_of as axis_of,
+    parse_axis as parse_axis,
+)
 from .convolution import (
     Convolution as Convolution,
 )

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from hwprofiles import ConfigError
 from planner.graph import Shape
 
-__all__ = ["check_activation", "check_int", "check_window", "position_dims", "shape_text", "single", "window_size"]
+__all__ = [
+    "check_activation",
+    "check_int",
+    "check_norm",
+    "check_window",
+    "position_dims",
+    "shape_text",
+    "single",
+    "window_size",
+]
 
 ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")
 POSITIONS = ((), ("length",), ("height", "width"), ("depth", "height", "width"))
@@ -31,6 +40,18 @@ def check_activation(field: str, value: str | None) -> None:
     """
     if value is not None and value not in ACTIVATIONS:
         raise ConfigError(f"{field} must be None or one of {', '.join(ACTIVATIONS)}, got {value!r}")
+
+
+def check_norm(prefix: str, eps: float, momentum: float) -> None:
+    """Refuse constants that no batch normalisation has.
+
+    Raises:
+        ConfigError: ``eps`` is negative or not finite, or ``momentum`` not from 0 to 1; the message names the field.
+    """
+    if not 0 <= eps < math.inf:
+        raise ConfigError(f"{prefix}eps must be finite and >= 0, got {eps!r}")
+    if not 0 <= momentum <= 1:
+        raise ConfigError(f"{prefix}momentum must be from 0 to 1, got {momentum!r}")
 
 
 def check_window(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hwprofiles import ConfigError, Floats
@@ -15,7 +15,15 @@ from planner.operations.base import (
     OperationBase,
     Part,
 )
-from planner.operations.checks import check_activation, check_int, check_window, shape_text, single, window_size
+from planner.operations.checks import (
+    check_activation,
+    check_int,
+    check_norm,
+    check_window,
+    shape_text,
+    single,
+    window_size,
+)
 
 __all__ = ["Convolution"]
 
@@ -50,12 +58,17 @@ class Convolution(OperationBase):
     """True for batch normalisation behind the product."""
     activation: str | None = None
     """Name of the activation at the end, or None."""
+    norm_eps: float = field(default=1e-5, repr=False)
+    """Constant that the batch normalisation adds to the variance."""
+    norm_momentum: float = field(default=0.1, repr=False)
+    """Weight of a batch's statistics in the running statistics."""
 
     def __post_init__(self) -> None:
         check_int("convolution.channels", self.channels, 1)
         check_int("convolution.groups", self.groups, 1)
         check_window("convolution", self.kernel, self.stride, self.pad, self.dilation)
         check_activation("convolution.activation", self.activation)
+        check_norm("convolution.norm_", self.norm_eps, self.norm_momentum)
         if self.channels % self.groups:
             raise ConfigError(f"convolution.groups must divide its {self.channels} channels, got {self.groups}")
 

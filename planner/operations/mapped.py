@@ -1,7 +1,7 @@
 """Base of operations that state what they read: the interval of every input dimension, one by one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -11,6 +11,7 @@ from hwprofiles.compute import Kernels
 from planner.graph import IntervalMap, Operation, Parameter, Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import check_int, shape_text
+from planner.operations.computation import Step
 
 __all__ = ["Mapped"]
 
@@ -34,6 +35,8 @@ class Mapped(OperationBase):
     """For each input, the map of each of its dimensions."""
     weights: tuple[Parameter, ...] = ()
     """Trained tensors."""
+    computes: tuple[Step, ...] = field(default=(), repr=False)
+    """What it computes, step by step; the last step's result is the output.  Empty: it can be planned only."""
 
     @property
     def _kind(self) -> str:

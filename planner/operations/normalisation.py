@@ -1,14 +1,14 @@
 """Normalisation layers: over the batch, and over neighbouring channels."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hwprofiles import ConfigError
 from hwprofiles.compute import Kernels
 from planner.graph import IntervalMap, Parameter, SavedTensors, Shape
 from planner.operations.base import BATCH_STATISTICS, OperationBase, Part, identity_maps
-from planner.operations.checks import check_activation, check_int, single
+from planner.operations.checks import check_activation, check_int, check_norm, single
 
 __all__ = ["BatchNorm", "LocalResponseNorm"]
 
@@ -30,9 +30,14 @@ class BatchNorm(OperationBase):
     kind: ClassVar[str] = "batch_norm"
     activation: str | None = None
     """Name of the activation, or None."""
+    eps: float = field(default=1e-5, repr=False)
+    """Constant that is added to the variance."""
+    momentum: float = field(default=0.1, repr=False)
+    """Weight of a batch's statistics in the running statistics."""
 
     def __post_init__(self) -> None:
         check_activation("batch_norm.activation", self.activation)
+        check_norm("batch_norm.", self.eps, self.momentum)
 
     @property
     def statistics(self) -> int:

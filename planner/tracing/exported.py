@@ -104,7 +104,7 @@ def _is_users(filename: str) -> bool:
 def _trace(program: "torch.export.ExportedProgram", keys: Mapping[str, str]) -> Trace:
     """Return a program as plain data."""
     signature = program.graph_signature
-    parameters, constants, inputs = {}, {}, {}
+    parameters, constants, inputs, buffers = {}, {}, {}, {}
     for node in program.graph.nodes:
         if node.op != "placeholder":
             continue
@@ -117,12 +117,15 @@ def _trace(program: "torch.export.ExportedProgram", keys: Mapping[str, str]) -> 
             inputs[node.name] = tensor
         else:
             constants[node.name] = tensor
+            key = signature.inputs_to_buffers.get(node.name, "")
+            if key and key not in signature.non_persistent_buffers:
+                buffers[node.name] = key
     nodes: list[TraceNode] = []
     outputs: list[str] = []
     _walk(program.graph_module, {}, "", nodes, outputs)
     mutated = {*signature.buffers_to_mutate, *signature.user_inputs_to_mutate}
     return Trace(
-        inputs=inputs, parameters=parameters, constants=constants, nodes=tuple(nodes),
+        inputs=inputs, parameters=parameters, constants=constants, buffers=buffers, nodes=tuple(nodes),
         outputs=tuple(name for name in outputs if name not in mutated),
     )  # fmt: skip
 

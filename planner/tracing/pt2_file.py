@@ -83,7 +83,7 @@ class _Reader:
 
     def trace(self) -> Trace:
         """Return the program as plain data."""
-        inputs, parameters, constants = {}, {}, {}
+        inputs, parameters, constants, buffers = {}, {}, {}, {}
         for spec in self.signature["input_specs"]:
             ((kind, value),) = spec.items()
             argument = value["arg"]
@@ -96,6 +96,8 @@ class _Reader:
                 inputs[name] = self._tensor(name)
             else:
                 constants[name] = self._tensor(name)
+                if kind == "buffer" and value.get("persistent"):
+                    buffers[name] = value["buffer_name"]
         outputs = [
             spec["user_output"]["arg"]["as_tensor"]["name"]
             for spec in self.signature["output_specs"]
@@ -105,8 +107,9 @@ class _Reader:
         for node in self.graph["nodes"]:
             nodes += self._nodes(node)
         return Trace(
-            inputs=inputs, parameters=parameters, constants=constants, nodes=tuple(nodes), outputs=tuple(outputs)
-        )
+            inputs=inputs, parameters=parameters, constants=constants, buffers=buffers, nodes=tuple(nodes),
+            outputs=tuple(outputs),
+        )  # fmt: skip
 
     def _tensor(self, name: str) -> TraceTensor:
         """Return the sizes of a tensor."""

@@ -56,6 +56,8 @@ class Trace:
     """Trained tensors: name of the argument to the key of the ``state_dict``; tied ones have the same key."""
     constants: Mapping[str, TraceTensor] = field(default_factory=dict)
     """Buffers and constants."""
+    buffers: Mapping[str, str] = field(default_factory=dict)
+    """Keys of buffers in the ``state_dict``, by the name of the argument, of those that it holds."""
     nodes: tuple[TraceNode, ...]
     outputs: tuple[str, ...]
     """Names of the tensors that it returns."""

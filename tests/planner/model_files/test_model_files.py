@@ -66,7 +66,7 @@ def test_dimensions_that_may_be_split_can_be_edited(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("format: orrery model 1", "format: 2", "format must be 'orrery model 1'"),
+        ("format: orrery model 2", "format: 3", "format must be 'orrery model 1' or 'orrery model 2'"),
         ("kind: pooling", "kind: poolin", "kind must be a kind of layer, got 'poolin'; did you mean 'pooling'"),
         ("  mode: max", "  mode: most", "pooling.mode must be one of max, average, got 'most'"),
         ("  mode: max", "  mood: max", "unknown key 'mood'; did you mean 'mode'"),
