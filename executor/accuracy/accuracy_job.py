@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from executor.accuracy.accuracy_request import FLOAT32, AccuracyCase, AccuracyRequest
-from executor.runtime import check_program
+from executor.checks import check_program
 from hwprofiles import ConfigError
 from hwprofiles.catalogue import load_cluster
 from planner.graph import ComputationGraph

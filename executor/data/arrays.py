@@ -29,7 +29,7 @@ class ArraySource:
 
     Args:
         name: Name of the file, for error messages.
-        inputs: Shape (N, channel, *positions), floating-point or uint8.
+        inputs: Shape (N, channel, *positions), floating-point or uint8; integers for models that read words.
         targets: Labels, shape (N,), integers; or values, floating-point, shape (N, features) or (N, *sizes of the
             loss's input).
         expected: Shapes that the model requires.
@@ -39,7 +39,9 @@ class ArraySource:
     """
 
     def __init__(self, name: str, inputs: Array, targets: Array, expected: DataRequirements) -> None:
-        if inputs.dtype != np.uint8 and inputs.dtype.kind != "f":
+        if expected.words:
+            _check_words(name, inputs, expected)
+        elif inputs.dtype != np.uint8 and inputs.dtype.kind != "f":
             raise ConfigError(f"data {name}: inputs must be floating-point or uint8, got {inputs.dtype}")
         if inputs.shape[1:] != expected.sample:
             raise ConfigError(
@@ -60,6 +62,20 @@ class ArraySource:
     def targets(self, rows: NDArray[np.int64]) -> Tensor:
         """Return the targets of some samples; see ``Source.targets``."""
         return _tensor(self._targets[rows])
+
+
+def _check_words(name: str, inputs: Array, expected: DataRequirements) -> None:
+    """Refuse inputs that are no whole numbers of rows of the model's tables."""
+    if inputs.dtype.kind not in "iu" or inputs.dtype == np.uint8:
+        raise ConfigError(
+            f"data {name}: inputs must be integers of 16 bits or more, as {expected.model} reads words, got "
+            f"{inputs.dtype}"
+        )
+    if inputs.size and not 0 <= int(inputs.min()) <= int(inputs.max()) < expected.words:
+        raise ConfigError(
+            f"data {name}: inputs must be words of {expected.model}, 0 to {expected.words - 1}, got {inputs.min()} to "
+            f"{inputs.max()}"
+        )
 
 
 def _labels(name: str, targets: Array, expected: DataRequirements) -> Array:

@@ -13,7 +13,7 @@ from torch import Tensor
 from executor.runtime import Box, key_of, uniform, whole_box
 from hwprofiles import ConfigError
 from planner.graph import ComputationGraph
-from planner.operations import Loss
+from planner.operations import Embedding, Loss
 
 __all__ = ["PURPOSE", "DataRequirements", "Dataset", "Shuffled", "Source"]
 
@@ -82,6 +82,8 @@ class DataRequirements:
     """Sizes of the loss's input, for one sample."""
     labelled: bool
     """True if targets are labels; else they are values of the shape ``outputs``."""
+    words: int = 0
+    """Number of different whole numbers of which inputs are made, such as words; 0: inputs are values."""
 
     @classmethod
     def of(cls, graph: ComputationGraph) -> "DataRequirements":
@@ -101,12 +103,19 @@ class DataRequirements:
             sample=shape.sizes[1:],
             outputs=last.output.sizes[1:],
             labelled=last.operation.function == "softmax",
+            words=_words(graph),
         )
 
     @property
     def classes(self) -> int:
         """Number of classes of the labels."""
         return math.prod(self.outputs)
+
+
+def _words(graph: ComputationGraph) -> int:
+    """Return the number of rows of the smallest table that inputs are looked up in; 0 where there is none."""
+    readers = [layer for layer in graph.layers if "input" in layer.inputs and isinstance(layer.operation, Embedding)]
+    return min((layer.parameters[0].shape[0] for layer in readers if layer.parameters), default=0)
 
 
 class Shuffled:

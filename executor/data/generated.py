@@ -1,4 +1,4 @@
-"""Generated data: inputs uniform in [-1, 1), labels uniform over the classes or values uniform in [-1, 1)."""
+"""Generated data: inputs in [-1, 1) or whole numbers, labels or values in [-1, 1), all of equal probability."""
 
 import numpy as np
 import torch
@@ -31,6 +31,12 @@ class _Generator:
 
     def _sample_inputs(self, step: int, box: Box, count: int) -> Tensor:
         key = key_of(self._seed, PURPOSE, step, _INPUTS)
+        if words := self._expected.words:
+            # float64, so that the words are the same whatever type the network has
+            whole = (count, *self._expected.sample)
+            return (
+                uniform(key, box, whole, dtype=torch.float64, device=self._device).mul_(words).floor_().to(self._dtype)
+            )
         return self._signed(key, box, (count, *self._expected.sample))
 
     def _sample_targets(self, step: int, low: int, high: int, count: int) -> Tensor:

@@ -5,6 +5,8 @@ from .base import (
     TrainingStep as TrainingStep,
 )
 from .factory import (
-    parameter_box as parameter_box,
     part_layer as part_layer,
+)
+from .parameters import (
+    parameter_box as parameter_box,
 )

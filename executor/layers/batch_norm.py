@@ -5,11 +5,6 @@ from torch import Tensor
 
 __all__ = ["BatchNormalization"]
 
-EPSILON = 1e-5
-"""Constant added to the variance."""
-_MOMENTUM = 0.1
-"""Weight of a step's statistics in the running statistics."""
-
 
 class BatchNormalization:
     """Batch normalisation of the channels of one part.
@@ -23,13 +18,18 @@ class BatchNormalization:
         channels: Number of channels of the part.
         count: Number of elements of one channel in the whole tensor if the statistics are reduced, else None.
         dtype, device: Of the running statistics.
+        eps: Constant added to the variance.
+        momentum: Weight of a step's statistics in the running statistics.
 
     Source:
         Ioffe and Szegedy, ICML 2015, Algorithm 1 and the gradients of Sec. 3.
     """
 
-    def __init__(self, channels: int, *, count: int | None, dtype: torch.dtype, device: torch.device | str) -> None:
-        self.count = count
+    def __init__(
+        self, channels: int, *, count: int | None, dtype: torch.dtype, device: torch.device | str, eps: float = 1e-5,
+        momentum: float = 0.1,
+    ) -> None:  # fmt: skip
+        self.count, self._eps, self._momentum = count, eps, momentum
         self.buffers = {
             "running_mean": torch.zeros(channels, dtype=dtype, device=device),
             "running_var": torch.ones(channels, dtype=dtype, device=device),
@@ -75,7 +75,7 @@ class BatchNormalization:
         running = (mean, variance) if updates else (None, None)
         output: Tensor
         output, self._saved["mean"], self._saved["deviation"] = torch.ops.aten.native_batch_norm(
-            values, weight, bias, *running, True, _MOMENTUM, EPSILON
+            values, weight, bias, *running, True, self._momentum, self._eps
         )
         return output
 
@@ -90,8 +90,8 @@ class BatchNormalization:
         mean = (shifted + running_mean).to(running_mean.dtype)
         variance = squares.addcmul_(shifted, shifted, value=-1).clamp_(min=0).to(running_var.dtype)
         if self.count > 1:
-            running_mean.lerp_(mean, _MOMENTUM)
-            running_var.lerp_(variance * (self.count / (self.count - 1)), _MOMENTUM)
+            running_mean.lerp_(mean, self._momentum)
+            running_var.lerp_(variance * (self.count / (self.count - 1)), self._momentum)
         saved = self._saved
         saved["mean"], saved["variance"] = mean, variance
         return self._fixed(saved["weight"], saved["bias"])
@@ -110,13 +110,13 @@ class BatchNormalization:
                 saved["mean"],
                 saved["deviation"],
                 True,
-                EPSILON,
+                self._eps,
                 [True, True, True],
             )
             self.gradients = (gradients[0], gradients[1])
             return before
         # torch takes fixed statistics here, so that it returns the part's own sums of dy * xhat and of dy
-        fixed = (saved["mean"], saved["variance"], None, None, False, EPSILON)
+        fixed = (saved["mean"], saved["variance"], None, None, False, self._eps)
         _, products, sums = torch.ops.aten.native_batch_norm_backward(
             gradient, saved["values"], saved["weight"], *fixed, [False, True, True]
         )
@@ -132,7 +132,7 @@ class BatchNormalization:
         saved = self._saved
         # ``_fixed`` computes a * xhat + b: with a and b from the means of dy * xhat and of dy it gives all of the
         # formula but its first term, which is added in place
-        scale = saved["weight"] * (saved["variance"] + EPSILON).rsqrt()
+        scale = saved["weight"] * (saved["variance"] + self._eps).rsqrt()
         sums, products = (self.statistics / -self.count).to(scale.dtype)
         broadcast = scale.view(-1, *(1 for _ in saved["values"].shape[2:]))
         return self._fixed(scale * products, scale * sums).addcmul_(saved["gradient"], broadcast)
@@ -149,6 +149,6 @@ class BatchNormalization:
         """Return weight * xhat + bias, in one pass over the elements."""
         saved = self._saved
         output: Tensor = torch.ops.aten.native_batch_norm(
-            saved["values"], weight, bias, saved["mean"], saved["variance"], False, 0.0, EPSILON
+            saved["values"], weight, bias, saved["mean"], saved["variance"], False, 0.0, self._eps
         )[0]
         return output

@@ -15,13 +15,14 @@ class DropoutMask:
     Args:
         context: The part and its layer.
         share: Share of the outputs that are dropped; 0 for none.
+        number: Number of the mask among those of the layer.
 
     Source:
         Srivastava et al., "Dropout", JMLR 15, 2014, Sec. 10: the scaled variant.
     """
 
-    def __init__(self, context: PartContext, share: float) -> None:
-        self._context, self._share = context, share
+    def __init__(self, context: PartContext, share: float, number: int = 0) -> None:
+        self._context, self._share, self._number = context, share, (number,) if number else ()
         self._factor: Tensor | None = None
 
     def forward(self, output: Tensor, step: TrainingStep) -> Tensor:
@@ -29,7 +30,7 @@ class DropoutMask:
         if not self._share:
             return output
         context = self._context
-        key = key_of(step.seed, step.number, context.index)
+        key = key_of(step.seed, step.number, context.index, *self._number)
         whole = (context.samples.batch, *context.layer.output.sizes[1:])
         # a micro-batch holds samples from several places of the mini-batch; the mask is keyed by those places
         boxes = context.samples.boxes(context.held)

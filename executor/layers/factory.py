@@ -15,9 +15,10 @@ from executor.layers.local_response import LocalResponseNormPart
 from executor.layers.losses import LossPart
 from executor.layers.partial import SLICES, PartialProductPart, PartialSumPart
 from executor.layers.pooling import GlobalPoolingPart, PoolingPart
+from executor.layers.recorded import RecordedPart
 from executor.runtime import BatchSamples, Box
 from hwprofiles import ConfigError
-from planner.graph import IN_CHANNEL, ComputationGraph, Layer, Operation, Parameter, Shape
+from planner.graph import ComputationGraph, Layer, Operation
 from planner.operations import (
     Add,
     BatchNorm,
@@ -28,13 +29,14 @@ from planner.operations import (
     Linear,
     LocalResponseNorm,
     Loss,
+    Mapped,
     PartialProduct,
     PartialSum,
     Pooling,
 )
 from planner.parallel import ConfigSpace, held_regions, needed_regions
 
-__all__ = ["parameter_box", "part_layer"]
+__all__ = ["part_layer"]
 
 
 def part_layer(
@@ -69,9 +71,24 @@ def part_layer(
 
     def normalization() -> BatchNormalization:
         count = output.elements // output.size("channel") if reduced else None
-        return BatchNormalization(context.held.shape[1], count=count, dtype=dtype, device=device)
+        eps, momentum = _norm_constants(context.layer.operation)
+        return BatchNormalization(
+            context.held.shape[1], count=count, dtype=dtype, device=device, eps=eps, momentum=momentum
+        )
 
+    if isinstance(context.layer.operation, Mapped):
+        return RecordedPart(context, dtype, device)
     return _made(context, normalization)
+
+
+def _norm_constants(operation: Operation) -> tuple[float, float]:
+    """Return eps and momentum of a layer's batch normalisation."""
+    if isinstance(operation, PartialSum):
+        operation = operation.operation
+    if isinstance(operation, BatchNorm):
+        return operation.eps, operation.momentum
+    assert isinstance(operation, Convolution)
+    return operation.norm_eps, operation.norm_momentum
 
 
 def _context(graph: ComputationGraph, index: int, space: ConfigSpace, part: int, samples: BatchSamples) -> PartContext:
@@ -131,22 +148,3 @@ def _product_part(context: PartContext, operation: PartialProduct) -> PartLayer:
     if isinstance(product, Convolution):
         return ConvolutionPart(inner, product, None)
     return LinearPart(inner, product)
-
-
-def parameter_box(parameter: Parameter, held: Box, output: Shape) -> Box:
-    """Return the slice of a parameter that a part holds: of its first dimension, and for partial sums of its second.
-
-    Args:
-        parameter: A parameter of the layer.
-        held: The part's box of the output.
-        output: Shape of the layer's output.
-    """
-    low, high = [0] * len(parameter.shape), list(parameter.shape)
-    if parameter.split:
-        channel = output.dims.index("channel")
-        low[0], high[0] = held.low[channel], held.high[channel]
-    if IN_CHANNEL in output.dims:
-        slices = output.dims.index(IN_CHANNEL)
-        size = parameter.shape[1] // output.sizes[slices]
-        low[1], high[1] = held.low[slices] * size, held.high[slices] * size
-    return Box(tuple(low), tuple(high))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from executor.runtime import RunOptions
 from planner.graph import ComputationGraph
-from planner.operations import Loss
+from planner.operations import Embedding, Loss
 
 __all__ = ["check_inputs"]
 
@@ -95,6 +95,8 @@ def _images_look_right(folder: Path, graph: ComputationGraph) -> bool:
 
 def _arrays_look_right(inputs: _Array, targets: _Array, graph: ComputationGraph) -> bool:
     """Return whether inputs and targets have the model's shapes and types, and labels are classes of it."""
+    if any("input" in layer.inputs and isinstance(layer.operation, Embedding) for layer in graph.layers):
+        return False  # words: the rules read all of them
     if inputs.shape[1:] != _sample(graph) or not (inputs.dtype == np.uint8 or inputs.dtype.kind == "f"):
         return False
     if not graph.batch <= inputs.shape[0] == targets.shape[0]:

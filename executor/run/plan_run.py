@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from executor.checks import check_program
 from executor.measurement import MEASUREMENT, Measurement, read_measurement
 from executor.processes import LaunchSpec, RankHosts, RankRow, launch, loss_of, reporter, scratch_folder, threads_of
 from executor.run.input_check import check_inputs
-from executor.runtime import RunOptions, check_program, program_of, write_options
+from executor.runtime import RunOptions, program_of, write_options
 from hwprofiles import Progress
 from planner.lowering import Program
 from planner.plan import Plan, load_plan

@@ -10,6 +10,9 @@ from .devices import (
     Mark as Mark,
     device_of as device_of,
 )
+from .lowered_programs import (
+    program_of as program_of,
+)
 from .optimizer_spec import (
     OptimizerSpec as OptimizerSpec,
 )
@@ -35,10 +38,6 @@ from .run_options import (
     RunOptions as RunOptions,
     read_options as read_options,
     write_options as write_options,
-)
-from .runnable_plans import (
-    check_program as check_program,
-    program_of as program_of,
 )
 from .samples import (
     BatchSamples as BatchSamples,

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from executor.checks import check_program
 from executor.lab import lab_cluster
 from executor.measurement import Measurement, read_measurement
 from executor.probe import ProbeSettings, probe
 from executor.processes import LaunchSpec, RankHosts, RankRow, launch, scratch_folder, threads_of
 from executor.run import default_stall_s
-from executor.runtime import RunOptions, check_program
+from executor.runtime import RunOptions
 from executor.validation.evaluate import evaluated
 from executor.validation.planned_variants import PlannedVariants, plan_variants
 from executor.validation.validation_environment import environment_of, load_average

@@ -141,9 +141,10 @@ def _run_here(options: RunOptions, report: "_Report", *, processes: int | None, 
 
 def _run_as_rank(options: RunOptions, report: "_Report", stall_s: float | None) -> NoReturn:
     """Run as the rank that the environment names, and end the process; rank 0 writes and prints."""
+    from executor.checks import check_program
     from executor.processes import Patience, RankState, check_network, rank_environment, serve
     from executor.run import PlanRun, default_stall_s, run_rank
-    from executor.runtime import check_program, program_of
+    from executor.runtime import program_of
     from executor.watchdog import watched
     from planner.plan import load_plan
 

@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings, strategies as st
 from undivided import Undivided, graph_of, random_parameters
 
 from executor.layers.base import TrainingStep
-from executor.layers.factory import parameter_box, part_layer
+from executor.layers.factory import part_layer
+from executor.layers.parameters import parameter_box
 from executor.runtime.boxes import whole_box
 from hwprofiles.errors import ConfigError
 from planner.memory import cpu_backend as weight_gradients

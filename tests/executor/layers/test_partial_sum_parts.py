@@ -9,7 +9,8 @@ from test_layer_parts import RELATIVE, close, cut, graph_of, numbers, summed
 from undivided import Undivided, random_parameters
 
 from executor.layers.base import TrainingStep
-from executor.layers.factory import parameter_box, part_layer
+from executor.layers.factory import part_layer
+from executor.layers.parameters import parameter_box
 from executor.runtime.boxes import whole_box
 from executor.runtime.parameter_init import initial_parameters
 from planner.operations.checks import ACTIVATIONS

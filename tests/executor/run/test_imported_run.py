@@ -82,10 +82,20 @@ def test_losses_are_those_of_the_module(tmp_path, strategy):
     assert run.measurement.loss == pytest.approx(losses, rel=1e-9)
 
 
+class Recurrent(nn.Module):
+    """A recurrent layer over the channels of an image, which the executor cannot run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps, self.head = nn.LSTM(64, 8, batch_first=True), nn.Linear(24, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.steps(x.flatten(2))[0].flatten(1))
+
+
 def test_kinds_that_are_planned_only_are_named(tmp_path):
     """The refusal names layer and operation, before any process starts."""
-    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(144, 4))
-    path = planned(tmp_path, module, "data")
+    path = planned(tmp_path, Recurrent(), "data")
 
-    with pytest.raises(ConfigError, match=r"layer 1 of .* is planned only and cannot be run: feature_norm group_norm"):
+    with pytest.raises(ConfigError, match=r"layer steps of .* is planned only and cannot be run: recurrence"):
         run_plan(RunOptions(plan=path, steps=1, device="cpu"))

@@ -18,8 +18,8 @@ from executor.measurement.measured_run import Measurement
 from executor.processes.status_board import RankState
 from executor.processes.status_progress import reporter
 from executor.run.plan_run import LEAST_STALL_S, _label, default_stall_s, run_plan
+from executor.runtime.lowered_programs import program_of
 from executor.runtime.run_options import RunOptions
-from executor.runtime.runnable_plans import program_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import KINDS

@@ -20,8 +20,8 @@ from torch.distributed import TCPStore
 
 from executor.checkpoints.resume import Checkpoints
 from executor.processes.rank_environment import local_environment
+from executor.runtime.lowered_programs import program_of
 from executor.runtime.run_options import RunOptions
-from executor.runtime.runnable_plans import program_of
 from executor.watchdog.watched_process import launcher_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from plans import star
 
-from executor.runtime.runnable_plans import check_program
+from executor.checks.program_check import check_program
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.cost.conditions import Conditions

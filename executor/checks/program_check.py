@@ -1,24 +1,10 @@
-"""Plans lowered as they are run, and checks that they can be run."""
+"""Checks that a program can be run."""
 
 from hwprofiles import ConfigError
-from hwprofiles.catalogue import load_cluster
 from planner.lowering import Program
-from planner.models import load_model
 from planner.operations import Loss, Mapped
-from planner.plan import Plan, lower_plan
 
-__all__ = ["check_program", "program_of"]
-
-
-def program_of(plan: Plan) -> Program:
-    """Lower a plan on its model and cluster, with collectives as activities.
-
-    Raises:
-        ConfigError: The plan was made for another model.
-        InfeasiblePlanError: The plan does not fit in memory.
-    """
-    graph = load_model(plan.model, batch=plan.batch, element_bytes=plan.element_bytes)
-    return lower_plan(plan, graph, load_cluster(plan.cluster))
+__all__ = ["check_program"]
 
 
 def check_program(program: Program, ranks: int) -> None:
@@ -31,7 +17,7 @@ def check_program(program: Program, ranks: int) -> None:
     Raises:
         ConfigError: There are fewer ranks than devices in the plan, the elements have another size than 4 or 8 bytes,
             the network does not end in a loss, parameters lie on servers, a parameter is not split with its layer's
-            channels, or an imported layer is of a kind that is planned only.
+            channels, or an imported layer cannot be computed as it is divided.
     """
     devices = 1 + max(int(space.devices.max()) for space in program.spaces)
     if devices > ranks:
@@ -43,12 +29,12 @@ def check_program(program: Program, ranks: int) -> None:
     graph = program.graph
     if graph.element_bytes not in (4, 8):
         raise ConfigError(f"dtype must be of 4 or 8 bytes to be run, got one of {graph.element_bytes}")
+    micro_batching = program.micro_batching
+    computed = graph.with_batch(graph.batch // micro_batching.parts) if micro_batching.parts > 1 else graph
     for i, layer in enumerate(graph.layers):
         if isinstance(layer.operation, Mapped):
-            names = getattr(layer.operation, "steps", None) or (getattr(layer.operation, "function", ""),)
-            kind = f"{layer.operation.kind} {' '.join(names)}".strip()
-            raise ConfigError(f"layer {layer.name} of {graph.name} is planned only and cannot be run: {kind}")
+            from executor.checks.imported_layers import check_imported  # here: it loads torch, which takes seconds
+
+            check_imported(computed if micro_batching.of(i) > 1 else graph, i, program.spaces_at(i)[i])
         if not graph.consumers[i] and not isinstance(layer.operation, Loss):
             raise ConfigError(f"layer {layer.name} of {graph.name} must be read by another or be a loss to be run")
-        if any(not parameter.split for parameter in layer.parameters):
-            raise ConfigError(f"parameters of {layer.name} must be split with its channels to be run")

@@ -1,0 +1,1 @@
+from .program_check import check_program as check_program

@@ -1,0 +1,88 @@
+"""Checks that an imported layer can be computed as a plan divides it."""
+
+import torch
+
+from executor.layers import TrainingStep, parameter_box, part_layer
+from executor.recorded import channels_apart, check_call
+from executor.runtime import DTYPES
+from hwprofiles import ConfigError
+from planner.graph import ComputationGraph, Layer
+from planner.operations import Mapped
+from planner.parallel import ConfigSpace
+
+__all__ = ["check_imported"]
+
+
+def check_imported(graph: ComputationGraph, index: int, space: ConfigSpace) -> None:
+    """Check that the parts of an imported layer can be computed.
+
+    Args:
+        graph: The network.
+        index: The layer.
+        space: The space that holds its one configuration.
+
+    Raises:
+        ConfigError: They cannot; the message names the operation.
+    """
+    layer = graph.layers[index]
+    operation = layer.operation
+    assert isinstance(operation, Mapped)
+    words = getattr(operation, "steps", None) or (getattr(operation, "function", ""),)
+    kind = f"{operation.kind} {' '.join(words)}".strip()
+    if not operation.computes:
+        raise ConfigError(
+            f"layer {layer.name} of {graph.name} is planned only and cannot be run: {kind} (models that were imported "
+            f"by an older orrery lack what their layers compute: import them again)"
+        )
+    for step in operation.computes:
+        if step.form not in ("norm", "attention", "take", "join", "pad", "dropout", "contract", "embedding"):
+            check_call(step.call)
+    degrees = dict(zip(layer.output.dims, space.degrees[0].tolist(), strict=True))
+    _check_parameters(layer, kind, degrees["channel"])
+    _check_whole(layer, degrees)
+    _dry_run(graph, index, space, kind)
+
+
+def _check_parameters(layer: Layer, kind: str, channels: int) -> None:
+    """Refuse parameters that the executor cannot hold and synchronise."""
+    for each in layer.parameters:
+        where = f"parameter {each.name} of layer {layer.name} ({kind})"
+        if each.shared:
+            raise ConfigError(f"{where} is trained by layer {each.shared}: tied parameters are planned only")
+        if not each.split:
+            raise ConfigError(f"{where} is not split with the layer's channels, and is planned only")
+    if channels == 1:
+        return
+    for step in getattr(layer.operation, "computes", ()):
+        for operand in step.operands:
+            for leaf in operand.constant.leaves() if operand.constant else ():
+                if leaf.parameter and leaf.along is None:
+                    raise ConfigError(
+                        f"operation {step.call} of layer {layer.name} ({kind}) cannot be split in channels: it "
+                        f"computes with parameter {leaf.parameter} in another form"
+                    )
+
+
+def _check_whole(layer: Layer, degrees: dict[str, int]) -> None:
+    """Refuse divisions of operations that are computed whole."""
+    for step in getattr(layer.operation, "computes", ()):
+        allowed = ("sample", "channel") if channels_apart(step.call) else ("sample",)
+        wrong = [dim for dim, degree in degrees.items() if degree > 1 and dim not in allowed]
+        if step.form == "whole" and wrong:
+            raise ConfigError(
+                f"operation {step.call} of layer {layer.name} cannot be split in {', '.join(wrong)} to be run, only in "
+                f"{' and '.join(allowed)}"
+            )
+
+
+def _dry_run(graph: ComputationGraph, index: int, space: ConfigSpace, kind: str) -> None:
+    """Compute the first part on the meta device, which has sizes and no elements."""
+    layer, dtype = graph.layers[index], DTYPES[graph.element_bytes]
+    part = part_layer(graph, index, space, 0, dtype=dtype, device="meta")
+    boxes = {each.name: parameter_box(each, part.held, layer.output) for each in layer.parameters}
+    inputs = [torch.empty(box.shape, dtype=dtype, device="meta") for box in part.inputs]
+    parameters = {name: torch.empty(box.shape, dtype=dtype, device="meta") for name, box in boxes.items()}
+    found = tuple(part.forward(inputs, parameters, TrainingStep(0, 0)).shape)
+    part.release()
+    if found != part.held.shape:
+        raise ConfigError(f"layer {layer.name} ({kind}) computes {found} where its output has {part.held.shape}")

@@ -1,0 +1,8 @@
+from .calls import (
+    channels_apart as channels_apart,
+    check_call as check_call,
+)
+from .computation import (
+    Computation as Computation,
+    ComputationInputs as ComputationInputs,
+)

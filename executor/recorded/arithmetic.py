@@ -1,0 +1,221 @@
+"""Steps that compute: elementwise operations, products, attention, reductions, normalisations, whole operations."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from executor.recorded.calls import channels_apart, function_of, keywords_of
+from executor.recorded.constants import in_lists
+from executor.recorded.step_context import StepContext, every
+from executor.runtime import Box
+from hwprofiles import ConfigError, Ints
+
+__all__ = [
+    "attended",
+    "computed_along",
+    "computed_pointwise",
+    "computed_reduction",
+    "computed_whole",
+    "contracted",
+    "looked_up",
+    "normalised",
+]
+
+_CONDITIONS = {"where": ("condition",), "masked_fill": ("mask",)}
+_LOGICAL = ("logical_not", "logical_and", "logical_or", "logical_xor")
+
+
+def computed_pointwise(context: StepContext) -> Tensor:
+    """Compute an operation element by element."""
+    step, indices, rows = context.step, context.view.indices(), dict[str, Any]()
+    for name in context.values:
+        if step.call == "prelu" and name == "weight":
+            rows[name] = _slopes(context, indices)
+        else:
+            rows[name] = context.aligned(name, indices)
+        logical = name in _CONDITIONS.get(step.call, ()) or step.call in _LOGICAL
+        rows[name] = rows[name] != 0 if logical else rows[name]
+    return _called(context, rows)
+
+
+def _slopes(context: StepContext, indices: list[Ints]) -> Tensor:
+    """Return the slopes of the channels, or the one of all."""
+    size = context.values["weight"].sizes[0]
+    return context.read("weight", [every(1) if size == 1 else indices[1]])
+
+
+def _called(context: StepContext, rows: dict[str, Any], *, without: tuple[str, ...] = ()) -> Tensor:
+    """Return the result of the step's operation, or the first of several."""
+    arguments = {name: each for name, each in context.step.arguments if name not in without}
+    result: Any = function_of(context.step.call)(**in_lists(rows), **keywords_of(arguments, context.dtype))
+    return result if isinstance(result, Tensor) else result[0]
+
+
+def contracted(context: StepContext) -> Tensor:
+    """Compute a product of two tensors, summed over the labels that the result has not, with a bias of the last."""
+    step, indices = context.step, context.view.indices()
+    labels = {name: _labels(step.argument(name)) for name in ("first", "second", "out")}
+    held = dict(zip(labels["out"], indices, strict=True))
+    tensors = []
+    for name, key in (("one", "first"), ("two", "second")):
+        sizes = context.values[name].sizes
+        sample = [j for j, label in enumerate(labels[key]) if label in held and context.is_sample(
+            labels["out"].index(label))]  # fmt: skip
+        rows = [every(1) if size == 1 else held.get(label) for label, size in zip(labels[key], sizes, strict=True)]
+        tensors.append(context.read(name, rows, samples=sample[0] if sample else None))
+    result = _product(tensors, labels)
+    if "bias" in context.values:
+        result = result + context.aligned("bias", indices)
+    return result
+
+
+def _labels(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, tuple) or not all(isinstance(each, str) for each in given) or len(given) > 26:
+        raise ConfigError(f"labels of a product must be a list of words, got {str(given)[:80]}")
+    return given
+
+
+def _product(tensors: list[Tensor], labels: dict[str, tuple[str, ...]]) -> Tensor:
+    first, second, out = (labels[name] for name in ("first", "second", "out"))
+    if len(second) == 2 and out == (*first[:-1], "n") and second == ("n", "k") and first[-1] == "k":
+        return functional.linear(tensors[0], tensors[1])
+    letters = {label: chr(97 + i) for i, label in enumerate(dict.fromkeys((*first, *second, *out)))}
+    terms = ["".join(letters[label] for label in row) for row in (first, second, out)]
+    return torch.einsum(f"{terms[0]},{terms[1]}->{terms[2]}", *tensors)
+
+
+def attended(context: StepContext) -> Tensor:
+    """Compute attention: of the held queries and heads over all keys, in the held channels of values."""
+    step, indices, values = context.step, context.view.indices(), context.values
+    if float(step.argument("dropout_p", 0.0) or 0.0):  # type: ignore[arg-type]
+        raise ConfigError(f"{context.where}: dropout of the weights of attention cannot be run: set it to 0")
+    outer, rows, channels = indices[:-2], indices[-2], indices[-1]
+    heads = context.sizes[:-2]
+    tensors = []
+    for name, inner in (("query", [rows, None]), ("key", [None, None]), ("value", [None, channels])):
+        lead = [
+            every(1) if size == 1 else index // (full // size)
+            for index, size, full in zip(outer, values[name].sizes[:-2], heads, strict=True)
+        ]
+        tensors.append(context.read(name, [*lead, *inner]))
+    mask, causal = None, bool(step.argument("is_causal", False))
+    keys = values["key"].sizes[-2]
+    if "attn_mask" in values:
+        mask = _mask(context, indices, keys)
+    elif causal and len(rows) != values["query"].sizes[-2]:
+        seen = torch.from_numpy(rows).to(context.device)
+        mask, causal = torch.arange(keys, device=context.device) <= seen[:, None], False
+    scale: Any = step.argument("scale")
+    query, key, value = tensors
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal, scale=scale)
+
+
+def _mask(context: StepContext, indices: list[Ints], keys: int) -> Tensor:
+    """Return the mask of the held queries, over all keys."""
+    value = context.values["attn_mask"]
+    shift, samples = len(indices) - len(value.sizes), None
+    rows: list[Ints | None] = []
+    for j, size in enumerate(value.sizes[:-1]):
+        samples = j if value.box is None and context.is_sample(j + shift) else samples
+        rows.append(every(1) if size == 1 else indices[j + shift])
+    mask = context.read("attn_mask", [*rows, every(1) if value.sizes[-1] == 1 else every(keys)], samples=samples)
+    return mask
+
+
+def computed_along(context: StepContext) -> Tensor:
+    """Compute an operation that keeps its sizes and needs all of some axes."""
+    indices = context.view.indices()
+    rows = {name: context.read(name, indices) for name in context.values}
+    return _called(context, rows, without=("axes",))
+
+
+def computed_reduction(context: StepContext) -> Tensor:
+    """Compute a reduction of some axes."""
+    indices, chosen = context.view.indices(), set(_axes(context.step.argument("axes")))
+    ((name, value),) = context.values.items()
+    keeps = len(context.sizes) == len(value.sizes)
+    rows, left = list[Ints | None](), iter(indices)
+    for j, _ in enumerate(value.sizes):
+        if j in chosen:
+            rows.append(None)
+            if keeps:
+                next(left)
+        else:
+            rows.append(next(left))
+    return _called(context, {name: context.read(name, rows)}, without=("axes",))
+
+
+def _axes(given: Any) -> tuple[int, ...]:
+    if not isinstance(given, tuple) or not all(isinstance(each, int) for each in given):
+        raise ConfigError(f"axes of a step must be a list of numbers, got {str(given)[:80]}")
+    return given
+
+
+def normalised(context: StepContext, held: Box) -> Tensor:
+    """Normalise all that belongs together, then scale and shift the region that the part holds.
+
+    Args:
+        context: The step.
+        held: The region, in the order of the output's dimensions.
+    """
+    view, step = context.view, context.step
+    indices = view.indices()
+    result = view.placed(_normal(context, context.read("input", indices)), held)
+    for name in ("weight", "bias"):
+        if name not in context.values:
+            continue
+        value, last = context.values[name], step.call in ("layer_norm", "rms_norm")
+        if value.along is not None:
+            scale = value.tensor.reshape(-1, *(1 for _ in held.shape[2:]))
+        else:
+            rank = len(value.sizes)
+            scale = context.read(name, indices[len(indices) - rank :] if last else [indices[1]])
+            scale = scale if last else scale.reshape(-1, *(1 for _ in indices[2:]))
+            scale = view.placed(scale.expand([len(index) for index in indices]), held)
+        result = result * scale if name == "weight" else result + scale
+    return result
+
+
+def _normal(context: StepContext, values: Tensor) -> Tensor:
+    step, eps = context.step, context.step.argument("eps")
+    if step.call in ("layer_norm", "rms_norm"):
+        shape = list(_axes(step.argument("normalized_shape")))
+        if step.call == "layer_norm":
+            return functional.layer_norm(values, shape, None, None, float(eps or 1e-5))  # type: ignore[arg-type]
+        return functional.rms_norm(values, shape, None, eps)  # type: ignore[arg-type]
+    if step.call == "group_norm":
+        groups = int(step.argument("num_groups") or step.argument("group") or 1)  # type: ignore[arg-type]
+        held = groups * values.shape[1] // context.sizes[1]
+        return functional.group_norm(values, held, None, None, float(eps or 1e-5))  # type: ignore[arg-type]
+    if step.call == "instance_norm":
+        return functional.instance_norm(values, eps=float(eps or 1e-5))  # type: ignore[arg-type]
+    raise ConfigError(f"{context.where}: normalisation must be layer_norm, rms_norm, group_norm or instance_norm")
+
+
+def looked_up(context: StepContext) -> Tensor:
+    """Look up the rows of a table, in the held channels."""
+    indices, padding = context.view.indices(), context.step.argument("padding_idx", -1)
+    ids, table = context.read("indices", indices[:-1]).long(), context.read("weight", [None, indices[-1]])
+    if ids.device.type != "meta" and ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < len(table):
+        raise ConfigError(f"{context.where}: data must be whole numbers from 0 to {len(table) - 1}")
+    row = int(padding) if isinstance(padding, int) and padding >= 0 else None
+    return functional.embedding(ids, table, padding_idx=row)
+
+
+def computed_whole(context: StepContext) -> Tensor:
+    """Compute an operation on all but the samples, which are its first axis."""
+    indices, rows = context.view.indices(), dict[str, Any]()
+    for name, value in context.values.items():
+        divided = 0 if value.box is None else 2 if channels_apart(context.step.call) else 1
+        divided = divided if value.sizes[:divided] == context.sizes[:divided] else 0
+        rows[name] = context.read(name, [indices[j] if j < divided else None for j in range(len(value.sizes))])
+    if context.step.call in ("view", "reshape", "_unsafe_view", "flatten", "unflatten"):
+        (tensor,) = rows.values()
+        result: Tensor = tensor.reshape(len(indices[0]), *context.sizes[1:])
+        return result
+    if "upsample" in context.step.call and "input" in rows:  # none of the two has a default
+        given = dict(context.step.arguments)
+        rows |= {name: None for name in ("output_size", "scale_factors") if name not in given}
+    return _called(context, rows)

@@ -1,0 +1,143 @@
+"""The recorded computation of a layer, on the part of its output that a rank holds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from executor.recorded import arithmetic, moves
+from executor.recorded.calls import channels_apart
+from executor.recorded.constants import value_of
+from executor.recorded.step_context import StepContext, StepTensor
+from executor.recorded.views import ResultView, axes_in, cover, sizes_of
+from executor.runtime import Box
+from hwprofiles import ConfigError
+from planner.graph import Layer, Shape
+from planner.operations import Mapped, Operand, Step
+
+__all__ = ["Computation", "ComputationInputs"]
+
+_FORMS: dict[str, Callable[[StepContext], Tensor]] = {
+    "pointwise": arithmetic.computed_pointwise, "contract": arithmetic.contracted, "attention": arithmetic.attended,
+    "along": arithmetic.computed_along, "reduce": arithmetic.computed_reduction, "embedding": arithmetic.looked_up,
+    "whole": arithmetic.computed_whole, "take": moves.taken_elements, "join": moves.put_together,
+    "pad": moves.with_padding,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ComputationInputs:
+    """Tensors of one evaluation."""
+
+    inputs: Sequence[Tensor]
+    """Regions of the layer's inputs, by slot."""
+    parameters: Mapping[str, Tensor]
+    """Slices of the parameters, by name."""
+    buffers: Mapping[str, Tensor]
+    """Buffers of the module, by key."""
+    dropped: Callable[[int, float, Tensor], Tensor]
+    """Applies dropout: ``dropped(number of the step, share, region of the output)``."""
+
+
+class Computation:
+    """Steps of a layer on one part.
+
+    Args:
+        layer: The layer.
+        held: Region of its output.
+        inputs: Region of each input.
+    """
+
+    def __init__(self, layer: Layer, held: Box, inputs: Sequence[Box]) -> None:
+        operation = layer.operation
+        assert isinstance(operation, Mapped)
+        self._layer, self._held, self._inputs = layer, held, tuple(inputs)
+        self.steps: tuple[Step, ...] = operation.computes
+        self._views = [self._view(step) for step in self.steps]
+
+    def _where(self, step: Step) -> str:
+        return f"operation {step.call} of layer {self._layer.name}"
+
+    def _view(self, step: Step) -> ResultView:
+        """Return the result that a step computes: what the part holds, and all of what is computed together."""
+        axes = axes_in(step.out, self._layer.output)
+        full: list[int] = []
+        if step.form == "along":
+            full = [int(a) for a in _tuple(step.argument("axes"))]
+        elif step.form == "whole":
+            full = list(range(2 if channels_apart(step.call) else 1, len(axes)))
+        elif step.form == "norm":
+            count = len(_tuple(step.argument("normalized_shape"))) if step.call in ("layer_norm", "rms_norm") else 0
+            full = list(range(len(axes) - count if count else 2, len(axes)))
+        places = [(a, j) for a in full if a < len(axes) for j in range(len(axes[a]))]
+        if step.call == "group_norm" and len(axes[1]) > 1:
+            places.append((1, len(axes[1]) - 1))
+        elif step.call == "group_norm" and step.argument("num_groups", 1) == 1:
+            places += [(1, j) for j in range(len(axes[1]))]
+        return ResultView(axes, cover(axes, self._held, places))
+
+    def run(self, given: ComputationInputs, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Return the part of the output.
+
+        Args:
+            given: Tensors.
+            dtype: Type of the output.
+            device: Device of constants.
+
+        Raises:
+            ConfigError: The steps contradict the shapes, or an operation is unknown.
+        """
+        results: list[Tensor] = []
+        for number, (step, view) in enumerate(zip(self.steps, self._views, strict=True)):
+            try:
+                results.append(self._step(number, step, view, given, results, dtype, device))
+            except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+                if isinstance(error, ConfigError):
+                    raise
+                text = " ".join(str(error).split())[:200]
+                raise ConfigError(f"{self._where(step)} cannot be computed: {text}") from error
+        return results[-1].to(dtype)
+
+    def _step(
+        self, number: int, step: Step, view: ResultView, given: ComputationInputs, results: Sequence[Tensor],
+        dtype: torch.dtype, device: torch.device,
+    ) -> Tensor:  # fmt: skip
+        values = {each.name: self._value(each, given, results, dtype, device) for each in step.operands}
+        context = StepContext(
+            where=self._where(step), step=step, view=view, values=values, dtype=dtype, device=device
+        )  # fmt: skip
+        if step.form == "norm":
+            return arithmetic.normalised(context, self._held)
+        if step.form == "dropout":
+            ((name, _),) = values.items()
+            result = view.placed(context.aligned(name, view.indices()), self._held)
+            return given.dropped(number, float(step.argument("p", 0.0) or 0.0), result)  # type: ignore[arg-type]
+        return view.placed(_FORMS[step.form](context), self._held)
+
+    def _value(
+        self, operand: Operand, given: ComputationInputs, results: Sequence[Tensor], dtype: torch.dtype,
+        device: torch.device,
+    ) -> StepTensor:  # fmt: skip
+        """Return what a step reads."""
+        constant, layer = operand.constant, self._layer
+        if constant is not None:
+            tensor = value_of(constant, given.parameters, given.buffers, dtype=dtype, device=device)
+            first = self._held.low[layer.output.dims.index("channel")] if constant.along is not None else 0
+            return StepTensor(tensor, None, (), constant.shape, constant.along, first)
+        if operand.step is not None:
+            return _viewed(operand, results[operand.step], self._held, layer.output)
+        assert operand.input is not None
+        return _viewed(operand, given.inputs[operand.input], self._inputs[operand.input],
+                       layer.input_shapes[operand.input])  # fmt: skip
+
+
+def _viewed(operand: Operand, tensor: Tensor, box: Box, shape: Shape) -> StepTensor:
+    axes = axes_in(operand.axes, shape)
+    return StepTensor(tensor, box, axes, sizes_of(axes))
+
+
+def _tuple(given: object) -> tuple[int, ...]:
+    if not isinstance(given, tuple) or not all(isinstance(each, int) and each >= 0 for each in given):
+        raise ConfigError(f"axes of a step must be a list of numbers, got {str(given)[:80]}")
+    return given

@@ -1,0 +1,108 @@
+"""Steps that only move elements: slices, shifts, joins, padding, rows in a fixed order."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from executor.recorded.step_context import StepContext, every
+from hwprofiles import ConfigError, Ints
+
+__all__ = ["put_together", "taken_elements", "with_padding"]
+
+
+def taken_elements(context: StepContext) -> Tensor:
+    """Return the elements of a view, a slice, one index, or a rotation of an operand, or rows of it."""
+    step, indices = context.step, context.view.indices()
+    if step.call == "index":
+        return _rows(context, indices)
+    sizes, rows = context.values["self"].sizes, list[Any](indices)
+    if step.call == "select":
+        rows.insert(_number(step.argument("dim", 0)), np.array([_number(step.argument("index", 0))]))
+    elif step.call == "slice":
+        dim = _number(step.argument("dim", 0))
+        rows[dim] = _number(step.argument("start", 0)) + indices[dim] * _number(step.argument("step", 1))
+    elif step.call == "roll":
+        for shift, dim in zip(_numbers(step.argument("shifts")), _numbers(step.argument("dims")), strict=True):
+            rows[dim] = (rows[dim] - shift) % sizes[dim]
+    elif step.call != "view":
+        raise ConfigError(f"{context.where}: {step.call} must be a view, slice, select, roll or index")
+    result = context.read("self", rows)
+    return result.squeeze(_number(step.argument("dim", 0))) if step.call == "select" else result
+
+
+def _rows(context: StepContext, indices: list[Ints]) -> Tensor:
+    """Return the rows of one or several neighbouring axes that constants number."""
+    chosen = _numbers(context.step.argument("dims"))
+    tables = [context.values[f"indices.{dim}"].tensor.long() for dim in chosen]
+    tables = list(torch.broadcast_tensors(*tables))
+    first, rank = chosen[0], tables[0].dim()
+    for axis, index in enumerate(indices[first : first + rank]):
+        kept = torch.from_numpy(index).to(tables[0].device)
+        tables = [table.index_select(axis, kept) for table in tables]
+    rows = [*indices[:first], *(None for _ in chosen), *indices[first + rank :]]
+    source = context.read("self", rows)
+    places: tuple[Any, ...] = (*(slice(None) for _ in range(first)), *tables)
+    return source[places]
+
+
+def put_together(context: StepContext) -> Tensor:
+    """Return the held indices of tensors one after another along an axis."""
+    dim, indices, begin, pieces = _number(context.step.argument("dim", 0)), context.view.indices(), 0, []
+    names = sorted(context.values, key=lambda name: int(name.partition(".")[2] or 0))
+    for name in names:
+        value = context.values[name]
+        inside = indices[dim][(indices[dim] >= begin) & (indices[dim] < begin + value.sizes[dim])] - begin
+        begin += value.sizes[dim]
+        if not len(inside):
+            continue
+        rows = [inside if j == dim else every(1) if size == 1 else index for j, (index, size) in enumerate(
+            zip(indices, value.sizes, strict=True))]  # fmt: skip
+        samples = next((j for j in range(len(indices)) if context.is_sample(j) and value.box is None), None)
+        piece = context.read(name, rows, samples=samples)
+        shape = [len(inside) if j == dim else len(index) for j, index in enumerate(indices)]
+        pieces.append(piece.expand(shape).to(context.dtype))
+    return torch.cat(pieces, dim)
+
+
+def with_padding(context: StepContext) -> Tensor:
+    """Return the held indices of a tensor with padding around it."""
+    step, indices, sizes = context.step, context.view.indices(), context.values["self"].sizes
+    mode, rows, inside = step.argument("mode", "constant"), list[Ints](), list[Ints]()
+    pads: Any = step.argument("pads")
+    for index, size, (left, _) in zip(indices, sizes, pads, strict=True):
+        place = index - left
+        inside.append((place >= 0) & (place < size))
+        if mode == "reflect":
+            place = np.abs(place)
+            place = np.where(place >= size, 2 * (size - 1) - place, place)
+        rows.append(np.clip(place, 0, size - 1) if mode != "constant" else place[inside[-1]])
+    if mode == "circular":
+        raise ConfigError(f"{context.where}: circular padding cannot be run")
+    part = context.read("self", rows)
+    if mode != "constant":
+        return part
+    fill: Any = step.argument("value", 0.0)
+    widths = [side for mask in reversed(inside) for side in _outside(mask)]
+    return torch.nn.functional.pad(part, widths, value=float(fill))
+
+
+def _outside(mask: Any) -> tuple[int, int]:
+    """Return the numbers of indices before and behind those that are inside; all are before where none is."""
+    if not mask.any():
+        return len(mask), 0
+    first = int(mask.argmax())
+    return first, len(mask) - first - int(mask.sum())
+
+
+def _number(given: Any) -> int:
+    if not isinstance(given, int):
+        raise ConfigError(f"an argument of a step must be a whole number, got {str(given)[:80]}")
+    return given
+
+
+def _numbers(given: Any) -> tuple[int, ...]:
+    if not isinstance(given, tuple) or not all(isinstance(each, int) for each in given):
+        raise ConfigError(f"an argument of a step must be a list of whole numbers, got {str(given)[:80]}")
+    return given

@@ -1,0 +1,239 @@
+"""Small networks of the kinds that users import, from torch.nn alone, each with its input and its loss."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+__all__ = ["NETWORKS", "Network"]
+
+
+class _Basic(nn.Module):
+    """Residual block of ResNet-18."""
+
+    def __init__(self, inputs: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, channels, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.relu = nn.ReLU(inplace=True)
+        short = nn.Sequential(nn.Conv2d(inputs, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
+        self.downsample = short if stride > 1 or inputs != channels else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = x if self.downsample is None else self.downsample(x)
+        return self.relu(self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x))))) + kept)
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 of narrow layers: two blocks in each of four stages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 4, 3, 1, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU(inplace=True))
+        widths = [4, 4, 8, 8, 8]
+        stages = [[_Basic(a, b, 1 if i == 0 else 2), _Basic(b, b, 1)] for i, (a, b) in enumerate(pairwise(widths))]
+        self.layers = nn.Sequential(*(nn.Sequential(*stage) for stage in stages))
+        self.pool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(torch.flatten(self.pool(self.layers(self.stem(x))), 1))
+
+
+class _Inverted(nn.Module):
+    """Inverted residual of MobileNet-v2."""
+
+    def __init__(self, inputs: int, channels: int, stride: int, wider: int) -> None:
+        super().__init__()
+        inner = inputs * wider
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, inner, 1, bias=False), nn.BatchNorm2d(inner, eps=1e-3), nn.ReLU6(inplace=True),
+            nn.Conv2d(inner, inner, 3, stride, 1, groups=inner, bias=False), nn.BatchNorm2d(inner), nn.ReLU6(True),
+            nn.Conv2d(inner, channels, 1, bias=False), nn.BatchNorm2d(channels),
+        )  # fmt: skip
+        self.adds = stride == 1 and inputs == channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.body(x) if self.adds else self.body(x)
+
+
+class MobileNetV2(nn.Module):
+    """MobileNet-v2 of four inverted residuals."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 4, 3, 2, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU6(inplace=True),
+            _Inverted(4, 4, 1, 1), _Inverted(4, 8, 2, 3), _Inverted(8, 8, 1, 3), _Inverted(8, 8, 1, 3),
+            nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU6(inplace=True),
+        )  # fmt: skip
+        self.classifier = nn.Sequential(nn.Dropout(0.0), nn.Linear(16, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(functional.adaptive_avg_pool2d(self.features(x), (1, 1)).flatten(1))
+
+
+class _Next(nn.Module):
+    """Block of ConvNeXt: depthwise 7 x 7, norm over channels, two linear layers, a factor for each channel."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.dwconv = nn.Conv2d(channels, channels, 7, padding=3, groups=channels)
+        self.norm = nn.LayerNorm(channels, eps=1e-6)
+        self.pwconv1, self.pwconv2 = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
+        self.act, self.gamma = nn.GELU(), nn.Parameter(torch.full((channels,), 0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.dwconv(x).permute(0, 2, 3, 1))
+        y = self.gamma * self.pwconv2(self.act(self.pwconv1(y)))
+        return x + y.permute(0, 3, 1, 2)
+
+
+class _Norm2d(nn.Module):
+    """Normalisation over channels that come second, written out as ConvNeXt has it."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.mean(1, keepdim=True)
+        spread = (x - mean).pow(2).mean(1, keepdim=True)
+        x = (x - mean) / torch.sqrt(spread + 1e-6)
+        return self.weight[:, None, None] * x + self.bias[:, None, None]
+
+
+class ConvNeXt(nn.Module):
+    """ConvNeXt-T with two stages of one block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 2, 2), _Norm2d(8))
+        self.first, self.second = _Next(8), _Next(16)
+        self.down = nn.Sequential(_Norm2d(8), nn.Conv2d(8, 16, 2, 2))
+        self.norm, self.head = nn.LayerNorm(16, eps=1e-6), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.second(self.down(self.first(self.stem(x))))
+        return self.head(self.norm(x.mean([-2, -1])))
+
+
+class _Encoder(nn.Module):
+    """Transformer block with its norms before (ViT, GPT-2) or behind (BERT); attention fused or written out."""
+
+    def __init__(self, width: int, heads: int, *, before: bool, causal: bool = False, explicit: bool = False) -> None:
+        super().__init__()
+        self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width, eps=1e-12)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3)) if explicit else (None,) * 3
+        if explicit:
+            del self.qkv
+        act = nn.GELU("tanh") if causal else nn.GELU()
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), act, nn.Linear(2 * width, width))
+        self.heads, self.before, self.causal, self.explicit = heads, before, causal, explicit
+
+    def attend(self, x: Tensor) -> Tensor:
+        b, length, width = x.shape
+        depth = width // self.heads
+        if not self.explicit:
+            q, k, v = self.qkv(x).view(b, length, 3, self.heads, depth).permute(2, 0, 3, 1, 4).unbind(0)
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        else:
+            q, k, v = (
+                m(x).view(b, length, self.heads, depth).transpose(1, 2) for m in (self.query, self.key, self.value)
+            )
+            y = torch.softmax(q @ k.transpose(-1, -2) / depth**0.5, -1) @ v
+        return self.proj(y.transpose(1, 2).reshape(b, length, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.before:
+            x = x + self.attend(self.ln1(x))
+            return x + self.mlp(self.ln2(x))
+        x = self.ln1(x + self.attend(x))
+        return self.ln2(x + self.mlp(x))
+
+
+class ViT(nn.Module):
+    """Vision transformer: patches, a class token, positions, two blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 16, 4, 4)
+        self.cls, self.positions = nn.Parameter(torch.zeros(1, 1, 16)), nn.Parameter(torch.zeros(1, 17, 16))
+        self.blocks = nn.Sequential(*(_Encoder(16, 4, before=True) for _ in range(2)))
+        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.cls.expand(len(x), -1, -1), x], 1) + self.positions
+        return self.head(self.norm(self.blocks(x))[:, 0])
+
+
+class Bert(nn.Module):
+    """BERT: three embeddings, two blocks of attention written out, the pooled first position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places, self.types = nn.Embedding(24, 16), nn.Embedding(12, 16), nn.Embedding(2, 16)
+        self.norm = nn.LayerNorm(16, eps=1e-12)
+        self.blocks = nn.Sequential(*(_Encoder(16, 4, before=False, explicit=True) for _ in range(2)))
+        self.pooler, self.head = nn.Linear(16, 16), nn.Linear(16, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        places = torch.arange(ids.shape[1], device=ids.device)
+        types = torch.zeros_like(ids)
+        x = self.norm(self.words(ids) + self.types(types) + self.places(places))
+        return self.head(torch.tanh(self.pooler(self.blocks(x)[:, 0])))
+
+
+class Gpt2(nn.Module):
+    """GPT-2: words and positions, two causal blocks, scores of all words at every position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(24, 16), nn.Embedding(12, 16)
+        self.blocks = nn.Sequential(*(_Encoder(16, 4, before=True, causal=True) for _ in range(2)))
+        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 24, bias=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device))
+        return self.head(self.norm(self.blocks(x)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A network and how it is trained in plain PyTorch."""
+
+    make: Callable[[], nn.Module]
+    sizes: str
+    """Input of a batch, as the import takes it."""
+    loss: str = "softmax"
+
+    @property
+    def batch(self) -> int:
+        """Samples of a batch."""
+        return int(self.sizes.split("x")[0])
+
+    def inputs(self, values: Tensor) -> Tensor:
+        """Return data as the module takes them."""
+        return values.squeeze(1).long() if self.sizes.endswith(":int") else values
+
+    def loss_of(self, output: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of a batch."""
+        if self.loss == "softmax":
+            return functional.cross_entropy(output, targets)
+        return functional.mse_loss(output.movedim(-1, 1), targets)
+
+
+NETWORKS: dict[str, Network] = {
+    "resnet-18": Network(make=ResNet18, sizes="8x3x16x16"),
+    "mobilenet-v2": Network(make=MobileNetV2, sizes="8x3x16x16"),
+    "convnext-t": Network(make=ConvNeXt, sizes="8x3x16x16"),
+    "vit-tiny": Network(make=ViT, sizes="8x3x16x16"),
+    "bert-tiny": Network(make=Bert, sizes="8x8:int"),
+    "gpt2-tiny": Network(make=Gpt2, sizes="8x8:int", loss="mean_squared_error"),
+}

@@ -1,0 +1,80 @@
+"""Imported networks, divided over four processes in every way that plans may, against the module in plain PyTorch."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from imported_networks import NETWORKS
+from plans import program_of, random_strategy, star
+from ranks import options, pool_of, train, whole
+from undivided import first_parameters, wide
+
+from executor.checks.program_check import check_program
+from executor.data.load import load_data
+from executor.runtime.boxes import whole_box
+from executor.runtime.optimizers import OptimizerSpec
+from planner.cost.cost_model import CostModel
+from planner.importing.graph_of import imported_graph
+from planner.parallel.strategies import named_strategy
+from planner.tracing.exported import trace_of
+from planner.tracing.inputs import input_specs
+
+pytestmark = pytest.mark.timeout(300)
+RANKS, SEED, STEPS = 4, 5, 2
+SGD = OptimizerSpec(learning_rate=0.05, momentum=0.9)
+STRATEGIES = ("data", "filter", "spatial", "data=2,filter=2", "random")
+
+ranks = pool_of(RANKS)
+
+
+@cache
+def imported(name):
+    """The graph of a network in float64."""
+    network = NETWORKS[name]
+    trace = trace_of(network.make(), input_specs([network.sizes]))
+    return wide(imported_graph(trace, name=name, loss=network.loss).graph)
+
+
+@cache
+def trained_module(name):
+    """Losses and parameters of the module, trained in plain PyTorch from what a run starts from."""
+    network, graph = NETWORKS[name], imported(name)
+    module = network.make().double()
+    keys = {(layer.name, each): key for layer in graph.layers for each, key in layer.keys}
+    module.load_state_dict({keys[place]: v for place, v in first_parameters(graph, SEED).items()}, strict=False)
+    optimizer = torch.optim.SGD(module.parameters(), lr=SGD.learning_rate, momentum=SGD.momentum)
+    data, losses = load_data("generated", graph, seed=SEED, dtype=torch.float64, device="cpu"), []
+    shape = graph.layers[0].input_shapes[0].sizes
+    for number in range(STEPS):
+        inputs, targets = data.inputs(number, whole_box(shape)), data.targets(number, 0, graph.batch)
+        loss = network.loss_of(module(network.inputs(inputs)), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    parameters = dict(module.named_parameters())
+    return losses, {place: parameters[key].detach().numpy() for place, key in keys.items()}
+
+
+def strategy_of(name, graph):
+    if name == "random":
+        return random_strategy(graph, RANKS, np.random.default_rng(len(graph.name)))
+    return named_strategy(name, graph, RANKS)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_divided_training_is_that_of_the_module(ranks, name, strategy):
+    """Losses and parameters after two steps are those of the module, to 1e-9, however it is divided."""
+    graph = imported(name)
+    program = program_of(CostModel(graph, star(RANKS), "ring", "reduced"), strategy_of(strategy, graph))
+    check_program(program, RANKS)
+    losses, _, slices = zip(
+        *ranks.run(train, program, options(seed=SEED, steps=STEPS, optimizer=SGD), True), strict=True
+    )
+    expected, parameters = trained_module(name)
+
+    np.testing.assert_allclose(np.sum(losses, axis=0), expected, rtol=1e-9)
+    for place, value in whole(program, slices).items():
+        np.testing.assert_allclose(value, parameters[place], rtol=1e-9, atol=1e-10, err_msg=str(place))
