@@ -88,11 +88,17 @@ class Measurement:
 
         Times are seconds from the start of the first task.
         """
-        from planner.simulation import iteration_rows  # not loaded by ranks, whose start it would delay
+        return self.iteration_timeline(program, self.shown)
 
-        start_s, end_s = self.start_s[self.shown], self.end_s[self.shown]
-        origin_s = float(np.nanmin(start_s))
-        return iteration_rows(program, start_s - origin_s, end_s - origin_s, iteration=self.shown, origin="measured")
+    def iteration_timeline(self, program: Program, row: int) -> "pd.DataFrame":
+        """Return the timeline of one iteration; ``waited_for`` follows from the program and the measured ends."""
+        # not loaded by ranks, whose start it would delay
+        from planner.simulation import iteration_rows, last_waited_for
+
+        origin_s, before_end_s = float(np.nanmin(self.start_s[row])), self.end_s[row - 1] if row else None
+        start_s, end_s = self.start_s[row] - origin_s, self.end_s[row] - origin_s
+        rows = iteration_rows(program, start_s, end_s, iteration=row, origin="measured")
+        return rows.assign(waited_for=last_waited_for(program, self.end_s[row], before_end_s))
 
     def write_trace(self, program: Program, path: Path) -> None:
         """Write the same iteration as a Chrome trace, in the form of a simulated one.
@@ -102,7 +108,7 @@ class Measurement:
         """
         from simulator.formats import write_trace
 
-        rows = self.timeline(program)
+        rows = self.timeline(program).drop(columns=["ready_s", "latency_s"])
         names = np.array([device.name for device in program.cluster.devices] + ["collectives"])
         rows["process"] = names[program.device]
         rows["stream"] = rows["stream"].where(rows["kind"] != "transfer", "send")

@@ -10,7 +10,7 @@ from executor.validation.spread import median_interval
 from executor.validation.validation_result import StrategyValidation
 from hwprofiles import Floats
 from planner.lowering import KINDS, Program
-from planner.simulation import iteration_rows, ladder_s, replay
+from planner.simulation import ladder_s, replay
 from simulator.timelines import union
 
 __all__ = ["evaluated"]
@@ -57,6 +57,7 @@ def evaluated(
         tasks=tasks,
         simulated=simulated,
         measured=measured,
+        collective_devices=program.collective_devices,
         plain=plain,
         compressed=program.compressed.describe(),
     )
@@ -71,8 +72,7 @@ def _durations_s(turns: Sequence[Measurement]) -> Floats:
 def _timeline(program: Program, turn: Measurement, median_s: float) -> pd.DataFrame:
     """Return the timeline of the turn's iteration whose time is nearest the median of all, from its first task."""
     k = len(turn.ends_s) - len(turn.iterations_s) + int(np.abs(turn.iterations_s - median_s).argmin())
-    origin_s = float(np.nanmin(turn.start_s[k]))
-    return iteration_rows(program, turn.start_s[k] - origin_s, turn.end_s[k] - origin_s, iteration=k, origin="measured")
+    return turn.iteration_timeline(program, k)
 
 
 def _tasks(simulated: pd.DataFrame, measured: pd.DataFrame, durations_s: Floats) -> pd.DataFrame:

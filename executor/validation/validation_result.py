@@ -1,5 +1,6 @@
 """Result of a validation: predictions and measurements of every strategy, joined by task."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -46,6 +47,8 @@ class StrategyValidation:
     """Timeline of a steady simulated iteration, as ``planner.simulation.program_replay.timeline_rows`` makes it."""
     measured: pd.DataFrame
     """Timeline of the measured iteration whose time is nearest the median, in the same form."""
+    collective_devices: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Devices that take part in each collective of the timelines, by its id."""
     rounds_s: tuple[float, ...] = ()
     """Median of each turn; those of one place in different strategies ran in one round."""
     plain: str = ""

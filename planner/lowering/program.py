@@ -148,6 +148,11 @@ class Program:
         """Rules by which gradients were joined into buckets."""
         return self.conditions.framework
 
+    @property
+    def collective_devices(self) -> dict[int, tuple[int, ...]]:
+        """Devices that take part in each collective that is one activity, by its task."""
+        return {task: collective.devices for task, collective in self.collectives.items()}
+
     def layers_of(self, task: int) -> tuple[int, ...]:
         """Return the layers that a task belongs to: several where it sums the gradients of a bucket."""
         layer, sums = int(self.layer[task]), self.kind[task] >= _COLLECTIVE and not self.statistics[task]

@@ -222,6 +222,7 @@ def _result(
         layers=layer_results(model, strategy, micro_batching, program),
         timeline=full.timeline(),
         link_use=full.link_use(),
+        collective_devices=program.collective_devices,
         pace=pace_of(plain),
     )
 

@@ -1,5 +1,6 @@
 """Results of a comparison of strategies: the data behind the table and the page."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
@@ -79,9 +80,12 @@ class StrategyResult:
     tasks: int
     layers: tuple[LayerResult, ...]
     timeline: "pd.DataFrame"
-    """One row for each task of one steady iteration: id, name, kind, device, stream, layer, phase, iteration,
-    sub_batch, start_s, end_s, bytes, origin."""
+    """One row for each task of one steady iteration: id, name, kind, device, peer, stream, layer, phase, iteration,
+    sub_batch, start_s, end_s, bytes, origin; then the task whose end let it begin (``waited_for``, -1 if none in this
+    iteration), when it could begin (``ready_s``) and how long it took to start up (``latency_s``)."""
     link_use: LinkUse
+    collective_devices: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Devices that take part in each collective of the timeline, by its id."""
     pace: "Pace | None" = None
     """What sets the pace of the iteration, and how much of each resource's time is left."""
 

@@ -18,6 +18,10 @@ from .ladder import (
     ladder_s as ladder_s,
     upper_rungs_s as upper_rungs_s,
 )
+from .last_waits import (
+    last_waited_for as last_waited_for,
+    stream_before as stream_before,
+)
 from .link_use import (
     LinkUse as LinkUse,
 )

@@ -13,6 +13,7 @@ from hwprofiles import ConfigError, Floats, html_table
 from planner.lowering import KINDS, Program
 from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
 from planner.simulation.interference_use import with_interference
+from planner.simulation.last_waits import last_waits_of
 from planner.simulation.link_use import LinkUse
 from planner.simulation.rank_spread import drawn_factors, wait_share, with_factors, with_slowest_rank
 from simulator.engines import simulate
@@ -157,9 +158,14 @@ class Replay:
     def timeline(self) -> "pd.DataFrame":
         """Return the tasks of the steady iteration, one a row; times are seconds from the start of its first task."""
         row, origin_s = self.shown
-        engine_task = self.program_graph.task_of[row]
-        start_s, end_s = self.schedule.start_s[engine_task] - origin_s, self.schedule.end_s[engine_task] - origin_s
-        return iteration_rows(self.program, start_s, end_s, iteration=row, origin="simulated")
+        engine_task, times = self.program_graph.task_of[row], self.schedule
+        start_s, end_s = times.start_s[engine_task] - origin_s, times.end_s[engine_task] - origin_s
+        rows = iteration_rows(self.program, start_s, end_s, iteration=row, origin="simulated")
+        return rows.assign(
+            waited_for=last_waits_of(self.program_graph, times, row),
+            ready_s=times.ready_s[engine_task] - origin_s,
+            latency_s=self.program_graph.graph.latency_s[engine_task],
+        )
 
     def to_frame(self) -> "pd.DataFrame":
         """Return ``timeline()``; all results have a method of this name."""
@@ -214,6 +220,10 @@ def iteration_rows(program: Program, start_s: Floats, end_s: Floats, *, iteratio
         end_s: End of each task, shape (T,).
         iteration: Number of the iteration.
         origin: ``simulated`` or ``measured``.
+
+    Returns:
+        ``waited_for`` (the task of this iteration whose end let a task begin) is -1 here, and ``ready_s`` and
+        ``latency_s`` are NaN: a measurement sees neither when a task could have begun nor its start-up latency.
     """
     import pandas as pd  # a third of a second to load, and a replay does without
 
@@ -235,6 +245,9 @@ def iteration_rows(program: Program, start_s: Floats, end_s: Floats, *, iteratio
             "end_s": end_s,
             "bytes": program.size_bytes,
             "origin": origin,
+            "waited_for": -1,
+            "ready_s": np.nan,
+            "latency_s": np.nan,
         }
     )
 

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from hwprofiles import Ints
-from planner.lowering import Program
-from planner.simulation import CriticalPath, Replay
+from planner.simulation import CriticalPath, Replay, stream_before
 from reports.drawings.timeline_layout import pack_timeline, side_by_side
 from reports.style import Packed, pack_array, pack_json
 from simulator.timelines import alone_s
@@ -51,7 +50,7 @@ def _tasks(replay: Replay, tick_s: float) -> dict[str, Any]:
         "size": program.size,
         "latency": pack_array(np.rint(latency_s / tick_s).astype(np.int64)),
         "alone": pack_array(np.rint(alone_s(replay.program_graph.graph)[engine_task] / tick_s).astype(np.int64)),
-        "stream_before": pack_array(_stream_before(program) + 1),
+        "stream_before": pack_array(stream_before(program) + 1),
         "after_count": pack_array(np.diff(program.after_start)),
         "after_back": _signed(task - program.after),
         "carried_count": pack_array(np.bincount(carried[:, 0], minlength=program.size)),
@@ -62,16 +61,6 @@ def _tasks(replay: Replay, tick_s: float) -> dict[str, Any]:
 def _signed(values: Ints) -> Packed:
     """Pack integers of either sign as 0, -1, 1, -2, 2, ... counted from 0."""
     return pack_array(np.where(values < 0, -2 * values - 1, 2 * values))
-
-
-def _stream_before(program: Program) -> Ints:
-    """Return the compute task before each one on its device; -1 if there is none."""
-    before = np.full(program.size, -1, dtype=np.int64)
-    ordered = np.flatnonzero(program.is_compute & ~program.is_codec)
-    ordered = ordered[np.argsort(program.device[ordered], kind="stable")]
-    same = program.device[ordered][1:] == program.device[ordered][:-1]
-    before[ordered[1:][same]] = ordered[:-1][same]
-    return before
 
 
 def _links(replay: Replay) -> dict[str, Any]:

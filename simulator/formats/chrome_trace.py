@@ -1,8 +1,8 @@
 """Timelines as Chrome trace events, for Perfetto and chrome://tracing.
 
 A process is a device or a node, a thread is a serial resource.  Viewers drop events that overlap on
-one thread, so a stream whose tasks overlap is drawn in several lanes, as many as needed.  Times are whole
-nanoseconds, written as microseconds, which the format requires.
+one thread, so a stream whose tasks overlap is drawn in several lanes, as many as needed.  The start-up latency of a
+task is a slice of its own before it.  Times are whole nanoseconds, written as microseconds, which the format requires.
 
 Source:
     "Trace Event Format", Google, 2016: complete (X), flow (s, f), counter (C) and metadata (M) events.
@@ -45,7 +45,8 @@ def write_trace(
     Args:
         path: The JSON file.
         rows: One row for each task: name, kind, process (device or link), stream (its lanes stay together),
-            start_s, end_s; any other column is shown as an argument of the task.
+            start_s, end_s; any other column is shown as an argument of the task.  With ``ready_s`` and ``latency_s``,
+            a task that takes a latency from its ready time on has a slice before it that shows that.
         dependencies: Pairs (row before, row after), drawn as arrows.
         counters: Times in seconds and values from then on, by (process, counter).
 
@@ -63,7 +64,8 @@ def write_trace(
     processes = dict.fromkeys([*rows["process"], *(process for process, _ in counters)])
     number = {process: at for at, process in enumerate(processes)}
     pid = rows["process"].map(number).to_numpy(np.int64)
-    lane, threads = _lanes(pid, rows["stream"].tolist(), start_ns, end_ns)
+    waits_ns, latency_ns = _latencies(rows, start_ns)
+    lane, threads = _lanes(pid, rows["stream"].tolist(), waits_ns, end_ns)
     encoder = msgspec.json.Encoder()
     with whole_file(path) as file:
         file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
@@ -71,6 +73,7 @@ def write_trace(
         for events in (
             _names(number, threads),
             _tasks(rows, pid, lane, start_ns, end_ns),
+            _waits(rows, pid, lane, waits_ns, latency_ns),
             _arrows(dependencies, pid, lane, start_ns, end_ns),
             _counts(counters, number),
         ):
@@ -78,6 +81,18 @@ def write_trace(
                 file.write(separator + encoder.encode(event))
                 separator = b",\n"
         file.write(b"\n]}\n")
+
+
+def _latencies(rows: "pd.DataFrame", start_ns: Ints) -> tuple[Ints, Ints]:
+    """Return when the latency of each task begins, its start where it has none, and how long it is, in nanoseconds."""
+    if "ready_s" not in rows or "latency_s" not in rows:
+        return start_ns, np.zeros_like(start_ns)
+    ready_ns, latency_ns = (
+        np.rint(np.nan_to_num(rows[key].to_numpy(float)) * _NS_PER_S).astype(np.int64)
+        for key in ("ready_s", "latency_s")
+    )
+    latency_ns = np.clip(np.minimum(latency_ns, start_ns - ready_ns), 0, None)
+    return np.where(latency_ns > 0, ready_ns, start_ns), latency_ns
 
 
 def _lanes(pid: Ints, stream: list[Any], start_ns: Ints, end_ns: Ints) -> tuple[Ints, dict[tuple[int, int], str]]:
@@ -135,6 +150,22 @@ def _tasks(rows: "pd.DataFrame", pid: Ints, lane: Ints, start_ns: Ints, end_ns: 
             "ts": float(start_ns[at] / _NS_PER_US),
             "dur": float((end_ns[at] - start_ns[at]) / _NS_PER_US),
             "args": {str(column): value[at] for column, value in zip(extra, values, strict=True)},
+        }
+
+
+def _waits(rows: "pd.DataFrame", pid: Ints, lane: Ints, begin_ns: Ints, latency_ns: Ints) -> Iterator[Event]:
+    """Yield a complete event for each start-up latency."""
+    names = rows["name"].tolist()
+    for at in np.flatnonzero(latency_ns).tolist():
+        yield {
+            "ph": "X",
+            "name": "start-up latency",
+            "cat": "latency",
+            "pid": int(pid[at]),
+            "tid": int(lane[at]),
+            "ts": float(begin_ns[at] / _NS_PER_US),
+            "dur": float(latency_ns[at] / _NS_PER_US),
+            "args": {"of": str(names[at])},
         }
 
 

@@ -41,6 +41,22 @@ def test_tasks_arrows_names_and_counters(tmp_path):
     assert check_trace(path) == 2
 
 
+def test_start_up_latency_is_a_slice_before_its_task_in_a_lane_of_its_own(tmp_path):
+    """The second task starts up from 1.0 to 1.2 ms and waits for its turn until 1.5 ms, beside the first."""
+    path = tmp_path / "trace.json"
+    both = rows(("a", "transfer", "gpu0", "send", 0.0, 1.5e-3, 8), ("b", "transfer", "gpu0", "send", 1.5e-3, 2e-3, 8))
+
+    write_trace(path, both.assign(ready_s=[0.0, 1e-3], latency_s=[0.0, 2e-4]))
+
+    waits = [event for event in events(path, "X") if event["cat"] == "latency"]
+    assert [(event["name"], event["ts"], event["dur"], event["args"]) for event in waits] == [
+        ("start-up latency", 1000.0, 200.0, {"of": "b"})
+    ]
+    first, second = (event for event in events(path, "X") if event["cat"] != "latency")
+    assert waits[0]["tid"] == second["tid"] != first["tid"]
+    assert check_trace(path) == 2
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     tasks=st.lists(
