@@ -18,10 +18,6 @@ from .ladder import (
     ladder_s as ladder_s,
     upper_rungs_s as upper_rungs_s,
 )
-from .last_waits import (
-    last_waited_for as last_waited_for,
-    stream_before as stream_before,
-)
 from .link_use import (
     LinkUse as LinkUse,
 )
@@ -41,7 +37,9 @@ from .program_replay import (
     Replay as Replay,
     Shares as Shares,
     iteration_rows as iteration_rows,
+    last_waited_for as last_waited_for,
     replay as replay,
+    stream_before as stream_before,
 )
 from .sensitivity import (
     Sensitivity as Sensitivity,

@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError, Floats, html_table
+from hwprofiles import ConfigError, Floats, Ints, html_table, row_owners
 from planner.lowering import KINDS, Program
 from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
 from planner.simulation.interference_use import with_interference
-from planner.simulation.last_waits import last_waits_of
 from planner.simulation.link_use import LinkUse
 from planner.simulation.rank_spread import drawn_factors, wait_share, with_factors, with_slowest_rank
 from simulator.engines import simulate
 from simulator.formats import write_trace
 from simulator.graph import Schedule
-from simulator.timelines import resource_use, union
+from simulator.timelines import before_in_streams, last_causes, resource_use, union
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Replay", "Shares", "iteration_rows", "replay"]
+__all__ = ["Replay", "Shares", "iteration_rows", "last_waited_for", "replay", "stream_before"]
 
 
 _TRACED_LINKS = 16
@@ -162,10 +161,24 @@ class Replay:
         start_s, end_s = times.start_s[engine_task] - origin_s, times.end_s[engine_task] - origin_s
         rows = iteration_rows(self.program, start_s, end_s, iteration=row, origin="simulated")
         return rows.assign(
-            waited_for=last_waits_of(self.program_graph, times, row),
+            waited_for=self._last_waits(row),
             ready_s=times.ready_s[engine_task] - origin_s,
             latency_s=self.program_graph.graph.latency_s[engine_task],
         )
+
+    def _last_waits(self, iteration: int) -> Ints:
+        """Return for each task of an iteration the one of the same iteration whose end let it begin, or -1.
+
+        Of tasks that are one activity, the first stands for all.
+        """
+        graph, activities = self.program_graph.graph, self.program_graph.task_of[iteration]
+        queued = before_in_streams(graph.stream)
+        second = np.flatnonzero(queued >= 0)
+        late, early = np.append(row_owners(graph.after_start), second), np.append(graph.after, queued[second])
+        causes = last_causes(late, early, self.schedule.end_s[early], graph.size)[activities]
+        represents = np.full(graph.size + 1, -1, dtype=np.int64)  # the last entry stands for no cause
+        represents[activities[::-1]] = np.arange(len(activities))[::-1]
+        return np.asarray(represents[causes], dtype=np.int64)
 
     def to_frame(self) -> "pd.DataFrame":
         """Return ``timeline()``; all results have a method of this name."""
@@ -250,6 +263,35 @@ def iteration_rows(program: Program, start_s: Floats, end_s: Floats, *, iteratio
             "latency_s": np.nan,
         }
     )
+
+
+def last_waited_for(program: Program, end_s: Floats, before_end_s: Floats | None = None) -> Ints:
+    """Return for each task the one whose end let it begin, by times from elsewhere, such as measured ones.
+
+    A task waits for its dependencies and, if it computes, for the task before it on its device.
+
+    Args:
+        program: One iteration.
+        end_s: End of each task in the iteration, shape (T,); NaN where it is unknown.
+        before_end_s: End of each task in the iteration before, on the same clock, shape (T,); None in the first.
+
+    Returns:
+        Tasks of the same iteration, shape (T,); -1 where that was a task of the iteration before, and where a task
+        waits for nothing.
+    """
+    queued = stream_before(program)
+    second = np.flatnonzero(queued >= 0)
+    late, early = np.append(program.waiting, second), np.append(program.after, queued[second])
+    ended_s = end_s[early]
+    if before_end_s is not None and len(program.carried):
+        late, early = np.append(late, program.carried[:, 0]), np.append(early, np.full(len(program.carried), -1))
+        ended_s = np.append(ended_s, before_end_s[program.carried[:, 1]])
+    return last_causes(late, early, ended_s, program.size)
+
+
+def stream_before(program: Program) -> Ints:
+    """Return the compute task before each one on its device, shape (T,); -1 if there is none."""
+    return before_in_streams(np.where(program.is_compute & ~program.is_codec, program.device, -1))
 
 
 def _covered_s(start_s: Floats, end_s: Floats) -> float:

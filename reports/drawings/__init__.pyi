@@ -9,9 +9,12 @@ from .plan_view import (
 )
 from .timeline_layout import (
     TimelineRow as TimelineRow,
-    pack_timeline as pack_timeline,
     side_by_side as side_by_side,
     timeline_rows as timeline_rows,
+    with_members as with_members,
+)
+from .timeline_packing import (
+    pack_timeline as pack_timeline,
 )
 from .timeline_page_data import (
     timeline_data as timeline_data,

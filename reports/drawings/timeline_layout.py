@@ -1,6 +1,6 @@
-"""Layout of a timeline: rows, lanes within a row, and compact columns for the page."""
+"""Layout of a timeline: its rows, lanes within a row, simulated rows above measured ones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -9,47 +9,25 @@ import numpy as np
 import pandas as pd
 
 from hwprofiles import Ints
-from reports.style import pack_array, pack_json
 
-__all__ = ["TimelineRow", "assign_lanes", "pack_timeline", "side_by_side", "timeline_rows"]
+__all__ = ["TimelineRow", "assign_lanes", "side_by_side", "timeline_rows", "with_members"]
 
 
-def pack_timeline(timeline: pd.DataFrame, devices: Sequence[str], *, ids: bool = False) -> dict[str, Any]:
-    """Pack every task of a timeline; nothing is merged or left out.
+def with_members(timeline: pd.DataFrame, collective_devices: Mapping[int, Sequence[int]]) -> pd.DataFrame:
+    """Return a timeline with a column ``members``: the devices of each collective, nothing for other tasks.
 
     Args:
-        timeline: One row for each task, with the columns of ``StrategyResult.timeline``.
-        devices: Names of the devices; an integer in the column ``device`` indexes them.
-        ids: Whether to pack the column ``id`` too, for pages that join tasks with other data.
-
-    Returns:
-        ``count``, ``tick_s`` (unit of start and duration), and ``columns`` with packed arrays.  The columns ``names``,
-        ``layers``, ``phases``, ``kinds`` and ``rows`` hold the words that integers in other columns refer to.
+        timeline: One row for each task, with the column ``id``.
+        collective_devices: Devices of each collective, by its id.
     """
-    rows, row = timeline_rows(timeline, devices)
-    order = np.lexsort((timeline["start_s"].to_numpy(dtype=np.float64), row))
-    tasks, row = timeline.iloc[order], row[order]
-    start_s, end_s = (tasks[key].to_numpy(dtype=np.float64) for key in ("start_s", "end_s"))
-    tick_s = _tick(float(end_s.max(initial=0.0)))
-    start, end = (np.rint(time_s / tick_s).astype(np.int64) for time_s in (start_s, end_s))
-    lane, lanes = assign_lanes(row, start, end)
-    numbers = {"start": start, "duration": end - start, "row": row, "lane": lane, "lanes": lanes}
-    columns = {key: pack_array(values) for key, values in numbers.items()}
-    columns["bytes"] = pack_array(np.nan_to_num(tasks["bytes"].to_numpy(dtype=np.float64)))
-    if ids:
-        columns["id"] = pack_array(tasks["id"].to_numpy())
-    for key in ("name", "layer", "phase", "kind"):
-        codes, words = pd.factorize(tasks[key].astype(object).where(tasks[key].notna(), "").astype(str))
-        columns[key] = pack_array(codes)
-        columns[f"{key}s"] = pack_json(list(words))
-    columns["rows"] = pack_json([{"label": row.label, "device": row.device, "stream": row.stream} for row in rows])
-    return {"count": len(tasks), "tick_s": tick_s, "columns": columns}
+    members: list[Any] = [tuple(collective_devices.get(task, ())) for task in timeline["id"].tolist()]
+    return timeline.assign(members=members)
 
 
 def side_by_side(
     simulated: pd.DataFrame, measured: pd.DataFrame, devices: Sequence[str]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Join the simulated and the measured timeline of a program, with one row for each device and origin.
+    """Join the simulated and the measured timeline of a program, with rows for each device and origin.
 
     Args:
         simulated: Simulated timeline.
@@ -57,21 +35,24 @@ def side_by_side(
         devices: Names of the devices.
 
     Returns:
-        Tasks of both timelines whose times are known, and the names of the rows in the order of the devices, such as
-        ``gpu0 simulated``, ``gpu0 measured``, ``gpu1 simulated``.
+        Tasks of both timelines whose times are known, and the names that their devices index: those of ``devices`` in
+        order, each once per origin, such as ``gpu0 simulated``, ``gpu0 measured``, ``gpu1 simulated``.
     """
-    both = pd.concat([_named(each, devices) for each in (simulated, measured)], ignore_index=True)
+    both = pd.concat([_doubled(each, at) for at, each in enumerate((simulated, measured))], ignore_index=True)
     known = both[both["start_s"].notna() & both["end_s"].notna()]
     return known, [f"{name} {origin}" for name in devices for origin in ("simulated", "measured")]
 
 
-def _named(timeline: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Return a timeline whose devices and collectives carry its origin, simulated or measured, in their names."""
+def _doubled(timeline: pd.DataFrame, at: int) -> pd.DataFrame:
+    """Return a timeline with two devices for each one, the first for what is simulated, and such streams."""
     origin = str(timeline["origin"].iloc[0])
-    label = [f"{name} {origin}" for name in names]
-    streams = timeline["stream"].where(timeline["device"] >= 0, f"collective {origin}")
-    devices = [label[device] if device >= 0 else "" for device in timeline["device"]]
-    return timeline.assign(device=devices, stream=streams)
+    columns: dict[str, Any] = {
+        key: np.where(timeline[key] >= 0, 2 * timeline[key] + at, -1) for key in ("device", "peer") if key in timeline
+    }
+    if "members" in timeline:
+        columns["members"] = [tuple(2 * device + at for device in group) for group in timeline["members"]]
+    streams = timeline["stream"].where(timeline["device"] >= 0, timeline["stream"] + f" {origin}")
+    return timeline.assign(stream=streams, **columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +143,3 @@ def _group_lanes(start: Ints, end: Ints) -> tuple[list[int], int]:
         free_at[chosen : chosen + 1] = [ends]
         lane.append(chosen)
     return lane, len(free_at)
-
-
-def _tick(end_s: float) -> float:
-    """Return 1 ns, or the next power of ten of it with which the end still fits in 32 bits."""
-    tick_s = 1e-9
-    while end_s / tick_s >= 2**32 - 1:
-        tick_s *= 10
-    return tick_s

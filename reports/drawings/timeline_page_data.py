@@ -7,8 +7,10 @@ import pandas as pd
 
 from hwprofiles import Ints
 from planner.simulation import CriticalPath, Replay, stream_before
-from reports.drawings.timeline_layout import pack_timeline, side_by_side
-from reports.style import Packed, pack_array, pack_json
+from reports.drawings.alike_rows import alike_owners
+from reports.drawings.timeline_layout import side_by_side, with_members
+from reports.drawings.timeline_packing import pack_timeline
+from reports.style import pack_array, pack_json, pack_signed, pack_steps
 from simulator.timelines import alone_s
 
 __all__ = ["timeline_data"]
@@ -23,9 +25,10 @@ def timeline_data(replay: Replay, path: CriticalPath, measured: pd.DataFrame | N
         measured: Measured timeline of the same program, shown below the simulated one row by row.
     """
     names = [device.name for device in replay.program.cluster.devices]
-    shown = replay.timeline()
+    members = replay.program.collective_devices
+    shown = with_members(replay.timeline(), members)
     if measured is not None:
-        shown, names = side_by_side(shown, measured, names)
+        shown, names = side_by_side(shown, with_members(measured, members), names)
     packed = pack_timeline(shown, names, ids=True)
     return {
         "timeline": packed,
@@ -36,31 +39,23 @@ def timeline_data(replay: Replay, path: CriticalPath, measured: pd.DataFrame | N
 
 
 def _tasks(replay: Replay, tick_s: float) -> dict[str, Any]:
-    """Return for each task its latency and time alone in ticks, the task before in its stream, its dependencies.
+    """Return for each task its time alone in ticks, the task before in its stream, and its dependencies.
 
     Dependencies within the iteration are stored as distances from the task itself, which are small integers and
     compress well; dependencies on the iteration before are stored as tasks.
     """
     program, engine_task = replay.program, replay.program_graph.task_of[replay.shown[0]]
-    schedule = replay.schedule
-    latency_s = (schedule.start_s - schedule.ready_s)[engine_task]
     task = program.waiting
     carried = program.carried[np.argsort(program.carried[:, 0], kind="stable")]
     return {
         "size": program.size,
-        "latency": pack_array(np.rint(latency_s / tick_s).astype(np.int64)),
         "alone": pack_array(np.rint(alone_s(replay.program_graph.graph)[engine_task] / tick_s).astype(np.int64)),
-        "stream_before": pack_array(stream_before(program) + 1),
+        "stream_before": pack_steps(stream_before(program) + 1),
         "after_count": pack_array(np.diff(program.after_start)),
-        "after_back": _signed(task - program.after),
+        "after_back": pack_signed(task - program.after),
         "carried_count": pack_array(np.bincount(carried[:, 0], minlength=program.size)),
-        "carried": pack_array(carried[:, 1]),
+        "carried": pack_steps(carried[:, 1]),
     }
-
-
-def _signed(values: Ints) -> Packed:
-    """Pack integers of either sign as 0, -1, 1, -2, 2, ... counted from 0."""
-    return pack_array(np.where(values < 0, -2 * values - 1, 2 * values))
 
 
 def _links(replay: Replay) -> dict[str, Any]:
@@ -94,7 +89,24 @@ def _links(replay: Replay) -> dict[str, Any]:
         "route_count": pack_array(np.array([len(used) for used, _ in routes])),
         "route_link": pack_array(np.concatenate([used for used, _ in routes])),
         "route_weight": pack_array(np.concatenate([weight for _, weight in routes])),
+        "alike": pack_array(_links_alike(replay)),
     }
+
+
+def _links_alike(replay: Replay) -> Ints:
+    """Return for each link the first one of its class that the same amounts cross at the same times."""
+    graph, schedule, links = replay.program_graph.graph, replay.schedule, replay.program.cluster.links
+    engine_task = replay.program_graph.task_of[replay.shown[0]]
+    mine = np.isin(graph.use_owners, engine_task) & (graph.use_resource < len(links))
+    task, link = graph.use_owners[mine], graph.use_resource[mine]
+    moved = graph.use_weight[mine] * graph.work[task] / graph.capacity[link]
+    values = np.stack([schedule.start_s[task], schedule.end_s[task] - schedule.start_s[task], moved], axis=1)
+    classes = [each.link_class for each in links]
+    code = np.array([classes.index(each) for each in classes], dtype=np.int64)
+    slack = np.full(3, 1e-6 * replay.iteration_s)
+    # links that nothing crosses are alike only within their class, so each has one entry that tells its class
+    owner, codes = np.append(link, np.arange(len(links))), np.append(np.full(len(link), -1), code)
+    return alike_owners(owner, codes, np.concatenate([values, np.zeros((len(links), 3))]), slack, len(links))
 
 
 def _path(path: CriticalPath, replay: Replay) -> dict[str, Any]:

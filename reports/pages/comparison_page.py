@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.plan import Comparison, StrategyResult
-from reports.drawings import pack_timeline
+from reports.drawings import pack_timeline, with_members
 from reports.figures import agreement_figure, breakdown_figure, ladder_figure, ladder_models, memory_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
@@ -112,7 +112,7 @@ def _strategy_data(strategy: StrategyResult, comparison: Comparison) -> dict[str
         "name": strategy.name,
         "memory": plain_figure(memory_figure(strategy, comparison.devices, comparison.device_memory_bytes)),
         "colours": kind_colours(str(kind) for kind in strategy.timeline["kind"].unique()),
-        "timeline": pack_timeline(strategy.timeline, comparison.devices),
+        "timeline": pack_timeline(with_members(strategy.timeline, strategy.collective_devices), comparison.devices),
         "links": {
             "names": pack_json(list(use.links)),
             "edges_s": pack_array(use.edges_s),

@@ -33,6 +33,7 @@ def rendered(name: str, *, headline: str, draws: bool = True, links: Links = (),
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_template), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
+    environment.policies["json.dumps_kwargs"] = {}  # keys keep their order, such as that of colours
     usual: dict[str, Any] = {"data": None, "tiles": (), "notes": ()}
     return environment.get_template(name).render(
         kind=name.removesuffix(".html").replace("_", " "),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from reports.drawings import pack_timeline, side_by_side
+from reports.drawings import pack_timeline, side_by_side, with_members
 from reports.figures import measured_ladder_figure, task_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
@@ -195,7 +195,10 @@ def _stood_in(validation: "Validation") -> str:
 
 def _strategy_data(strategy: "StrategyValidation", devices: tuple[str, ...]) -> dict[str, Any]:
     """Return what the page draws when a strategy is chosen: tasks as points, and both timelines."""
-    known, names = side_by_side(strategy.simulated, strategy.measured, devices)
+    simulated, measured = (
+        with_members(each, strategy.collective_devices) for each in (strategy.simulated, strategy.measured)
+    )
+    known, names = side_by_side(simulated, measured, devices)
     return {
         "name": strategy.name,
         "tasks_figure": plain_figure(task_figure(strategy)),

@@ -2,9 +2,10 @@ from .device_lists import (
     compact_devices as compact_devices,
 )
 from .packing import (
-    Packed as Packed,
     pack_array as pack_array,
     pack_json as pack_json,
+    pack_signed as pack_signed,
+    pack_steps as pack_steps,
 )
 from .palette import (
     BLUE as BLUE,

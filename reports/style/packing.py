@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Packed", "pack_array", "pack_json"]
+__all__ = ["Packed", "pack_array", "pack_json", "pack_signed", "pack_steps"]
 
 Packed = dict[str, str]
-"""A packed column: ``type`` (a JavaScript typed array, or ``json``) and ``data`` in base64."""
+"""A packed column: ``type`` (a JavaScript typed array, or ``json``), ``data`` in base64, and ``steps`` if these are
+differences of neighbours."""
 
 _TYPES = {"u1": "Uint8Array", "u2": "Uint16Array", "u4": "Uint32Array", "f8": "Float64Array"}
 
@@ -24,6 +25,17 @@ def pack_array(values: NDArray[Any]) -> Packed:
     """
     smallest = np.ascontiguousarray(values, dtype=_smallest_type(values))
     return _pack(_TYPES[smallest.dtype.str[1:]], smallest.tobytes())
+
+
+def pack_steps(values: NDArray[Any]) -> Packed:
+    """Pack integers >= 0 as the first one and the differences of neighbours, which compress well in long runs."""
+    steps = np.diff(values, prepend=0)
+    return {**pack_array(np.where(steps < 0, -2 * steps - 1, 2 * steps)), "steps": "yes"}
+
+
+def pack_signed(values: NDArray[Any]) -> Packed:
+    """Pack integers of either sign as 0, -1, 1, -2, 2, ... counted from 0."""
+    return pack_array(np.where(values < 0, -2 * values - 1, 2 * values))
 
 
 def pack_json(value: object) -> Packed:

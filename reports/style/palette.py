@@ -74,8 +74,9 @@ _OTHERS = ("#999933", "#44aa99", "#aa4466", "#7788aa", "#bb8855", "#667755")
 
 
 def kind_colours(kinds: Iterable[str]) -> dict[str, str]:
-    """Return the colour of every kind of task; unknown kinds take the remaining colours in order."""
-    listed = list(dict.fromkeys(kinds))
+    """Return the colour of every kind of task, in the order of an iteration; unknown kinds take remaining colours."""
+    order = list(_KINDS)
+    listed = sorted(dict.fromkeys(kinds), key=lambda kind: order.index(kind) if kind in order else len(order))
     unknown = [kind for kind in listed if kind not in _KINDS]
     others = {kind: _OTHERS[i % len(_OTHERS)] for i, kind in enumerate(unknown)}
     return {kind: _KINDS.get(kind) or others[kind] for kind in listed}

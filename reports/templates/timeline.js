@@ -4,11 +4,11 @@ const words = (word) => word.replaceAll("_", " ");
 const ticks = (n) => time(n * m.tick);
 
 function report(seen) {
-  const clipped = v.x[0] > 0 || v.x[1] < m.end || v.y[0] > 0 || v.y[1] < v.total;
+  const clipped = v.x[0] > 0 || v.x[1] < m.end || v.y[0] > 0 || v.y[1] < v.total, joined = v.every.length - v.every.filter((row) => !isHidden(row)).length;
   $("status").textContent =
     `${number(seen.tasks)} of ${number(m.count)} ${clipped ? "tasks in view" : "tasks"}: ${number(seen.bars)} as bars of their own` +
     (seen.merged ? `, ${number(seen.merged)} shorter than a pixel (${time(((v.x[1] - v.x[0]) / plotWidth()) * m.tick)}) merged, pixel by pixel, into the kind that takes most of the pixel; zoom in to see them` : "") +
-    (seen.links ? `; use of ${number(seen.links)} links` : "") + ".";
+    (seen.links ? `; rows of ${number(seen.links)} links` : "") + (joined ? `. ${number(joined)} more rows look alike and are joined` : "") + ".";
   listLongest();
 }
 // The longest tasks as a table, for readers who cannot see the canvas; filled while it is open.
@@ -17,36 +17,51 @@ function listLongest() {
   const seen = [];
   v.rows.forEach((row, at) => {
     if (row.link >= 0 || v.tops[at + 1] <= v.y[0] || v.tops[at] >= v.y[1]) return;
-    for (let i = m.rowStart[row.index]; i < m.rowStart[row.index + 1]; i++)
+    for (const i of m.item.subarray(m.rowStart[row.index], m.rowStart[row.index + 1]))
       if (m.start[i] <= v.x[1] && m.start[i] + m.duration[i] >= v.x[0]) seen.push(i);
   });
-  seen.sort((a, b) => m.duration[b] - m.duration[a]);
-  document.querySelector("#longest tbody").replaceChildren(...seen.slice(0, 12).map((i) => {
-    const line = document.createElement("tr"), cells = [m.names[m.name[i]], m.layers[m.layer[i]] || "–", words(m.kinds[m.kind[i]]), rowOf(i), ticks(m.start[i]), ticks(m.duration[i]), m.bytes[i] ? bytes(m.bytes[i]) : "–"];
+  const once = [...new Set(seen)].sort((a, b) => m.duration[b] - m.duration[a]);
+  document.querySelector("#longest tbody").replaceChildren(...once.slice(0, 12).map((i) => {
+    const line = document.createElement("tr"), cells = [nameOf(i), m.layers[m.layer[i]] || "–", words(m.kinds[m.kind[i]]), rowOf(i), ticks(m.start[i]), ticks(m.duration[i]), m.bytes[i] ? bytes(m.bytes[i]) : "–"];
     cells.forEach((text, at) => Object.assign(line.insertCell(), { textContent: text, className: at < 4 ? "word" : "" }));
     return line;
   }));
 }
 function chooseRows() {
   const wanted = $("rows").value, part = $("row-filter").value.toLowerCase(), every = v.every;
-  v.rows = every.filter((row) => (wanted === "all" || (wanted === "devices" ? row.link < 0 : wanted === "links" ? row.link >= 0 : row.band === wanted)) && row.label.toLowerCase().includes(part));
+  v.rows = every.filter((row) => !isHidden(row) && (wanted === "all" || (wanted === "devices" ? row.link < 0 : wanted === "links" ? row.link >= 0 : row.band === wanted)) && row.label.toLowerCase().includes(part));
   v.tops = [0];
   for (const row of v.rows) v.tops.push(v.tops.at(-1) + row.weight);
   v.total = Math.max(v.tops.at(-1), 1);
   v.place = new Map(v.rows.map((row, at) => [row.index, at]).filter(([index]) => index >= 0));
+  const shown = new Map(v.rows.map((row, at) => [`${row.owner} ${row.band}`, at]));
+  v.stand = new Map(every.filter((row) => row.link < 0 && isHidden(row)).map((row) => [row.index, shown.get(`${row.group} ${row.band}`)]));
   v.y = [0, v.total];
-  $("stage").style.setProperty("--high", `${Math.min(640, Math.max(110, AXIS + 24 * v.total))}px`);
+  // rows keep a height at which words fit, as long as the page does not grow beyond two screens
+  $("stage").style.setProperty("--high", `${Math.max(110, AXIS + Math.min(24 * v.total, Math.max(640, Math.min(1600, 14 * v.rows.length))))}px`);
   draw();
+}
+function toggle(row) { // opens or joins rows alike
+  const key = groupKey(row);
+  if (!v.open.delete(key)) v.open.add(key);
+  chooseRows();
+}
+function openAlike(all) {
+  v.openAll = all;
+  v.open.clear();
+  $("alike").checked = all;
+  chooseRows();
 }
 function fillRows() {
   v.every = allRows().map((row) => ({ ...row, weight: weightOf(row) }));
   const count = (see) => v.every.filter(see).length, bands = [...new Set(v.every.map((row) => row.band))];
-  const options = m.whole ? [["all", `devices and links, ${v.every.length}`], ["devices", `devices, ${count((row) => row.link < 0)}`], ["links", `links in use, ${count((row) => row.link >= 0)}`]] : [["all", `all, ${v.every.length}`]];
+  const options = m.whole ? [["all", "devices and links"], ["devices", "devices"], ["links", `links in use, ${count((row) => row.link >= 0)}`]] : [["all", "all"]];
   const before = $("rows").value;
   $("rows").replaceChildren(...options.map(([value, label]) => new Option(label, value)));
   const group = Object.assign(document.createElement("optgroup"), { label: "only" });
   group.append(...bands.map((band) => new Option(band, band)));
   $("rows").append(group);
+  $("alike").parentElement.hidden = !v.every.some((row) => row.alike > 1);
   $("rows").value = before || "all";
   if ($("rows").selectedIndex < 0) $("rows").value = "all";
 }
@@ -57,18 +72,19 @@ function fillKey() {
     key.append(box, text);
     return key;
   };
-  $("key").replaceChildren(...m.kinds.map((kind) => entry(words(kind), m.colours[kind])), ...(m.whole ? [entry("share of a link in use", "", "use"), entry("critical path", "", "line")] : []));
+  $("key").replaceChildren(...Object.keys(m.colours).filter((kind) => m.kinds.includes(kind)).map((kind) => entry(words(kind), m.colours[kind])), ...(m.latency.some((ticks) => ticks > 0) ? [entry("start-up latency", "", "hatched")] : []), ...(m.whole ? [entry("share of a link in use", "", "use"), entry("critical path", "", "line")] : []));
 }
 const clampX = (a, b) => { const width = Math.min(m.end, Math.max(b - a, 10)), from = Math.min(Math.max(0, a), m.end - width); v.x = [from, from + width]; };
 const clampY = (a, b) => { const high = Math.min(v.total, Math.max(b - a, 0.5)), from = Math.min(Math.max(0, a), v.total - high); v.y = [from, from + high]; };
 function zoom(factor, about = (v.x[0] + v.x[1]) / 2) { clampX(about - (about - v.x[0]) * factor, about + (v.x[1] - about) * factor); draw(); }
 function steer(key) {
   const width = v.x[1] - v.x[0], high = v.y[1] - v.y[0];
-  const factor = { "+": 0.5, "=": 0.5, "-": 2 }[key], move = { ArrowLeft: -0.25, ArrowRight: 0.25 }[key], climb = { ArrowUp: -0.1, ArrowDown: 0.1, PageUp: -0.8, PageDown: 0.8 }[key];
+  const factor = { "+": 0.5, "=": 0.5, "-": 2, w: 0.5, s: 2 }[key], move = { ArrowLeft: -0.25, ArrowRight: 0.25, a: -0.25, d: 0.25 }[key], climb = { ArrowUp: -0.1, ArrowDown: 0.1, PageUp: -0.8, PageDown: 0.8 }[key];
   if (factor) return zoom(factor), true;
   if (move) { clampX(v.x[0] + move * width, v.x[1] + move * width); draw(); return true; }
   if (climb) { if (high >= v.total) return false; clampY(v.y[0] + climb * high, v.y[1] + climb * high); draw(); return true; }
   if (key === "0") { v.x = [0, m.end]; v.y = [0, v.total]; draw(); return true; }
+  if (key === "o" && !$("alike").parentElement.hidden) { openAlike(!v.openAll); return true; }
   if (key === "Enter") return nextMatch(), true;
   if (key === "Escape") { pick(-1); return true; }
   return false;
@@ -81,9 +97,9 @@ function find() {
   v.matches = null;
   v.found = [];
   if (part) {
-    const layers = m.layers.map((layer) => layer.toLowerCase().includes(part)), names = m.names.map((name) => name.toLowerCase().includes(part));
+    const layers = m.layers.map((layer) => layer.toLowerCase().includes(part));
     v.matches = new Set();
-    for (let i = 0; i < m.count; i++) if (layers[m.layer[i]] || names[m.name[i]]) { v.matches.add(m.id[i]); v.found.push(i); }
+    for (let i = 0; i < m.count; i++) if (layers[m.layer[i]] || nameOf(i).toLowerCase().includes(part) || barName(i).toLowerCase().includes(part)) { v.matches.add(m.id[i]); v.found.push(i); }
     v.found.sort((a, b) => m.start[a] - m.start[b]);
   }
   v.next = 0;
@@ -97,13 +113,13 @@ function nextMatch() {
 }
 
 // ---- one task ---------------------------------------------------------------------------------------------
-const rowOf = (i) => m.rows[m.row[i]].label;
 function summary(i) {
-  return `${m.names[m.name[i]]}\n${rowOf(i)} · ${words(m.kinds[m.kind[i]])}\nstarts ${ticks(m.start[i])}, lasts ${ticks(m.duration[i])}` + (m.bytes[i] ? `, moves ${bytes(m.bytes[i])}` : "");
+  return `${nameOf(i)}\n${rowOf(i)} · ${words(m.kinds[m.kind[i]])}\nstarts ${ticks(m.start[i])}, lasts ${ticks(m.duration[i])}` + (m.latency[i] ? `, after ${ticks(m.latency[i])} of start-up latency` : "") + (m.cause[i] >= 0 ? `\nbegan upon the end of ${nameOf(m.cause[i])}` : "") + (m.bytes[i] ? `, moves ${bytes(m.bytes[i])}` : "");
 }
 function reveal(i) { // brings a task into the window
-  if (!v.place.has(m.row[i])) { $("rows").value = "all"; $("row-filter").value = ""; chooseRows(); }
-  const width = v.x[1] - v.x[0], place = v.place.get(m.row[i]), high = v.y[1] - v.y[0];
+  if (spotOf(i)[0] === undefined) { $("rows").value = "all"; $("row-filter").value = ""; chooseRows(); }
+  const width = v.x[1] - v.x[0], rows = Array.from(m.entries(i), (k) => m.entryRow[k]), high = v.y[1] - v.y[0];
+  const place = [v.place, v.stand].flatMap((places) => rows.map((row) => places.get(row))).find((at) => at !== undefined);
   if (m.start[i] < v.x[0] || m.start[i] > v.x[1]) clampX(m.start[i] - width / 3, m.start[i] + (2 * width) / 3);
   const long = m.duration[i];
   if (long * 400 < width) clampX(m.start[i] - long * 30, m.start[i] + long * 60);
@@ -131,26 +147,30 @@ function listOf(title, entries, empty) {
   if (entries.length > 200) part.append(element("p", `and ${number(entries.length - 200)} more`, "quiet"));
   return part;
 }
-function waits(task) { // what a task waited for, the last to end first
-  const inside = dependencies(task).filter((before) => m.at[before] >= 0).map((before) => ({ before, i: m.at[before], why: "" }));
-  const queue = m.own.stream_before[task] - 1;
-  if (queue >= 0 && m.at[queue] >= 0 && !inside.some((each) => each.before === queue)) inside.push({ before: queue, i: m.at[queue], why: ", its turn on the device" });
-  const end = ({ i }) => m.start[i] + m.duration[i];
-  inside.sort((a, b) => end(b) - end(a));
-  return inside.map((each, at) => ({ i: each.i, last: at === 0, text: `${m.names[m.name[each.i]]} ended at ${ticks(end(each))}${each.why}${at === 0 ? " – the last" : ""}` }));
+// What a task waited for that the page knows: all that it depends on, or else what ended last.
+function causesOf(i) {
+  const at = m.measured(i) ? m.atMeasured : m.at, found = m.whole ? dependencies(m.id[i]).map((task) => at[task]).filter((each) => each >= 0) : [];
+  return m.cause[i] >= 0 && !found.includes(m.cause[i]) ? [...found, m.cause[i]] : found;
+}
+function waits(i) { // the last to end first
+  const ends = (each) => m.start[each] + m.duration[each], queue = m.own.stream_before[m.id[i]] - 1, at = m.measured(i) ? m.atMeasured : m.at;
+  const inside = causesOf(i);
+  if (m.whole && queue >= 0 && at[queue] >= 0 && !inside.includes(at[queue])) inside.push(at[queue]);
+  inside.sort((a, b) => (b === m.cause[i]) - (a === m.cause[i]) || ends(b) - ends(a));
+  return inside.map((each) => ({ i: each, last: each === m.cause[i], text: `${nameOf(each)} ended at ${ticks(ends(each))}${m.whole && at[queue] === each ? ", its turn on the device" : ""}${each === m.cause[i] ? " – the last" : ""}` }));
 }
 function describe(i) {
-  const task = m.id[i], measured = m.measuredRow[m.row[i]], list = document.createElement("dl");
+  const task = m.id[i], measured = m.measured(i), list = document.createElement("dl");
   const line = (name, value) => list.append(element("dt", name), element("dd", value));
   line("layer", [...new Set([m.layers[m.layer[i]] || "–", words(m.phases[m.phase[i]]), words(m.kinds[m.kind[i]])])].join(", "));
   line("on", rowOf(i));
   line("time", `${ticks(m.start[i])} to ${ticks(m.start[i] + m.duration[i])}: ${ticks(m.duration[i])}`);
   if (m.bytes[i]) line("moves", bytes(m.bytes[i]));
   if (m.whole && !measured) {
-    const alone = m.own.alone[task], latency = m.own.latency[task];
+    const alone = m.own.alone[task];
     line("alone", `${ticks(alone)}${m.duration[i] > alone * 1.001 + 1 ? `; ${ticks(m.duration[i] - alone)} lost to others on the same links or device` : "; nothing lost to others"}`);
-    if (latency) line("before it", `ready ${ticks(latency)} earlier: latency, or its turn on an exclusive link`);
   }
+  if (m.lead[i]) line("before it", [m.latency[i] ? `${ticks(m.latency[i])} of start-up latency` : "", m.lead[i] - m.latency[i] > 1 ? `${ticks(m.lead[i] - m.latency[i])} until its turn on an exclusive link` : ""].filter(Boolean).join(", "));
   const other = measured ? m.at[task] : m.atMeasured[task];
   if (other >= 0) line(measured ? "simulated" : "measured", `${ticks(m.start[other])} to ${ticks(m.start[other] + m.duration[other])}: ${ticks(m.duration[other])}`);
   const step = m.step.get(task);
@@ -158,19 +178,19 @@ function describe(i) {
   const crossed = [];
   for (let k = m.routeStart[m.wires.route[task]]; k < m.routeStart[m.wires.route[task] + 1]; k++) crossed.push(m.wires.names[m.wires.route_link[k]]);
   if (crossed.length) line("links", crossed.length > 8 ? `${number(crossed.length)}: ${crossed.slice(0, 8).join(", ")}, …` : crossed.join(", "));
-  $("details-title").textContent = m.names[m.name[i]];
-  if (!m.whole) return $("details-body").replaceChildren(list);
-  const sides = element("div", "", "sides"), earlier = carried(task);
-  const before = [...waits(task), ...earlier.map((each) => ({ i: -1, text: `${m.at[each] >= 0 ? m.names[m.name[m.at[each]]] : "a task"}, of the iteration before` }))];
-  const after = m.feeds(task).filter((each) => m.at[each] >= 0).map((each) => ({ i: m.at[each], text: `${m.names[m.name[m.at[each]]]} starts at ${ticks(m.start[m.at[each]])}` }));
-  sides.append(list, listOf(`Waited for: ${number(before.length)}`, before, "Nothing in this iteration."), listOf(`Waiting for it: ${number(after.length)}`, after, "Nothing in this iteration."));
+  $("details-title").textContent = nameOf(i);
+  const sides = element("div", "", "sides"), earlier = m.whole ? carried(task) : [], at = measured ? m.atMeasured : m.at;
+  const before = [...waits(i), ...earlier.map((each) => ({ i: -1, text: `${at[each] >= 0 ? nameOf(at[each]) : "a task"}, of the iteration before` }))];
+  const freed = m.whole ? m.feeds(task).map((each) => at[each]).filter((each) => each >= 0) : Array.from(m.freed(i));
+  const after = freed.map((each) => ({ i: each, text: `${nameOf(each)} starts at ${ticks(m.start[each] - m.lead[each])}` }));
+  sides.append(list, listOf(`Waited for: ${number(before.length)}`, before, "Nothing in this iteration."), listOf(`${m.whole ? "Waiting for it" : "Began upon its end"}: ${number(after.length)}`, after, "Nothing in this iteration."));
   $("details-body").replaceChildren(sides);
 }
 function describeLink(row, tick) {
   const { start, interval, share } = m.users, users = [];
   for (let k = start[row.link]; k < start[row.link + 1]; k++) {
     const i = interval[k];
-    if (m.start[i] <= tick && tick <= m.start[i] + m.duration[i]) users.push({ i, share: share[k], text: `${m.names[m.name[i]]}: ${(100 * share[k]).toFixed(1)} % of the link, ${bytes(m.bytes[i])}` });
+    if (m.start[i] <= tick && tick <= m.start[i] + m.duration[i]) users.push({ i, share: share[k], text: `${nameOf(i)}: ${(100 * share[k]).toFixed(1)} % of the link, ${bytes(m.bytes[i])}` });
   }
   users.sort((a, b) => b.share - a.share);
   $("details-title").textContent = `${row.label} at ${ticks(tick)}`;
@@ -186,9 +206,9 @@ function hit(x, y) {
   if (row.link >= 0) return { row, tick, i: -1 };
   const share = (weight - v.tops[place]) / (v.tops[place + 1] - v.tops[place]), slack = (1.5 * (v.x[1] - v.x[0])) / plotWidth();
   let best = -1, gap = Infinity;
-  for (let i = m.rowStart[row.index]; i < m.rowStart[row.index + 1]; i++) {
-    const away = Math.max(m.start[i] - tick, tick - m.start[i] - m.duration[i], 0);
-    if (away > slack || Math.floor(share * m.lanes[i]) !== m.lane[i]) continue;
+  for (let k = m.rowStart[row.index]; k < m.rowStart[row.index + 1]; k++) {
+    const i = m.item[k], away = Math.max(m.start[i] - m.lead[i] - tick, tick - m.start[i] - m.duration[i], 0);
+    if (away > slack || Math.floor(share * m.lanes[k]) !== m.lane[k]) continue;
     if (away < gap || (away === gap && best >= 0 && m.duration[i] < m.duration[best])) { best = i; gap = away; }
   }
   return { row, tick, i: best };
@@ -201,12 +221,36 @@ function hover(event) {
   $("tip").style.left = `${Math.min(x + 14, box.width - 300)}px`;
   $("tip").style.top = `${y + 56 + 14}px`;
 }
+// Fingers: one drags the picture sideways (the page scrolls up and down), two pinch it; a tap picks a task.
+const fingers = new Map();
+function touched(event, at) {
+  const place = at(event), before = fingers.get(event.pointerId), others = [...fingers.entries()].filter(([id]) => id !== event.pointerId);
+  if (!before) return;
+  fingers.set(event.pointerId, { x: place[0], moved: before.moved + Math.abs(place[0] - before.x) });
+  if (!others.length) { const by = ((before.x - place[0]) / plotWidth()) * (v.x[1] - v.x[0]); clampX(v.x[0] + by, v.x[1] + by); draw(); return; }
+  const other = others[0][1].x, wide = Math.max(8, Math.abs(place[0] - other));
+  zoom(Math.max(8, Math.abs(before.x - other)) / wide, toTick(Math.max(GUTTER, (place[0] + other) / 2)));
+}
+function tapped(x, y) {
+  if (x < GUTTER) {
+    const row = y < plotHeight() && v.rows[rowAt(toWeight(y))];
+    return row?.alike > 1 ? toggle(row) : undefined;
+  }
+  const found = hit(x, y);
+  if (found?.i >= 0) pick(found.i);
+  else if (found?.row.link >= 0) { v.picked = -1; describeLink(found.row, found.tick); draw(); } else pick(-1);
+}
 function listen() {
   const picture = $("picture"), stage = $("stage");
   let from = null;
   const at = (event) => { const box = picture.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
-  picture.addEventListener("pointerdown", (event) => { from = at(event); picture.setPointerCapture(event.pointerId); $("tip").hidden = true; });
+  picture.addEventListener("pointerdown", (event) => {
+    if (event.pointerType === "touch") { fingers.set(event.pointerId, { x: at(event)[0], moved: 0 }); return; }
+    from = at(event); picture.setPointerCapture(event.pointerId); $("tip").hidden = true;
+  });
+  picture.addEventListener("pointercancel", (event) => fingers.delete(event.pointerId));
   picture.addEventListener("pointermove", (event) => {
+    if (event.pointerType === "touch") return touched(event, at);
     if (!from) return hover(event);
     draw();
     const [x, y] = at(event), context = picture.getContext("2d"), tall = Math.abs(y - from[1]) > 40;
@@ -216,6 +260,8 @@ function listen() {
     context.globalAlpha = 1;
   });
   picture.addEventListener("pointerup", (event) => {
+    const finger = fingers.get(event.pointerId);
+    if (finger) { fingers.delete(event.pointerId); return finger.moved < 8 && !fingers.size ? tapped(...at(event)) : undefined; }
     if (!from) return;
     const [x, y] = at(event), [a, b] = [from, [x, y]].map(([px]) => toTick(Math.max(px, GUTTER))).sort((p, q) => p - q);
     const dragged = Math.abs(x - from[0]) > 5;
@@ -223,11 +269,7 @@ function listen() {
       clampX(a, b);
       if (Math.abs(y - from[1]) > 40) clampY(toWeight(Math.min(y, from[1])), toWeight(Math.max(y, from[1])));
       draw();
-    } else {
-      const found = hit(x, y);
-      if (found?.i >= 0) pick(found.i);
-      else if (found?.row.link >= 0) { v.picked = -1; describeLink(found.row, found.tick); draw(); } else pick(-1);
-    }
+    } else tapped(x, y);
     from = null;
   });
   picture.addEventListener("pointerleave", () => { $("tip").hidden = true; });
@@ -250,6 +292,7 @@ function listen() {
   $("overview").addEventListener("pointerup", () => { held = false; });
   stage.addEventListener("keydown", (event) => { if (!event.ctrlKey && !event.metaKey && steer(event.key)) event.preventDefault(); });
   document.querySelectorAll("[data-key]").forEach((button) => button.addEventListener("click", () => steer(button.dataset.key)));
+  $("alike").addEventListener("change", () => openAlike($("alike").checked));
   $("rows").addEventListener("change", chooseRows);
   $("row-filter").addEventListener("input", chooseRows);
   $("search").addEventListener("input", search);
@@ -277,9 +320,11 @@ async function openTimeline(packed) {
   fillRows();
   if (!opened) listen();
   opened = true;
-  GUTTER = Math.min(240, $("stage").clientWidth * 0.4, Math.max(90, 6.2 * Math.max(...v.every.map((row) => Math.max(row.label.length, row.band.length))) + 12));
+  GUTTER = Math.min(240, $("stage").clientWidth * 0.4, Math.max(90, 6.2 * Math.max(...v.every.flatMap((row) => labelOf(row).map((line) => line.length)), 0) + 26));
   v.x = [0, m.end];
   v.picked = -1;
+  v.openAll = $("alike").checked = m.origins > 1; // measured ranks are never alike: each stands below its prediction
+  v.open.clear();
   $("details-title").textContent = "Click a task";
   $("details-body").replaceChildren(...v.hint);
   drawOverview();

@@ -1,6 +1,6 @@
 // ---- drawing ------------------------------------------------------------------------------------------
 // v: rows shown with their tops (in weights), the window in ticks and weights, and the canvas.
-const v = { rows: [], tops: [], total: 1, x: [0, 1], y: [0, 1], matches: null, picked: -1, path: true };
+const v = { rows: [], tops: [], total: 1, x: [0, 1], y: [0, 1], matches: null, picked: -1, path: true, open: new Set(), openAll: false };
 const AXIS = 26;
 let GUTTER = 168; // room for the labels of rows
 function resolved(name) { // light-dark() is resolved by a property that is a colour
@@ -42,7 +42,7 @@ function draw() {
   const begin = performance.now(), [context, width, height] = sized($("picture"));
   if (plotWidth() < 20) return;
   const first = rowAt(v.y[0]), last = rowAt(Math.max(v.y[0], v.y[1] - 1e-9));
-  const seen = { tasks: 0, bars: 0, merged: 0, links: 0 };
+  const seen = { tasks: 0, bars: 0, merged: 0, links: 0, once: new Uint8Array(m.count) };
   context.save();
   context.beginPath();
   context.rect(GUTTER, 0, width - GUTTER, height - AXIS);
@@ -88,11 +88,12 @@ const rgbOf = (text) => (text.startsWith("#") ? [1, 3, 5].map((at) => parseInt(t
 function drawRow(context, index, box, cells, seen, raster) {
   const scale = plotWidth() / (v.x[1] - v.x[0]), kinds = m.kinds.length, named = box.high > 9, right = plotWidth();
   let dirty = false, style = -1;
-  for (let i = m.rowStart[index]; i < m.rowStart[index + 1]; i++) {
-    const start = m.start[i], long = m.duration[i] * scale;
-    if (start + m.duration[i] < v.x[0] || start > v.x[1]) continue;
-    seen.tasks++;
-    const from = (start - v.x[0]) * scale, faint = v.matches !== null && !v.matches.has(m.id[i]);
+  for (let k = m.rowStart[index]; k < m.rowStart[index + 1]; k++) {
+    const i = m.item[k], start = m.start[i], long = m.duration[i] * scale;
+    if (start + m.duration[i] < v.x[0] || start - m.lead[i] > v.x[1]) continue;
+    if (!seen.once[i]) { seen.once[i] = 1; seen.tasks++; }
+    const from = (start - v.x[0]) * scale, faint = v.matches !== null && !v.matches.has(m.id[i]), lane = box.high / m.lanes[k], up = box.top + m.lane[k] * lane;
+    if (m.lead[i] * scale > 1.5) { drawWait(context, i, up, lane, scale, faint); style = -1; }
     if (long < 1 && (v.matches === null || faint)) {
       seen.merged++;
       dirty = true;
@@ -107,13 +108,32 @@ function drawRow(context, index, box, cells, seen, raster) {
       context.globalAlpha = faint ? 0.15 : 1;
       context.fillStyle = m.colours[m.kinds[m.kind[i]]];
     }
-    const lane = box.high / m.lanes[i], up = box.top + m.lane[i] * lane;
     const left = Math.max(GUTTER - 2, GUTTER + from), wide = Math.min(GUTTER + from + Math.max(long, 1), GUTTER + right + 2) - left;
     context.fillRect(left, up, Math.max(wide - (long > 4 ? 0.7 : 0), 0.8), Math.max(lane - (lane > 4 ? 0.6 : 0), 0.5));
-    if (named && long > 46 && lane > 9 && !faint) writeName(context, i, left, up, wide, lane);
+    if (named && long > 34 && lane > 9 && !faint) writeName(context, i, left, up, wide, lane);
   }
   context.globalAlpha = 1;
   if (dirty) rasterCells(box, cells, raster);
+}
+// Start-up latency is hatched; a thin line follows it while the task waits for its turn on an exclusive link.
+function drawWait(context, i, up, lane, scale, faint) {
+  const begin = GUTTER + (m.start[i] - m.lead[i] - v.x[0]) * scale, started = begin + m.latency[i] * scale, start = begin + m.lead[i] * scale;
+  context.globalAlpha = faint ? 0.15 : 1;
+  context.fillStyle = hatch(context, m.kind[i]);
+  context.fillRect(begin, up, started - begin, Math.max(lane - 0.6, 0.5));
+  context.fillStyle = m.colours[m.kinds[m.kind[i]]];
+  if (lane > 4 && m.latency[i]) { context.fillRect(begin, up, started - begin, 1); context.fillRect(begin, up + lane - 1.6, started - begin, 1); }
+  context.fillRect(started, up + lane / 2 - 0.5, start - started, 1);
+}
+function hatch(context, kind) {
+  if (m.hatches?.[kind]) return m.hatches[kind];
+  const tile = Object.assign(document.createElement("canvas"), { width: 6, height: 6 }), brush = tile.getContext("2d");
+  brush.strokeStyle = m.colours[m.kinds[kind]];
+  brush.lineWidth = 1.6;
+  for (const x of [-6, 0, 6]) { brush.moveTo(x - 1, 7); brush.lineTo(x + 7, -1); }
+  brush.stroke();
+  m.hatches ??= [];
+  return (m.hatches[kind] = context.createPattern(tile, "repeat"));
 }
 function rasterCells(box, cells, raster) {
   const kinds = m.kinds.length, line = raster.line(box);
@@ -142,7 +162,7 @@ function writeName(context, i, left, up, wide, lane) {
   context.font = `${Math.min(12, lane - 1)}px system-ui, sans-serif`;
   context.textAlign = "left"; // the labels of rows, drawn before, are to the right
   context.textBaseline = "middle";
-  context.fillText(m.names[m.name[i]], Math.max(left, GUTTER) + 3, up + lane / 2);
+  context.fillText(barName(i), Math.max(left, GUTTER) + 3, up + lane / 2);
   context.restore();
 }
 // Share of a link in use, pixel by pixel, exactly as the transfers in the window say; height and strength tell it.
@@ -183,9 +203,9 @@ function drawPath(context) {
   context.beginPath();
   let before = null;
   for (const task of m.chain.task) {
-    const i = m.at[task], place = i < 0 ? undefined : v.place.get(m.row[i]);
-    if (place === undefined) { before = null; continue; }
-    const high = v.tops[place + 1] - v.tops[place], y = toY(v.tops[place] + (high * (m.lane[i] + 0.5)) / m.lanes[i]);
+    const i = m.at[task], [top, lane] = i < 0 ? [] : spotOf(i);
+    if (top === undefined) { before = null; continue; }
+    const y = lane > 24 ? top + lane - 4 : top + lane / 2; // below the names of bars
     const a = Math.max(GUTTER - 5, toX(m.start[i])), b = Math.min(GUTTER + plotWidth() + 5, toX(m.start[i] + m.duration[i]));
     if (before) { context.moveTo(before[0], before[1]); context.lineTo(a, y); } else context.moveTo(a, y);
     context.lineTo(Math.max(a, b), y);
@@ -193,10 +213,19 @@ function drawPath(context) {
   }
   context.stroke();
 }
+// Top and height of the lane that shows a task: in its own row, or in that of a device alike.
+function spotOf(i) {
+  for (const places of [v.place, v.stand]) for (const k of m.entries(i)) {
+    const place = places.get(m.entryRow[k]);
+    if (place === undefined) continue;
+    const top = toY(v.tops[place]), lane = (toY(v.tops[place + 1]) - top) / m.lanes[k];
+    return [top + m.lane[k] * lane, lane];
+  }
+  return [];
+}
 function outline(context, i, style, width) {
-  const place = v.place.get(m.row[i]);
-  if (place === undefined) return null;
-  const top = toY(v.tops[place]), lane = (toY(v.tops[place + 1]) - top) / m.lanes[i], up = top + m.lane[i] * lane;
+  const [up, lane] = spotOf(i);
+  if (up === undefined) return null;
   const a = toX(m.start[i]), b = toX(m.start[i] + m.duration[i]);
   context.strokeStyle = style;
   context.lineWidth = width;
@@ -205,10 +234,9 @@ function outline(context, i, style, width) {
 }
 function drawPicked(context) {
   const here = outline(context, v.picked, v.ink, 2.5);
-  if (!here || m.measuredRow[m.row[v.picked]]) return;
-  for (const task of dependencies(m.id[v.picked])) {
-    if (m.at[task] < 0) continue;
-    const there = outline(context, m.at[task], v.accent, 1.5);
+  if (!here) return;
+  for (const i of causesOf(v.picked)) {
+    const there = outline(context, i, v.accent, 1.5);
     if (!there) continue;
     context.beginPath();
     context.moveTo(there[1], there[2]);
@@ -216,33 +244,35 @@ function drawPicked(context) {
     context.stroke();
   }
 }
+const LINE = 13;
+// Up to two lines: whose row it is, and how many are alike.  Rows too low for words have the name of the first of them.
+function labelOf(row) {
+  if (row.link >= 0) return isClosed(row) ? [`${row.band.slice(7)} × ${number(row.alike)}`, "alike"] : [row.name];
+  if (!row.leads) return [row.band];
+  return isClosed(row) ? [row.name, `and ${number(row.alike - 1)} alike`] : [row.name];
+}
 function drawLabels(context, first, last, height) {
   context.fillStyle = v.surface;
   context.fillRect(0, 0, GUTTER, height);
   context.textAlign = "right";
   context.textBaseline = "middle";
-  let free = -Infinity;
-  const most = Math.floor((GUTTER - 10) / 6), short = (label) => (label.length > most ? `…${label.slice(1 - most)}` : label);
-  for (let at = first; at <= last && v.rows.length; at++) {
-    const top = toY(v.tops[at]), high = toY(v.tops[at + 1]) - top, opens = at === first || v.rows[at].band !== v.rows[at - 1].band;
-    if (opens && at > first) { context.fillStyle = v.quiet; context.globalAlpha = 0.5; context.fillRect(0, top, context.canvas.clientWidth, 1); context.globalAlpha = 1; }
-    if (high >= 11) {
-      context.fillStyle = v.ink;
-      context.font = "11px system-ui, sans-serif";
-      context.fillText(short(v.rows[at].label), GUTTER - 6, top + high / 2);
-    } else if (opens && top < height - AXIS - 12) {
-      let end = at;
-      while (end + 1 < v.rows.length && v.rows[end + 1].band === v.rows[at].band) end++;
-      const up = Math.max(top, 0, free), room = Math.min(toY(v.tops[end + 1]), height - AXIS) - up;
-      if (room < 12 && end < last) continue;
-      context.fillStyle = v.ink;
-      context.font = "600 11px system-ui, sans-serif";
-      context.fillText(short(v.rows[at].band), GUTTER - 6, up + 8);
-      context.fillStyle = v.quiet;
-      context.font = "11px system-ui, sans-serif";
-      if (room > 28 && end > at) context.fillText(`${end - at + 1} rows`, GUTTER - 6, up + 22);
-      free = up + (room > 28 ? 28 : 14);
-    }
+  const fits = (label) => context.measureText(label).width <= GUTTER - 20;
+  const short = (label) => { let text = label; while (text.length > 2 && !fits(text)) text = `…${text.slice(2)}`; return text; };
+  for (let at = first, free = -Infinity; at <= last && v.rows.length; at++) {
+    const row = v.rows[at], top = toY(v.tops[at]), high = toY(v.tops[at + 1]) - top, opens = row.leads && (row.link < 0 || at === first || row.band !== v.rows[at - 1].band);
+    if (opens && at > first) { context.fillStyle = v.quiet; context.globalAlpha = 0.35; context.fillRect(0, top, context.canvas.clientWidth, 1); context.globalAlpha = 1; }
+    const visible = Math.max(top, 0), room = Math.min(top + high, height - AXIS) - visible, words = labelOf(row);
+    context.font = "600 11px system-ui, sans-serif";
+    const lines = high >= 2 * LINE ? words : [words.length > 1 && fits(words.join(" ")) ? words.join(" ") : words[0]];
+    if (high >= 11 ? room < 9 : !opens || visible < free || visible > height - AXIS - LINE) continue;
+    const middle = high >= 11 ? visible + room / 2 : visible + LINE / 2;
+    lines.forEach((line, k) => {
+      context.font = `${row.leads && row.link < 0 && !k ? "600 " : ""}11px system-ui, sans-serif`;
+      context.fillStyle = row.leads && !k ? v.ink : v.quiet;
+      context.fillText(short(high < 11 && row.link >= 0 ? row.band : line), GUTTER - 6, middle + (k - (lines.length - 1) / 2) * LINE);
+    });
+    if (row.alike > 1 && row.leads && row.owner === row.group && high >= 11) { context.fillStyle = v.quiet; context.textAlign = "left"; context.fillText(isClosed(row) ? "▸" : "▾", 4, middle); context.textAlign = "right"; }
+    free = Math.max(free, visible + (high >= 11 ? high : LINE));
   }
 }
 function drawAxis(context, width, height) {
@@ -271,14 +301,14 @@ function drawAxis(context, width, height) {
 // ---- the strip on top: computation over the whole iteration, one line for each device --------------------------
 let strip = null;
 function drawOverview() {
-  const canvas = document.createElement("canvas"), wide = Math.max(100, Math.floor(plotWidth())), rows = m.rows.map((_, i) => i);
+  const canvas = document.createElement("canvas"), wide = Math.max(100, Math.floor(plotWidth())), rows = m.rows.map((_, row) => row);
   const shown = rows.filter((i) => m.rows[i].stream.startsWith("compute")), high = Math.min(50, Math.max(shown.length, 1));
   canvas.width = wide;
   canvas.height = high;
   const busy = new Float32Array(wide * high * m.kinds.length), scale = wide / m.end;
   shown.forEach((row, at) => {
     const line = Math.floor((at * high) / shown.length);
-    for (let i = m.rowStart[row]; i < m.rowStart[row + 1]; i++) {
+    for (const i of m.item.subarray(m.rowStart[row], m.rowStart[row + 1])) {
       const a = m.start[i] * scale, b = Math.min(wide - 1e-6, a + m.duration[i] * scale);
       for (let cell = Math.floor(a); cell <= b; cell++)
         busy[(line * wide + cell) * m.kinds.length + m.kind[i]] += Math.min(b, cell + 1) - Math.max(a, cell);

@@ -11,11 +11,17 @@ const time = (s) => figures(s, [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["ns", 1e
 const bytes = (b) => figures(b, [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3], ["B", 1]]);
 const axisUnit = (s) => [["s", 1], ["ms", 1e-3], ["µs", 1e-6]].find(([, size]) => s >= size) || ["µs", 1e-6];
 
-async function unpack({ type, data }) {
+const signed = (code) => (code & 1 ? -(code + 1) / 2 : code / 2);
+async function unpack({ type, data, steps }) {
   const packed = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const buffer = await new Response(stream).arrayBuffer();
-  return type === "json" ? JSON.parse(new TextDecoder().decode(buffer)) : new globalThis[type](buffer);
+  if (type === "json") return JSON.parse(new TextDecoder().decode(buffer));
+  const values = new globalThis[type](buffer);
+  if (!steps) return values;
+  const sums = new Uint32Array(values.length); // differences of neighbours, as 0, -1, 1, -2, 2, ...
+  for (let i = 0, sum = 0; i < values.length; i++) sums[i] = sum += signed(values[i]);
+  return sums;
 }
 async function unpackAll(columns) {
   const keys = Object.keys(columns);

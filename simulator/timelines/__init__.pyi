@@ -1,3 +1,7 @@
+from .last_causes import (
+    before_in_streams as before_in_streams,
+    last_causes as last_causes,
+)
 from .path_analysis import (
     CriticalStep as CriticalStep,
     critical_path as critical_path,

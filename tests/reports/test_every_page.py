@@ -117,13 +117,14 @@ def test_the_pictures_of_a_sweep_are_drawn_and_filters_hold_for_them(browser, tm
 
 def test_a_task_picked_on_the_timeline_says_what_it_waited_for(browser, tmp_path):
     page = opened_in(browser, page_of("timeline", tmp_path), viewport={"width": 1400, "height": 900})
+    page.click("#alike")
     assert re.search(r"\b(\d+) of \1 tasks", page.inner_text("#status"))
     page.fill("#search", "fc1")
     page.press("#search", "Enter")
     assert "fc1" in page.inner_text("#details-title")
     assert "the last" in page.inner_text("#details-body")
     page.focus("#stage")
-    for key in ("+", "+", "ArrowRight"):
+    for key in ("+", "w", "ArrowRight", "a", "s", "d"):
         page.keyboard.press(key)
     assert " tasks in view" in page.inner_text("#status")
     page.keyboard.press("0")
@@ -143,11 +144,14 @@ def test_names_of_tasks_begin_where_their_bars_do_however_often_they_are_drawn(b
             return write.call(this, text, ...place);
         };
     }""")
+    page.click("#alike")
     page.focus("#stage")
     for key in ("+", "+", "-"):
         page.keyboard.press(key)
     page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
     written = page.evaluate("window.written")
     assert {align for text, align in written if text.startswith(("conv", "fc"))} == {"left"}
-    assert {align for text, align in written if text.endswith(" compute")} == {"right"}
+    assert {align for text, align in written if text.startswith("node0/gpu")} == {"right"}
+    said = {text for text, _ in written if text.startswith("fc1")}
+    assert {"fc1", "fc1 dX", "fc1 dW"} & said, said
     page.close()

@@ -18,7 +18,10 @@ TYPES = {"Uint8Array": "u1", "Uint16Array": "<u2", "Uint32Array": "<u4", "Float6
 
 def unpacked(packed):
     data = zlib.decompress(base64.b64decode(packed["data"]))
-    return json.loads(data) if packed["type"] == "json" else np.frombuffer(data, dtype=TYPES[packed["type"]])
+    if packed["type"] == "json":
+        return json.loads(data)
+    values = np.frombuffer(data, dtype=TYPES[packed["type"]]).astype(np.int64 if "Uint" in packed["type"] else float)
+    return np.cumsum(np.where(values % 2, -(values + 1) // 2, values // 2)) if "steps" in packed else values
 
 
 def data_of(html):
@@ -43,7 +46,10 @@ def test_every_task_is_there_once_and_at_its_time(view, data):
     assert columns["start"] * tick_s == pytest.approx(timeline["start_s"].to_numpy(), abs=tick_s)
     ends = (columns["start"] + columns["duration"]) * tick_s
     assert ends == pytest.approx(timeline["end_s"].to_numpy(), abs=tick_s)
-    assert [columns["names"][i] for i in columns["name"]] == list(timeline["name"])
+    named = zip(columns["name"], columns["part"], columns["device"] - 1, columns["peer"] - 1, strict=True)
+    assert [
+        columns["names"][i].replace("[#]", f"[{part}]").replace("(@)", f"({a} to {b})") for i, part, a, b in named
+    ] == list(timeline["name"])
 
 
 def test_dependencies_come_back_as_they_were(view, data):
@@ -60,8 +66,9 @@ def test_dependencies_come_back_as_they_were(view, data):
 def test_no_task_starts_before_what_it_waited_for_has_ended(view, data):
     """The certificate of the arrows: dependencies and the task before in the stream end before the latency begins."""
     packed = {name: unpacked(each) for name, each in data["tasks"].items() if name != "size"}
+    columns = {name: unpacked(data["timeline"]["columns"][name]) for name in ("id", "lead")}
     timeline, tick_s = view.replay.timeline(), data["timeline"]["tick_s"]
-    ready_s = timeline["start_s"].to_numpy() - packed["latency"] * tick_s
+    ready_s = timeline["start_s"].to_numpy() - columns["lead"][np.argsort(columns["id"])] * tick_s
     ends_s, before = timeline["end_s"].to_numpy(), packed["stream_before"].astype(int) - 1
     queued = before >= 0
     assert queued.sum() > 0

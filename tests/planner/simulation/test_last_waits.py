@@ -8,8 +8,7 @@ from plans import cluster_of, program_of, questions
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
-from planner.simulation.last_waits import last_waited_for, last_waits_of, stream_before
-from planner.simulation.program_replay import replay
+from planner.simulation.program_replay import last_waited_for, replay, stream_before
 
 
 def waits_by_search(replayed, iteration):
@@ -33,8 +32,7 @@ def waits_by_search(replayed, iteration):
 def test_the_last_of_all_that_a_task_waits_for_is_found(question):
     replayed = replay(program_of(*question))
     iteration = replayed.shown[0]
-    causes = last_waits_of(replayed.program_graph, replayed.schedule, iteration)
-    assert replayed.timeline()["waited_for"].tolist() == causes.tolist()
+    causes = replayed.timeline()["waited_for"]
     for cause, ends_s in zip(causes.tolist(), waits_by_search(replayed, iteration), strict=True):
         last_s = max(ends_s.values(), default=0.0)
         latest = [task for (k, task), end_s in ends_s.items() if end_s == last_s and k == iteration]
@@ -47,10 +45,10 @@ def test_the_last_of_all_that_a_task_waits_for_is_found(question):
 def test_times_from_elsewhere_give_the_same_causes(question):
     """Given the ends of a replay as if they were measured, causes end when those of the replay do."""
     replayed = replay(program_of(*question))
-    iteration, task_of, schedule = replayed.shown[0], replayed.program_graph.task_of, replayed.schedule
-    end_s = schedule.end_s[task_of]
+    iteration = replayed.shown[0]
+    end_s = replayed.schedule.end_s[replayed.program_graph.task_of]
     ours = last_waited_for(replayed.program, end_s[iteration], end_s[iteration - 1])
-    theirs = last_waits_of(replayed.program_graph, schedule, iteration)
+    theirs = replayed.timeline()["waited_for"].to_numpy()
     both = (ours >= 0) & (theirs >= 0)
     assert both.any()
     np.testing.assert_array_equal(end_s[iteration, ours[both]], end_s[iteration, theirs[both]])
