@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+from planner.simulation import Stretch
 from reports.drawings import PlanView, timeline_data
 from reports.pages.page_file import write_page
 from reports.pages.page_template import Links, rendered
 from reports.style import kind_colours, time_unit
 
 __all__ = ["timeline_html", "write_timeline_page"]
+
+_GRADIENTS = ("epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient")
 
 
 def write_timeline_page(view: PlanView, path: Path, *, links: Links = ()) -> None:
@@ -51,8 +54,9 @@ def _stretches(view: PlanView) -> dict[str, Any]:
             "seconds": (stretch.seconds, unit.text(stretch.seconds)),
             "wait": (stretch.wait_s, unit.text(stretch.wait_s) if stretch.wait_s else "–"),
             "why": _words(stretch.reasons),
+            "run": _run(stretch, at),
         }
-        for stretch in stretches
+        for at, stretch in enumerate(stretches)
     ]
     whole_s, iteration_s = sum(stretch.seconds for stretch in stretches), view.replay.iteration_s
     total = time_unit([iteration_s])
@@ -63,6 +67,12 @@ def _stretches(view: PlanView) -> dict[str, Any]:
         "iteration": total.full(iteration_s),
         "rest": total.text(whole_s) != total.text(iteration_s),
     }
+
+
+def _run(stretch: Stretch, at: int) -> str:
+    """Return what the arithmetic of a pass that lost no time has in common; everything else stands alone."""
+    passes = {"forward": "forward", "update": "update"} | dict.fromkeys(_GRADIENTS, "backward")
+    return passes.get(stretch.kind, str(at)) if not stretch.wait_s else str(at)
 
 
 def _words(reasons: tuple[str, ...], most: int = 2) -> str:

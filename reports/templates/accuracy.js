@@ -42,5 +42,4 @@ controlled(document.getElementById("controls"), (form) => {
   plot("difference", intervals(cases.filter((each) => each.type !== data.plain), "difference"), {
     yaxis: { title: { text: "difference from float32 [points]" }, zeroline: true } });
 });
-sortable(document.getElementById("rows"));
 document.body.dataset.ready = "yes";

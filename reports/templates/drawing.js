@@ -13,8 +13,6 @@ function plot(id, traces, layout) {
   }, { displaylogo: false, responsive: true });
 }
 
-{% include "tables.js" %}
-
 // Runs a figure's function with what its form chooses, now and whenever that changes.
 function controlled(form, draw) {
   const run = () => draw(new FormData(form));

@@ -76,21 +76,6 @@ function draw() {
     : "No type starts or stops to pay within this range.";
 }
 
-function sortBy(column, button) {
-  const body = document.querySelector("#points tbody"), head = button.closest("th");
-  const falling = head.getAttribute("aria-sort") === "ascending";
-  for (const other of head.parentElement.children) other.removeAttribute("aria-sort");
-  head.setAttribute("aria-sort", falling ? "descending" : "ascending");
-  const value = (row) => row.children[column].dataset.value;
-  const order = (a, b) => (Number.isNaN(Number(a)) ? a.localeCompare(b) : Number(a) - Number(b)) * (falling ? -1 : 1);
-  const rows = [...body.rows];
-  const empty = (row) => value(row) === undefined;
-  rows.sort((a, b) => empty(a) - empty(b) || (empty(a) ? 0 : order(value(a), value(b))));
-  body.replaceChildren(...rows);
-}
-
-document.querySelectorAll("#points thead button").forEach((button, column) =>
-  button.addEventListener("click", () => sortBy(column, button)));
 controls.addEventListener("input", draw);
 controls.addEventListener("submit", (event) => event.preventDefault());
 draw();

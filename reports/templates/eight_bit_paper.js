@@ -49,7 +49,6 @@ if (errors) controlled(errors, (form) => {
       : { title: { text: "absolute error" }, type: "log" } });
 });
 
-sortable(document.getElementById("rows"));
 document.getElementById("table").addEventListener("input", (event) => {
   for (const row of document.querySelectorAll("#rows tbody tr")) row.hidden = event.target.value !== "" && row.dataset.table !== event.target.value;
 });

@@ -1,13 +1,86 @@
-// Sorts the rows of a table by a column's data-value; cells without one come last.
-function sortable(table) {
-  const body = table.tBodies[0];
-  table.querySelectorAll("thead button").forEach((button, column) => button.addEventListener("click", () => {
-    const head = button.closest("th"), falling = head.getAttribute("aria-sort") === "ascending";
-    for (const other of head.parentElement.children) other.removeAttribute("aria-sort");
-    head.setAttribute("aria-sort", falling ? "descending" : "ascending");
-    const value = (row) => row.cells[column].dataset.value, empty = (row) => value(row) === undefined;
-    const order = (a, b) => (Number.isNaN(Number(a)) ? a.localeCompare(b) : Number(a) - Number(b)) * (falling ? -1 : 1);
-    body.replaceChildren(...[...body.rows].sort((a, b) =>
-      empty(a) - empty(b) || (empty(a) ? 0 : order(value(a), value(b)))));
-  }));
-}
+"use strict";
+// Tables: every column sorts; long tables have a filter, and join runs of equal rows into one that opens on demand.
+// A row's data-run tells its run, else all its cells but the first; a heading's data-join tells how a run shows it.
+(() => {
+  const RUN = 3, LONG = 12;
+  const element = (tag, values, ...inside) => { const made = Object.assign(document.createElement(tag), values); made.append(...inside); return made; };
+  const texts = (rows, column) => rows.map((row) => row.cells[column].textContent.trim());
+
+  // The value by which a cell sorts; nothing for a cell without one, which comes last.
+  const valueOf = (cell) => cell.dataset.value ?? (["–", ""].includes(cell.textContent.trim()) ? undefined : cell.textContent.trim());
+  function sorted(rows, column, falling) {
+    const numeric = rows.every((row) => [undefined, false].includes(valueOf(row.cells[column]) === undefined ? undefined : Number.isNaN(Number(valueOf(row.cells[column]).replaceAll(",", "").replace("−", "-")))));
+    const number = (text) => Number(text.replaceAll(",", "").replace("−", "-"));
+    const order = (a, b) => (numeric ? number(a) - number(b) : a.localeCompare(b, "en", { numeric: true })) * (falling ? -1 : 1);
+    const key = (row) => valueOf(row.cells[column]);
+    return [...rows].sort((a, b) => (key(a) === undefined) - (key(b) === undefined) || (key(a) === undefined ? 0 : order(key(a), key(b))));
+  }
+  function joined(rows, column, how) { // what the row of a run says in a column
+    const all = texts(rows, column), each = [...new Set(all)];
+    if (each.length === 1 || how === "first") return all[0];
+    if (how !== "sum") return each.length <= 3 ? each.join(", ") : `${each.length} kinds`;
+    const places = (all[0].split(".")[1] || "").length, sum = all.reduce((total, text) => total + (Number(text.replaceAll(",", "")) || 0), 0);
+    return sum.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+  }
+  function runsOf(rows) {
+    const key = (row) => row.dataset.run ?? [...row.cells].slice(1).map((cell) => cell.textContent.trim()).join("\n"), runs = [];
+    for (const row of rows) if (runs.length && row.cells.length > 2 && key(row) === key(runs.at(-1)[0])) runs.at(-1).push(row); else runs.push([row]);
+    return runs.filter((run) => run.length >= RUN);
+  }
+  function headOf(run, heads) {
+    const [first, last] = [texts(run, 0)[0], texts(run, 0).at(-1)], button = element("button", { type: "button", className: "opens" }, `${first} to ${last}`, element("small", {}, `${run.length} rows`));
+    const row = element("tr", { className: "run" });
+    [...run[0].cells].forEach((cell, column) => {
+      const copy = cell.cloneNode(true), text = joined(run, column, heads[column]?.dataset.join);
+      if (!column) copy.replaceChildren(button); else if (copy.textContent.trim() !== text) copy.textContent = text;
+      if (heads[column]?.dataset.join === "sum") copy.style.removeProperty("--share");
+      row.append(copy);
+    });
+    const open = (on) => { button.setAttribute("aria-expanded", on); for (const each of run) each.hidden = !on; };
+    button.addEventListener("click", () => open(button.getAttribute("aria-expanded") !== "true"));
+    open(false);
+    return { row, run, open };
+  }
+  function enhance(table) {
+    const body = table.tBodies[0], rows = body ? [...body.rows] : [], heads = [...(table.tHead?.rows[0]?.cells ?? [])];
+    if (rows.length < 3 || !heads.length || "own" in table.dataset) return;
+    const runs = table.dataset.runs === undefined ? [] : runsOf(rows).map((run) => headOf(run, heads));
+    let by = -1, falling = false, part = "";
+    const plain = () => {
+      body.replaceChildren(...rows);
+      for (const { row, run, open } of runs) { run[0].before(row); open(false); }
+    };
+    const count = element("span", { className: "quiet" });
+    count.setAttribute("aria-live", "polite");
+    const show = () => {
+      if (by < 0 && !part) plain();
+      else body.replaceChildren(...(by < 0 ? rows : sorted(rows, by, falling)));
+      const kept = rows.filter((row) => row.textContent.toLowerCase().includes(part));
+      if (by >= 0 || part) for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(part);
+      count.textContent = part ? `${kept.length} of ${rows.length} rows` : "";
+    };
+    heads.forEach((head, column) => {
+      let button = head.querySelector("button");
+      if (!button) { button = element("button", { type: "button" }, ...head.childNodes); head.append(button); }
+      button.addEventListener("click", () => { // rising, falling, and as it was
+        if (by === column && falling) by = -1; else { falling = by === column; by = column; }
+        for (const other of heads) other.removeAttribute("aria-sort");
+        if (by >= 0) head.setAttribute("aria-sort", falling ? "descending" : "ascending");
+        show();
+      });
+    });
+    if (rows.length >= LONG && !("filtered" in table.dataset)) {
+      const input = element("input", { type: "search", placeholder: "part of a row" });
+      input.addEventListener("input", () => { part = input.value.trim().toLowerCase(); show(); });
+      table.before(element("div", { className: "tools narrow" }, element("label", {}, "Filter ", input), count));
+    }
+    if (runs.length) plain();
+    const reach = () => { // a link to a row inside a run opens it
+      const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+      for (const { run, open } of runs) if (run.includes(target)) { open(true); target.scrollIntoView({ block: "center" }); }
+    };
+    window.addEventListener("hashchange", reach);
+    reach();
+  }
+  document.addEventListener("DOMContentLoaded", () => document.querySelectorAll("main table").forEach(enhance));
+})();

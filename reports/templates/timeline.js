@@ -53,7 +53,8 @@ function openAlike(all) {
   chooseRows();
 }
 function fillRows() {
-  v.every = allRows().map((row) => ({ ...row, weight: weightOf(row) }));
+  const all = allRows(), crowded = all.filter((row) => row.link < 0 && row.leads && !isHidden(row)).length > 8;
+  v.every = all.map((row) => ({ ...row, weight: weightOf(row, crowded) }));
   const count = (see) => v.every.filter(see).length, bands = [...new Set(v.every.map((row) => row.band))];
   const options = m.whole ? [["all", "devices and links"], ["devices", "devices"], ["links", `links in use, ${count((row) => row.link >= 0)}`]] : [["all", "all"]];
   const before = $("rows").value;

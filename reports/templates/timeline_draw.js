@@ -264,15 +264,15 @@ function drawLabels(context, first, last, height) {
     const visible = Math.max(top, 0), room = Math.min(top + high, height - AXIS) - visible, words = labelOf(row);
     context.font = "600 11px system-ui, sans-serif";
     const lines = high >= 2 * LINE ? words : [words.length > 1 && fits(words.join(" ")) ? words.join(" ") : words[0]];
-    if (high >= 11 ? room < 9 : !opens || visible < free || visible > height - AXIS - LINE) continue;
     const middle = high >= 11 ? visible + room / 2 : visible + LINE / 2;
+    if (high >= 11 ? room < 9 || middle - LINE / 2 < free - 1 : !opens || visible < free || visible > height - AXIS - LINE) continue;
     lines.forEach((line, k) => {
       context.font = `${row.leads && row.link < 0 && !k ? "600 " : ""}11px system-ui, sans-serif`;
       context.fillStyle = row.leads && !k ? v.ink : v.quiet;
       context.fillText(short(high < 11 && row.link >= 0 ? row.band : line), GUTTER - 6, middle + (k - (lines.length - 1) / 2) * LINE);
     });
     if (row.alike > 1 && row.leads && row.owner === row.group && high >= 11) { context.fillStyle = v.quiet; context.textAlign = "left"; context.fillText(isClosed(row) ? "▸" : "▾", 4, middle); context.textAlign = "right"; }
-    free = Math.max(free, visible + (high >= 11 ? high : LINE));
+    free = middle + (lines.length * LINE) / 2;
   }
 }
 function drawAxis(context, width, height) {

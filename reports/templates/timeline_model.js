@@ -120,9 +120,9 @@ const groupKey = (row) => `${row.link >= 0 ? "link" : "device"} ${row.group}`;
 const isHidden = (row) => row.alike > 1 && row.owner !== row.group && !v.open.has(groupKey(row)) && !v.openAll;
 const isClosed = (row) => row.alike > 1 && row.owner === row.group && !v.open.has(groupKey(row)) && !v.openAll;
 // Relative heights of rows: computation is high, links are low, many lanes need more.
-function weightOf(row) {
+function weightOf(row, crowded) {
   if (row.link >= 0) return row.alike > 1 ? 0.9 : 0.6;
   let lanes = 1;
   for (let k = m.rowStart[row.index]; k < m.rowStart[row.index + 1]; k++) lanes = Math.max(lanes, m.lanes[k]);
-  return row.band === "compute" ? 2 : Math.min(12, Math.max(1, lanes / 2));
+  return row.band === "compute" ? 2 : Math.min(crowded ? 2.5 : 12, Math.max(1, lanes / 2));
 }
