@@ -1,6 +1,9 @@
 """Pages from templates; every template extends ``templates/base.html``."""
 
+import base64
 import json
+import zlib
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -22,7 +25,7 @@ def rendered(name: str, *, headline: str, draws: bool = True, links: Links = (),
     Args:
         name: File of the template; without its suffix it is the kind of page, which an index shows.
         headline: Finding in one sentence, the heading and description of the page.
-        draws: True if the page draws with Plotly, which is then included (4.8 MB).
+        draws: True if the page draws with Plotly, which is then included (1.9 MB, packed).
         links: Pages to link to.
         **values: Other names in the template.  ``data`` becomes JSON for the script; ``tiles`` and ``notes`` are shown
             in the head of the page.
@@ -39,7 +42,7 @@ def rendered(name: str, *, headline: str, draws: bool = True, links: Links = (),
         kind=name.removesuffix(".html").replace("_", " "),
         headline=headline,
         links=links,
-        plotly=get_plotlyjs() if draws else "",
+        plotly=_packed_plotly() if draws else "",
         palette=PALETTE,
         **(usual | values),
     )
@@ -48,6 +51,12 @@ def rendered(name: str, *, headline: str, draws: bool = True, links: Links = (),
 def plain_figure(figure: go.Figure) -> Any:
     """Return a figure as plain values, for ``data``."""
     return json.loads(figure.to_json())
+
+
+@cache
+def _packed_plotly() -> str:
+    """Return Plotly's 4.8 MB, compressed and in base64."""
+    return base64.b64encode(zlib.compress(get_plotlyjs().encode(), 9)).decode()
 
 
 def _template(name: str) -> str:

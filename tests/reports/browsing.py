@@ -1,11 +1,15 @@
 """Pages opened in headless Chromium, with what goes wrong in them and what they ask for."""
 
+import base64
+import re
 import shutil
+import zlib
 from contextlib import contextmanager
 
 import pytest
+from plotly.offline import get_plotlyjs
 
-__all__ = ["CHROMIUM", "asked_for", "chromium", "needs_chromium", "on_a_phone", "opened_in"]
+__all__ = ["CHROMIUM", "asked_for", "chromium", "needs_chromium", "on_a_phone", "opened_in", "own_part"]
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
@@ -16,6 +20,13 @@ CUT_WORDS = """() => [...document.querySelectorAll("svg.main-svg text")].filter(
     return a.width && (a.left < b.left - 2 || a.right > b.right + 2);
 }).map((words) => words.textContent)"""
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome found")
+
+
+def own_part(html):
+    """A page without the library that it holds, which must be there once, packed and whole."""
+    packed = re.findall(r'<script type="text/plain" id="plotly">([^<]*)</script>', html)
+    assert [zlib.decompress(base64.b64decode(each)).decode() for each in packed] == [get_plotlyjs()]
+    return html.replace(packed[0], "")
 
 
 @contextmanager
