@@ -297,17 +297,30 @@ def _tried(model: CostModel, results: Sequence[StrategyResult], strategies: dict
     """Return additive and simulated times of every strategy, and of random mixtures of those on the whole batch."""
     rows = [(result.name, result.additive_s, result.simulated_s) for result in results]
     names, layers = list(strategies), [layer.name for layer in model.graph.layers]
+    same = {name: next(first for first in names if strategies[first] == strategies[name]) for name in names}
+    known: dict[tuple[str, ...], tuple[float, float] | None] = {
+        (same[name],) * len(layers): (price_s, simulated_s) for name, price_s, simulated_s in rows if name in same
+    }
     random = np.random.default_rng(0)
     for mixture in range(_MIXTURES if len(names) > 1 else 0):
         borders = np.sort(random.integers(0, len(layers), size=2))  # the first, middle and last layers of a mixture
         picks = [names[k] for k in random.integers(0, len(names), size=3)]
         pick_of = np.searchsorted(borders, np.arange(len(layers)), side="right")
-        mixed = {layer: strategies[picks[k]][layer] for layer, k in zip(layers, pick_of.tolist(), strict=True)}
-        try:
-            program = lowered(model, mixed)
-        except InfeasiblePlanError:
-            continue
-        if program.size <= _MOST_TASKS:
-            price_s = additive_s(model, mixed, program=program)
-            rows.append((f"mixture {mixture + 1}", price_s, replay(program).iteration_s))
+        mixed = tuple(same[picks[k]] for k in pick_of.tolist())
+        if mixed not in known:
+            chosen = {layer: strategies[name][layer] for layer, name in zip(layers, mixed, strict=True)}
+            known[mixed] = _priced_and_simulated_s(model, chosen)
+        if (seconds := known[mixed]) is not None:
+            rows.append((f"mixture {mixture + 1}", *seconds))
     return pd.DataFrame(rows, columns=["name", "additive_s", "simulated_s"])
+
+
+def _priced_and_simulated_s(model: CostModel, strategy: Strategy) -> tuple[float, float] | None:
+    """Return the additive and the simulated time of a strategy; None where it does not fit, or has very many tasks."""
+    try:
+        program = lowered(model, strategy)
+    except InfeasiblePlanError:
+        return None
+    if program.size > _MOST_TASKS:
+        return None
+    return additive_s(model, strategy, program=program), replay(program).iteration_s
