@@ -31,7 +31,7 @@ def orrery_plan(
     """Choose how every layer is split over the devices, and write the plan."""
     from hwprofiles.catalogue import load_cluster
     from planner.models import load_model
-    from planner.plan import make_plan, save_plan
+    from planner.plan import save_plan, simulated_plan
 
     # Names of strategies and clusters have no suffix.
     files_read = [word for word in (request.strategy, request.cluster.partition(":")[0]) if Path(word).suffix]
@@ -39,10 +39,10 @@ def orrery_plan(
         graph = load_model(request.model, batch=request.batch, element_bytes=request.element_bytes)
         cluster = load_cluster(request.cluster)
         try:
-            plan = make_plan(graph, cluster, request, progress=progress)
+            planned = simulated_plan(graph, cluster, request, progress=progress)
         except DeviceMemoryError as error:
             raise refusal_with_command(error, request, out, cluster, progress) from None
-        save_plan(plan, file)
+        save_plan(planned.plan, file)
     typed = {name: getattr(request, name) for name in ("model", "cluster", "batch", "strategy")}
-    values = {**typed, **plan_values(plan, graph, cluster)}
-    print_json(values) if json else print_plan(plan, values)
+    values = {**typed, **plan_values(planned)}
+    print_json(values) if json else print_plan(planned.plan, values)

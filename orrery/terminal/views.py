@@ -11,11 +11,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hwprofiles.catalogue import ClusterSummary
-    from hwprofiles.devices import DeviceGraph
     from orrery.terminal.stored_plan import StoredPlan
     from planner.compression import CompressionSettings
-    from planner.graph import ComputationGraph
-    from planner.plan import Comparison, Plan
+    from planner.plan import Comparison, Plan, SimulatedPlan
     from planner.simulation import Replay
     from studies.reproduce import PaperRow
 
@@ -68,11 +66,11 @@ def cluster_row(summary: "ClusterSummary") -> dict[str, Any]:
     return {**row, "parameters": parameters, "description": summary.description.split(". ")[0]}
 
 
-def plan_values(plan: "Plan", graph: "ComputationGraph", cluster: "DeviceGraph") -> dict[str, Any]:
+def plan_values(planned: "SimulatedPlan") -> dict[str, Any]:
     """Return a plan's costs with the interval of its time, the time of the search, and every layer's configuration."""
-    from planner.plan import cost_model_of
-    from studies.fidelity import likely_s, parts_of_plan
+    from studies.fidelity import likely_s, parts_of_replay
 
+    plan = planned.plan
     fields = ("tables_s", "search_s", "additive_s", "simulated_s", "width", "notes")
     configurations = {
         name: {"degrees": configuration.degrees, "devices": configuration.devices}
@@ -80,7 +78,7 @@ def plan_values(plan: "Plan", graph: "ComputationGraph", cluster: "DeviceGraph")
     }
     refinement = ("simulated_plans", "lower_bound_s", "gap", "origin") if plan.simulated_plans else ()
     values = {field: getattr(plan, field) for field in (*fields, *refinement)}
-    values["likely_s"] = likely_s(parts_of_plan(plan, cost_model_of(plan.request, graph, cluster)))
+    values["likely_s"] = likely_s(parts_of_replay(planned.replayed))
     return {**values, **_stage_values(plan), "compressed": asdict(plan.compressed), "configurations": configurations}
 
 

@@ -36,5 +36,7 @@ from .plan_request import (
     arithmetic_of as arithmetic_of,
 )
 from .planning import (
+    SimulatedPlan as SimulatedPlan,
     make_plan as make_plan,
+    simulated_plan as simulated_plan,
 )

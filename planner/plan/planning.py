@@ -10,7 +10,6 @@ from hwprofiles.devices import DeviceGraph
 from planner.compression import UNCOMPRESSED, CompressionSettings, compressed_of
 from planner.cost import CostModel, SyncChoice, gradient_sync_choices, under_used_layers
 from planner.graph import ComputationGraph
-from planner.lowering import Program
 from planner.memory import MemoryPolicy
 from planner.parallel import (
     KEEP_ACTIVATIONS,
@@ -26,15 +25,23 @@ from planner.plan.old_options import renamed_options
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
 from planner.search import HYBRID, Pipeline, choose_compressed_layers, strategy_and_micro_batching
-from planner.simulation import additive_s, replay_that_fits
+from planner.simulation import Replay, additive_s, replay_that_fits
 
 if TYPE_CHECKING:
     from planner.search import LayerwiseResult, Refined
 
-__all__ = ["make_plan"]
+__all__ = ["SimulatedPlan", "make_plan", "simulated_plan"]
 
 _NAMED = 6
 """Layers that a note names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedPlan:
+    """A plan that was just made, with the replay that its time is from."""
+
+    plan: Plan
+    replayed: Replay
 
 
 def make_plan(
@@ -45,7 +52,26 @@ def make_plan(
     progress: Progress | None = None,
     **options: Any,
 ) -> Plan:
-    """Make a plan: search it (``layerwise``, ``hybrid``), derive it from a rule, or read it from a file.
+    """Make a plan; arguments and errors as for ``simulated_plan``.
+
+    Returns:
+        The plan, whose ``request`` names ``graph`` and ``cluster``, and the conditions that the cluster declares where
+        none were given.
+    """
+    if request is None:
+        options = renamed_options(graph, options)
+    return simulated_plan(graph, cluster, request, progress=progress, **options).plan
+
+
+def simulated_plan(
+    graph: ComputationGraph,
+    cluster: DeviceGraph,
+    request: PlanRequest | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Any,
+) -> SimulatedPlan:
+    """Make a plan: search it (``layerwise``, ``hybrid``), derive it from a rule, or read it from a file; simulate it.
 
     Args:
         graph: Model with its batch.
@@ -55,8 +81,7 @@ def make_plan(
         options: Fields of ``PlanRequest``, in place of a request: ``make_plan(graph, cluster, strategy="owt")``.
 
     Returns:
-        The plan, whose ``request`` names ``graph`` and ``cluster``, and the conditions that the cluster declares where
-        none were given.
+        The plan and its replay.
 
     Raises:
         ConfigError: A request and options are given, the request breaks a rule of ``PlanRequest``, or this batch and
@@ -68,13 +93,14 @@ def make_plan(
     subject: dict[str, Any] = {"model": graph.name, "cluster": cluster.spec, "batch": graph.batch}
     if request is None or request.element_bytes != graph.element_bytes:
         subject["dtype"] = f"float{8 * graph.element_bytes}"
-    request = replace(request, **subject) if request else PlanRequest(**(subject | renamed_options(graph, options)))
+    request = replace(request, **subject) if request else PlanRequest(**(subject | options))
     if request.element_bytes != graph.element_bytes:
         rule = f"dtype must be of {graph.element_bytes} bytes, as the elements of the graph"
         raise ConfigError(f"{rule}, got {request.dtype!r}")
     request = request.resolved(cluster)
     model = cost_model_of(request, graph, cluster)
-    return _priced(model, request, _chosen(model, request, progress))
+    chosen = _chosen(model, request, progress)
+    return SimulatedPlan(plan=_priced(model, request, chosen), replayed=chosen.replayed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +111,7 @@ class _Chosen:
     micro_batching: MicroBatching = WHOLE_BATCH
     compressed: CompressionSettings = UNCOMPRESSED
     recompute: Recompute = KEEP_ACTIVATIONS
-    simulated_s: float
-    program: Program
+    replayed: Replay
     notes: tuple[str, ...] = ()
     statistics: Mapping[str, Any]
     """Fields of ``Plan`` that describe the search."""
@@ -109,16 +134,14 @@ def _layerwise(model: CostModel, plans: int, progress: Progress | None) -> _Chos
         searched, fastest, notes = layerwise(model, progress=progress)
         return _Chosen(
             strategy=fastest.strategy,
-            simulated_s=fastest.simulated_s,
-            program=fastest.program,
+            replayed=fastest.replayed,
             notes=notes,
             statistics=_search_statistics(searched),
         )
     searched, best, notes = refined(model, plans, progress=progress)
     return _Chosen(
         strategy=best.strategy,
-        simulated_s=best.simulated_s,
-        program=best.program,
+        replayed=replay_that_fits(best.program),
         notes=notes,
         statistics=_search_statistics(searched) | _refinement_statistics(best),
     )
@@ -133,16 +156,14 @@ def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
         return _Chosen(
             strategy=searched.strategy,
             micro_batching=searched.micro_batching,
-            simulated_s=searched.simulated_s,
-            program=lowered(model, searched.strategy, micro_batching=searched.micro_batching),
+            replayed=replay_that_fits(lowered(model, searched.strategy, micro_batching=searched.micro_batching)),
             notes=searched.notes,
             statistics={},
         )
     best = refine(model, {searched.candidate.text: searched.strategy}, plans=plans, progress=progress)
     return _Chosen(
         strategy=best.strategy,
-        simulated_s=best.simulated_s,
-        program=best.program,
+        replayed=replay_that_fits(best.program),
         notes=searched.notes,
         statistics=_refinement_statistics(best),
     )
@@ -186,8 +207,7 @@ def _derived(model: CostModel, request: PlanRequest, progress: Progress | None) 
         micro_batching=micro_batching,
         compressed=compressed,
         recompute=recompute,
-        simulated_s=replay_that_fits(program, memory_policy).iteration_s,
-        program=program,
+        replayed=replay_that_fits(program, memory_policy),
         notes=notes,
         statistics={},
     )
@@ -240,9 +260,9 @@ def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
             chosen.micro_batching,
             chosen.compressed,
             chosen.recompute,
-            chosen.program if request.gradient_sync_order == "end" else None,
+            chosen.replayed.program if request.gradient_sync_order == "end" else None,
         ),
-        simulated_s=chosen.simulated_s,
+        simulated_s=chosen.replayed.iteration_s,
         gradient_syncs=_sync_choices(model, chosen),
         notes=(*chosen.notes, *_doubtful(model, chosen.strategy)),
         **chosen.statistics,
@@ -251,7 +271,7 @@ def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
 
 def _sync_choices(model: CostModel, chosen: _Chosen) -> dict[str, SyncChoice]:
     """Return the algorithms that were chosen, by layer: for its own buffers, or for the bucket that it is in."""
-    program = chosen.program
+    program = chosen.replayed.program
     if program.framework.is_synchronous:
         return {program.graph.layers[i].name: choice for i, choice in program.bucket_choices.items()}
     return gradient_sync_choices(model, chosen.strategy, chosen.compressed)

@@ -19,7 +19,6 @@ from .likely_times import (
     told_apart as told_apart,
 )
 from .prediction_parts import (
-    parts_of_plan as parts_of_plan,
     parts_of_replay as parts_of_replay,
     parts_of_strategy as parts_of_strategy,
 )

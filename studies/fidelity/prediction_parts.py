@@ -1,19 +1,17 @@
-"""What predicted iterations are made of, for their intervals: of plans, replays and compared strategies."""
+"""What predicted iterations are made of, for their intervals: of replays and compared strategies."""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hwprofiles import Floats
-from planner.simulation import additive_terms
 from studies.fidelity.likely_times import TimeParts
 
 if TYPE_CHECKING:
-    from planner.cost import CostModel
-    from planner.plan import Plan, StrategyResult
+    from planner.plan import StrategyResult
     from planner.simulation import Replay
 
-__all__ = ["parts_of_plan", "parts_of_replay", "parts_of_strategy"]
+__all__ = ["parts_of_replay", "parts_of_strategy"]
 
 
 def parts_of_replay(replay: "Replay") -> TimeParts:
@@ -47,29 +45,6 @@ def parts_of_strategy(result: "StrategyResult", devices: int, nodes: int) -> Tim
         message_bytes=_usual_bytes(sent["bytes"].to_numpy(), (sent["kind"] == "collective").to_numpy(), devices),
         nodes=nodes,
         real="spread" in result.ladder_s,
-    )
-
-
-def parts_of_plan(plan: "Plan", model: "CostModel") -> TimeParts:
-    """Return the parts of the iteration of a plan, from the terms of Eq. 1: a replay would take as long as planning.
-
-    What the iteration takes beyond its computation counts as exposed, as far as there is communication.
-
-    Args:
-        plan: The plan.
-        model: Costs of its network on its cluster.
-    """
-    terms = additive_terms(model, plan.configurations, plan.micro_batching)
-    stages = len(plan.micro_batching.stages) or 1
-    compute_s, communication_s = terms.compute_s.sum() / stages, (terms.gradient_sync_s + terms.transfer_s).sum()
-    sizes = [layer.parameter_count * model.graph.element_bytes for layer in model.graph.layers]
-    return TimeParts(
-        total_s=plan.simulated_s,
-        exposed_s=float(np.clip(plan.simulated_s - compute_s, 0.0, communication_s / stages)),
-        devices=len(model.cluster.devices),
-        message_bytes=_usual_bytes(np.array(sizes, dtype=float), np.zeros(len(sizes), dtype=bool), 1),
-        nodes=model.cluster.node_count,
-        real=model.conditions.spread,
     )
 
 

@@ -11,9 +11,9 @@ from planner.lowering import Program
 from planner.memory import MemoryPolicy, peak_memory_bytes
 from planner.models import load_model
 from planner.parallel import check_strategy
-from planner.plan import DTYPE_BYTES, Pace, Plan, cost_model_of, lower_plan, make_plan, pace_of
+from planner.plan import DTYPE_BYTES, Pace, Plan, SimulatedPlan, lower_plan, pace_of, simulated_plan
 from planner.simulation import replay
-from studies.fidelity import TimeParts, likely_s, parts_of_plan
+from studies.fidelity import TimeParts, likely_s, parts_of_replay
 from studies.size.sized_cluster import SizedCluster
 
 __all__ = ["SizedPoint", "Subject", "sized_point"]
@@ -119,25 +119,29 @@ def sized_point(subject: Subject, sized: SizedCluster) -> SizedPoint:
     if best is None:
         return SizedPoint(**known, refusal=refusal, needed_bytes=needed_bytes)
     return SizedPoint(
-        **known, strategy=best.request.strategy, iteration_s=best.simulated_s,
-        parts=parts_of_plan(best, cost_model_of(best.request, graph, cluster)), plan=best,
+        **known, strategy=best.plan.request.strategy, iteration_s=best.plan.simulated_s,
+        parts=parts_of_replay(best.replayed), plan=best.plan,
     )  # fmt: skip
 
 
-def _fastest(subject: Subject, graph: ComputationGraph, cluster: DeviceGraph) -> tuple[Plan | None, str, float]:
+def _fastest(
+    subject: Subject, graph: ComputationGraph, cluster: DeviceGraph
+) -> tuple[SimulatedPlan | None, str, float]:
     """Return the fastest plan, or the reasons of the refusals and the least memory that one of them needs."""
-    plans, refusals, needed = list[Plan](), dict[str, str](), list[float]()
+    best: SimulatedPlan | None = None
+    refusals, needed = dict[str, str](), list[float]()
     for name in subject.strategies:
         try:
-            plans.append(make_plan(graph, cluster, strategy=name, **subject.options))
+            found = simulated_plan(graph, cluster, strategy=name, **subject.options)
         except DeviceMemoryError as error:  # advice on what fits would take longer than the point itself
             refusals[name] = error.brief
             needed.append(error.needed_bytes)
         except OrreryError as error:
             refusals[name] = str(error)
-    if plans:
-        return min(plans, key=lambda plan: plan.simulated_s), "", 0.0
-    return None, _joined(refusals), min(needed, default=0.0)
+        else:
+            if best is None or found.plan.simulated_s < best.plan.simulated_s:
+                best = found
+    return (best, "", 0.0) if best else (None, _joined(refusals), min(needed, default=0.0))
 
 
 def _joined(refusals: Mapping[str, str]) -> str:

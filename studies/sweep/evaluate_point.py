@@ -7,14 +7,10 @@ from time import perf_counter
 from hwprofiles import DeviceMemoryError, OrreryError
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.devices import DeviceGraph
-from planner.compression import compressed_of
 from planner.graph import ComputationGraph
 from planner.memory import peak_memory_bytes
 from planner.models import load_model
-from planner.parallel import SEARCHED, WHOLE_BATCH, micro_batching_of
-from planner.plan import PlanRequest, cost_model_of, lowered, make_plan
-from planner.search import strategy_and_micro_batching
-from planner.simulation import additive_s, replay_that_fits
+from planner.plan import PlanRequest, simulated_plan
 from studies.sweep.point import SweepPoint
 
 __all__ = ["PointResult", "evaluate_point"]
@@ -67,30 +63,18 @@ def _request(point: SweepPoint) -> PlanRequest:
 
 def _values(point: SweepPoint) -> dict[str, float]:
     """Return the values of a point that can be computed."""
-    cluster = _cluster(point.cluster)
-    request = _request(point).resolved(cluster)
-    graph = _model(point.model, point.batch, request.element_bytes)
-    model = cost_model_of(request, graph, cluster)
-    compressed = compressed_of(
-        graph, model.gradient_sync, gradients=point.compress_gradients, activations=point.compress_activations
-    )
-    micro_batching = micro_batching_of(graph, point.sub_batches) if point.sub_batches > 1 else WHOLE_BATCH
-    if point.strategy in SEARCHED:
-        plan = make_plan(graph, cluster, request)
-        strategy, micro_batching = plan.configurations, plan.micro_batching
-    else:
-        strategy, micro_batching = strategy_and_micro_batching(model, point.strategy, micro_batching=micro_batching)
-    program = lowered(model, strategy, micro_batching=micro_batching, compressed=compressed)
-    replayed = replay_that_fits(program)
+    cluster, request = _cluster(point.cluster), _request(point)
+    planned = simulated_plan(_model(point.model, point.batch, request.element_bytes), cluster, request)
+    replayed, plan = planned.replayed, planned.plan
     shares = asdict(replayed.shares())
     del shares["device"]
     return {
         "devices": len(cluster.devices),
-        "iteration_s": replayed.iteration_s,
-        "images_per_s": point.batch / replayed.iteration_s,
-        "additive_s": additive_s(model, strategy, micro_batching, compressed),
+        "iteration_s": plan.simulated_s,
+        "images_per_s": point.batch / plan.simulated_s,
+        "additive_s": plan.additive_s,
         **shares,
-        "moved_bytes": program.moved_bytes,
-        "peak_memory_bytes": float(peak_memory_bytes(program).max()),
-        "tasks": program.size,
+        "moved_bytes": replayed.program.moved_bytes,
+        "peak_memory_bytes": float(peak_memory_bytes(replayed.program).max()),
+        "tasks": replayed.program.size,
     }

@@ -10,9 +10,9 @@ from hwprofiles.catalogue import cluster_with, load_cluster, load_surviving
 from hwprofiles.devices import DeviceGraph, Link
 from planner.models import load_model
 from planner.parallel import check_strategy
-from planner.plan import Pace, Plan, cost_model_of, lower_plan, make_plan, pace_of
-from planner.simulation import Sensitivity, replay, sensitivities
-from studies.fidelity import TimeParts, likely_ratio, likely_s, parts_of_plan
+from planner.plan import Pace, Plan, lower_plan, pace_of, simulated_plan
+from planner.simulation import Sensitivity, sensitivities
+from studies.fidelity import TimeParts, likely_ratio, likely_s, parts_of_replay
 from studies.whatif.ways_round import way_round
 
 __all__ = ["TODAY", "Scenario", "WhatIf", "WhatIfRow", "standard_scenarios", "whatif"]
@@ -215,11 +215,10 @@ def _planned(question: _Question, cluster: DeviceGraph, row: WhatIfRow) -> _Plan
     """Return the row of a strategy with its plan, where there is one."""
     graph = load_model(question.model, batch=row.batch)
     try:
-        plan = make_plan(graph, cluster, strategy=row.strategy, gradient_sync=question.gradient_sync)
-        pace = pace_of(replay(lower_plan(plan, graph, cluster)))
+        planned = simulated_plan(graph, cluster, strategy=row.strategy, gradient_sync=question.gradient_sync)
     except OrreryError as error:
         return _Planned(row=replace(row, reason=str(error)))
-    parts = parts_of_plan(plan, cost_model_of(plan.request, graph, cluster))
+    plan, parts, pace = planned.plan, parts_of_replay(planned.replayed), pace_of(planned.replayed)
     row = replace(
         row, iteration_s=plan.simulated_s, likely_s=likely_s(parts), images_per_s=row.batch / plan.simulated_s,
         pace=pace,
