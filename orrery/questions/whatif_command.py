@@ -1,5 +1,6 @@
 """``orrery whatif``: the effect of changed hardware, or of compressed messages, on simulated plans."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from orrery.terminal import (
     JsonOption,
     ModelArgument,
     PageOption,
-    SyncOption,
+    PlannedConditions,
     page_files,
     print_json,
     print_rich,
@@ -47,9 +48,11 @@ _Top = Annotated[int, typer.Option(min=0, metavar="N", help="Sensitivities to pr
 
 
 @whatif_app.command("model")
+@takes_requests
 def orrery_whatif_model(
     model: ModelArgument,
     *,
+    conditions: PlannedConditions,
     cluster: ClusterOption,
     batch: BatchOption,
     changes: Annotated[
@@ -63,7 +66,6 @@ def orrery_whatif_model(
     strategies: Annotated[
         str, typer.Option(metavar="S,S,...", help="Strategies, each planned anew for every change.")
     ] = ("data,owt,layerwise"),
-    gradient_sync: SyncOption = None,
     top: _Top = 3,
     out: PageOption = None,
     json: JsonOption = False,
@@ -81,7 +83,7 @@ def orrery_whatif_model(
             batch=batch,
             strategies=split_list(strategies),
             scenarios=given or standard_scenarios(load_cluster(cluster)),
-            gradient_sync=gradient_sync,
+            **asdict(conditions),
             progress=progress,
         )
         values = _written(result, files)
@@ -101,8 +103,8 @@ def orrery_whatif_scenarios(
 
     with page_files(out, "whatif.json") as files, progress_bar("scenarios") as progress:
         asked = read_scenarios(scenario_file)
-        options = {name: getattr(asked, name) for name in ("batch", "strategies", "scenarios", "gradient_sync")}
-        result = whatif(asked.model, asked.cluster, **options, progress=progress)
+        asks = {name: getattr(asked, name) for name in ("batch", "strategies", "scenarios")}
+        result = whatif(asked.model, asked.cluster, **asks, **asked.options, progress=progress)
         values = _written(result, files)
     print_json(values) if json else _show_scenarios(result, top, out)
 

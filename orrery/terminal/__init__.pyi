@@ -12,6 +12,7 @@ from .completion import (
 from .execution_options import (
     ComparedConditions as ComparedConditions,
     ExecutionModel as ExecutionModel,
+    PlannedConditions as PlannedConditions,
 )
 from .exit_codes import (
     left_out as left_out,

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from hwprofiles import option, whole_number
-from planner.plan import Precision
+from planner.plan import Precision, SyncAlgorithm
 
-__all__ = ["ComparedConditions", "ExecutionModel"]
+__all__ = ["ComparedConditions", "ExecutionModel", "PlannedConditions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,4 +42,13 @@ class ComparedConditions:
     )
     spread: bool | None = option(
         None, help="Let iterations wait for the slowest rank; else where the cluster declares a spread."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedConditions(ComparedConditions):
+    """The conditions under which plans are made, with the algorithm that synchronises their gradients."""
+
+    gradient_sync: SyncAlgorithm | None = option(
+        None, help="All-reduce that synchronises gradients; else library, where the cluster describes one, or ring."
     )

@@ -10,13 +10,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from hwprofiles import ConfigError, broken_rules, did_you_mean, yaml_input
 from hwprofiles.catalogue import load_cluster
 from planner.models import check_no_code
-from planner.plan import SyncAlgorithm
+from planner.plan import Precision, SyncAlgorithm
 from studies.whatif.scenarios import TODAY, Scenario
 
 __all__ = ["ScenarioSet", "read_scenarios"]
 
 _BASE, _BATCH = "from", "batch"
 """Keys of a scenario that are no changes of the cluster."""
+_OPTIONS = ("gradient_sync", "dtype", "framework", "interference", "spread")
+"""Keys of a file that are fields of ``PlanRequest``."""
 
 
 def _whole(value: object) -> object:
@@ -45,6 +47,10 @@ class _File(BaseModel):
     batch_per_device: _Whole | None = None
     strategies: _Words = ("data",)
     gradient_sync: SyncAlgorithm | None = None
+    dtype: Precision = "float32"
+    framework: str | None = None
+    interference: Annotated[bool | None, Field(strict=True)] = None
+    spread: Annotated[bool | None, Field(strict=True)] = None
     scenarios: Annotated[Mapping[str, Mapping[str, Any]], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -65,8 +71,8 @@ class ScenarioSet:
     batch: int
     """Mini-batch today, over all devices."""
     strategies: tuple[str, ...]
-    gradient_sync: SyncAlgorithm | None
-    """All-reduce that synchronises gradients; None: as ``make_plan`` chooses."""
+    options: Mapping[str, Any]
+    """Fields of ``PlanRequest``: gradient synchronisation, data type and conditions."""
     scenarios: tuple[Scenario, ...]
 
 
@@ -92,7 +98,7 @@ def read_scenarios(path: Path) -> ScenarioSet:
     scenarios = tuple(_scenario(name, file.scenarios, origin) for name in file.scenarios)
     return ScenarioSet(
         model=file.model, cluster=file.cluster, batch=batch, strategies=file.strategies,
-        gradient_sync=file.gradient_sync, scenarios=scenarios,
+        options={name: getattr(file, name) for name in _OPTIONS}, scenarios=scenarios,
     )  # fmt: skip
 
 

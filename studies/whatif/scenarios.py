@@ -1,16 +1,18 @@
 """Scenarios of a changed cluster: strategies today, and with other links, slower devices, or failures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import pandas as pd
 
 from hwprofiles import ConfigError, OrreryError, Progress
 from hwprofiles.catalogue import cluster_with, load_cluster, load_surviving
 from hwprofiles.devices import DeviceGraph, Link
+from planner.graph import ComputationGraph
 from planner.models import load_model
 from planner.parallel import check_strategy
-from planner.plan import Pace, Plan, lower_plan, pace_of, simulated_plan
+from planner.plan import DTYPE_BYTES, Pace, Plan, lower_plan, pace_of, simulated_plan
 from planner.simulation import Sensitivity, sensitivities
 from studies.fidelity import TimeParts, likely_ratio, likely_s, parts_of_replay
 from studies.whatif.ways_round import way_round
@@ -125,8 +127,13 @@ class _Question:
     model: str
     batch: int
     strategies: tuple[str, ...]
-    gradient_sync: str | None
+    options: Mapping[str, Any]
+    """Fields of ``PlanRequest``."""
     today: DeviceGraph
+
+    def graph(self, batch: int) -> ComputationGraph:
+        """Return the network with a batch, in the data type of the options."""
+        return load_model(self.model, batch=batch, element_bytes=DTYPE_BYTES[self.options.get("dtype", "float32")])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +153,8 @@ def whatif(
     batch: int,
     strategies: Sequence[str],
     scenarios: Sequence[Scenario],
-    gradient_sync: str | None = None,
     progress: Progress | None = None,
+    **options: Any,
 ) -> WhatIf:
     """Plan and simulate strategies today and under every scenario, each strategy anew for each scenario.
 
@@ -160,12 +167,12 @@ def whatif(
         batch: Samples of a mini-batch today, all devices.
         strategies: Names of strategies, as for ``make_plan``; at least one.
         scenarios: Scenarios that are compared with today.
-        gradient_sync: Algorithm of gradient synchronisation, as for ``make_plan``.
         progress: Called as ``progress(label, done, total)``.
+        **options: Further fields of ``PlanRequest``, such as ``gradient_sync`` or ``dtype``.
 
     Raises:
-        ConfigError: The model, cluster, batch, gradient synchronisation, a strategy or a change of a scenario breaks a
-            rule, or no strategy is given.
+        ConfigError: The model, cluster, batch, a strategy, an option or a change of a scenario breaks a rule, or no
+            strategy is given.
     """
     if not strategies:
         raise ConfigError("strategies must name at least one, got none")
@@ -173,8 +180,7 @@ def whatif(
         check_strategy(name)
     compared = (Scenario(name=TODAY), *scenarios)
     question = _Question(
-        model=model, batch=batch, strategies=tuple(strategies), gradient_sync=gradient_sync,
-        today=load_cluster(cluster),
+        model=model, batch=batch, strategies=tuple(strategies), options=options, today=load_cluster(cluster),
     )  # fmt: skip
     first: dict[str, _Planned] = {}
     rows, sensitivities_of = list[WhatIfRow](), dict[str, tuple[Sensitivity, ...]]()
@@ -186,8 +192,8 @@ def whatif(
             before = first.setdefault(name, planned)
             rows.append(_against(planned, before))
             if scenario.name == TODAY and planned.plan is not None:
-                graph = load_model(model, batch=batch)
-                sensitivities_of[name] = sensitivities(lower_plan(planned.plan, graph, question.today))
+                today = lower_plan(planned.plan, question.graph(batch), question.today)
+                sensitivities_of[name] = sensitivities(today)
     return WhatIf(model=model, cluster=cluster, scenarios=compared, rows=tuple(rows), sensitivities=sensitivities_of)
 
 
@@ -213,9 +219,8 @@ def _under(question: _Question, scenario: Scenario, spec: str) -> list[_Planned]
 
 def _planned(question: _Question, cluster: DeviceGraph, row: WhatIfRow) -> _Planned:
     """Return the row of a strategy with its plan, where there is one."""
-    graph = load_model(question.model, batch=row.batch)
     try:
-        planned = simulated_plan(graph, cluster, strategy=row.strategy, gradient_sync=question.gradient_sync)
+        planned = simulated_plan(question.graph(row.batch), cluster, strategy=row.strategy, **question.options)
     except OrreryError as error:
         return _Planned(row=replace(row, reason=str(error)))
     plan, parts, pace = planned.plan, parts_of_replay(planned.replayed), pace_of(planned.replayed)

@@ -3,6 +3,7 @@ import pytest
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
+from planner.plan.plan_request import PlanRequest
 from planner.plan.planning import make_plan
 from studies.whatif.scenarios import Scenario, standard_scenarios, whatif
 
@@ -121,6 +122,18 @@ def test_a_bad_change_is_an_error_and_no_row(change, rule):
         ask(Scenario(name="bad", changes=(change,)))
     with pytest.raises(ConfigError, match="at least one"):
         ask(strategies=())
+
+
+def test_options_are_those_of_the_plans():
+    slow = Scenario(name="slow", changes=("link.pcie3-x16.bandwidth_factor=0.1",))
+    options = {"dtype": "float64", "framework": "ideal", "gradient_sync": "tree", "spread": False}
+    today, then = whatif(
+        "lenet5", CLUSTER, batch=64, strategies=("data",), scenarios=(slow,), **options
+    ).rows  # fmt: skip
+    graph = load_model("lenet5", batch=64, element_bytes=8)
+    for row, cluster in ((today, load_cluster(CLUSTER)), (then, load_cluster(slow.spec(CLUSTER)))):
+        request = PlanRequest(model="lenet5", cluster=CLUSTER, batch=64, strategy="data", **options)
+        assert row.iteration_s == make_plan(graph, cluster, request).simulated_s
 
 
 def test_what_only_the_change_makes_possible_is_an_answer():
