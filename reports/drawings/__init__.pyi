@@ -1,5 +1,5 @@
-from .draw_cluster import (
-    cluster_drawing as cluster_drawing,
+from .cluster_view import (
+    cluster_view as cluster_view,
 )
 from .draw_network import (
     strategy_drawing as strategy_drawing,

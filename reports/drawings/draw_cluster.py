@@ -2,18 +2,19 @@
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from hwprofiles.devices import DeviceGraph
 
-__all__ = ["cluster_drawing"]
+__all__ = ["cluster_drawing", "depths_of", "machine_prefixes", "machines_of"]
 
 _STEP_X, _STEP_Y, _GAP = 46, 44, 22
 _APART = 2.2
 """Half the distance between the lines of the two directions of a link, in pixels."""
 
 
-def cluster_drawing(cluster: DeviceGraph) -> dict[str, Any]:
+def cluster_drawing(cluster: DeviceGraph, shown: Sequence[int] | None = None) -> dict[str, Any]:
     """Return the positions of vertices, boxes and links, in pixels.
 
     Vertices outside all machines stand in bands at the top, those farthest from the devices first; the boxes of the
@@ -24,16 +25,26 @@ def cluster_drawing(cluster: DeviceGraph) -> dict[str, Any]:
         +------+   +------+
         | node |   | node |
         +------+   +------+
+
+    Args:
+        cluster: Device graph.
+        shown: Vertices that are drawn, rising, with the links between them; all if left out.
+
+    Returns:
+        ``width`` and ``height``, ``boxes`` (place, size and name), ``vertices`` (place, short and whole name, and
+        whether it is a device) and ``links`` (path, name and class); ``vertex_numbers`` and ``link_numbers`` tell which
+        of the cluster these are.
     """
-    depth, home = _depths(cluster), _homes(cluster)
-    machines = sorted(set(home) - {-1})
-    inside = {machine: [v for v, place in enumerate(home) if place == machine] for machine in machines}
+    depth, home = depths_of(cluster), machines_of(cluster)
+    numbers = list(range(len(home)) if shown is None else shown)
+    machines = sorted({home[v] for v in numbers} - {-1})
+    inside = {machine: [v for v in numbers if home[v] == machine] for machine in machines}
     wide = max((_widest(inside[machine], depth) for machine in machines), default=1) * _STEP_X + 8
-    levels = max((depth[v] for v, place in enumerate(home) if place >= 0), default=0) + 1
+    levels = max((depth[v] for v in numbers if home[v] >= 0), default=0) + 1
     high = levels * _STEP_Y + 8
     columns = max(1, min(len(machines), math.ceil(math.sqrt(len(machines) * 2.2 * high / wide))))
     columns = -(-len(machines) // max(1, -(-len(machines) // columns)))  # as many machines in each row, if possible
-    outside = [v for v, place in enumerate(home) if place < 0]
+    outside = [v for v in numbers if home[v] < 0]
     bands = sorted({depth[v] for v in outside}, reverse=True)
     top = len(bands) * _STEP_Y * 1.4 + (12 if bands else 0)
     total = columns * (wide + _GAP)
@@ -51,18 +62,22 @@ def cluster_drawing(cluster: DeviceGraph) -> dict[str, Any]:
             for i, v in enumerate(members):
                 at[v] = (x + wide * (i + 0.5) / len(members), y + high - (level + 0.5) * _STEP_Y - 4)
     rows = -(-len(machines) // columns)
+    links = [(i, link) for i, link in enumerate(cluster.links) if link.source in at and link.target in at]
     return {
         "width": round(total),
         "height": round(top + rows * (high + _GAP + 14) + 8),
         "boxes": boxes,
         "vertices": [
-            (*at[v], name.rsplit("/", 1)[-1], name, v < len(cluster.devices)) for v, name in enumerate(cluster.vertices)
+            (*at[v], cluster.vertices[v].rsplit("/", 1)[-1], cluster.vertices[v], v < len(cluster.devices))
+            for v in numbers
         ],
-        "links": [(_line(at[link.source], at[link.target]), link.name, link.link_class) for link in cluster.links],
+        "links": [(_line(at[link.source], at[link.target]), link.name, link.link_class) for _, link in links],
+        "vertex_numbers": numbers,
+        "link_numbers": [number for number, _ in links],
     }
 
 
-def _depths(cluster: DeviceGraph) -> list[int]:
+def depths_of(cluster: DeviceGraph) -> list[int]:
     """Return the number of links from the nearest device to each vertex, at least 1 for switches."""
     depth = [0 if v < len(cluster.devices) else -1 for v in range(len(cluster.vertices))]
     beside: list[list[int]] = [[] for _ in depth]
@@ -79,19 +94,25 @@ def _depths(cluster: DeviceGraph) -> list[int]:
     return [max(value, 1) if v >= len(cluster.devices) else 0 for v, value in enumerate(depth)]
 
 
-def _homes(cluster: DeviceGraph) -> list[int]:
+def machines_of(cluster: DeviceGraph) -> list[int]:
     """Return the machine of every vertex, by the prefix that its name shares with the machine's devices; else -1."""
+    prefixes = machine_prefixes(cluster)
+    homes = [device.node for device in cluster.devices]
+    for name in cluster.vertices[len(homes) :]:
+        fits = [node for node, prefix in prefixes.items() if prefix and name.startswith(f"{prefix}/")]
+        homes.append(fits[0] if len(fits) == 1 else -1)
+    return homes
+
+
+def machine_prefixes(cluster: DeviceGraph) -> dict[int, str]:
+    """Return what the names of each machine's devices begin with, up to a slash; empty where they share nothing."""
     prefixes: dict[int, str] = {}
     for device in cluster.devices:
         parts = device.name.split("/")[:-1]
         known = prefixes.get(device.node)
         both = parts if known is None else [a for a, b in zip(parts, known.split("/"), strict=False) if a == b]
         prefixes[device.node] = "/".join(both)
-    homes = [device.node for device in cluster.devices]
-    for name in cluster.vertices[len(homes) :]:
-        fits = [node for node, prefix in prefixes.items() if prefix and name.startswith(f"{prefix}/")]
-        homes.append(fits[0] if len(fits) == 1 else -1)
-    return homes
+    return prefixes
 
 
 def _widest(vertices: list[int], depth: list[int]) -> int:

@@ -1,6 +1,10 @@
-"""Drawing of a network as a graph: layers from top to bottom, each coloured by its configuration."""
+"""Drawing of a network as a graph: layers from top to bottom, each coloured by its configuration.
 
-from collections.abc import Sequence
+Networks are long and pages are wide, so the drawing is cut into strips that stand side by side, each read from top to
+bottom.  Tensors from one strip to another leave at the bottom of a layer and arrive at the top of another.
+"""
+
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -8,11 +12,15 @@ from planner.graph import ComputationGraph
 from planner.plan import LayerResult
 from reports.style import CONFIGURATIONS, byte_unit, time_unit
 
-__all__ = ["COLUMN", "ROW", "layer_places", "strategy_drawing"]
+__all__ = ["COLUMN", "ROW", "layer_places", "layer_strips", "strategy_drawing"]
 
-COLUMN, ROW, WIDTH, HEIGHT = 176, 58, 160, 38
+COLUMN, ROW, WIDTH, HEIGHT = 146, 58, 137, 38
 """Distances between the boxes of layers, and the size of a box, in pixels."""
 _SWEEPS = 8
+_MARGIN, _PAGE = 6, 1188
+"""Space around a strip, and the width of a page within which strips should stand side by side, in pixels."""
+_SHORTEST, _LONGEST = 4, 12
+"""Rows of a strip; the longest still fits on a printed page."""
 
 
 def layer_places(graph: ComputationGraph) -> list[tuple[int, float]]:
@@ -51,48 +59,120 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
 
 
 def strategy_drawing(graph: ComputationGraph, layers: Sequence[LayerResult]) -> dict[str, Any]:
-    """Return boxes, lines and key of the drawing, in pixels.
+    """Return boxes, lines and key of the drawing, strip by strip, in pixels.
 
     Args:
         graph: The network.
         layers: Configuration, times and bytes of every layer, in the order of the graph.
 
     Returns:
-        ``width`` and ``height``, ``box`` (the size of a box), ``boxes``, ``lines`` (two ends, and whether the
-        configurations at the ends differ) and ``key``.  A box's bar is as long as the layer's time relative to the
-        longest.
+        ``box`` (the size of a box), ``key``, and ``strips``: each with ``width``, ``height``, ``boxes`` and ``lines``.
+        A box's bar is as long as the layer's time relative to the longest.
     """
     places = layer_places(graph)
-    left = min((place for _, place in places), default=0.0)
-    at = [(round((place - left) * COLUMN) + 8, row * ROW + 8) for row, place in places]
     how = [_words(layer) for layer in layers]
     frequent = sorted(set(how), key=lambda words: (-how.count(words), words))
     colours = dict(zip(frequent, cycle(CONFIGURATIONS), strict=False))
     times = [layer.compute_s + layer.gradient_sync_s + layer.transfer_s for layer in layers]
     longest_s = max(times, default=0.0) or 1.0
     unit, moved = time_unit(times), byte_unit([layer.moved_bytes for layer in layers])
-    boxes = [
-        {
-            "x": x, "y": y, "name": layer.name, "short": _short(layer.name, 22), "words": _short(words, 27),
-            "colour": colours[words], "bars": _bars(layer, longest_s), "number": i,
-            "title": f"{layer.name}: {layer.kind}, {layer.output}; {words} on {len(layer.devices)} devices; "
-            f"{unit.full(seconds)}, {moved.full(layer.moved_bytes)} moved",
+    strips = []
+    for first, last in layer_strips(graph, places):
+        inside = [i for i, (row, _) in enumerate(places) if first <= row < last]
+        left = min(places[i][1] for i in inside)
+        at = {
+            i: (round((places[i][1] - left) * COLUMN) + _MARGIN, (places[i][0] - first) * ROW + 2 * _MARGIN)
+            for i in inside
         }
-        for i, ((x, y), layer, words, seconds) in enumerate(zip(at, layers, how, times, strict=True))
-    ]  # fmt: skip
-    lines = [
-        (at[edge.producer][0] + WIDTH / 2, at[edge.producer][1] + HEIGHT, at[edge.consumer][0] + WIDTH / 2,
-         at[edge.consumer][1], how[edge.producer] != how[edge.consumer])
-        for edge in graph.edges
-    ]  # fmt: skip
+        boxes = [
+            {
+                "x": x, "y": y, "short": _short(layers[i].name, 18), "words": _short(how[i], 22),
+                "colour": colours[how[i]], "bars": _bars(layers[i], longest_s), "number": i,
+                "title": f"{layers[i].name}: {layers[i].kind}, {layers[i].output}; {how[i]} on "
+                f"{len(layers[i].devices)} devices; {unit.full(times[i])}, {moved.full(layers[i].moved_bytes)} moved",
+            }
+            for i, (x, y) in at.items()
+        ]  # fmt: skip
+        width = max(x for x, _ in at.values()) + WIDTH + _MARGIN
+        height = (last - first - 1) * ROW + HEIGHT + 4 * _MARGIN
+        strips.append({"width": width, "height": height, "boxes": boxes, "lines": _lines(graph, at, how)})
     return {
-        "width": max((x for x, _ in at), default=0) + WIDTH + 8,
-        "height": max((y for _, y in at), default=0) + HEIGHT + 8,
         "box": (WIDTH, HEIGHT),
-        "boxes": boxes,
-        "lines": lines,
+        "strips": strips,
         "key": [(colours[words], words, how.count(words)) for words in frequent],
     }
+
+
+def layer_strips(graph: ComputationGraph, places: Sequence[tuple[int, float]]) -> list[tuple[int, int]]:
+    """Return the rows of each strip, from the first one to the one after the last.
+
+    Strips are as short as they can be while all of them stand side by side on a page; where they do not, they are as
+    long as a printed page allows.  Cuts go where they cut few tensors.
+
+    Args:
+        graph: The network.
+        places: Row and column of every layer.
+    """
+    rows = max((row for row, _ in places), default=-1) + 1
+    columns: list[list[float]] = [[] for _ in range(rows)]
+    for row, place in places:
+        columns[row].append(place)
+    crossed = [0] * (rows + 1)  # tensors that a cut above a row goes through
+    for edge in graph.edges:
+        for row in range(places[edge.producer][0] + 1, places[edge.consumer][0] + 1):
+            crossed[row] += 1
+    for most in range(_SHORTEST, _LONGEST + 1):
+        strips = _cheapest_cuts(crossed, rows, most)
+        widths = [_strip_width(columns[first:last]) for first, last in strips]
+        if sum(widths) <= _PAGE:
+            break
+    return strips if rows else []
+
+
+def _strip_width(columns: Sequence[Sequence[float]]) -> float:
+    places = [place for row in columns for place in row]
+    return (max(places) - min(places)) * COLUMN + WIDTH + 2 * _MARGIN
+
+
+def _cheapest_cuts(crossed: Sequence[int], rows: int, most: int) -> list[tuple[int, int]]:
+    """Return strips of at most ``most`` rows whose cuts go through as few tensors as possible, counted with the strips.
+
+    The best cuts above a row follow from those above every row that the last strip may begin at; of equal ones, those
+    into strips of equal lengths are taken.
+    """
+    cost, before = [(0, 0)] * (rows + 1), [0] * (rows + 1)
+    for end in range(1, rows + 1):
+        cut = crossed[end] if end < rows else 0
+        cost[end], before[end] = min(
+            ((cost[begin][0] + cut + 1, cost[begin][1] + (end - begin) ** 2), begin)
+            for begin in range(max(0, end - most), end)
+        )
+    strips, end = list[tuple[int, int]](), rows
+    while end > 0:
+        strips.append((before[end], end))
+        end = before[end]
+    return strips[::-1]
+
+
+def _lines(
+    graph: ComputationGraph, at: Mapping[int, tuple[int, int]], how: Sequence[str]
+) -> list[tuple[str, bool, str]]:
+    """Return the lines of a strip: path, whether the configuration changes, and for one cut off where it goes."""
+    lines, names = [], [layer.name for layer in graph.layers]
+    for edge in graph.edges:
+        changes = how[edge.producer] != how[edge.consumer]
+        begin, end = at.get(edge.producer), at.get(edge.consumer)
+        if begin is not None:
+            x, y = begin[0] + WIDTH / 2, begin[1] + HEIGHT
+            if end is None:
+                lines.append((f"M{x} {y}v{_MARGIN}l-3 -3m3 3l3 -3", changes, f"to {names[edge.consumer]}"))
+            else:
+                to_x, to_y = end[0] + WIDTH / 2, end[1]
+                lines.append((f"M{x} {y}C{x} {y + 14} {to_x} {to_y - 14} {to_x} {to_y}", changes, ""))
+        elif end is not None:
+            x, y = end[0] + WIDTH / 2, end[1]
+            lines.append((f"M{x} {y - _MARGIN}v{_MARGIN}", changes, f"from {names[edge.producer]}"))
+    return lines
 
 
 def _words(layer: LayerResult) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from reports.drawings import PlanView, cluster_drawing, strategy_drawing
+from reports.drawings import PlanView, cluster_view, strategy_drawing
 from reports.pages.page_file import write_page
 from reports.pages.page_template import Links, rendered
 from reports.pages.timeline_page import write_timeline_page
@@ -52,6 +52,7 @@ def plan_html(view: PlanView, *, links: Links = ()) -> str:
     """
     memory, cluster = view.memory, view.program.cluster
     fullest, capacity = memory.fullest, cluster.devices[memory.fullest].memory_bytes
+    view_of_cluster = cluster_view(cluster)
     peak, unit = float(memory.peak_bytes[fullest]), memory_unit([capacity])
     return rendered(
         "plan.html",
@@ -63,11 +64,11 @@ def plan_html(view: PlanView, *, links: Links = ()) -> str:
         notes=view.notes,
         strategy=strategy_drawing(view.program.graph, view.layers),
         table=layer_table(view.layers),
-        cluster=cluster_drawing(cluster),
+        cluster=view_of_cluster,
         fullest=f"The fullest is {cluster.devices[fullest].name}: {memory_unit([peak]).full(peak)} of "
         f"{unit.full(capacity)} ({peak / capacity:.1%})",
         alive=_alive(view),
-        data={"cluster": _use(view), "memory": _memory(view)},
+        data={"cluster": _use(view) | _drawn(view_of_cluster), "memory": _memory(view)},
     )
 
 
@@ -103,6 +104,11 @@ def _use(view: PlanView) -> dict[str, Any]:
         "mean": pack_array(_half_percents(use.share.mean(axis=1))),
         "mean_busy": pack_array(_half_percents(busy.mean(axis=1))),
     }
+
+
+def _drawn(drawing: dict[str, Any]) -> dict[str, Any]:
+    """Return what the drawing of the cluster stands for."""
+    return {key: pack_json(drawing[key]) for key in ("machines", "link_sets", "device_sets", "classes", "link_class")}
 
 
 def _half_percents(share: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -15,20 +15,37 @@ function readColours() {
 function drawCluster() {
   const at = Number($("at").value), bins = use.bins, whole = at < 0;
   const share = (i) => (whole ? use.mean[i] : use.share[i * bins + at]) / 200, busy = (i) => (whole ? use.mean_busy[i] : use.busy[i * bins + at]) / 200;
+  const which = $("which")?.value ?? "", of = (set, get) => (which !== "" && set.length > 1 ? get(set[which]) : set.reduce((sum, each) => sum + get(each), 0) / set.length);
   document.querySelectorAll("#machine .link").forEach((path, i) => {
-    path.style.stroke = mix(ink.line, ink.transfer, share(i));
-    path.style.strokeWidth = 1.2 + 4 * share(i);
+    const part = of(use.link_sets[i], share);
+    path.style.stroke = mix(ink.line, ink.transfer, part);
+    path.style.strokeWidth = 1.2 + 4 * part;
   });
-  document.querySelectorAll("#machine .device").forEach((circle, i) => { circle.style.fill = mix(ink.surface, ink.compute, 0.8 * busy(i)); });
+  document.querySelectorAll("#machine .device").forEach((circle, i) => { circle.style.fill = mix(ink.surface, ink.compute, 0.8 * of(use.device_sets[i], busy)); });
   $("at-text").textContent = whole ? "mean of the whole iteration" : `${time(at * use.bin_s)} to ${time((at + 1) * use.bin_s)}`;
-  const order = use.links.map((_, i) => i).sort((a, b) => share(b) - share(a)).slice(0, 12).filter((i) => share(i) > 0);
-  document.querySelector("#busiest tbody").replaceChildren(...order.map((i) => {
-    const row = document.createElement("tr");
-    row.append(Object.assign(document.createElement("th"), { scope: "row", className: "word", textContent: use.links[i] }));
-    row.insertCell().textContent = (100 * share(i)).toFixed(1);
-    row.insertCell().textContent = use.moved[i];
-    return row;
-  }));
+  fillClasses(share);
+  fillBusiest(share);
+}
+const percent = (part) => (100 * part).toFixed(1);
+function line(head, ...cells) {
+  const row = document.createElement("tr");
+  row.append(Object.assign(document.createElement("th"), { scope: "row", className: "word", textContent: head }));
+  for (const text of cells) row.insertCell().textContent = text;
+  return row;
+}
+function fillClasses(share) {
+  const found = use.classes.map((name, at) => ({ name, of: use.links.map((_, i) => i).filter((i) => use.link_class[i] === at) }));
+  const rows = found.map(({ name, of }) => ({ name: `${name} × ${of.length}`, mean: of.reduce((sum, i) => sum + share(i), 0) / of.length, most: of.reduce((most, i) => Math.max(most, share(i)), 0) }));
+  document.querySelector("#classes tbody").replaceChildren(...rows.sort((a, b) => b.most - a.most).map(({ name, mean, most }) => line(name, percent(mean), percent(most))));
+}
+function fillBusiest(share) { // links of one class that are used alike share a line
+  const groups = new Map();
+  for (const i of use.links.map((_, i) => i).filter((i) => share(i) > 0)) {
+    const key = `${use.link_class[i]} ${share(i)} ${use.moved[i]}`;
+    groups.set(key, [...(groups.get(key) || []), i]);
+  }
+  const order = [...groups.values()].sort((a, b) => share(b[0]) - share(a[0])).slice(0, 12);
+  document.querySelector("#busiest tbody").replaceChildren(...order.map(([first, ...others]) => line(use.links[first] + (others.length ? ` and ${others.length} alike` : ""), percent(share(first)), use.moved[first])));
 }
 function play() {
   const on = $("play").getAttribute("aria-pressed") === "false";
@@ -89,12 +106,12 @@ function drawMap() {
   sheet.getContext("2d").putImageData(image, 0, 0);
   context.imageSmoothingEnabled = false;
   context.drawImage(sheet, LEFT, 0, wide, height - BELOW);
-  const each = (height - BELOW) / rows, every = Math.ceil(12 / each), chosen = Number($("memory-device").value);
+  const each = (height - BELOW) / rows, every = Math.ceil(14 / each), chosen = Number($("memory-device").value);
   context.textAlign = "right";
   memory.names.forEach((name, row) => {
     if (row % every) return;
     context.fillStyle = mix(ink.ink, ink.ink, 0);
-    context.fillText(name, LEFT - 6, row * each + Math.min(each / 2 + 4, 11));
+    context.fillText(name, LEFT - 6, row * each + Math.max(each / 2 + 4, 10));
   });
   context.strokeStyle = mix(ink.mark, ink.mark, 0);
   context.lineWidth = 2;
@@ -162,10 +179,10 @@ async function start() {
   $("memory-device").replaceChildren(...memory.names.map((name, i) => new Option(name, i)));
   $("memory-device").value = fullest;
   LEFT = 14 + 6.2 * Math.max(9, ...memory.names.map((name) => name.length));
-  document.querySelectorAll(".drawing").forEach((box) => { box.scrollLeft = (box.scrollWidth - box.clientWidth) / 2; });
   drawAll();
   $("at").addEventListener("input", drawCluster);
   $("play").addEventListener("click", play);
+  $("which")?.addEventListener("change", drawCluster);
   $("memory-device").addEventListener("change", drawMemory);
   $("memory-map").addEventListener("click", (event) => {
     const box = $("memory-map").getBoundingClientRect(), row = Math.floor(((event.clientY - box.top) / (box.height - BELOW)) * memory.names.length);

@@ -1,7 +1,9 @@
 """Pages of a plan, of a sweep and of a folder say what is so."""
 
 import json
+import math
 import re
+from itertools import combinations
 
 import networkx as nx
 import numpy as np
@@ -12,8 +14,9 @@ from test_timeline_page import data_of, unpacked
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
+from reports.drawings.cluster_view import cluster_view
 from reports.drawings.draw_cluster import cluster_drawing
-from reports.drawings.draw_network import HEIGHT, ROW, layer_places
+from reports.drawings.draw_network import HEIGHT, ROW, layer_places, layer_strips, strategy_drawing
 from reports.pages.index_page import found_results, index_html
 from reports.pages.plan_page import plan_html, write_plan_pages
 from reports.pages.sweep_page import sweep_headline, sweep_html
@@ -40,6 +43,29 @@ def test_every_cluster_can_be_drawn_with_nothing_on_top_of_another(name):
     assert len(drawing["links"]) == len(cluster.links)
     assert all(0 <= x <= drawing["width"] and 0 <= y <= drawing["height"] for x, y in places)
     assert len(drawing["boxes"]) == len({device.node for device in cluster.devices})
+
+
+@pytest.mark.parametrize("name", cluster_names())
+def test_what_a_drawing_stands_for_is_every_machine_and_its_links_once(name):
+    cluster = load_cluster(name)
+    view = cluster_view(cluster)
+    assert [cluster.links[i].name for i in view["link_numbers"]] == [name for _, name, _ in view["links"]]
+    for number, stands_for in zip(view["link_numbers"], view["link_sets"], strict=True):
+        assert number in stands_for
+        assert len({(cluster.links[i].link_class, cluster.links[i].bandwidth_bytes_per_s) for i in stands_for}) == 1
+    drawn = [link for links in view["link_sets"] for link in links]
+    inside = {i for i, link in enumerate(cluster.links) if link.source < len(cluster.devices)}
+    assert inside <= set(drawn)
+    assert len(drawn) == len(set(drawn))
+    assert sorted(device for devices in view["device_sets"] for device in devices) == list(range(len(cluster.devices)))
+
+
+def test_one_machine_stands_for_many_equal_ones_and_a_straggler_for_itself():
+    view = cluster_view(load_cluster("fdr-32x3"))
+    assert [box[4] for box in view["boxes"]] == ["node0 and 31 alike"]
+    assert len(view["machines"]) == 32
+    slow = load_cluster("fdr-32x3:nodes=32,device.node3/gpu1.speed=0.5")
+    assert [box[4] for box in cluster_view(slow)["boxes"]] == ["node0 and 30 alike", "node3"]
 
 
 def test_memory_on_the_page_is_the_curves_own(tmp_path):
@@ -120,17 +146,36 @@ def test_an_index_of_nothing_is_refused(tmp_path, make):
         found_results(tmp_path / "results")
 
 
-@pytest.mark.parametrize("model", ["lenet5", "resnet18"])
-def test_paper_gets_the_whole_network_in_slices(model):
-    """The slices join without a gap, and none cuts through a box."""
-    html = plan_html(small_view(model=model))
-    width, height = map(int, re.search(r'id="network" width="(\d+)" height="(\d+)"', html).groups())
-    slices = re.findall(r'class="slice".*?viewBox="0 (\d+) (\d+) (\d+)"', html)
-    tops = [0]
-    for top, wide, high in (tuple(map(int, each)) for each in slices):
-        assert (top, wide) == (tops[-1], width)
-        tops.append(top + high)
-    assert tops[-1] == height
-    for cut in tops[1:-1]:
-        assert cut % ROW == 0
-        assert HEIGHT + 8 < ROW
+@pytest.mark.parametrize("model", ["lenet5", "vgg16", "resnet18", "inception-v3"])
+def test_strips_hold_every_row_once_and_are_cut_where_few_tensors_pass(model):
+    """Against all ways to cut at as many rows, where these can be counted."""
+    graph = load_model(model, batch=1)
+    places = layer_places(graph)
+    strips = layer_strips(graph, places)
+    rows = max(row for row, _ in places) + 1
+    assert [row for first, last in strips for row in range(first, last)] == list(range(rows))
+    longest = max(last - first for first, last in strips)
+    assert longest * ROW <= 696 + ROW  # a printed page
+
+    def crossed(cuts):
+        return sum(places[e.producer][0] < cut <= places[e.consumer][0] for cut in cuts for e in graph.edges)
+
+    ours = [last for _, last in strips[:-1]]
+    if math.comb(rows - 1, len(ours)) < 20_000:
+        every = combinations(range(1, rows), len(ours))
+        fitting = (cuts for cuts in every if max(np.diff([0, *cuts, rows])) <= longest)
+        assert crossed(ours) == min(crossed(cuts) for cuts in fitting)
+
+
+def test_the_drawing_has_every_layer_and_both_ends_of_every_tensor():
+    view = small_view(model="resnet18")
+    graph, drawing = view.program.graph, strategy_drawing(view.program.graph, view.layers)
+    boxes = [box["number"] for strip in drawing["strips"] for box in strip["boxes"]]
+    assert sorted(boxes) == list(range(len(graph.layers)))
+    home = {box["number"]: at for at, strip in enumerate(drawing["strips"]) for box in strip["boxes"]}
+    cut = sum(home[edge.producer] != home[edge.consumer] for edge in graph.edges)
+    assert cut > 0
+    assert sum(len(strip["lines"]) for strip in drawing["strips"]) == len(graph.edges) + cut
+    for strip in drawing["strips"]:
+        assert all(box["x"] + drawing["box"][0] <= strip["width"] for box in strip["boxes"])
+        assert all(box["y"] + drawing["box"][1] <= strip["height"] for box in strip["boxes"])

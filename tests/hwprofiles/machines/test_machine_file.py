@@ -12,7 +12,7 @@ from hwprofiles.machines import machine_file, write_cluster_file
 from hwprofiles.readers.recognise import read_facts
 from planner.cost import library_collective_s
 from planner.topology import ClusterRoutes
-from reports.drawings import cluster_drawing
+from reports.drawings.draw_cluster import cluster_drawing
 
 DATA = Path(__file__).parents[1] / "data"
 MACHINES = DATA / "machines"
