@@ -1,5 +1,7 @@
 """Checks that an imported layer can be computed as a plan divides it."""
 
+from collections.abc import Iterator
+
 import torch
 
 from executor.layers import TrainingStep, parameter_box, part_layer
@@ -7,7 +9,7 @@ from executor.recorded import channels_apart, check_call
 from executor.runtime import DTYPES
 from hwprofiles import ConfigError
 from planner.graph import ComputationGraph, Layer
-from planner.operations import Mapped
+from planner.operations import Constant, Mapped
 from planner.parallel import ConfigSpace
 
 __all__ = ["check_imported"]
@@ -82,7 +84,22 @@ def _dry_run(graph: ComputationGraph, index: int, space: ConfigSpace, kind: str)
     boxes = {each.name: parameter_box(each, part.held, layer.output) for each in layer.parameters}
     inputs = [torch.empty(box.shape, dtype=dtype, device="meta") for box in part.inputs]
     parameters = {name: torch.empty(box.shape, dtype=dtype, device="meta") for name, box in boxes.items()}
+    part.constants = {key: torch.empty(shape, dtype=kind, device="meta") for key, shape, kind in _buffers(layer, dtype)}
     found = tuple(part.forward(inputs, parameters, TrainingStep(0, 0)).shape)
     part.release()
     if found != part.held.shape:
         raise ConfigError(f"layer {layer.name} ({kind}) computes {found} where its output has {part.held.shape}")
+
+
+def _buffers(layer: Layer, dtype: torch.dtype) -> Iterator[tuple[str, tuple[int, ...], torch.dtype]]:
+    """Yield keys, sizes and types of the buffers of the module that a layer computes with."""
+    for leaf in _leaves(layer):
+        if leaf.buffer:
+            yield leaf.buffer, leaf.shape, torch.int64 if dict(leaf.arguments).get("dtype") == "int64" else dtype
+
+
+def _leaves(layer: Layer) -> Iterator[Constant]:
+    """Yield the parameters and buffers that a layer computes with."""
+    for step in getattr(layer.operation, "computes", ()):
+        for operand in step.operands:
+            yield from operand.constant.leaves() if operand.constant else ()

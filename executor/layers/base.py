@@ -76,6 +76,8 @@ class PartLayer(ABC):
         """Statistics of a layer that reduces, for the caller to sum in place: float64, shape (2, channels)."""
         self.buffers: dict[str, Tensor] = {}
         """Tensors that steps change but training does not: running statistics, shape (channels,)."""
+        self.constants: Mapping[str, Tensor] = {}
+        """Buffers of an imported module that the part computes with, by key in the ``state_dict``."""
         self._saved: dict[str, Tensor] = {}
 
     @abstractmethod

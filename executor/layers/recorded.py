@@ -25,8 +25,6 @@ class RecordedPart(PartLayer):
         super().__init__(context)
         self._computation = Computation(context.layer, context.held, context.inputs)
         self._context, self._dtype, self._device = context, dtype, torch.device(device)
-        self.constants: Mapping[str, Tensor] = {}
-        """Buffers of the module by key, which training does not change."""
         self._inputs: list[Tensor] = []
         self._parameters: dict[str, Tensor] = {}
         self._output: Tensor | None = None

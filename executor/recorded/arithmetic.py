@@ -121,7 +121,7 @@ def _mask(context: StepContext, indices: list[Ints], keys: int) -> Tensor:
         samples = j if value.box is None and context.is_sample(j + shift) else samples
         rows.append(every(1) if size == 1 else indices[j + shift])
     mask = context.read("attn_mask", [*rows, every(1) if value.sizes[-1] == 1 else every(keys)], samples=samples)
-    return mask
+    return mask if mask.is_floating_point() else mask != 0
 
 
 def computed_along(context: StepContext) -> Tensor:

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.runtime import RunOptions
+from hwprofiles import ConfigError
 from planner.graph import ComputationGraph
-from planner.operations import Embedding, Loss
+from planner.operations import Embedding, Loss, Mapped
 
 __all__ = ["check_inputs"]
 
@@ -43,18 +44,39 @@ def check_inputs(options: RunOptions, graph: ComputationGraph, processes: int) -
         processes: Number of ranks, all on this machine.
 
     Raises:
-        ConfigError: The data cannot be read or do not fit the model, or a GPU is missing.
+        ConfigError: The data or the state to start from cannot be read or do not fit the model, or a GPU is missing.
     """
     if options.device == "cuda" and _gpus() < processes:
         from executor.runtime import device_of
 
         for rank in range(processes):
             device_of(options.device, rank, local_ranks=processes)
+    if not options.stand_in and not options.init:
+        _check_buffers(graph)
+    if options.init or options.save:
+        from executor.runtime import check_keys, check_module_state
+
+        check_keys(graph, "init" if options.init else "save")
+        if options.init:
+            check_module_state(Path(options.init), graph)
     if not options.stand_in and not _looks_right(options.data, graph):
         from executor.data import load_data
         from executor.runtime import DTYPES
 
         load_data(options.data, graph, seed=options.seed, dtype=DTYPES[graph.element_bytes], device="cpu")
+
+
+def _check_buffers(graph: ComputationGraph) -> None:
+    """Refuse imported layers that compute with buffers of the module, which only its state has."""
+    for layer in graph.undivided.layers:
+        for step in layer.operation.computes if isinstance(layer.operation, Mapped) else ():
+            for operand in step.operands:
+                for leaf in operand.constant.leaves() if operand.constant else ():
+                    if leaf.buffer:
+                        raise ConfigError(
+                            f"operation {step.call} of layer {layer.name} reads buffer {leaf.buffer} of the module: "
+                            f"init must give its state_dict"
+                        )
 
 
 def _gpus() -> int:

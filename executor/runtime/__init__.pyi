@@ -13,6 +13,14 @@ from .devices import (
 from .lowered_programs import (
     program_of as program_of,
 )
+from .module_state import (
+    RUNNING as RUNNING,
+    buffer_keys as buffer_keys,
+    check_keys as check_keys,
+    check_module_state as check_module_state,
+    norm_prefix as norm_prefix,
+    read_module_state as read_module_state,
+)
 from .optimizer_spec import (
     OptimizerSpec as OptimizerSpec,
 )

@@ -53,6 +53,10 @@ class RunOptions:
         help="Count the bytes that the first two iterations allocate, and print them beside the prediction.",
     )
     """The count is exact; on a processor it slows those iterations down."""
+    init: str = option("", metavar="FILE", help="Start from this state_dict, as torch.save wrote it; else at random.")
+    """Empty for none; the model must be an imported one."""
+    save: str = option("", metavar="FILE", help="Write the trained state_dict, for PyTorch to go on with.")
+    """Empty for none; the model must be an imported one."""
     checkpoint: str = option("", metavar="DIR", help="Folder for checkpoints.")
     """Empty for none."""
     checkpoint_every: int = option(0, metavar="K", help="Steps between checkpoints; 0 saves only after the last step.")
@@ -81,8 +85,9 @@ class RunOptions:
             raise ConfigError("trust_old_checkpoint must be left out without resume: no checkpoint is read")
         if self.real_compression and not self.stand_in:
             raise ConfigError("real_compression must be left out without stand_in: messages are compressed in any case")
-        if self.stand_in and self.checkpoint:
-            raise ConfigError("checkpoint must be left out with stand_in: nothing is trained")
+        for name in ("checkpoint", "init", "save"):
+            if self.stand_in and getattr(self, name):
+                raise ConfigError(f"{name} must be left out with stand_in: nothing is trained")
 
     @property
     def stand_in_compression(self) -> bool:

@@ -1,6 +1,8 @@
 """A rank set up for a program: its parts, parameters, optimizers, messages and measurements."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -10,7 +12,18 @@ from executor.data import Dataset, load_data
 from executor.layers import PartContext, PartLayer, parameter_box, part_layer
 from executor.processes import RankStatus
 from executor.program import LayerUnit, RankProgram, Recorder, reductions_of, region_messages_of
-from executor.runtime import DTYPES, Box, ComputeDevice, Optimizer, RunOptions, initial_parameters, make_optimizer
+from executor.runtime import (
+    DTYPES,
+    Box,
+    ComputeDevice,
+    Optimizer,
+    RunOptions,
+    buffer_keys,
+    initial_parameters,
+    make_optimizer,
+    norm_prefix,
+    read_module_state,
+)
 from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.stand_in import StandInPart
 from executor.training.task_timer import StandInMode
@@ -81,7 +94,8 @@ def open_session(
     view = RankProgram(program, rank, region_messages_of(program))
     recorder = Recorder(program.size, device)
     boxes = {i: _parameter_boxes(graph, i, view.parts.held(i)) for i, part in enumerate(view.parts.index) if part >= 0}
-    parameters, optimizers = _parameters(graph, boxes, options, dtype, device)
+    state = read_module_state(Path(options.init)) if options.init else {}
+    parameters, optimizers = _parameters(graph, boxes, options, state, dtype, device)
     data: Dataset
     if options.stand_in:
         data = _NoData(dtype)
@@ -92,6 +106,7 @@ def open_session(
     )
     gradient_sync = _gradient_sync(view, options, device, recorder)
     parts = _parts(view, boxes, options, dtype, device, reduced=reduced)
+    _set_buffers(view, parts, state, device)
     worker = Worker(
         RankResources(
             view=view, device=device, transport=transport, gradient_sync=gradient_sync, recorder=recorder, status=status
@@ -128,6 +143,7 @@ def _parameters(
     graph: ComputationGraph,
     boxes: dict[int, dict[str, Box]],
     options: RunOptions,
+    state: Mapping[str, Tensor],
     dtype: torch.dtype,
     device: ComputeDevice,
 ) -> tuple[dict[int, dict[str, Tensor]], dict[int, Optimizer]]:
@@ -136,6 +152,11 @@ def _parameters(
     for i, slices in boxes.items():
         if options.stand_in:
             parameters[i] = {name: torch.zeros(box.shape, dtype=dtype) for name, box in slices.items()}
+        elif state:
+            keys = dict(graph.model_layer(i).keys)
+            parameters[i] = {
+                name: _slice(state[keys[name]], box).to(device.torch_device, dtype) for name, box in slices.items()
+            }
         else:
             parameters[i] = initial_parameters(
                 graph, i, slices, seed=options.seed, dtype=dtype, device=device.torch_device
@@ -143,6 +164,34 @@ def _parameters(
     return parameters, {
         i: make_optimizer(options.optimizer, list(row.values())) for i, row in parameters.items() if row
     }
+
+
+def _slice(tensor: Tensor, box: Box) -> Tensor:
+    """Return a copy of a region of a tensor."""
+    return tensor[tuple(map(slice, box.low, box.high))].clone(memory_format=torch.contiguous_format)
+
+
+def _set_buffers(
+    view: RankProgram, parts: Mapping[LayerUnit, PartLayer], state: Mapping[str, Tensor], device: ComputeDevice
+) -> None:
+    """Give the parts the buffers of the module that training starts from."""
+    graph = view.program.graph
+    for (i, micro_batch), part in parts.items():
+        layer, held = graph.model_layer(i), view.parts.held(i)
+        part.constants = {
+            key: state[key].to(device.torch_device, _buffer_type(state[key], DTYPES[graph.element_bytes]))
+            for key in buffer_keys(layer)
+            if key in state
+        }
+        prefix = norm_prefix(layer)
+        for name, buffer in part.buffers.items() if micro_batch == 0 and prefix else ():
+            if prefix + name in state:
+                buffer.copy_(state[prefix + name][held.low[1] : held.high[1]])
+
+
+def _buffer_type(tensor: Tensor, dtype: torch.dtype) -> torch.dtype:
+    """Return the type in which a part computes with a buffer: that of the network where it is a fraction."""
+    return dtype if tensor.is_floating_point() else tensor.dtype
 
 
 def _parts(

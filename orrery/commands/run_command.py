@@ -119,7 +119,7 @@ def orrery_run(
 
     check_torch("run")
     options = replace(options, plan=str(plan_file), optimizer=update.spec(), out=str(out or ""))
-    report = _Report(plan_file=plan_file, out=out, trace=trace, json=json)
+    report = _Report(plan_file=plan_file, out=out, trace=trace, save=options.save, json=json)
     if processes is None and {"RANK", "WORLD_SIZE"} <= os.environ.keys():
         network.use()
         _run_as_rank(options, report, stall_timeout)
@@ -133,6 +133,7 @@ def _run_here(options: RunOptions, report: "_Report", *, processes: int | None, 
     from executor.run import run_plan
 
     with report.files() as files, progress_bar("starting") as progress:
+        options = replace(options, save=str(files["state_dict"])) if options.save else options
         measured = files.get(MEASUREMENT)  # takes its place with the others, at the end
         ran = run_plan(options, processes=processes, stall_s=stall_s, measured=measured, progress=progress)
         values = report.write(ran, options, files)
@@ -161,12 +162,13 @@ def _run_as_rank(options: RunOptions, report: "_Report", stall_s: float | None) 
                 run_rank(where, program, timed, status, reduced=reduced)
                 return
             with report.files() as files, progress_bar("starting") as bar:
+                saving = replace(timed, save=str(files["state_dict"])) if timed.save else timed
 
                 def show(images_per_s: float, done: int) -> None:
                     if bar:
                         bar(f"{images_per_s:.4g} images/s", done, options.steps)
 
-                measurement = run_rank(where, program, timed, status, reduced=reduced, progress=show)
+                measurement = run_rank(where, program, saving, status, reduced=reduced, progress=show)
                 assert measurement is not None
                 status.at(-1, RankState.SAVING)
                 values = report.write(PlanRun(plan=plan, program=program, measurement=measurement), options, files)
@@ -184,6 +186,7 @@ class _Report:
     """Must not be replaced by an output."""
     out: Path | None
     trace: Path | None
+    save: str
     json: bool
 
     @contextmanager
@@ -192,6 +195,7 @@ class _Report:
         from executor.measurement import MEASUREMENT
 
         wanted = {"trace": self.trace} if self.trace else {}
+        wanted |= {"state_dict": Path(self.save)} if self.save else {}
         if self.out:
             wanted |= {name: self.out / name for name in ("timeline.csv", "losses.csv", "run.json", MEASUREMENT)}
         with ExitStack() as stack:

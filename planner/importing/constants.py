@@ -218,7 +218,7 @@ def constant_of(fixed: Fixed, names: Mapping[str, str], along: int | None) -> Co
     place = fixed.origin.index(origin) if origin else None
     if not fixed.call:
         if fixed.buffer:
-            return Constant(buffer=fixed.buffer, shape=fixed.shape)
+            return Constant(buffer=fixed.buffer, shape=fixed.shape, arguments=fixed.arguments)
         if fixed.keys[0] not in names:
             raise UnrecordedError(f"{fixed.keys[0]} is no parameter of the layer")
         return Constant(parameter=names[fixed.keys[0]], shape=fixed.shape, along=place)

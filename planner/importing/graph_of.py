@@ -107,7 +107,8 @@ def _reader_of(trace: Trace) -> GraphReader:
         origin = tuple((key, axis) for axis in range(len(tensor.shape)))
         reader.values[argument] = Fixed(tensor.shape, (key,), origin=origin)
     for argument, tensor in trace.constants.items():
-        reader.values[argument] = Fixed(tensor.shape, buffer=trace.buffers.get(argument, ""))
+        kind = (("dtype", "float" if tensor.floating else "int64"),)
+        reader.values[argument] = Fixed(tensor.shape, buffer=trace.buffers.get(argument, ""), arguments=kind)
     return reader
 
 

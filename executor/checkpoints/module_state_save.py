@@ -1,0 +1,89 @@
+"""A trained network as the ``state_dict`` of the module that was imported, for plain PyTorch to go on with."""
+
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.runtime import RUNNING, Box, norm_prefix, read_module_state
+from executor.training import Session
+from planner.graph import ComputationGraph
+
+__all__ = ["save_module_state"]
+
+_Slices = dict[str, tuple[Box, Tensor]]
+
+
+def save_module_state(session: Session, path: Path, *, start: str, steps: int) -> None:
+    """Gather the parameters and running statistics on rank 0, and write them there; all ranks call it together.
+
+    Args:
+        session: What the rank holds.
+        path: File that rank 0 writes.
+        start: File that training started from, whose other tensors are kept; empty for none.
+        steps: Training steps since then, which batch normalisations count.
+    """
+    graph, rank = session.view.program.graph, session.view.rank
+    state = _start(start) if rank == 0 else {}
+    for i in range(len(graph.layers)):
+        mine = _slices(session, i) if i in session.boxes else {}
+        rows: list[_Slices] | None = [{}] * dist.get_world_size() if rank == 0 else None
+        dist.gather_object(mine, rows)
+        if rows is not None:
+            _join(state, graph, i, rows)
+            _count(state, graph, i, steps)
+    if rank == 0:
+        torch.save(state, path)
+
+
+def _start(start: str) -> dict[str, Tensor]:
+    """Return copies of the tensors that training started from, those of one storage as one tensor."""
+    given = read_module_state(Path(start)) if start else {}
+    copies: dict[tuple[int, tuple[int, ...]], Tensor] = {}
+    state = {}
+    for key, each in given.items():
+        state[key] = copies.setdefault((each.data_ptr(), tuple(each.shape)), each.clone())
+    return state
+
+
+def _slices(session: Session, layer: int) -> _Slices:
+    """Return what a rank holds of a layer, if it is the first of the replicas that do: slices by name."""
+    held, graph = session.view.parts.held(layer), session.view.program.graph
+    dims = graph.layers[layer].output.dims
+    if any(low for dim, low in zip(dims, held.low, strict=True) if dim not in ("channel", "in_channel")):
+        return {}
+    rows = {name: (box, session.parameters[layer][name].cpu()) for name, box in session.boxes[layer].items()}
+    for name, buffer in session.parts[layer].buffers.items():
+        rows[name] = (Box((held.low[1],), (held.high[1],)), buffer.cpu())
+    return rows
+
+
+def _join(state: dict[str, Tensor], graph: ComputationGraph, index: int, rows: list[_Slices]) -> None:
+    """Write the slices of all ranks into the tensors of a layer."""
+    layer = graph.model_layer(index)
+    shapes = {each.name: each.shape for each in layer.parameters}
+    channels = (layer.output.size("channel"),)
+    names = {name: f"{layer.name}.{name}" for name in (*shapes, *RUNNING)} | dict(layer.keys)
+    if prefix := norm_prefix(layer):
+        names |= {name: prefix + name for name in RUNNING}
+    for row in rows:
+        for name, (box, values) in row.items():
+            shape = shapes.get(name, channels)
+            whole = _whole(state, names[name], shape, values)
+            whole[tuple(map(slice, box.low, box.high))] = values.to(whole.dtype)
+
+
+def _whole(state: dict[str, Tensor], key: str, shape: tuple[int, ...], values: Tensor) -> Tensor:
+    """Return the tensor of a key, made where there is none; of the type that it had, or that of the values."""
+    if key not in state:
+        state[key] = torch.empty(shape, dtype=values.dtype)
+    return state[key]
+
+
+def _count(state: dict[str, Tensor], graph: ComputationGraph, index: int, steps: int) -> None:
+    """Count the steps in a batch normalisation's number of batches."""
+    layer = graph.layers[index]
+    key = f"{norm_prefix(graph.model_layer(index))}num_batches_tracked"
+    if layer.operation.statistics and "." in key:
+        state[key] = state.get(key, torch.tensor(0)) + steps

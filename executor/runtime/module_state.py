@@ -1,0 +1,110 @@
+"""The ``state_dict`` of an imported module: the file that training starts from, and the tensors that it must hold."""
+
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hwprofiles import ConfigError, check_input
+from planner.graph import ComputationGraph, Layer
+from planner.operations import Mapped
+
+__all__ = ["RUNNING", "buffer_keys", "check_keys", "check_module_state", "norm_prefix", "read_module_state"]
+
+RUNNING = ("running_mean", "running_var")
+"""Names of the running statistics of a batch normalisation, in a part and in a module."""
+_STATE_MIB = 64 * 1024
+
+
+def read_module_state(path: Path) -> dict[str, Tensor]:
+    """Read the file that ``torch.save(module.state_dict(), path)`` wrote; no code of it runs.
+
+    Returns:
+        Tensors by key, mapped into memory: only what is read of them is loaded.
+
+    Raises:
+        ConfigError: The file cannot be read or holds something else.
+    """
+    check_input(path, "init", limit_mib=_STATE_MIB)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise ValueError("its entries are compressed, which torch.save does not do")
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # a damaged file raises a dozen kinds
+        text = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise ConfigError(f"init {path} must be a state_dict that torch.save wrote: {text}") from error
+    if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
+        raise ConfigError(f"init {path} must be a mapping of keys to tensors, got {type(state).__name__}")
+    wrong = next((key for key, each in state.items() if not _is_plain(each)), None)
+    if wrong is not None:
+        raise ConfigError(
+            f"init {path} must hold dense tensors only, got {type(state[wrong]).__name__} for {wrong[:80]!r}; save "
+            f"module.state_dict() alone"
+        )
+    return dict(state)
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided and not value.is_quantized
+
+
+def check_keys(graph: ComputationGraph, option: str) -> None:
+    """Check that every parameter of a model is known by its key in a ``state_dict``.
+
+    Args:
+        graph: The model.
+        option: Option that needs the keys, for the message.
+
+    Raises:
+        ConfigError: The model was not imported; the message names the first parameter without a key.
+    """
+    for layer in graph.undivided.layers:
+        for parameter in layer.parameters:
+            if parameter.name not in dict(layer.keys):
+                raise ConfigError(
+                    f"{option} needs a model that was imported: parameter {parameter.name} of layer {layer.name} of "
+                    f"{graph.name} has no key in a state_dict"
+                )
+
+
+def check_module_state(path: Path, graph: ComputationGraph) -> None:
+    """Check that a file holds all parameters and buffers of a model, with its sizes.
+
+    Args:
+        path: The file.
+        graph: The model, whose parameters have keys.
+
+    Raises:
+        ConfigError: It does not; the message names the key.
+    """
+    state = read_module_state(path)
+    for key, shape in _wanted(graph):
+        if key not in state:
+            raise ConfigError(f"init {path} must hold {key}, which {graph.name} trains or reads")
+        if tuple(state[key].shape) != shape:
+            raise ConfigError(f"init {path}: {key} must have sizes {list(shape)}, got {list(state[key].shape)}")
+
+
+def _wanted(graph: ComputationGraph) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield keys and sizes of the tensors that a model is computed with."""
+    for layer in graph.undivided.layers:
+        keys = dict(layer.keys)
+        yield from ((keys[parameter.name], parameter.shape) for parameter in layer.parameters)
+        yield from buffer_keys(layer).items()
+
+
+def buffer_keys(layer: Layer) -> Mapping[str, tuple[int, ...]]:
+    """Return the buffers of the module that a layer computes with, by key, with their sizes."""
+    steps = layer.operation.computes if isinstance(layer.operation, Mapped) else ()
+    constants = [operand.constant for step in steps for operand in step.operands if operand.constant]
+    return {leaf.buffer: leaf.shape for each in constants for leaf in each.leaves() if leaf.buffer}
+
+
+def norm_prefix(layer: Layer) -> str:
+    """Return what the keys of a layer's running statistics begin with; empty where that is not known."""
+    keys = dict(layer.keys)
+    key = keys.get("norm_weight", keys.get("weight", ""))
+    return key.removesuffix("weight") if key.endswith(".weight") else ""
