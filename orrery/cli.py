@@ -23,6 +23,7 @@ from orrery.commands import (
     orrery_reproduce,
     orrery_results,
     orrery_run,
+    orrery_serve,
     orrery_show,
     orrery_simulate,
     orrery_streams,
@@ -68,6 +69,7 @@ for command in (
     orrery_timeline,
     orrery_show,
     orrery_index,
+    orrery_serve,
 ):
     app.command(command.__name__.removeprefix("orrery_"))(command)
 

@@ -31,6 +31,9 @@ from .plan_command import (
 from .run_command import (
     orrery_run as orrery_run,
 )
+from .serve_command import (
+    orrery_serve as orrery_serve,
+)
 from .simulate_command import (
     orrery_analyse as orrery_analyse,
     orrery_replay as orrery_replay,

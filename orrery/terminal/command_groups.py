@@ -11,7 +11,7 @@ _GROUPS = {
     "Plan and simulate": ("plan", "simulate", "replay", "analyse", "compare", "oracle", "streams"),
     "Compare many cases": ("size", "whatif", "sweep", "results"),
     "Run and measure": ("run", "read", "probe", "calibrate", "trace", "chakra", "validate", "lab", "accuracy"),
-    "Pages and papers": ("show", "timeline", "index", "reproduce", "fidelity"),
+    "Pages and papers": ("show", "timeline", "index", "serve", "reproduce", "fidelity"),
 }
 
 

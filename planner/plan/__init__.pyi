@@ -4,7 +4,6 @@ from .analysis import (
 )
 from .compare_strategies import (
     compare as compare,
-    layer_results as layer_results,
 )
 from .comparison import (
     Comparison as Comparison,
@@ -39,4 +38,11 @@ from .planning import (
     SimulatedPlan as SimulatedPlan,
     make_plan as make_plan,
     simulated_plan as simulated_plan,
+)
+from .priced_strategy import (
+    compared_model as compared_model,
+    layer_results as layer_results,
+    one_device_s as one_device_s,
+    price_strategy as price_strategy,
+    strategy_result as strategy_result,
 )

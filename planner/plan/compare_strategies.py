@@ -1,56 +1,55 @@
 """Compare strategies for one model on one cluster: price, replay, bound, and validate the additive model."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from hwprofiles import ConfigError, InfeasiblePlanError, Progress, renamed_keywords
 from hwprofiles.devices import DeviceGraph
-from planner.cost import IDEAL_CONDITIONS, Conditions, CostModel, applied, declared_sync, layer_choice
+from planner.cost import Conditions, CostModel
 from planner.graph import ComputationGraph
-from planner.lowering import KINDS, Program, lower
-from planner.memory import peak_memory_bytes
-from planner.operations import ELEMENT_BYTES
-from planner.parallel import WHOLE_BATCH, ConfigSpace, Configuration, MicroBatching, Strategy
-from planner.plan.comparison import Comparison, LayerResult, StrategyResult
+from planner.parallel import WHOLE_BATCH, MicroBatching, Strategy
+from planner.plan.comparison import Comparison, StrategyResult
 from planner.plan.data_parallel_note import data_parallel_note
 from planner.plan.layerwise_choice import SimulatedStrategy, layerwise, refined
 from planner.plan.lowered_plan import lowered
-from planner.plan.pace import pace_of
+from planner.plan.priced_strategy import compared_model, one_device_s, price_strategy, strategy_result
 from planner.search import HYBRID, search_hybrids, strategy_and_micro_batching
-from planner.simulation import (
-    Replay,
-    additive_s,
-    additive_terms,
-    iteration_bound,
-    ladder_s,
-    program_sync_s,
-    replay,
-    replay_that_fits,
-    upper_rungs_s,
-)
+from planner.simulation import Replay, additive_s, replay
 
-__all__ = ["compare", "layer_results"]
+__all__ = ["compare"]
 
 _MIXTURES = 8
 """Random mixtures of the strategies that validate the additive model beside the strategies themselves."""
 _MOST_TASKS = 60_000
-"""Largest program of a mixture that is simulated, so that the validation takes seconds, and of which the replay of a
-search is kept until the strategy is described."""
+"""Largest program of a mixture that is simulated, so that the validation takes seconds, and of which
+the replay is kept for the layer-wise search."""
+
+
+_Subject = tuple[Strategy, MicroBatching]
+"""Strategy to compare, with its micro-batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Subjects:
-    """Strategies to compare by name, with their micro-batches, those that cannot run, and notes of the searches."""
+class _Search:
+    """How strategies are searched."""
 
-    strategies: dict[str, tuple[Strategy, MicroBatching]]
+    refine: int
+    """Plans to simulate in the refinement of ``layerwise``; 0 for none."""
+    progress: Progress | None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """Results and reasons by the names of strategies, and notes of the searches."""
+
+    results: dict[str, StrategyResult] = field(default_factory=dict)
     refused: dict[str, str]
-    """Reason why a strategy cannot run, by its name."""
-    notes: tuple[str, ...]
-    replays: dict[str, Replay]
-    """Replays that the search has made already, by name of the strategy."""
+    notes: tuple[str, ...] = ()
+    simulated: list[SimulatedStrategy] = field(default_factory=list)
+    """Strategies without micro-batches, of not too many tasks, with their replays."""
 
 
 @renamed_keywords(exchange="gradient_sync")
@@ -63,6 +62,7 @@ def compare(
     conditions: Conditions | None = None,
     refine: int = 0,
     progress: Progress | None = None,
+    arrived: Callable[[StrategyResult], None] | None = None,
 ) -> Comparison:
     """Compare strategies by name or file.
 
@@ -76,6 +76,7 @@ def compare(
             is the simulated time; None: those that the cluster declares, and float16 for elements of two bytes.
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
+        arrived: Called with every result as soon as there is one; ``layerwise`` comes last.
 
     Returns:
         A result for every strategy that fits, with the reasons of the others.
@@ -84,19 +85,17 @@ def compare(
         ConfigError: A name is unknown, this batch cannot have a strategy, or the cluster not what the conditions ask.
         InfeasiblePlanError: No strategy fits in memory.
     """
-    arithmetic = "float16" if graph.element_bytes < ELEMENT_BYTES else ""
-    conditions = conditions or Conditions.of(cluster, arithmetic=arithmetic)
-    conditions.check(cluster)
-    model = CostModel(graph, cluster, gradient_sync or declared_sync(cluster), conditions=conditions)
-    subjects = _subjects(model, strategies, refine, progress)
-    one_device_s = _one_device_s(model)
-    results, refused = _results(model, subjects, one_device_s, progress)
+    model = compared_model(graph, cluster, gradient_sync=gradient_sync, conditions=conditions)
+    named = _named(model, strategies)
+    alone_s = one_device_s(model)
+    found = _results(model, named, _Search(refine=refine, progress=progress), alone_s, arrived)
+    results, refused = [found.results[name] for name in named if name in found.results], found.refused
     if progress:
-        progress("validating the additive model", len(subjects.strategies), len(subjects.strategies) + 1)
+        progress("validating the additive model", len(named), len(named) + 1)
     whole = {
-        name: strategy
-        for name, (strategy, micro_batching) in subjects.strategies.items()
-        if name not in refused and micro_batching.parts == 1
+        result.name: result.strategy
+        for result in results
+        if result.strategy is not None and result.micro_batching.parts == 1
     }
     tried = _tried(model, results, whole)
     return Comparison(
@@ -106,191 +105,93 @@ def compare(
         devices=tuple(device.name for device in cluster.devices),
         device_memory_bytes=tuple(device.memory_bytes for device in cluster.devices),
         nodes=cluster.node_count,
-        one_device_s=one_device_s,
+        one_device_s=alone_s,
         strategies=tuple(results),
         refused=refused,
         winner=min(results, key=lambda result: (result.simulated_s, result.name != "layerwise")).name,
         rank_correlation=float(tried["additive_s"].rank().corr(tried["simulated_s"].rank())),
         tried=tried,
-        notes=(*subjects.notes, *filter(None, [data_parallel_note(model, results)])),
+        notes=(*found.notes, *filter(None, [data_parallel_note(model, results)])),
     )
 
 
+def _named(model: CostModel, names: Sequence[str]) -> dict[str, _Subject | str | None]:
+    """Return by name the strategies that follow from a rule, the reason of one that is refused, and None to search."""
+    if not names:
+        raise ConfigError("strategies must name at least one, got none")
+    subjects: dict[str, _Subject | str | None] = {}
+    for name in names:
+        try:
+            subjects[name] = None if name in ("layerwise", HYBRID) else strategy_and_micro_batching(model, name)
+        except InfeasiblePlanError as error:
+            subjects[name] = str(error)
+    return subjects
+
+
 def _results(
-    model: CostModel, subjects: _Subjects, one_device_s: float, progress: Progress | None
-) -> tuple[list[StrategyResult], dict[str, str]]:
-    """Simulate every strategy; return those that fit, and the reasons of all others by name.
+    model: CostModel,
+    named: Mapping[str, _Subject | str | None],
+    search: _Search,
+    alone_s: float,
+    arrived: Callable[[StrategyResult], None] | None,
+) -> _Found:
+    """Simulate every strategy, ``layerwise`` last; return those that fit, and the reasons of all others.
 
     Raises:
         InfeasiblePlanError: No strategy fits in memory.
     """
-    results, refused = list[StrategyResult](), dict(subjects.refused)
-    for done, (name, (strategy, micro_batching)) in enumerate(subjects.strategies.items()):
-        if progress:
-            progress(f"simulating {name}", done, len(subjects.strategies) + 1)
+    found = _Found(refused={name: reason for name, reason in named.items() if isinstance(reason, str)})
+    others = sorted((name for name in named if name not in found.refused), key=lambda name: name == "layerwise")
+    for done, name in enumerate(others):
+        if search.progress:
+            search.progress(f"simulating {name}", done, len(named) + 1)
         try:
-            known = subjects.replays.pop(name, None)
-            results.append(_result(model, name, strategy, micro_batching, one_device_s, known))
+            (strategy, micro_batching), notes, replayed = _subject(model, name, named[name], search, found.simulated)
+            found.notes += notes
+            priced = price_strategy(model, name, strategy, micro_batching, known=replayed)
+            if micro_batching.parts == 1 and priced.full.tasks <= _MOST_TASKS:
+                found.simulated.append(SimulatedStrategy(name=name, strategy=strategy, replayed=priced.full))
+            result = strategy_result(priced, alone_s)
         except InfeasiblePlanError as error:
-            refused[name] = str(error)
-    if not results:
-        raise InfeasiblePlanError("; ".join(f"{name}: {reason}" for name, reason in refused.items()))
-    return results, refused
-
-
-def _subjects(model: CostModel, names: Sequence[str], refine: int, progress: Progress | None) -> _Subjects:
-    """Return the strategies that names stand for; ``layerwise`` is searched last and keeps its place in the order."""
-    if not names:
-        raise ConfigError("strategies must name at least one, got none")
-    strategies: dict[str, tuple[Strategy, MicroBatching]] = {}
-    refused: dict[str, str] = {}
-    notes: tuple[str, ...] = ()
-    kept = list[SimulatedStrategy]()
-
-    def keep(candidate: SimulatedStrategy) -> None:
-        """Keep what a search has simulated, if it is small."""
-        if candidate.program.size <= _MOST_TASKS:
-            kept.append(candidate)
-
-    for name in names:
-        if name == "layerwise":
+            found.refused[name] = str(error)
             continue
-        try:
-            if name == HYBRID:
-                best = search_hybrids(model, progress=progress)
-                strategies[name], notes = (best.strategy, best.micro_batching), (*notes, *best.notes)
-            else:
-                strategies[name] = strategy_and_micro_batching(model, name)
-        except InfeasiblePlanError as error:
-            refused[name] = str(error)
-    if "layerwise" in names:
-        if refine:
-            _, refinement, more = refined(model, refine, progress=progress)
-            strategies["layerwise"] = refinement.strategy, WHOLE_BATCH
-        else:
-            _, candidate, more = layerwise(model, progress=progress, simulated=keep)
-            strategies["layerwise"] = candidate.strategy, WHOLE_BATCH
-        notes = (*notes, *more)
-    ordered = {name: strategies[name] for name in names if name in strategies}
-    replays = {
-        name: each.replayed
-        for name, (strategy, micro_batching) in ordered.items()
-        for each in kept
-        if each.strategy == strategy and micro_batching.parts == 1
-    }
-    return _Subjects(strategies=ordered, refused=refused, notes=notes, replays=replays)
+        found.results[name] = result
+        if arrived:
+            arrived(result)
+    if not found.results:
+        raise InfeasiblePlanError("; ".join(f"{name}: {reason}" for name, reason in found.refused.items()))
+    return found
 
 
-def _one_device_s(model: CostModel) -> float:
-    """Return the time of the whole batch on the first device, as if its memory were unlimited."""
-    alone = {layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (0,)) for layer in model.graph.layers}
-    return additive_s(model, alone)
-
-
-def _result(
+def _subject(
     model: CostModel,
     name: str,
-    strategy: Strategy,
-    micro_batching: MicroBatching,
-    one_device_s: float,
-    known: Replay | None,
-) -> StrategyResult:
-    """Return a strategy priced, replayed and bounded; ``known`` is its replay, if there is one already."""
-    full = known or replay_that_fits(lowered(model, strategy, micro_batching=micro_batching))
-    program = full.program
-    additive = additive_s(model, strategy, micro_batching, program=program)
-    above = model.conditions.interference or model.conditions.spread
-    plain = replay(program, interference=False, spread=False) if above else full
-    shares, (bound_s, reason) = full.shares(), iteration_bound(program)
-    return StrategyResult(
-        name=name,
-        ladder_s=_ladder(model, strategy, micro_batching, plain, additive)
-        | upper_rungs_s(program, model.conditions, full),
-        additive_s=additive,
-        simulated_s=full.iteration_s,
-        images_per_s=model.graph.batch / full.iteration_s,
-        speedup=one_device_s / full.iteration_s,
-        moved_bytes=program.moved_bytes,
-        compute_s=shares.compute_s,
-        exposed_communication_s=shares.exposed_communication_s,
-        idle_s=shares.idle_s,
-        peak_memory_bytes=tuple(peak_memory_bytes(program).tolist()),
-        lower_bound_s=bound_s,
-        bound_reason=reason,
-        engine_s=full.engine_s,
-        tasks=program.size,
-        layers=layer_results(model, strategy, micro_batching, program),
-        timeline=full.timeline(),
-        link_use=full.link_use(),
-        collective_devices=program.collective_devices,
-        pace=pace_of(plain),
-    )
-
-
-def _ladder(
-    model: CostModel, strategy: Strategy, micro_batching: MicroBatching, plain: Replay, price_s: float
-) -> dict[str, float]:
-    """Return the iteration time under each execution model; micro-batches come last, to show the gain of them alone."""
-    if micro_batching.parts == 1:
-        return ladder_s(plain.program, price_s, plain, IDEAL_CONDITIONS)
-    prices, spaces, _ = applied(model, strategy)
-    whole = lower(prices, spaces)  # the whole batch at once, whether or not it would fit
-    rungs = ladder_s(whole, additive_s(model, strategy, program=whole), conditions=IDEAL_CONDITIONS)
-    return {**rungs, "pipelining": plain.iteration_s}
-
-
-def layer_results(
-    model: CostModel, strategy: Strategy, micro_batching: MicroBatching, program: Program
-) -> tuple[LayerResult, ...]:
-    """Return the terms of Eq. 1 of every layer, and the bytes that it moves.
+    known: _Subject | str | None,
+    search: _Search,
+    simulated: Sequence[SimulatedStrategy],
+) -> tuple[_Subject, tuple[str, ...], Replay | None]:
+    """Return a strategy, the notes of its search, and its replay where the search has made one.
 
     Args:
-        model: Prices of a network on a cluster.
-        strategy: Configuration of every layer.
-        micro_batching: Layers that compute in micro-batches.
-        program: The strategy lowered, whose transfers count for the layer that receives them.
+        model: Prices of a model on a cluster.
+        name: Name of the strategy.
+        known: The strategy, where it follows from a rule.
+        search: How it is searched.
+        simulated: Strategies with their replays, which the search need not make again.
 
-    Source:
-        Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
+    Raises:
+        InfeasiblePlanError: No candidate fits in memory.
     """
-    terms, framework = additive_terms(model, strategy, micro_batching), program.framework
-    if framework.is_synchronous:
-        terms = terms._replace(gradient_sync_s=program_sync_s(program))
-    model, spaces, _ = applied(model, strategy, micro_batching)
-    owner = np.where(program.kind == KINDS.index("transfer"), program.consumer, program.layer)
-    moved = program.by_layer(program.size_bytes, owner)
-    rows = []
-    for i, (layer, space) in enumerate(zip(model.graph.layers, spaces, strict=True)):
-        configuration = strategy.get(layer.name) or space.configuration(0)
-        rows.append(
-            LayerResult(
-                name=layer.name,
-                kind=layer.operation.kind,
-                output=" x ".join(str(size) for size in layer.output.sizes),
-                degrees=dict(configuration.degrees),
-                devices=configuration.devices,
-                compute_s=float(terms.compute_s[i]),
-                gradient_sync_s=float(terms.gradient_sync_s[i]),
-                transfer_s=float(terms.transfer_s[i]),
-                moved_bytes=float(moved[i]),
-                gradient_sync=_sync_choice(model, program, i, space),
-            )
-        )
-    return tuple(rows)
-
-
-def _sync_choice(model: CostModel, program: Program, layer: int, space: ConfigSpace) -> str:
-    """Return the algorithm that synchronises a layer's gradients, and why; empty where there are none."""
-    graph = model.graph
-    if program.framework.is_synchronous:
-        choice = program.bucket_choices.get(layer)
-    else:
-        choice = layer_choice(model.network, model.gradient_sync, graph.layers[layer], space, graph.element_bytes)
-    if choice is None:
-        return ""
-    price, other = f"{1e3 * choice.price_s:.3g} ms", f"{choice.runner_up} {1e3 * choice.runner_up_s:.3g} ms"
-    why = f", {price}; {other}" if choice.runner_up else ""
-    return choice.scheme + why
+    if isinstance(known, tuple):
+        return known, (), None
+    if name == HYBRID:
+        best = search_hybrids(model, progress=search.progress)
+        return (best.strategy, best.micro_batching), best.notes, None
+    if search.refine:
+        _, refinement, notes = refined(model, search.refine, progress=search.progress)
+        return (refinement.strategy, WHOLE_BATCH), notes, None
+    _, candidate, notes = layerwise(model, progress=search.progress, known=simulated)
+    return (candidate.strategy, WHOLE_BATCH), notes, candidate.replayed
 
 
 def _tried(model: CostModel, results: Sequence[StrategyResult], strategies: dict[str, Strategy]) -> pd.DataFrame:

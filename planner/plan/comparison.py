@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
+from planner.parallel import WHOLE_BATCH, MicroBatching, Strategy
 from planner.simulation import LinkUse
 
 if TYPE_CHECKING:
@@ -88,6 +89,10 @@ class StrategyResult:
     """Devices that take part in each collective of the timeline, by its id."""
     pace: "Pace | None" = None
     """What sets the pace of the iteration, and how much of each resource's time is left."""
+    strategy: Strategy | None = field(default=None, repr=False)
+    """Configuration of every layer."""
+    micro_batching: MicroBatching = WHOLE_BATCH
+    """Layers that compute in micro-batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

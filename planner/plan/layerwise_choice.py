@@ -7,7 +7,7 @@ Source:
     Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwprofiles import MILLI, ConfigError, InfeasiblePlanError, Progress
@@ -44,14 +44,14 @@ class SimulatedStrategy:
 
 
 def layerwise(
-    model: CostModel, *, progress: Progress | None = None, simulated: Callable[[SimulatedStrategy], None] | None = None
+    model: CostModel, *, progress: Progress | None = None, known: Sequence[SimulatedStrategy] = ()
 ) -> tuple[LayerwiseResult, SimulatedStrategy, tuple[str, ...]]:
     """Search the strategy of least additive cost, and choose by simulation among it and the usual strategies.
 
     Args:
         model: Prices of a model on a cluster.
         progress: Called as ``progress(label, done, total)``.
-        simulated: Called with every candidate that was simulated.
+        known: Strategies that were simulated already, whose replays are used again.
 
     Returns:
         The result of the search, the fastest candidate, and notes: its name where the search found nothing faster,
@@ -69,14 +69,12 @@ def layerwise(
         if best is not None and arithmetic_s(model, strategy) > best.simulated_s:
             continue  # cannot win, whatever overlaps
         try:
-            candidate = SimulatedStrategy(
-                name=name, strategy=strategy, replayed=replay_that_fits(lowered(model, strategy))
-            )
+            replays = (each.replayed for each in known if each.strategy == strategy)
+            replayed = next(replays, None) or replay_that_fits(lowered(model, strategy))
         except InfeasiblePlanError as error:
             refused[name] = error
             continue
-        if simulated:
-            simulated(candidate)
+        candidate = SimulatedStrategy(name=name, strategy=strategy, replayed=replayed)
         if name == "layerwise":
             optimum = f"takes {candidate.simulated_s / MILLI:.4g} ms simulated"
         if best is None or candidate.simulated_s < best.simulated_s:

@@ -26,6 +26,10 @@ from .index_page import (
 from .oracle_page import (
     write_oracle_page as write_oracle_page,
 )
+from .page_template import (
+    plain_figure as plain_figure,
+    template_text as template_text,
+)
 from .plan_page import (
     PAGES as PAGES,
     write_plan_pages as write_plan_pages,

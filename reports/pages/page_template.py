@@ -13,7 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from reports.style import PALETTE
 
-__all__ = ["Links", "plain_figure", "rendered"]
+__all__ = ["Links", "plain_figure", "rendered", "template_text"]
 
 Links = tuple[tuple[str, str], ...]
 """Linked pages: name and address; an empty address stands for the page itself."""
@@ -34,7 +34,7 @@ def rendered(name: str, *, headline: str, draws: bool = True, links: Links = (),
         The page as HTML.
     """
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+        loader=jinja2.FunctionLoader(template_text), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.policies["json.dumps_kwargs"] = {}  # keys keep their order, such as that of colours
     usual: dict[str, Any] = {"data": None, "tiles": (), "notes": ()}
@@ -59,5 +59,6 @@ def _packed_plotly() -> str:
     return base64.b64encode(zlib.compress(get_plotlyjs().encode(), 9)).decode()
 
 
-def _template(name: str) -> str:
+def template_text(name: str) -> str:
+    """Return the text of a file of ``reports/templates``, also for other applications of the same look."""
     return files("reports").joinpath("templates", name).read_text(encoding="utf-8")

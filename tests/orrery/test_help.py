@@ -15,7 +15,7 @@ import pytest
 COMMANDS = (
     "models", "clusters", "completion", "import", "plan", "simulate", "replay", "analyse", "compare", "oracle",
     "streams", "size", "whatif", "sweep", "results", "run", "read", "probe", "calibrate", "trace", "chakra",
-    "validate", "lab", "accuracy", "show", "timeline", "index", "reproduce", "fidelity",
+    "validate", "lab", "accuracy", "show", "timeline", "index", "serve", "reproduce", "fidelity",
 )  # fmt: skip
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "msgspec", "reports", "simulator")
 REQUESTS = {

@@ -1,0 +1,3 @@
+from .server import (
+    serve_workbench as serve_workbench,
+)

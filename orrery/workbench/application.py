@@ -1,0 +1,244 @@
+"""The application: addresses, and what each does.  All work on users' files and on plans is done by other processes."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from hwprofiles import ConfigError, OrreryError
+from orrery.workbench.benches import Benches, Job
+from orrery.workbench.choices import checked_cluster, checked_model, choices
+from orrery.workbench.cluster_view import cluster_values
+from orrery.workbench.guard import Guard, limited_body
+from orrery.workbench.processes import run_once
+from orrery.workbench.scenario_view import scenario_pair
+from orrery.workbench.served_pages import plotly_script, served
+from orrery.workbench.stored_scenarios import StoredScenario, keep_scenario, kept_scenarios, open_scenario
+from orrery.workbench.subject import UPLOAD, BenchSubject, parsed_subject
+from orrery.workbench.working_folder import UPLOAD_KINDS, WorkingFolder, json_bytes
+
+__all__ = ["application"]
+
+_MOST_UPLOAD_BYTES, _MOST_REQUEST_BYTES = 8 * 2**20, 2**16
+_PAGE_NAME = re.compile(r"[A-Za-z0-9_-]{8,40}")
+_KINDS = ("compare", "reprice", "timeline", "page")
+_PING_S = 10
+_TYPES = {"workbench.html": "text/html", "workbench.css": "text/css", "workbench.js": "text/javascript"}
+_Handler = Callable[[Request], Awaitable[Response]]
+
+
+def application(folder: WorkingFolder, *, token: str, port: int) -> Starlette:
+    """Return the application.
+
+    Args:
+        folder: The working folder.
+        token: Secret that every address begins with.
+        port: Port that the server listens on.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        app.state.folder, app.state.benches = folder, Benches(str(folder.path))
+        app.state.benches.prepare()
+        yield
+        app.state.benches.close()
+
+    routes = [
+        Route("/", _file("workbench.html")),
+        Route("/workbench.css", _file("workbench.css")),
+        Route("/workbench.js", _file("workbench.js")),
+        Route("/plotly.js", _plotly),
+        Route("/api/choices", _choices),
+        Route("/api/uploads/{kind}/{name}", _upload, methods=["PUT"]),
+        Route("/api/uploads/{kind}/{name}", _forget, methods=["DELETE"]),
+        Route("/api/cluster", _cluster, methods=["POST"]),
+        Route("/api/jobs", _begin, methods=["POST"]),
+        Route("/api/jobs/{job}", _cancel, methods=["DELETE"]),
+        Route("/api/jobs/{job}/events", _events),
+        Route("/api/jobs/{job}/page", _page),
+        Route("/api/scenarios", _keep, methods=["PUT"]),
+        Route("/api/scenarios/compared", _compared, methods=["POST"]),
+        Route("/api/scenarios/{file}", _drop, methods=["DELETE"]),
+    ]
+    app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(Guard, token=token, port=port)])
+    app.add_exception_handler(OrreryError, _refused)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(Exception, _refused)
+    return app
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Answer with what went wrong, on one line."""
+    if isinstance(error, HTTPException):
+        said = "this address is not one of the workbench" if error.status_code == 404 else error.detail
+        return _json({"error": said}, error.status_code)
+    if isinstance(error, OrreryError):
+        return _json({"error": str(error)}, 400)
+    return _json({"error": f"the workbench met an error of its own ({type(error).__name__}); it goes on"}, 500)
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(json_bytes(value), status, media_type="application/json")
+
+
+def _file(name: str) -> _Handler:
+    """Return a function that answers with a file of the workbench."""
+
+    async def answer(request: Request) -> Response:
+        return Response(served(name), media_type=f"{_TYPES[name]}; charset=utf-8")
+
+    return answer
+
+
+async def _plotly(request: Request) -> Response:
+    headers = {"cache-control": "private, max-age=86400"}
+    return Response(plotly_script(), media_type="text/javascript; charset=utf-8", headers=headers)
+
+
+async def _choices(request: Request) -> Response:
+    folder: WorkingFolder = request.app.state.folder
+    return _json({**await asyncio.to_thread(choices, folder), "scenarios": kept_scenarios(folder)})
+
+
+async def _values(request: Request) -> dict[str, Any]:
+    """Return the JSON object that a request brings.
+
+    Raises:
+        ConfigError: It is none, or too large.
+    """
+    body = await limited_body(request, _MOST_REQUEST_BYTES, "request")
+    try:
+        values = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ConfigError("request must be one JSON object") from None
+    if not isinstance(values, dict):
+        raise ConfigError("request must be one JSON object")
+    return values
+
+
+async def _upload(request: Request) -> Response:
+    """Take in a model or cluster file, once a process of its own has read it without complaint."""
+    folder: WorkingFolder = request.app.state.folder
+    kind, name = request.path_params["kind"], request.path_params["name"]
+    if kind not in UPLOAD_KINDS:
+        raise ConfigError(f"uploads must be one of {', '.join(UPLOAD_KINDS)}, got {kind!r}")
+    path = folder.file(kind, name, ".yaml")
+    content = await limited_body(request, _MOST_UPLOAD_BYTES, "upload")
+    if path.exists() and path.read_bytes() != content:
+        raise ConfigError(f"{name!r} names another file already; choose another name, or remove that one first")
+    folder.write(kind, name, ".yaml", content)
+    check = checked_model if kind == "models" else checked_cluster
+    try:
+        found = await asyncio.to_thread(run_once, str(folder.path), check, f"{UPLOAD}{name}")
+    except ConfigError:
+        folder.remove(kind, name, ".yaml")
+        raise
+    return _json({"name": f"{UPLOAD}{name}", **found})
+
+
+async def _forget(request: Request) -> Response:
+    folder: WorkingFolder = request.app.state.folder
+    kind = request.path_params["kind"]
+    if kind not in UPLOAD_KINDS:
+        raise ConfigError(f"uploads must be one of {', '.join(UPLOAD_KINDS)}, got {kind!r}")
+    folder.remove(kind, request.path_params["name"], ".yaml")
+    return _json({})
+
+
+async def _cluster(request: Request) -> Response:
+    subject, folder = parsed_subject(await _values(request)), request.app.state.folder
+    return _json(await asyncio.to_thread(run_once, str(folder.path), cluster_values, subject))
+
+
+async def _begin(request: Request) -> Response:
+    values, folder = await _values(request), request.app.state.folder
+    owner, kind, shown = (values.get(key, "") for key in ("bench", "kind", "shown"))
+    if not isinstance(owner, str) or not _PAGE_NAME.fullmatch(owner):
+        raise ConfigError("bench must be 8 to 40 letters, digits, _ and -")
+    if kind not in _KINDS or not isinstance(shown, str):
+        raise ConfigError(f"kind must be one of {', '.join(_KINDS)}, got {kind!r}")
+    subject = parsed_subject(values.get("subject"))
+    path = str(folder.file("pages", _page_name(subject), ".html")) if kind == "page" else ""
+    job = await request.app.state.benches.begin(owner, kind, subject, shown=shown, path=path)
+    return _json({"job": job.id, "command": subject.command})
+
+
+def _page_name(subject: BenchSubject) -> str:
+    """Return the name of a page, such as ``vgg16-fdr-32x3-768``."""
+    name = "-".join([subject.model.removeprefix(UPLOAD), subject.cluster.removeprefix(UPLOAD), str(subject.batch)])
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60]
+
+
+def _job(request: Request) -> Job:
+    job = request.app.state.benches.job(request.path_params["job"])
+    assert isinstance(job, Job)
+    return job
+
+
+async def _cancel(request: Request) -> Response:
+    request.app.state.benches.cancel(_job(request))
+    return _json({})
+
+
+async def _events(request: Request) -> Response:
+    """Stream the events of a job, from the one behind the last that the browser has."""
+    job = _job(request)
+    last = request.headers.get("last-event-id", "")
+    after = int(last) if last.isascii() and last.isdigit() and len(last) < 9 else -1
+
+    async def stream() -> AsyncIterator[ServerSentEvent]:
+        job.listeners += 1
+        try:
+            async for number, kind, values in job.told(after):
+                yield ServerSentEvent(json_bytes(values).decode(), event=kind, id=str(number))
+        finally:
+            asyncio.get_running_loop().create_task(request.app.state.benches.leave(job))
+
+    return EventSourceResponse(stream(), ping=_PING_S)
+
+
+async def _page(request: Request) -> Response:
+    """Answer with the page that a job has written, as a download."""
+    job, folder = _job(request), request.app.state.folder
+    if not job.page:
+        raise ConfigError("this job has written no page")
+    path: Path = folder.file("pages", job.page.removesuffix(".html"), ".html")
+    return FileResponse(path, media_type="text/html", filename=job.page)
+
+
+async def _keep(request: Request) -> Response:
+    values, folder = await _values(request), request.app.state.folder
+    name = values.get("name")
+    if not isinstance(name, str):
+        raise ConfigError("name of a scenario must be a text")
+    job = request.app.state.benches.job(str(values.get("job")))
+    if job.table is None:
+        raise ConfigError("a scenario is kept once its comparison is complete")
+    kept = StoredScenario(
+        name=name.strip(), subject=job.subject, numbers=job.table["numbers"], searched=job.table["searched"]
+    )
+    await asyncio.to_thread(keep_scenario, folder, kept)
+    return _json({"scenarios": kept_scenarios(folder)})
+
+
+async def _drop(request: Request) -> Response:
+    folder = request.app.state.folder
+    folder.remove("scenarios", request.path_params["file"], ".json")
+    return _json({"scenarios": kept_scenarios(folder)})
+
+
+async def _compared(request: Request) -> Response:
+    values, folder = await _values(request), request.app.state.folder
+    pair = [await asyncio.to_thread(open_scenario, folder, str(values.get(key))) for key in ("left", "right")]
+    return _json(scenario_pair(*pair))

@@ -1,0 +1,108 @@
+"""Children of a bench: one prices a strategy again, packs a timeline or writes a page, and ends."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from typing import Any
+
+from hwprofiles import OrreryError, replacing
+from hwprofiles.devices import DeviceGraph
+from orrery.workbench.comparison_view import has_timeline, light_result, timeline_view
+from orrery.workbench.processes import BrokeOff, follow_parent, said_of
+from planner.cost import CostModel
+from planner.plan import Comparison, StrategyResult, one_device_s, price_strategy, strategy_result
+from reports.pages import write_comparison_page
+
+__all__ = ["Child", "page_of", "start_child", "strategy_again", "timeline_of"]
+
+_FORK = get_context("fork")
+_NICER = 5
+"""Priority that children give up once their ladder is known, so that the ladders of the others come first."""
+Said = Iterator[tuple[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """A child that works for one strategy, or for none."""
+
+    name: str
+    process: ForkProcess
+    pipe: Connection
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def start_child(name: str, function: Callable[..., Said], *arguments: Any) -> Child:
+    """Start a function in a child that has all that this process has.
+
+    Args:
+        name: Strategy that it works for; may be empty.
+        function: Yields what it has to say, as kind and values.
+        *arguments: Its arguments; they are shared, not copied.
+    """
+    ours, theirs = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=_speak, args=(theirs, function, arguments), daemon=True)
+    process.start()
+    theirs.close()
+    return Child(name=name, process=process, pipe=ours)
+
+
+def _speak(pipe: Connection, function: Callable[..., Said], arguments: tuple[Any, ...]) -> None:
+    """Send what a function yields, then that it has ended or why it failed."""
+    follow_parent()
+    with suppress(BrokenPipeError):
+        try:
+            for said in function(*arguments):
+                pipe.send(said)
+            pipe.send(("ended", None))
+        except OrreryError as error:
+            pipe.send(("refused", BrokeOff(str(error))))
+        except Exception as error:
+            pipe.send(("failed", said_of(error)))
+
+
+def strategy_again(model: CostModel, result: StrategyResult, shown: bool) -> Said:
+    """Price and replay a strategy that was chosen before, as ``orrery simulate`` does with a plan.
+
+    Args:
+        model: Prices on the changed cluster.
+        result: The strategy as it was compared.
+        shown: Whether its timeline is wanted.
+    """
+    assert result.strategy is not None
+    priced = price_strategy(model, result.name, result.strategy, result.micro_batching)
+    simulated_s = priced.full.iteration_s
+    yield "priced", {
+        "ladder_s": priced.ladder_s, "additive_s": priced.additive_s, "simulated_s": simulated_s,
+        "images_per_s": model.graph.batch / simulated_s,
+    }  # fmt: skip
+    if shown:
+        yield "timeline", timeline_view(result.name, priced.full, model.cluster)
+    os.nice(_NICER)
+    yield "result", light_result(strategy_result(priced, one_device_s(model)))
+
+
+def timeline_of(model: CostModel, result: StrategyResult, cluster: DeviceGraph) -> Said:
+    """Pack the timeline of a strategy, which is replayed again where only its numbers were kept."""
+    if has_timeline(result):
+        yield "timeline", timeline_view(result.name, result, cluster)
+        return
+    assert result.strategy is not None
+    full = price_strategy(model, result.name, result.strategy, result.micro_batching).full
+    yield "timeline", timeline_view(result.name, full, cluster)
+
+
+def page_of(comparison: Comparison, path: str) -> Said:
+    """Write the page of a comparison, the one that ``orrery compare --out`` writes."""
+    with replacing(Path(path)) as beside:
+        write_comparison_page(comparison, beside)
+    yield "page", Path(path).name

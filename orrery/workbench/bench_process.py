@@ -1,0 +1,214 @@
+"""One bench: a process that compares strategies, keeps them, and prices them again after every change.
+
+It lives as long as one page works on one comparison.  After a change each strategy is priced and replayed in a child of
+its own, forked with everything that the bench has loaded; a newer request ends the children of the one before.
+"""
+
+import gc
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from hwprofiles import ConfigError, OrreryError
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.devices import DeviceGraph
+from orrery.workbench.bench_children import Child, page_of, start_child, strategy_again, timeline_of
+from orrery.workbench.comparison_view import comparison_view, ladder_view, light_result, partial_comparison
+from orrery.workbench.processes import BrokeOff, follow_parent, said_of
+from orrery.workbench.subject import BenchSubject, loaded_cluster, loaded_graph
+from planner.cost import Conditions, CostModel
+from planner.graph import ComputationGraph
+from planner.models import load_model
+from planner.plan import Comparison, StrategyResult, arithmetic_of, compare, compared_model
+
+__all__ = ["BenchRequest", "bench"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRequest:
+    """What a bench is to do; a new one ends the one before."""
+
+    job: str
+    kind: str
+    """``compare``, ``reprice`` (with the changes of the subject), ``timeline``, ``page`` or ``stop``."""
+    subject: BenchSubject
+    shown: str = ""
+    """Strategy whose timeline is wanted."""
+    path: str = ""
+    """File of the page."""
+
+
+def bench(pipe: Connection, folder: str) -> None:
+    """Serve requests until the other end of a pipe is closed.
+
+    Args:
+        pipe: Brings requests, and takes events: job, kind and values.
+        folder: The working folder, which names of uploads are relative to.
+    """
+    follow_parent()
+    os.chdir(folder)
+    _warm_up()
+    held, children = _Held(pipe), list[Child]()
+    request: BenchRequest | None = None
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            ready = wait([pipe, *(child.pipe for child in children)])
+            if pipe in ready:
+                for child in children:
+                    child.end()
+                request, children = pipe.recv(), []
+                assert request is not None
+                children = _begun(held, request)
+                continue
+            assert request is not None
+            children = _heard(held, request, children, ready)
+    for child in children:
+        child.end()
+
+
+def _warm_up() -> None:
+    """Load the compiled kernels, by a small comparison."""
+    with suppress(OrreryError):
+        compare(load_model("lenet5", batch=8), load_cluster("titanx-4"), ["data", "owt"])
+
+
+def _begun(held: "_Held", request: BenchRequest) -> list[Child]:
+    """Begin what a request asks for; return the children that work on it."""
+    try:
+        if request.kind == "compare":
+            held.compare(request)
+            held.tell(request, "done", None)
+            return []
+        return held.children_of(request)
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except Exception as error:
+        held.tell(request, "failed", said_of(error).message)
+        return []
+
+
+def _heard(held: "_Held", request: BenchRequest, children: list[Child], ready: list[Any]) -> list[Child]:
+    """Take in what children say; return those that still work."""
+    for child in [each for each in children if each.pipe in ready]:
+        try:
+            kind, values = child.pipe.recv()
+        except (EOFError, OSError):
+            child.process.join()
+            what = f"its process ended ({child.process.exitcode}), perhaps for want of memory"
+            kind, values = "failed", BrokeOff(f"{child.name or 'the page'}: {what}")
+        if kind == "failed":
+            for each in children:
+                each.end()
+            held.tell(request, "failed", values.message)
+            return []
+        held.hear(request, child.name, kind, values)
+        if kind in ("ended", "refused"):
+            child.end()
+            children = [each for each in children if each is not child]
+    if not children:
+        held.finish(request)
+    return children
+
+
+class _Held:
+    """Comparison that a bench holds, and the same strategies on the cluster as it is now."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._found: Comparison | None = None
+        self._graph: ComputationGraph
+        self._model: CostModel
+        self._cluster: DeviceGraph
+        self._results: dict[str, StrategyResult] = {}
+        self._refused: dict[str, str] = {}
+
+    def tell(self, request: BenchRequest, kind: str, values: Any) -> None:
+        """Send an event of a request."""
+        self._pipe.send((request.job, kind, values))
+
+    def compare(self, request: BenchRequest) -> None:
+        """Compare strategies; tell of progress, and of every result as it arrives."""
+        subject = request.subject
+        self._graph, self._cluster = loaded_graph(subject), loaded_cluster(subject)
+        self._set_prices(subject)
+        self._results, self._refused, self._found = {}, {}, None
+        names = list(dict.fromkeys(subject.strategies))
+
+        def arrived(result: StrategyResult) -> None:
+            self._results = {**self._results, result.name: result}
+            self.tell(request, "table", comparison_view(self._now(names)))
+
+        self._found = compare(
+            self._graph, self._cluster, names, gradient_sync=subject.gradient_sync, conditions=self._conditions,
+            progress=lambda label, done, total: self.tell(request, "progress", (label, done, total)), arrived=arrived,
+        )  # fmt: skip
+        self._results = {each.name: each for each in self._found.strategies}
+        self._refused = dict(self._found.refused)
+        self.tell(request, "table", {**comparison_view(self._found), "searched": True, "complete": True})
+        gc.collect()
+        gc.freeze()  # children then share what is here
+
+    def _set_prices(self, subject: BenchSubject) -> None:
+        """Set the conditions and prices on the cluster as it is now."""
+        self._conditions = Conditions.of(self._cluster, arithmetic=arithmetic_of(subject.dtype))
+        self._model = compared_model(
+            self._graph, self._cluster, gradient_sync=subject.gradient_sync, conditions=self._conditions
+        )
+
+    def _now(self, order: list[str]) -> Comparison:
+        """Return the comparison as far as it has come."""
+        partial = partial_comparison(self._graph, self._cluster, list(self._results.values()), order)
+        return replace(partial, refused=self._refused)
+
+    def children_of(self, request: BenchRequest) -> list[Child]:
+        """Start the children that a request needs.
+
+        Raises:
+            ConfigError: There is no comparison yet, or its strategies do not fit the changed cluster.
+        """
+        found, shown = self._found, request.shown
+        if found is None:
+            raise ConfigError("nothing has been compared yet; press Compare first")
+        if request.kind == "page":
+            return [start_child("", page_of, found, request.path)]
+        if request.kind == "timeline":
+            if shown not in self._results:
+                raise ConfigError(f"strategy must be one that was compared and fits, got {shown!r}")
+            return [start_child(shown, timeline_of, self._model, self._results[shown], self._cluster)]
+        cluster = loaded_cluster(request.subject)
+        if [each.name for each in cluster.devices] != list(found.devices):
+            raise ConfigError("this change adds or removes devices; press Compare, which chooses the strategies anew")
+        self._cluster = cluster
+        self._set_prices(request.subject)
+        # a strategy that has not been priced again yet is shown as it was
+        self._results = {each.name: light_result(self._results.get(each.name, each)) for each in found.strategies}
+        self._refused = dict(found.refused)
+        rows = sorted(found.strategies, key=lambda each: -each.tasks)  # the largest first, for they take longest
+        return [start_child(each.name, strategy_again, self._model, each, each.name == shown) for each in rows]
+
+    def hear(self, request: BenchRequest, name: str, kind: str, values: Any) -> None:
+        """Take in and pass on what the child of a strategy says."""
+        if kind in ("timeline", "page"):
+            self.tell(request, kind, values)
+        elif kind == "priced":
+            self._results[name] = replace(self._results[name], **values)
+            self.tell(request, "ladder", {"name": name, **ladder_view(self._now(list(self._results)))})
+        elif kind == "result":
+            self._results[name] = values
+        elif kind == "refused":
+            self._results.pop(name, None)
+            self._refused[name] = values.message
+            self.tell(request, "refused", {"name": name, "reason": values.message})
+
+    def finish(self, request: BenchRequest) -> None:
+        """Tell that a request is done, with all numbers where they have changed."""
+        if request.kind == "reprice":
+            if not self._results:
+                reasons = "; ".join(f"{name}: {reason}" for name, reason in self._refused.items())
+                self.tell(request, "failed", f"no strategy runs with this change: {reasons}")
+                return
+            now = comparison_view(self._now(list(self._results)))
+            self.tell(request, "table", {**now, "searched": False, "complete": True})
+        self.tell(request, "done", None)

@@ -1,0 +1,237 @@
+"""Benches as the server sees them: processes with one job at a time, and the events of each job."""
+
+import asyncio
+import secrets
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from multiprocessing import active_children
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from hwprofiles import ConfigError
+from orrery.workbench.bench_process import BenchRequest, bench
+from orrery.workbench.processes import CONTEXT
+from orrery.workbench.subject import BenchSubject
+
+__all__ = ["Benches", "Job"]
+
+_MOST_BENCHES = 4
+"""Pages that compute at once; each holds some hundred MB."""
+_MOST_JOBS = 200
+"""Jobs whose events are kept, for pages that lose their connection."""
+_ALONE_S = 20.0
+"""Time after which a job that nobody listens to is cancelled."""
+_LAST = ("done", "failed", "cancelled")
+"""Events that end a job."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Job:
+    """One request of a page, and the events that answer it."""
+
+    id: str
+    kind: str
+    subject: BenchSubject
+    events: list[tuple[str, Any]] = field(default_factory=list)
+    table: dict[str, Any] | None = None
+    """The last complete table, which a scenario keeps."""
+    page: str = ""
+    """Name of the page that was written."""
+    listeners: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more events come."""
+        return bool(self.events) and self.events[-1][0] in _LAST
+
+    def add(self, kind: str, values: Any) -> None:
+        """Add an event, unless the job has ended, and wake those who listen."""
+        if self.ended:
+            return
+        if kind == "table" and values.get("complete"):
+            self.table = values
+        if kind == "page":
+            self.page = values
+        self.events.append((kind, values))
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def told(self, after: int) -> AsyncIterator[tuple[int, str, Any]]:
+        """Yield the events with a number above ``after``, and those that come, until the last."""
+        at = after + 1
+        while True:
+            changed = self.changed
+            while at < len(self.events):
+                yield at, *self.events[at]
+                at += 1
+            if self.ended:
+                return
+            await changed.wait()
+
+
+@dataclass(eq=False, kw_only=True)
+class _Bench:
+    """A process, and the job that it works on."""
+
+    process: BaseProcess
+    pipe: Connection
+    owner: str = ""
+    job: Job | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it works."""
+        return self.job is not None and not self.job.ended
+
+
+class Benches:
+    """The benches of all pages, and a spare one that has loaded everything.
+
+    Args:
+        folder: The working folder.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._of: dict[str, _Bench] = {}
+        self._jobs: dict[str, Job] = {}
+        self._spare: asyncio.Task[_Bench] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def prepare(self) -> None:
+        """Start the spare bench, if there is none."""
+        if self._spare is None:
+            self._spare = asyncio.create_task(asyncio.to_thread(self._started))
+
+    def job(self, job: str) -> Job:
+        """Return a job.
+
+        Raises:
+            ConfigError: It is not known, or no longer.
+        """
+        if job not in self._jobs:
+            raise ConfigError("this job is not known; the server may have been started anew since: press Compare")
+        return self._jobs[job]
+
+    async def begin(self, owner: str, kind: str, subject: BenchSubject, *, shown: str = "", path: str = "") -> Job:
+        """Begin a job on the bench of a page; it ends the job before.
+
+        Args:
+            owner: The page.
+            kind: As of ``BenchRequest``.
+            subject: What to compare.
+            shown: Strategy whose timeline is wanted.
+            path: File of a page to write.
+
+        Raises:
+            ConfigError: There is no comparison to go on from, or too many benches work.
+        """
+        held = self._of.get(owner)
+        if kind == "compare":
+            if held is not None:  # its search cannot be interrupted but with its process
+                self._end(held)
+            held = await self._taken(owner)
+        elif held is None or not held.process.is_alive():
+            raise ConfigError("the comparison is no longer held; press Compare")
+        elif held.is_busy and held.job is not None and held.job.kind == "compare":
+            raise ConfigError("the comparison still runs; wait for it or cancel it")
+        if held.job is not None:
+            held.job.add("cancelled", None)
+        job = Job(id=secrets.token_urlsafe(12), kind=kind, subject=subject)
+        held.job = self._jobs[job.id] = job
+        while len(self._jobs) > _MOST_JOBS:
+            self._jobs.pop(next(iter(self._jobs)))
+        request = BenchRequest(job=job.id, kind=kind, subject=subject, shown=shown, path=path)
+        try:
+            await asyncio.to_thread(held.pipe.send, request)
+        except OSError:
+            self._died(held)
+        self._of[owner] = self._of.pop(owner, held)  # the last used comes last
+        return job
+
+    def cancel(self, job: Job) -> None:
+        """Cancel a job; one that still compares ends with its bench."""
+        job.add("cancelled", None)
+        for held in list(self._of.values()):
+            if held.job is job and job.kind == "compare" and job.table is None:
+                self._end(held)
+
+    async def leave(self, job: Job) -> None:
+        """Take note that a listener has left; cancel the job if nobody comes back."""
+        job.listeners -= 1
+        if job.listeners == 0 and not job.ended:
+            await asyncio.sleep(_ALONE_S)
+            if job.listeners == 0 and not job.ended:
+                self.cancel(job)
+
+    def close(self) -> None:
+        """End all processes, also those that still start."""
+        for held in list(self._of.values()):
+            self._end(held)
+        for process in active_children():
+            process.kill()
+
+    async def _taken(self, owner: str) -> _Bench:
+        """Return the spare bench, which now belongs to a page, and start the next."""
+        if len(self._of) >= _MOST_BENCHES:
+            idle = [held for held in self._of.values() if not held.is_busy]
+            if not idle:
+                raise ConfigError(f"{_MOST_BENCHES} pages compare already; cancel one, or wait")
+            self._end(idle[0])
+        self.prepare()
+        assert self._spare is not None
+        spare, self._spare = self._spare, None
+        held = await spare
+        if not held.process.is_alive():
+            held = await asyncio.to_thread(self._started)
+        held.owner = owner
+        self._of[owner] = held
+        threading.Thread(target=self._listen, args=(held,), daemon=True).start()
+        self._loop.call_later(2.0, self.prepare)
+        return held
+
+    def _started(self) -> _Bench:
+        """Return a new bench, which loads what it needs while nobody waits for it."""
+        ours, theirs = CONTEXT.Pipe()
+        process = CONTEXT.Process(target=bench, args=(theirs, self._folder))  # it has children: no daemon
+        process.start()
+        theirs.close()
+        return _Bench(process=process, pipe=ours)
+
+    def _listen(self, held: _Bench) -> None:
+        """Pass on what a bench says, in a thread of its own."""
+        try:
+            while True:
+                said = held.pipe.recv()
+                self._loop.call_soon_threadsafe(self._heard, held, said)
+        except (EOFError, OSError, RuntimeError):  # it ended, or the server's loop has
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._died, held)
+
+    def _heard(self, held: _Bench, said: tuple[str, str, Any]) -> None:
+        """Add an event to its job; one of a job that was cancelled is dropped there."""
+        job, kind, values = said
+        if job in self._jobs:
+            self._jobs[job].add(kind, values)
+
+    def _died(self, held: _Bench) -> None:
+        """Say that a bench has ended of itself, where it had work."""
+        held.process.join(1)
+        held.pipe.close()
+        code = held.process.exitcode
+        why = f"killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        if held.job is not None:
+            held.job.add("failed", f"the process of this computation ended ({why}), perhaps for want of memory; "
+                         "the workbench goes on: press Compare to start again")  # fmt: skip
+        self._end(held)
+
+    def _end(self, held: _Bench) -> None:
+        """End a bench and its job."""
+        if self._of.get(held.owner) is held:
+            del self._of[held.owner]
+        if held.job is not None:
+            held.job.add("cancelled", None)
+        held.process.kill()

@@ -1,0 +1,53 @@
+"""What there is to choose from: models, clusters and strategies, of the catalogue and uploaded."""
+
+from functools import cache
+from typing import Any
+
+from hwprofiles.catalogue import cluster_names, describe_cluster
+from orrery.workbench.subject import UPLOAD, BenchSubject, loaded_cluster, loaded_graph
+from orrery.workbench.working_folder import WorkingFolder
+from planner.cost import GRADIENT_SYNCS
+from planner.models import model_names
+from planner.parallel import NAMED, PIPELINE, SEARCHED
+from planner.plan import DTYPE_BYTES
+
+__all__ = ["checked_cluster", "checked_model", "choices"]
+
+
+@cache
+def _catalogue() -> dict[str, Any]:
+    """Return what does not change while the server runs."""
+    clusters = [describe_cluster(name) for name in cluster_names()]
+    return {
+        "models": model_names(),
+        "clusters": [{"name": each.name, "devices": each.devices, "about": each.description} for each in clusters],
+        "strategies": [*NAMED, PIPELINE, *SEARCHED],
+        "gradient_syncs": list(GRADIENT_SYNCS),
+        "dtypes": list(DTYPE_BYTES),
+    }
+
+
+def choices(folder: WorkingFolder) -> dict[str, Any]:
+    """Return the names of everything that can be chosen."""
+    uploads = {kind: [f"{UPLOAD}{name}" for name in folder.names(kind, ".yaml")] for kind in ("models", "clusters")}
+    return {**_catalogue(), "uploaded": uploads}
+
+
+def checked_model(name: str) -> dict[str, Any]:
+    """Return the size of an uploaded model, in its working folder.
+
+    Raises:
+        ConfigError: Its file breaks a rule.
+    """
+    graph = loaded_graph(BenchSubject(model=name, cluster="titanx-4", batch=1, strategies=["data"]))
+    return {"layers": len(graph.layers), "parameters": graph.parameter_count}
+
+
+def checked_cluster(name: str) -> dict[str, Any]:
+    """Return the size of an uploaded cluster, in its working folder.
+
+    Raises:
+        ConfigError: Its file breaks a rule, or names a compute profile outside the catalogue.
+    """
+    cluster = loaded_cluster(BenchSubject(model="lenet5", cluster=name, batch=1, strategies=["data"]))
+    return {"devices": len(cluster.devices), "nodes": cluster.node_count}

@@ -1,0 +1,117 @@
+"""A comparison for the browser, complete or as far as it has come: headline, table, ladder and one timeline."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hwprofiles.devices import DeviceGraph
+from planner.graph import ComputationGraph
+from planner.plan import Comparison, StrategyResult
+from planner.simulation import LinkUse, Replay
+from reports.drawings import pack_timeline, with_members
+from reports.figures import ladder_figure
+from reports.pages import plain_figure
+from reports.style import kind_colours, time_unit
+from reports.tables import (
+    comparison_columns,
+    comparison_headline,
+    likely_ranges,
+    pace_lines,
+    undecided_line,
+    winner_of,
+)
+
+__all__ = [
+    "comparison_view",
+    "has_timeline",
+    "ladder_view",
+    "light_result",
+    "partial_comparison",
+    "timeline_view",
+]
+
+
+def partial_comparison(
+    graph: ComputationGraph, cluster: DeviceGraph, results: Sequence[StrategyResult], order: Sequence[str]
+) -> Comparison:
+    """Return a comparison of the results that have arrived, in the order in which strategies were chosen."""
+    rows = sorted(results, key=lambda result: order.index(result.name))
+    return Comparison(
+        model=graph.name, cluster=cluster.name, batch=graph.batch,
+        devices=tuple(device.name for device in cluster.devices),
+        device_memory_bytes=tuple(device.memory_bytes for device in cluster.devices),
+        nodes=cluster.node_count,
+        one_device_s=rows[0].speedup * rows[0].simulated_s if rows else float("nan"),
+        strategies=tuple(rows),
+        winner=min(rows, key=lambda result: (result.simulated_s, result.name != "layerwise")).name if rows else "",
+    )  # fmt: skip
+
+
+def light_result(result: StrategyResult) -> StrategyResult:
+    """Return a result without what is large: of its timeline it keeps the messages, which its interval needs."""
+    use, rows = result.link_use, result.timeline
+    none = LinkUse(links=(), edges_s=use.edges_s[:0], share=use.share[:0], moved_bytes=use.moved_bytes[:0])
+    sent = rows.loc[rows["bytes"] > 0, ["bytes", "kind"]].astype({"kind": "category"})
+    return replace(result, timeline=sent, link_use=none)
+
+
+def has_timeline(result: StrategyResult) -> bool:
+    """Return whether a result still has its whole timeline."""
+    return "start_s" in result.timeline
+
+
+def ladder_view(comparison: Comparison) -> dict[str, Any]:
+    """Return what is known first after a change: the ladder, and the times of every strategy."""
+    unit = time_unit([strategy.simulated_s for strategy in comparison.strategies])
+    return {
+        "winner": comparison.winner,
+        "ladder": plain_figure(ladder_figure(comparison)),
+        "unit": unit.name,
+        "times": {
+            each.name: [unit.text(each.additive_s), unit.text(each.simulated_s)] for each in comparison.strategies
+        },
+    }
+
+
+def comparison_view(comparison: Comparison) -> dict[str, Any]:
+    """Return everything that the workbench shows of a comparison but timelines."""
+    from orrery.terminal import comparison_values
+
+    winner, likely = winner_of(comparison), likely_ranges(comparison)
+    columns = [
+        {"title": each.title, "unit": each.unit.name, "meaning": each.meaning, "texts": each.texts}
+        for each in comparison_columns(comparison)
+    ]
+    columns.append({
+        "title": "likely", "unit": likely[0], "meaning": "80 % interval of the simulated time", "texts": likely[1],
+    })  # fmt: skip
+    numbers = comparison_values(comparison, page=Path("index.html"))
+    return {
+        **ladder_view(comparison),
+        "headline": comparison_headline(comparison),
+        "winner": winner.name if winner else "",
+        "strategies": [each.name for each in comparison.strategies],
+        "columns": columns,
+        "pace": pace_lines(comparison),
+        "undecided": undecided_line(comparison),
+        "refused": comparison.refused,
+        "notes": comparison.notes,
+        "numbers": {key: value for key, value in numbers.items() if key != "page"},
+    }
+
+
+def timeline_view(name: str, shown: Replay | StrategyResult, cluster: DeviceGraph) -> dict[str, Any]:
+    """Return one steady iteration of a strategy, as pages draw it, and the mean use of every link in it."""
+    if isinstance(shown, Replay):
+        timeline, use, members = shown.timeline(), shown.link_use(), shown.program.collective_devices
+    else:
+        timeline, use, members = shown.timeline, shown.link_use, shown.collective_devices
+    return {
+        "name": name,
+        "colours": kind_colours(str(kind) for kind in timeline["kind"].unique()),
+        "timeline": pack_timeline(with_members(timeline, members), [device.name for device in cluster.devices]),
+        "use": dict(zip(use.links, use.share.mean(axis=1).clip(0, 1).round(4).tolist(), strict=True)),
+    }

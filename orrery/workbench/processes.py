@@ -1,0 +1,98 @@
+"""Processes of the workbench: they end with the process that started them, and what they say goes through pipes."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection
+from typing import Any
+
+from hwprofiles import ConfigError, OrreryError
+
+__all__ = ["CONTEXT", "BrokeOff", "follow_parent", "run_once", "said_of"]
+
+CONTEXT = get_context("forkserver")
+"""Starts processes from one that has imported everything, which takes hundredths of a second instead of seconds."""
+CONTEXT.set_forkserver_preload(["orrery.workbench.bench_process"])
+_LONGEST_S = 60.0
+"""Time that reading an upload or drawing a cluster may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokeOff:
+    """An error that a process reports."""
+
+    message: str
+    is_defect: bool = False
+    """True where the input is not to blame."""
+
+
+def follow_parent() -> None:
+    """End this process as soon as its parent ends, however that ends; leave Ctrl-C to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def said_of(error: Exception) -> BrokeOff:
+    """Return what to tell of an error: the rule that the input breaks, or that something broke off."""
+    if isinstance(error, OrreryError):
+        return BrokeOff(str(error))
+    if isinstance(error, MemoryError):
+        return BrokeOff("out of memory, or at a limit of it; a smaller batch or fewer devices need less")
+    if os.environ.get("ORRERY_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    first = (str(error).strip().splitlines() or [""])[0]
+    return BrokeOff(f"the computation broke off ({type(error).__name__}: {first})", is_defect=True)
+
+
+def _answer(pipe: Connection, folder: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Send what a function returns, or why it failed."""
+    follow_parent()
+    os.chdir(folder)
+    try:
+        pipe.send(function(*arguments))
+    except Exception as error:
+        pipe.send(said_of(error))
+
+
+def run_once(folder: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a function in a process of its own, in the working folder, and return its result.
+
+    Args:
+        folder: The working folder.
+        function: Function of a module; it and its arguments can be pickled.
+        *arguments: Its arguments.
+
+    Raises:
+        ConfigError: It refuses its input, takes more than a minute, or its process was killed.
+    """
+    ours, theirs = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=_answer, args=(theirs, folder, function, arguments), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(_LONGEST_S):
+            raise ConfigError(f"this took more than {_LONGEST_S:g} s and was ended; a smaller file takes less")
+        result = ours.recv()
+    except (EOFError, OSError):
+        process.join(1)
+        raise ConfigError(
+            f"the process of this request ended ({process.exitcode}), perhaps for want of memory"
+        ) from None
+    finally:
+        process.kill()
+        ours.close()
+    if isinstance(result, BrokeOff):
+        raise ConfigError(result.message)
+    return result

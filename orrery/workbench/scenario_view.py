@@ -1,0 +1,71 @@
+"""Two scenarios side by side: what differs, and the times of every strategy that both have."""
+
+from typing import Any
+
+from orrery.workbench.stored_scenarios import StoredScenario
+from reports.style import plain_unit, time_unit
+
+__all__ = ["scenario_pair"]
+
+
+def scenario_pair(left: StoredScenario, right: StoredScenario) -> dict[str, Any]:
+    """Return a table of two scenarios, its headline, and the times for a figure.
+
+    Args:
+        left: The scenario to compare with.
+        right: The scenario that is compared.
+    """
+    rows_of = [{row["name"]: row for row in each.numbers["strategies"]} for each in (left, right)]
+    names = [name for name in rows_of[0] if name in rows_of[1]]
+    times_s = [rows[name]["simulated_s"] for name in names for rows in rows_of]
+    rates = [rows[name]["images_per_s"] for name in names for rows in rows_of]
+    time, rate = time_unit(times_s), plain_unit(rates)
+    rows = []
+    for name in names:
+        a, b = (rows[name] for rows in rows_of)
+        ratio = b["images_per_s"] / a["images_per_s"]
+        rows.append({
+            "name": name, "times": [time.text(a["simulated_s"]), time.text(b["simulated_s"])],
+            "rates": [rate.text(a["images_per_s"]), rate.text(b["images_per_s"])], "ratio": f"{ratio:.3g} ×",
+            "pace": [a.get("pace") or "", b.get("pace") or ""],
+            "values": [a["simulated_s"] / time.factor, b["simulated_s"] / time.factor],
+        })  # fmt: skip
+    return {
+        "headline": _headline(left, right),
+        "names": [left.name, right.name],
+        "unit": time.name,
+        "rows": rows,
+        "only": [[name for name in rows_of[i] if name not in rows_of[1 - i]] for i in (0, 1)],
+        "differences": _differences(left, right),
+        "searched": [left.searched, right.searched],
+    }
+
+
+def _best(scenario: StoredScenario) -> dict[str, Any]:
+    """Return the fastest strategy of a scenario."""
+    rows: list[dict[str, Any]] = scenario.numbers["strategies"]
+    return min(rows, key=lambda row: float(row["simulated_s"]), default={})
+
+
+def _headline(left: StoredScenario, right: StoredScenario) -> str:
+    """Return which scenario trains faster, each by its fastest strategy."""
+    a, b = _best(left), _best(right)
+    if not a or not b:
+        return f"{(left if not a else right).name} has no strategy that fits."
+    ratio = b["images_per_s"] / a["images_per_s"]
+    if f"{ratio:.3f}" == "1.000":
+        return f"{left.name} and {right.name} train equally fast, by {a['name']} and {b['name']}."
+    faster, slower, by = (right, left, ratio) if ratio > 1 else (left, right, 1 / ratio)
+    names = (b["name"], a["name"]) if ratio > 1 else (a["name"], b["name"])
+    return f"{faster.name} trains {by:.3g} times as many images a second ({names[0]}) as {slower.name} ({names[1]})."
+
+
+def _differences(left: StoredScenario, right: StoredScenario) -> list[list[str]]:
+    """Return the fields in which two scenarios differ, with the text of each."""
+    fields = [("model", "model"), ("cluster", "cluster"), ("batch", "batch"), ("dtype", "data type"),
+              ("gradient_sync", "gradient synchronisation")]  # fmt: skip
+    rows = [
+        [word, *(str(getattr(each.subject, key) or "as declared") for each in (left, right))] for key, word in fields
+    ]
+    changes = [", ".join(f"{k}={v}" for k, v in each.subject.edits.items()) or "none" for each in (left, right)]
+    return [row for row in [*rows, ["changes", *changes]] if row[1] != row[2]]

@@ -1,0 +1,158 @@
+// ---- the comparison as it arrives, and again after every change ---------------------------------------------
+const shownJob = { id: null, searched: false, subject: "", since: 0, names: [], fresh: new Set() };
+
+function showTable(values) {
+  $("results").hidden = false;
+  $("answer").textContent = values.headline;
+  $("answer").classList.remove("stale");
+  showRemarks(values);
+  const heads = [cell("th", "strategy", "word", { scope: "col" }), ...values.columns.map((column) => {
+    const head = cell("th", column.title, "", { scope: "col", title: column.meaning });
+    if (column.unit) head.append(" ", cell("span", `[${column.unit}]`, "unit"));
+    return head;
+  })];
+  $("comparison").tHead.replaceChildren(rowOfCells(heads));
+  $("comparison").tBodies[0].replaceChildren(...values.strategies.map((name, at) => {
+    const row = rowOfCells([cell("th", name, "word", { scope: "row" }), ...values.columns.map((column) => cell("td", column.texts[at]))]);
+    row.classList.toggle("winner", name === values.winner);
+    row.dataset.name = name;
+    return row;
+  }));
+  showLadder(values);
+  fillShown(values.strategies, values.winner);
+}
+function showRemarks({ pace, refused, notes, undecided }) {
+  const lines = [...pace, ...Object.entries(refused).map(([name, why]) => `${name} was refused: ${why}`), ...(undecided ? [undecided] : []), ...notes];
+  $("remarks").replaceChildren(...lines.map((line) => cell("li", line)));
+  $("remarks").hidden = !lines.length;
+}
+function showLadder({ ladder }) {
+  Plotly.react("ladder", ladder.data, { ...ladder.layout, hoverlabel: { align: "left" } }, CONFIG);
+}
+// The first numbers after a change: times and ladder; the other cells follow and are quiet until then.
+function showTimes(values) {
+  $("answer").classList.add("stale");
+  for (const row of $("comparison").tBodies[0].rows) {
+    const times = values.times[row.dataset.name];
+    row.classList.toggle("stale", !shownJob.fresh.has(row.dataset.name));
+    row.classList.toggle("winner", row.dataset.name === values.winner);
+    if (times) [row.cells[1].textContent, row.cells[2].textContent] = times;
+  }
+  showLadder(values);
+}
+function fillShown(names, winner) {
+  if (names.join() === shownJob.names.join()) return;
+  const before = shownName();
+  shownJob.names = names;
+  const chosen = names.includes(before) && shownJob.chosen ? before : winner;
+  $("shown").replaceChildren($("shown").querySelector("legend"), ...names.map((name) => {
+    const label = document.createElement("label"), radio = cell("input", "", "", { type: "radio", name: "strategy", value: name, checked: name === chosen });
+    label.append(radio, cell("span", name));
+    radio.addEventListener("change", () => { shownJob.chosen = true; askTimeline(); });
+    return label;
+  }));
+}
+const shownName = () => document.querySelector("#shown input:checked")?.value ?? "";
+
+function showTimeline(values) {
+  document.querySelectorAll(".chosen").forEach((part) => { part.textContent = values.name; });
+  showUse(values.use);
+  document.body.dataset.chosen = values.name;
+  return openTimeline(values);
+}
+function askTimeline() {
+  if (document.body.dataset.state !== "idle") return undefined; // what runs brings one, or is followed by one
+  return begin("timeline", subject(), { shown: shownName() }, (kind, values) => {
+    if (kind === "timeline") showTimeline(values);
+    if (kind === "failed") problem(values);
+  });
+}
+function held(begun, values) {
+  Object.assign(shownJob, { id: job.id, searched: values.searched });
+  $("keep-button").disabled = false;
+  $("origin").textContent = values.searched ? "" : "The strategies chosen before the change, priced and simulated again with it; Compare chooses them anew.";
+  $("command").textContent = begun.command;
+}
+// Compares from the beginning: every strategy is chosen for this cluster.
+function compareAll() {
+  const asked = JSON.stringify(subject()), about = subjectLine();
+  let complete = null;
+  Object.assign(shownJob, { names: [], chosen: false, compared: "", next: null });
+  $("cancel").hidden = false;
+  problem("");
+  $("status-line").textContent = "Beginning …";
+  const begun = begin("compare", subject(), {}, (kind, values, start) => {
+    if (kind === "progress") {
+      const [label, done, total] = values;
+      Object.assign($("progress"), { hidden: false, max: Math.max(total, 1), value: done });
+      $("status-line").textContent = `${label} (${done} of ${total})`;
+    } else if (kind === "table") {
+      showTable(values);
+      $("subject-line").textContent = about;
+      if (values.complete) { complete = values; held(start, values); }
+    } else if (kind === "done") {
+      $("status-line").textContent = "Compared. Drag a bandwidth or a speed: ladder and timeline follow.";
+      shownJob.compared = asked;
+      document.body.dataset.compared = complete ? complete.winner : "";
+      const next = shownJob.next;
+      shownJob.next = null;
+      if (JSON.stringify(subject()) !== asked) clusterChanged();
+      else if (next) next();
+      else askTimeline();
+    } else if (kind === "failed") {
+      $("status-line").textContent = "";
+      problem(values);
+    } else if (kind === "cancelled") $("status-line").textContent = "Cancelled.";
+  });
+  $("cancel").hidden = false;
+  return begun;
+}
+// Prices and replays the same strategies with the changes; the latest change wins.
+let waiting = 0;
+function clusterChanged() {
+  clearTimeout(waiting);
+  if (!shownJob.compared || document.body.dataset.state === "compare") return;
+  shownJob.since ||= performance.now();
+  waiting = setTimeout(reprice, 60);
+}
+const sameBut = (text) => JSON.stringify({ ...JSON.parse(text), edits: {} });
+function reprice() {
+  const now = JSON.stringify(subject()), since = shownJob.since;
+  shownJob.since = 0;
+  if (sameBut(now) !== sameBut(shownJob.compared)) {
+    $("status-line").textContent = "Another network, cluster, batch or choice of strategies: press Compare.";
+    return;
+  }
+  shownJob.fresh = new Set();
+  const seconds = () => `${((performance.now() - since) / 1000).toFixed(2)} s`, times = {};
+  const say = () => { $("status-line").textContent = ["ladder", "timeline"].filter((word) => times[word]).map((word) => `${word} after ${times[word]}`).join(", "); };
+  begin("reprice", subject(), { shown: shownName() }, (kind, values, start) => {
+    if (kind === "ladder") {
+      shownJob.fresh.add(values.name);
+      showTimes(values);
+      if (shownJob.names.every((name) => shownJob.fresh.has(name))) { times.ladder ??= seconds(); say(); }
+    } else if (kind === "refused") shownJob.fresh.add(values.name);
+    else if (kind === "timeline") showTimeline(values).then(() => { times.timeline = seconds(); say(); });
+    else if (kind === "table") { showTable(values); held(start, values); }
+    else if (kind === "done") document.body.dataset.repriced = now;
+    else if (kind === "failed") problem(values);
+  });
+}
+function exportPage() {
+  if (shownJob.searched && JSON.stringify(subject()) === shownJob.compared) return writePage();
+  $("export-note").textContent = "Comparing first, so that the page has the strategies chosen for this cluster …";
+  const begun = compareAll();
+  shownJob.next = writePage;
+  return begun;
+}
+function writePage() {
+  $("export-note").textContent = "Writing the page …";
+  return begin("page", subject(), {}, (kind, values, start) => {
+    if (kind === "page") {
+      const link = cell("a", values, "", { href: `api/jobs/${start.job}/page`, download: values });
+      $("export-note").replaceChildren("Written: ", link, ", also in the folder pages of the working folder.");
+      link.click();
+    } else if (kind === "done" && !document.body.dataset.chosen) askTimeline();
+    else if (kind === "failed") { $("export-note").textContent = ""; problem(values); }
+  });
+}

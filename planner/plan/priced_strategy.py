@@ -1,0 +1,198 @@
+"""One strategy on one cluster: its price and its ladder, and from these everything that a comparison tells of it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwprofiles.devices import DeviceGraph
+from planner.cost import IDEAL_CONDITIONS, Conditions, CostModel, applied, declared_sync, layer_choice
+from planner.graph import ComputationGraph
+from planner.lowering import KINDS, Program, lower
+from planner.memory import peak_memory_bytes
+from planner.operations import ELEMENT_BYTES
+from planner.parallel import ConfigSpace, Configuration, MicroBatching, Strategy
+from planner.plan.comparison import LayerResult, StrategyResult
+from planner.plan.lowered_plan import lowered
+from planner.plan.pace import pace_of
+from planner.simulation import (
+    Replay,
+    additive_s,
+    additive_terms,
+    iteration_bound,
+    ladder_s,
+    program_sync_s,
+    replay,
+    replay_that_fits,
+    upper_rungs_s,
+)
+
+__all__ = ["PricedStrategy", "compared_model", "layer_results", "one_device_s", "price_strategy", "strategy_result"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedStrategy:
+    """A strategy lowered and replayed on a cluster, with its time under each execution model."""
+
+    model: CostModel
+    name: str
+    strategy: Strategy
+    micro_batching: MicroBatching
+    full: Replay
+    """Replay under all conditions of the model."""
+    plain: Replay
+    """Replay with overlap and contention, and nothing above."""
+    additive_s: float
+    ladder_s: dict[str, float]
+
+
+def compared_model(
+    graph: ComputationGraph,
+    cluster: DeviceGraph,
+    *,
+    gradient_sync: str | None = None,
+    conditions: Conditions | None = None,
+) -> CostModel:
+    """Return the prices by which strategies are compared; arguments as for ``compare``.
+
+    Raises:
+        ConfigError: The cluster does not declare what the conditions ask.
+    """
+    arithmetic = "float16" if graph.element_bytes < ELEMENT_BYTES else ""
+    conditions = conditions or Conditions.of(cluster, arithmetic=arithmetic)
+    conditions.check(cluster)
+    return CostModel(graph, cluster, gradient_sync or declared_sync(cluster), conditions=conditions)
+
+
+def one_device_s(model: CostModel) -> float:
+    """Return the time of the whole batch on the first device, as if its memory were unlimited."""
+    alone = {layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (0,)) for layer in model.graph.layers}
+    return additive_s(model, alone)
+
+
+def price_strategy(
+    model: CostModel, name: str, strategy: Strategy, micro_batching: MicroBatching, *, known: Replay | None = None
+) -> PricedStrategy:
+    """Lower and replay a strategy, and return it with its ladder: the first numbers of ``strategy_result``.
+
+    Args:
+        model: Prices of a network on a cluster, such as ``compared_model``'s.
+        name: Name of the strategy.
+        strategy: Configuration of every layer; it may have been chosen on a cluster with other links.
+        micro_batching: Layers that compute in micro-batches.
+        known: Its replay under the conditions of the model, if there is one already.
+
+    Raises:
+        ConfigError: A configuration does not fit its layer or the cluster.
+        InfeasiblePlanError: The strategy does not fit in memory.
+    """
+    full = known or replay_that_fits(lowered(model, strategy, micro_batching=micro_batching))
+    program = full.program
+    above = model.conditions.interference or model.conditions.spread
+    plain = replay(program, interference=False, spread=False) if above else full
+    priced_s = additive_s(model, strategy, micro_batching, program=program)
+    ladder = _ladder(model, strategy, micro_batching, plain, priced_s) | upper_rungs_s(program, model.conditions, full)
+    return PricedStrategy(
+        model=model, name=name, strategy=strategy, micro_batching=micro_batching, full=full, plain=plain,
+        additive_s=priced_s, ladder_s=ladder,
+    )  # fmt: skip
+
+
+def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
+    """Return everything that a comparison tells of a strategy.
+
+    Args:
+        priced: The strategy with its replays.
+        alone_s: Time of the whole batch on one device, as of ``one_device_s``.
+    """
+    model, full, program = priced.model, priced.full, priced.full.program
+    shares, (bound_s, reason) = full.shares(), iteration_bound(program)
+    return StrategyResult(
+        name=priced.name,
+        ladder_s=priced.ladder_s,
+        additive_s=priced.additive_s,
+        simulated_s=full.iteration_s,
+        images_per_s=model.graph.batch / full.iteration_s,
+        speedup=alone_s / full.iteration_s,
+        moved_bytes=program.moved_bytes,
+        compute_s=shares.compute_s,
+        exposed_communication_s=shares.exposed_communication_s,
+        idle_s=shares.idle_s,
+        peak_memory_bytes=tuple(peak_memory_bytes(program).tolist()),
+        lower_bound_s=bound_s,
+        bound_reason=reason,
+        engine_s=full.engine_s,
+        tasks=program.size,
+        layers=layer_results(model, priced.strategy, priced.micro_batching, program),
+        timeline=full.timeline(),
+        link_use=full.link_use(),
+        collective_devices=program.collective_devices,
+        pace=pace_of(priced.plain),
+        strategy=priced.strategy,
+        micro_batching=priced.micro_batching,
+    )
+
+
+def _ladder(
+    model: CostModel, strategy: Strategy, micro_batching: MicroBatching, plain: Replay, price_s: float
+) -> dict[str, float]:
+    """Return the iteration time under each execution model; micro-batches come last, to show the gain of them alone."""
+    if micro_batching.parts == 1:
+        return ladder_s(plain.program, price_s, plain, IDEAL_CONDITIONS)
+    prices, spaces, _ = applied(model, strategy)
+    whole = lower(prices, spaces)  # the whole batch at once, whether or not it would fit
+    rungs = ladder_s(whole, additive_s(model, strategy, program=whole), conditions=IDEAL_CONDITIONS)
+    return {**rungs, "pipelining": plain.iteration_s}
+
+
+def layer_results(
+    model: CostModel, strategy: Strategy, micro_batching: MicroBatching, program: Program
+) -> tuple[LayerResult, ...]:
+    """Return the terms of Eq. 1 of every layer, and the bytes that it moves.
+
+    Args:
+        model: Prices of a network on a cluster.
+        strategy: Configuration of every layer.
+        micro_batching: Layers that compute in micro-batches.
+        program: The strategy lowered, whose transfers count for the layer that receives them.
+
+    Source:
+        Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
+    """
+    terms, framework = additive_terms(model, strategy, micro_batching), program.framework
+    if framework.is_synchronous:
+        terms = terms._replace(gradient_sync_s=program_sync_s(program))
+    model, spaces, _ = applied(model, strategy, micro_batching)
+    owner = np.where(program.kind == KINDS.index("transfer"), program.consumer, program.layer)
+    moved = program.by_layer(program.size_bytes, owner)
+    rows = []
+    for i, (layer, space) in enumerate(zip(model.graph.layers, spaces, strict=True)):
+        configuration = strategy.get(layer.name) or space.configuration(0)
+        rows.append(
+            LayerResult(
+                name=layer.name,
+                kind=layer.operation.kind,
+                output=" x ".join(str(size) for size in layer.output.sizes),
+                degrees=dict(configuration.degrees),
+                devices=configuration.devices,
+                compute_s=float(terms.compute_s[i]),
+                gradient_sync_s=float(terms.gradient_sync_s[i]),
+                transfer_s=float(terms.transfer_s[i]),
+                moved_bytes=float(moved[i]),
+                gradient_sync=_sync_choice(model, program, i, space),
+            )
+        )
+    return tuple(rows)
+
+
+def _sync_choice(model: CostModel, program: Program, layer: int, space: ConfigSpace) -> str:
+    """Return the algorithm that synchronises a layer's gradients, and why; empty where there are none."""
+    graph = model.graph
+    if program.framework.is_synchronous:
+        choice = program.bucket_choices.get(layer)
+    else:
+        choice = layer_choice(model.network, model.gradient_sync, graph.layers[layer], space, graph.element_bytes)
+    if choice is None:
+        return ""
+    price, other = f"{1e3 * choice.price_s:.3g} ms", f"{choice.runner_up} {1e3 * choice.runner_up_s:.3g} ms"
+    why = f", {price}; {other}" if choice.runner_up else ""
+    return choice.scheme + why

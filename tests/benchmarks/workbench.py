@@ -1,0 +1,104 @@
+"""Time from the change of a link's bandwidth to the new ladder and timeline, as a page of the workbench sees it.
+
+    python tests/benchmarks/workbench.py [CHANGES]
+
+VGG-16 on 96 GPUs (fdr-32x3), a mini-batch of 768.  The times are wall times of this machine, whatever else it does;
+beside them stands the processor time of all processes of the server for the change.  At last the numbers are compared
+with those of ``lower_plan`` and ``replay``, as ``orrery simulate`` uses them, on the changed cluster.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import httpx
+import psutil
+
+from hwprofiles.catalogue import load_cluster
+from planner.models import load_model
+from planner.plan import compare, compared_model, lowered
+from planner.simulation import additive_s, replay
+
+SUBJECT = {"model": "vgg16", "cluster": "fdr-32x3", "batch": 768, "strategies": ["data", "owt", "spatial", "layerwise"]}
+BENCH = "benchmark-of-the-workbench"
+
+
+def events(client, kind, subject, shown=""):
+    """Yield seconds since the request, kind and values of every event of a job."""
+    begun = time.perf_counter()
+    asked = {"bench": BENCH, "kind": kind, "subject": subject, "shown": shown}
+    job = client.post("api/jobs", json=asked).raise_for_status().json()["job"]
+    with client.stream("GET", f"api/jobs/{job}/events") as stream:
+        word = ""
+        for line in stream.iter_lines():
+            if line.startswith("event: "):
+                word = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                yield time.perf_counter() - begun, word, json.loads(line.removeprefix("data: "))
+                if word in ("done", "failed", "cancelled"):
+                    return
+
+
+def processor_s(server):
+    """Return the processor time of a process and all its living descendants."""
+    total = 0.0
+    for process in [server, *server.children(recursive=True)]:
+        try:
+            used = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += used.user + used.system + used.children_user + used.children_system
+    return total
+
+
+def main(changes=5):
+    """Print a row for every change, and whether its numbers are those of a replay."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-m", "orrery", "serve", folder, "--port", "0"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
+            address = re.search(r"http\S+", server.stdout.readline())[0]
+            with httpx.Client(base_url=address, timeout=600) as client:
+                measure(client, psutil.Process(server.pid), changes)
+            server.terminate()
+
+
+def measure(client, server, changes):
+    """Compare, change a bandwidth several times, and check the last numbers."""
+    shown, values = "layerwise", {}
+    for at_s, kind, values in events(client, "compare", SUBJECT):
+        if kind in ("table", "failed"):
+            print(f"compare: {kind} after {at_s:.2f} s: {values if kind == 'failed' else values['strategies']}")
+    print("GB/s   first times   ladder   timeline   all numbers   processor   [s]")
+    for step in range(changes):
+        bandwidth = f"{5.5 - 4 * step / changes:.3g}"
+        subject = {**SUBJECT, "edits": {"link.fdr.bandwidth_gbyte_per_s": bandwidth}}
+        times, used_s = {}, processor_s(server)
+        for at_s, kind, values in events(client, "reprice", subject, shown):
+            times.setdefault(f"first {kind}", at_s)
+            times[kind] = at_s
+            if kind == "table":
+                table = values
+        row = [times["first ladder"], times["ladder"], times["timeline"], times["table"], processor_s(server) - used_s]
+        print(f"{bandwidth:>4}" + "".join(f"{each:12.2f}" for each in row))
+    check(table["numbers"], bandwidth)
+
+
+def check(numbers, bandwidth):
+    """Compare the numbers of a change with those of the planner's own functions on the changed cluster."""
+    graph = load_model("vgg16", batch=768)
+    today, changed = load_cluster("fdr-32x3"), load_cluster(f"fdr-32x3:link.fdr.bandwidth_gbyte_per_s={bandwidth}")
+    chosen = {each.name: each for each in compare(graph, today, SUBJECT["strategies"]).strategies}
+    model = compared_model(graph, changed)
+    for row in numbers["strategies"]:
+        result = chosen[row["name"]]
+        simulated_s = replay(lowered(model, result.strategy, micro_batching=result.micro_batching)).iteration_s
+        expected_s = (simulated_s, additive_s(model, result.strategy, result.micro_batching))
+        equal = (row["simulated_s"], row["additive_s"]) == expected_s
+        print(f"{row['name']}: {row['simulated_s']:.6f} s, {'equal to' if equal else 'NOT EQUAL TO'} the replay's")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,191 @@
+"""Jobs of the workbench over HTTP: rows as they arrive, changes, cancellation, and processes that die."""
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+from workbench_server import SMALL, asked, compared, said, served
+
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.models.registry import load_model
+from planner.plan.compare_strategies import compare
+from planner.plan.lowered_plan import lower_plan
+from planner.plan.planning import make_plan
+from planner.simulation.program_replay import replay
+
+LONG = {"model": "inception-v3", "cluster": "fdr-32x3", "batch": 768, "strategies": ["data", "layerwise"]}
+SLOW_SLOT = {**SMALL, "edits": {"link.slot.bandwidth_factor": "0.25", "device.node0/gpu0.speed": "0.5"}}
+
+
+def changed(edits):
+    """Specification of the small cluster with changes."""
+    return "titanx-4:" + ",".join(f"{name}={value}" for name, value in edits.items())
+
+
+def test_rows_arrive_one_after_the_other_and_are_those_of_compare(server):
+    _, events = compared(server.client)
+    rows = [table["strategies"] for table in events["table"]]
+    assert rows == [["data"], ["data", "owt"], ["data", "owt"]]
+    assert events["progress"][0] == ["simulating data", 0, 3]
+    expected = compare(load_model("lenet5", batch=64), load_cluster("titanx-4"), ["data", "owt"])
+    numbers = events["table"][-1]["numbers"]
+    assert numbers["winner"] == expected.winner
+    for row, result in zip(numbers["strategies"], expected.strategies, strict=True):
+        assert {key: row[key] for key in ("name", "simulated_s", "ladder_s", "moved_bytes")} == {
+            "name": result.name, "simulated_s": result.simulated_s, "ladder_s": result.ladder_s,
+            "moved_bytes": result.moved_bytes,
+        }  # fmt: skip
+
+
+def test_a_change_gives_the_numbers_of_a_replayed_plan(server):
+    """The strategies stay; their times are those of ``orrery simulate`` on the changed cluster."""
+    compared(server.client)
+    _, events = compared(server.client, SLOW_SLOT, kind="reprice", shown="owt")
+    assert {values["name"] for values in events["ladder"]} == {"data", "owt"}
+    assert [values["name"] for values in events["timeline"]] == ["owt"]
+    assert events["timeline"][0]["timeline"]["count"] > 0
+    graph, today, now = (
+        load_model("lenet5", batch=64),
+        load_cluster("titanx-4"),
+        load_cluster(changed(SLOW_SLOT["edits"])),
+    )
+    for row in events["table"][-1]["numbers"]["strategies"]:
+        plan = make_plan(graph, today, strategy=row["name"])
+        assert row["simulated_s"] == replay(lower_plan(plan, graph, now)).iteration_s
+        assert row["simulated_s"] > plan.simulated_s
+
+
+def test_changes_taken_back_give_what_was_compared(server):
+    _, first = compared(server.client)
+    compared(server.client, SLOW_SLOT, kind="reprice", shown="data")
+    _, back = compared(server.client, kind="reprice", shown="data")
+    times = [[row["simulated_s"] for row in each["table"][-1]["numbers"]["strategies"]] for each in (first, back)]
+    assert times[0] == times[1]
+    assert back["table"][-1]["searched"] is False
+
+
+def test_a_timeline_follows_the_change(server):
+    compared(server.client)
+    ends = []
+    for subject in (SMALL, SLOW_SLOT):
+        compared(server.client, subject, kind="reprice", shown="data")
+        _, events = compared(server.client, subject, kind="timeline", shown="owt")
+        ends.append(events["timeline"][0]["timeline"]["columns"]["duration"])
+    assert ends[0] != ends[1]
+
+
+def test_events_can_be_read_again_from_any_on(server):
+    """A browser that lost its connection names the last event that it has."""
+    job, _ = compared(server.client)
+    whole = list(said(server.client, job))
+    assert [number for number, *_ in whole] == list(range(len(whole)))
+    assert list(said(server.client, job, after=1)) == whole[2:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "message"),
+    [
+        ("reprice", {**SMALL, "edits": {"device.node0/gpu3.failed": "1"}}, "adds or removes devices; press Compare"),
+        ("reprice", {**SMALL, "edits": {"link.none.bandwidth_factor": "2"}}, "must name a class of links"),
+        ("timeline", SMALL, "strategy must be one that was compared"),
+    ],
+)
+def test_what_a_bench_cannot_do_is_said_and_it_goes_on(server, kind, subject, message):
+    compared(server.client)
+    _, events = compared(server.client, subject, kind=kind, shown="hybrid")
+    assert message in events["failed"][0]
+    _, events = compared(server.client, SLOW_SLOT, kind="reprice")
+    assert "done" in events
+
+
+def test_requests_out_of_order_are_refused(server):
+    """Changes before a comparison, and for one that still runs; jobs that are not there."""
+    answer = asked(server.client, "reprice", bench="a-bench-without-work")
+    assert (answer.status_code, answer.json()["error"]) == (400, "the comparison is no longer held; press Compare")
+    job = asked(server.client, "compare", LONG, bench="a-bench-at-work").json()["job"]
+    answer = asked(server.client, "reprice", LONG, bench="a-bench-at-work")
+    assert "still runs" in answer.json()["error"]
+    server.client.delete(f"api/jobs/{job}")
+    for address in ("api/jobs/unknown/events", "api/jobs/unknown/page"):
+        assert "not known" in server.client.get(address).json()["error"]
+    assert server.client.delete("api/jobs/unknown").status_code == 400
+
+
+def test_the_latest_change_wins(server):
+    compared(server.client)
+    jobs = [asked(server.client, "reprice", SLOW_SLOT, shown="data").json()["job"] for _ in range(5)]
+    ends = [list(said(server.client, job))[-1][1] for job in jobs]
+    assert ends[-1] == "done"
+    assert set(ends[:-1]) <= {"cancelled", "done"}
+
+
+def test_two_pages_have_results_of_their_own(server):
+    other = {**SMALL, "batch": 128}
+    jobs = [
+        asked(server.client, "compare", each, bench=f"page-number-{i}").json()["job"]
+        for i, each in enumerate((SMALL, other))
+    ]
+    batches = [
+        [v for _, kind, v in said(server.client, job) if kind == "table"][-1]["numbers"]["batch"] for job in jobs
+    ]
+    assert batches == [64, 128]
+
+
+def descendants(server):
+    return psutil.Process(server.process.pid).children(recursive=True)
+
+
+def waits_for(condition, seconds=20.0):
+    """Wait until a condition holds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not condition():
+        time.sleep(0.05)
+    assert condition()
+
+
+def test_a_cancelled_comparison_ends_its_process(server):
+    """Another is compared meanwhile and after."""
+    before = {each.pid for each in descendants(server)}
+    job = asked(server.client, "compare", LONG, bench="cancelled-bench").json()["job"]
+    for _, kind, _ in said(server.client, job):
+        if kind == "progress":
+            server.client.delete(f"api/jobs/{job}")
+    assert kind == "cancelled"
+    worked = [each for each in descendants(server) if each.pid not in before]
+    compared(server.client, bench="bench-of-tests")
+    busy = [each for each in worked if each.is_running() and each.status() == psutil.STATUS_RUNNING]
+    waits_for(lambda: not any(each.is_running() and each.cpu_percent(0.1) > 50 for each in busy))
+
+
+def test_a_killed_process_is_said_and_the_server_lives(server):
+    """As where the system kills one for want of memory."""
+    job = asked(server.client, "compare", LONG, bench="killed-bench").json()["job"]
+    kinds = []
+    for _, kind, values in said(server.client, job):
+        if kind == "progress" and "searching" in values[0]:
+            busiest = max(descendants(server), key=lambda each: sum(each.cpu_times()[:2]))
+            os.kill(busiest.pid, signal.SIGKILL)
+        kinds.append((kind, values))
+    assert kinds[-1][0] == "failed"
+    assert "killed by signal 9" in kinds[-1][1]
+    _, events = compared(server.client, bench="killed-bench")
+    assert "done" in events
+
+
+def test_a_killed_server_leaves_no_process_and_whole_scenarios(tmp_path):
+    """Killed in mid-computation; the next server has what was kept."""
+    with served(tmp_path / "folder", tmp_path / "cwd") as server:
+        job, _ = compared(server.client)
+        server.client.put("api/scenarios", json={"name": "today", "job": job}).raise_for_status()
+        long = asked(server.client, "compare", LONG).json()["job"]
+        next(said(server.client, long))
+        processes = descendants(server)
+        server.process.kill()
+        server.process.wait()
+        assert len(processes) >= 2
+        waits_for(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in processes))
+    with served(tmp_path / "folder", tmp_path / "cwd") as server:
+        (kept,) = server.client.get("api/choices").json()["scenarios"]
+        assert (kept["name"], kept["subject"]["model"]) == ("today", "lenet5")
