@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from hwprofiles.devices import DeviceGraph
 from planner.graph import ComputationGraph
 from planner.plan import Comparison, StrategyResult
@@ -105,10 +103,10 @@ def comparison_view(comparison: Comparison) -> dict[str, Any]:
 
 def timeline_view(name: str, shown: Replay | StrategyResult, cluster: DeviceGraph) -> dict[str, Any]:
     """Return one steady iteration of a strategy, as pages draw it, and the mean use of every link in it."""
-    if isinstance(shown, Replay):
-        timeline, use, members = shown.timeline(), shown.link_use(), shown.program.collective_devices
-    else:
+    if isinstance(shown, StrategyResult):
         timeline, use, members = shown.timeline, shown.link_use, shown.collective_devices
+    else:
+        timeline, use, members = shown.timeline(), shown.link_use(), shown.program.collective_devices
     return {
         "name": name,
         "colours": kind_colours(str(kind) for kind in timeline["kind"].unique()),
