@@ -273,6 +273,7 @@ def attention(reader: GraphReader, node: TraceNode) -> TracedValue:
     result = reader.mapped(
         node, Attention, tags, inputs, weights=reader.keys_of(fixed), keys=size_of(key.axes[-2]),
         key_channels=size_of(query.axes[-1]), value_channels=width,
+        causal=bool(reader.argument(node, "is_causal", False)),
     )  # fmt: skip
     result = reader.with_weights(result, weights) if weights else result
     return reader.computes(result, "attention", node.operation, reader.operands_of(node), node.arguments, channels={})

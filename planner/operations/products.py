@@ -67,7 +67,8 @@ class Attention(Mapped):
 
     Work: of a head and a query, 2 x keys x (head channels of keys + of values).  A part that holds a share of a head
     computes the weights of the whole head.  The backward kernel computes them once more: 5 products for 2.
-    Traffic: queries, keys, values and outputs once; backward also their gradients.
+    Traffic: queries, keys, values and outputs once; backward also their gradients.  FLOP count all keys, as is usual;
+    the fused kernel leaves out what a causal mask does.
 
     Source:
         Dao et al., "FlashAttention", NeurIPS 2022, Algorithms 1 and 4.
@@ -80,6 +81,8 @@ class Attention(Mapped):
     """Channels of a head of queries and keys."""
     value_channels: int
     """Channels of a head of values and of the output."""
+    causal: bool = False
+    """True if queries read no later keys."""
 
     def __post_init__(self) -> None:
         Mapped.__post_init__(self)
@@ -95,17 +98,22 @@ class Attention(Mapped):
     ) -> FusedKernels | None:
         """Return the kernel of the forward pass, or that of the backward pass in which all gradients are computed.
 
-        Keys that masks leave out count, as every position has as many.
+        Where queries read no later keys, the part with the last q of k positions reads 1 - q / 2k of them all: it is
+        the slowest, and sets the price of all parts.
         """
         if phase not in ("forward", "activation_gradient"):
             return None
         held = Part(tuple(inputs), output, part)
         heads = self._heads(held)
-        return attention_kernels(
-            samples=held.samples, heads=heads, key_heads=heads, queries=held.columns / held.samples,
+        queries = held.columns / held.samples
+        kernels = attention_kernels(
+            samples=held.samples, heads=heads, key_heads=heads, queries=queries,
             keys=np.full_like(heads, self.keys), head_size=np.minimum(held.channels, self.value_channels),
             causal=False, element_bytes=element_bytes, phase="forward" if phase == "forward" else "backward",
         )  # fmt: skip
+        if not self.causal:
+            return kernels
+        return replace(kernels, flop=kernels.flop * np.maximum(1.0 - queries / (2.0 * self.keys), 0.5))
 
     def _heads(self, part: Part) -> Floats:
         """Return the heads of which each part computes the weights."""

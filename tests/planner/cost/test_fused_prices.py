@@ -27,10 +27,27 @@ def test_attention_is_priced_by_its_own_kernel(phase, kernel):
     length, two = layer.output.size("length"), np.full(8, 2.0)
     expected = attention_kernels(
         samples=two, heads=np.full(8, 12.0), key_heads=np.full(8, 12.0), queries=np.full(8, float(length)),
-        keys=np.full(8, float(layer.operation.keys)), head_size=np.full(8, 64.0), causal=False, phase=kernel,
+        keys=np.full(8, float(layer.operation.keys)), head_size=np.full(8, 64.0), causal=True, phase=kernel,
     )  # fmt: skip
     found = model.compute_times.part_s(index, spaces[index])[phase]
     assert found == pytest.approx(fused_s(load_profile("h100-80gb@bfloat16"), expected, kernel))
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4, 16])
+def test_the_last_part_of_a_causal_sequence_sets_the_price(parts):
+    """Of k positions in p parts, the pairs of a query and a key before it are counted one by one."""
+    graph = load_model("gpt2", batch=2)
+    layer = next(layer for layer in graph.layers if layer.operation.kind == "attention")
+    keys, held = layer.operation.keys, layer.operation.keys // parts
+    part = {"sample": np.array([2.0]), "channel": np.array([768.0]), "length": np.array([float(held)])}
+    all_keys = replace(layer.operation, causal=False)
+    causal, full = (
+        each.fused_kernels("forward", layer.input_shapes, layer.output, part, 2) for each in (layer.operation, all_keys)
+    )
+    pairs = sum(query + 1 for query in range(keys - held, keys))
+
+    assert causal.flop / full.flop == pytest.approx(pairs / (held * keys), rel=1e-3)
+    assert causal.memory_bytes == full.memory_bytes
 
 
 def test_devices_that_have_not_measured_it_price_it_as_products():
