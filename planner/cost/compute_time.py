@@ -196,7 +196,8 @@ def _fused_s(
     work = layer.operation.fused_kernels(phase, layer.input_shapes, layer.output, part, stored_bytes)
     if work is None or not any(kind == work.kind for kind, _ in profile.fused):
         return None
-    return fused_s(profile, work, "forward" if phase == "forward" else "backward")
+    seconds = fused_s(profile, work, "forward" if phase == "forward" else "backward")
+    return np.where(work.flop + work.memory_bytes > 0, seconds, 0.0)  # some compute all gradients in one kernel
 
 
 def _measured(profile: ComputeProfile, model: str, layer: Layer, phase: str) -> tuple[Layer, MeasuredParts | None]:

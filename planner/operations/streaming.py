@@ -1,10 +1,11 @@
 """Operations that only stream memory: elementwise chains, reductions, normalisations within a sample, unknown ones."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hwprofiles import ConfigError
-from hwprofiles.compute import Kernels
+from hwprofiles import ConfigError, Floats
+from hwprofiles.compute import FusedKernels, Kernels, norm_kernels
 from planner.graph import SavedTensors, Shape
 from planner.operations.base import Part
 from planner.operations.mapped import Mapped
@@ -97,6 +98,19 @@ class FeatureNorm(Mapped):
     def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the inputs, from which the normalised values are computed again."""
         return SavedTensors(inputs=True, transforms=True)
+
+    def fused_kernels(
+        self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats], element_bytes: int
+    ) -> FusedKernels | None:
+        """Return the kernel of a norm over channels: one backward computes the gradients of input and weights."""
+        if self.function not in ("layer_norm", "rms_norm") or phase == "update":
+            return None
+        held = Part(tuple(inputs), output, part)
+        kernels = norm_kernels(
+            rows=held.columns, columns=held.channels, element_bytes=element_bytes,
+            phase="forward" if phase == "forward" else "backward",
+        )  # fmt: skip
+        return replace(kernels, memory_bytes=0.0 * kernels.memory_bytes) if phase == "weight_gradient" else kernels
 
     def _forward(self, part: Part) -> Kernels:
         return self._streams(part, FEATURE_NORM_FLOP, 2 * self._inputs(part) + part.outputs)

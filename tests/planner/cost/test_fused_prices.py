@@ -7,7 +7,7 @@ import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.compute_profile import MeasuredRow
-from hwprofiles.compute.fused_kernels import attention_kernels
+from hwprofiles.compute.fused_kernels import attention_kernels, norm_kernels
 from hwprofiles.compute.fused_times import fused_s
 from hwprofiles.compute.profile_file import load_profile
 from planner.cost.compute_time import kernel_s
@@ -48,6 +48,18 @@ def test_the_last_part_of_a_causal_sequence_sets_the_price(parts):
 
     assert causal.flop / full.flop == pytest.approx(pairs / (held * keys), rel=1e-3)
     assert causal.memory_bytes == full.memory_bytes
+
+
+def test_norms_are_priced_by_their_own_kernels():
+    """BERT on an H200: rows of 768 channels; the backward kernel computes all gradients."""
+    graph, profile = load_model("bert-base", batch=4, element_bytes=2), load_profile("h200@bfloat16")
+    layer = next(layer for layer in graph.layers if layer.operation.kind == "feature_norm")
+    rows, columns = np.array([4.0 * layer.output.size("length")]), np.array([768.0])
+    part = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
+    for phase, kernel in (("forward", "forward"), ("activation_gradient", "backward")):
+        expected = fused_s(profile, norm_kernels(rows=rows, columns=columns, phase=kernel), kernel)
+        assert kernel_s(profile, "bert-base", layer, phase, part, 2) == pytest.approx(expected, rel=1e-12)
+    assert kernel_s(profile, "bert-base", layer, "weight_gradient", part, 2) == 0
 
 
 def test_devices_that_have_not_measured_it_price_it_as_products():
