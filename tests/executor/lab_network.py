@@ -1,6 +1,7 @@
 """Runs over two hosts of a lab, each with a second network: what is listened at, and how ranks with two secrets end.
 
-Run as ``lab_network.py CLUSTER FOLDER`` in a lab; the folder has ``plan.json``, and gets ``report.json``.
+Run as ``lab_network.py CLUSTER FOLDER PART`` in a lab; the folder has ``plan.json``, and gets ``PART.json``.  The parts
+are the runs that are watched for what they listen at, and those that are refused: they may run side by side.
 """
 
 import json
@@ -94,19 +95,21 @@ def secret_file(folder, name):
     return path
 
 
-def main(spec, folder):
+def main(spec, folder, part):
     folder = Path(folder)
-    ours, other = secret_file(folder, "ours"), secret_file(folder, "another")
+    ours, other = secret_file(folder, f"ours {part}"), secret_file(folder, f"another {part}")
     report = {}
     with lab_hosts(load_cluster(spec)) as hosts:
         for rank in range(2):
             add_second_network(hosts, rank)
+        secrets = [ours, ours] if part == TRAINS else [ours, other]
         for name, options in {"direct": {"interface": "eth0"}, "torchrun": {"interface": "", "torchrun": True}}.items():
-            report[f"{name} {TRAINS}"] = run(hosts, folder, 29501, secrets=[ours, ours], **options)
-            report[f"{name} {REFUSES}"] = run(hosts, folder, 29502, secrets=[ours, other], **options)
-        report["one secret"] = run(hosts, folder, 29504, secrets=[ours, None], interface="", torchrun=True)
-        report["wrong interface"] = run(hosts, folder, 29503, secrets=[ours, ours], interface=SECOND)
-    (folder / "report.json").write_text(json.dumps(report))
+            report[f"{name} {part}"] = run(hosts, folder, 29501, secrets=secrets, **options)
+        if part == TRAINS:
+            report["wrong interface"] = run(hosts, folder, 29503, secrets=secrets, interface=SECOND)
+        else:
+            report["one secret"] = run(hosts, folder, 29504, secrets=[ours, None], interface="", torchrun=True)
+    (folder / f"{part}.json").write_text(json.dumps(report))
     return 0
 
 
