@@ -29,7 +29,7 @@ def raises(error):
 
 @pytest.fixture
 def planner_that_ends_with(monkeypatch):
-    """Make a planner whose ``make_plan`` raises the given error, after writing nothing."""
+    """Make a planner whose ``simulated_plan`` raises the given error, after writing nothing."""
 
     def make(error):
         provide(
@@ -38,7 +38,7 @@ def planner_that_ends_with(monkeypatch):
             planner__models={
                 "load_model": lambda spec, batch, element_bytes: types.SimpleNamespace(element_bytes=element_bytes)
             },
-            planner__plan={"make_plan": raises(error), "save_plan": lambda plan, path: path.write_text("plan")},
+            planner__plan={"simulated_plan": raises(error), "save_plan": lambda plan, path: path.write_text("plan")},
         )
 
     return make
