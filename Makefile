@@ -2,7 +2,8 @@
 # installed again only when pyproject.toml or constraints.txt change.
 
 PYTHON ?= python3
-JOBS ?= 2
+# Tests wait as long as they compute, so four processes keep two cores busy.
+JOBS ?= 4
 VENV := .venv
 IN_VENV := $(VENV)/bin/python -m
 INSTALL := $(IN_VENV) pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -19,7 +20,7 @@ demo: $(VENV)/demo.stamp
 	@echo "  $(CURDIR)/out/demo/p100-4x4/index.html"
 
 test: $(VENV)/all.stamp
-	$(IN_VENV) pytest -n $(JOBS)
+	$(IN_VENV) pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # CASES spoiled inputs, the first of them SEED: half an hour on two cores.
 CASES ?= 20000

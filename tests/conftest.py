@@ -31,6 +31,31 @@ settings.load_profile("orrery")
 gc.set_threshold(50_000, 10, 10)
 
 
+LONGEST = (
+    "test_lab_network.py",
+    "test_documents.py",
+    "test_sweep_run.py",
+    "test_fuzz.py",
+    "test_chaos.py",
+    "test_lab.py",
+    "test_watchdog.py",
+    "test_validation.py",
+    "test_accuracy.py",
+    "test_listening.py",
+    "test_killed_supervisor.py",
+    "test_replay.py",
+    "test_input_channel_split.py",
+    "test_hybrid_search.py",
+    "test_comparison_page.py",
+)
+"""Files that take longest: each goes to one process as a whole (``--dist loadfile``), so they go first."""
+
+
+def pytest_collection_modifyitems(items):
+    first = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.path.name, len(first)))
+
+
 @pytest.fixture(scope="session")
 def warm_programs(tmp_path_factory):
     """Folder with ``python`` and ``orrery`` that start warm."""
