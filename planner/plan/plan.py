@@ -119,7 +119,7 @@ class Plan:
 
     @property
     def element_bytes(self) -> int:
-        """Size of an element of a tensor: 4 or 8."""
+        """Size of an element of a tensor: 2, 4 or 8."""
         return self.request.element_bytes
 
     @property

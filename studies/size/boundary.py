@@ -84,4 +84,4 @@ def _bisected(values: dict[int, float], high: int, check: Callable[[int], bool])
 
 def _falls(values: Sequence[float]) -> bool:
     """Return whether values never rise, but for rounding."""
-    return all(after <= before * (1 + 1e-9) for before, after in pairwise(values))
+    return all(after <= before + 1e-9 * abs(before) for before, after in pairwise(values))
