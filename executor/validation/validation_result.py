@@ -8,6 +8,10 @@ import pandas as pd
 __all__ = ["Speedup", "StrategyValidation", "Validation", "relative_error"]
 
 
+NOISY = 0.25
+"""Uncertainty of a median from which on a measurement is too noisy to judge a prediction by."""
+
+
 def relative_error(predicted: float, measured: float) -> float:
     """Return the error of a prediction as a share of the measurement; NaN where the measurement is 0."""
     return predicted / measured - 1 if measured else float("nan")
@@ -71,6 +75,16 @@ class StrategyValidation:
     def error(self) -> float:
         """Error of the prediction, as a share of the measurement."""
         return relative_error(self.predicted_s, self.measured_s)
+
+    @property
+    def uncertainty(self) -> float:
+        """Half the interval that holds the median, as a share of it; infinite where it is not known."""
+        return (self.interval_s[1] - self.interval_s[0]) / 2 / self.measured_s if self.measured_s else float("inf")
+
+    @property
+    def noisy(self) -> bool:
+        """True where the median is known, but so badly that no error of a prediction can be told from it."""
+        return NOISY < self.uncertainty < float("inf")
 
     @property
     def bytes_equal(self) -> bool:

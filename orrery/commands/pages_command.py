@@ -60,15 +60,15 @@ def orrery_show(
 def orrery_index(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of results.")],
     *,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Page to write; DIR/results.html if left out.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Page to write; DIR/index.html if left out.")] = None,
     json: JsonOption = False,
 ) -> None:
     """List the pages and results of a folder, with their headlines, on one page."""
-    from reports.pages import found_results, index_html
+    from reports.pages import check_no_other_page, found_results, index_html
 
-    page = out or folder / "results.html"
+    page = out or folder / "index.html"
+    if out is None:
+        check_no_other_page(page)
     results = found_results(folder, leave_out=page)
     with output_file(page) as file:
         file.write_text(index_html(folder, results, page=page), encoding="utf-8")

@@ -250,6 +250,12 @@ class ComputationGraph:
             if edge.producer >= edge.consumer:
                 raise ConfigError(f"layer {self.layers[edge.consumer].name!r} reads a layer that comes after it")
 
+    @property
+    def samples_are(self) -> str:
+        """Word for the samples: ``images`` where a layer reads the data by height, else ``samples`` (of text, say)."""
+        first = [layer for layer in self.layers if "input" in layer.inputs]
+        return "images" if any("height" in layer.parallel_dims for layer in first) else "samples"
+
     def __repr__(self) -> str:
         return f"ComputationGraph({self.name}, batch {self.batch}, {len(self.layers)} layers)"
 

@@ -105,6 +105,7 @@ def compare(
         devices=tuple(device.name for device in cluster.devices),
         device_memory_bytes=tuple(device.memory_bytes for device in cluster.devices),
         nodes=cluster.node_count,
+        samples_are=graph.samples_are,
         one_device_s=alone_s,
         strategies=tuple(results),
         refused=refused,

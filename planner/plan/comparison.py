@@ -106,6 +106,8 @@ class Comparison:
     device_memory_bytes: tuple[float, ...]
     nodes: int = 1
     """Machines of the cluster."""
+    samples_are: str = "images"
+    """Word for the samples of the model."""
     one_device_s: float
     strategies: tuple[StrategyResult, ...]
     refused: dict[str, str] = field(default_factory=dict)

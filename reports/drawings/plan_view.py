@@ -110,7 +110,7 @@ class PlanView:
         unit, images = time_unit([simulated_s]), self.plan.batch / simulated_s
         tiles = [
             ("iteration", unit.text(simulated_s), unit.name),
-            ("throughput", plain_unit([images]).text(images), "images/s"),
+            ("throughput", plain_unit([images]).text(images), f"{self.program.graph.samples_are}/s"),
             ("busiest device computes", f"{100 * shares.compute_s / simulated_s:.1f}", "%"),
             ("waits for communication", f"{100 * shares.exposed_communication_s / simulated_s:.1f}", "%"),
             ("additive (Eq. 1)", unit.text(self.additive_s), unit.name),

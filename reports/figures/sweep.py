@@ -14,7 +14,7 @@ __all__ = ["sweep_figure"]
 def sweep_figure(
     frame: pd.DataFrame, *, x: str = "devices", y: str = "iteration_s", colour: str = "strategy"
 ) -> go.Figure:
-    """Draw one column over another, with a line for each value of a third; of several points at one x the least y.
+    """Draw one column over another, with a line for each value of a third; of points at one x the fastest an image.
 
     Args:
         frame: Points of a sweep, as ``Store.to_frame`` returns them.
@@ -34,7 +34,9 @@ def sweep_figure(
     points = frame[frame[x].notna() & frame[y].notna()]
     if points.empty:
         raise ConfigError(f"no point has both {x} and {y}")
-    best = points.groupby([colour, x], as_index=False)[y].min()
+    # Iterations of different batches do not compare, images a second do.
+    image_s = points["iteration_s"] / points["batch"] if {"iteration_s", "batch"} <= set(points) else points[y]
+    best = points.loc[image_s.groupby([points[colour], points[x]]).idxmin()]
     unit, across = column_unit(y, best[y].tolist()), best[x].nunique()
     figure = go.Figure()
     for i, (value, rows) in enumerate(best.groupby(colour)):

@@ -55,13 +55,13 @@ def measured_ladder_figure(strategies: "Sequence[StrategyValidation]") -> go.Fig
         figure.add_annotation(
             x=max(s.ladder_s["measured"], s.quartiles_s[1], s.ladder_s["contention"]) / unit.factor,
             y=s.name,
-            text=f"<b>{s.error:+.1%}</b>".replace("-", "−"),
+            text="<b>too noisy to judge</b>" if s.noisy else f"<b>{s.error:+.1%}</b>".replace("-", "−"),
             showarrow=False,
             xanchor="left",
             xshift=10,
             yshift=-14,
         )
-    longest = max(value for s in strategies for value in s.ladder_s.values()) / unit.factor
+    longest = max(value for s in strategies for value in (*s.ladder_s.values(), *s.quartiles_s)) / unit.factor
     return styled(
         figure,
         barmode="group",

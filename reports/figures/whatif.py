@@ -13,7 +13,7 @@ __all__ = ["whatif_figure"]
 
 
 def whatif_figure(result: WhatIf) -> go.Figure:
-    """Draw images per second of every scenario, relative to the same strategy today; impossible points have no bar."""
+    """Draw samples per second of every scenario, relative to the same strategy today; impossible points have no bar."""
     scenarios = list(dict.fromkeys(row.scenario for row in result.rows))
     figure = go.Figure()
     for i, strategy in enumerate(dict.fromkeys(row.strategy for row in result.rows)):
@@ -32,7 +32,7 @@ def whatif_figure(result: WhatIf) -> go.Figure:
         figure,
         barmode="group",
         height=110 + 20 * len(scenarios) * max(len(figure.data), 1),
-        xaxis={"title": "images/s, change from today [%]", "automargin": True},
+        xaxis={"title": "samples/s, change from today [%]", "automargin": True},
         yaxis={"categoryorder": "array", "categoryarray": scenarios[::-1], "automargin": True},
     )
 

@@ -20,6 +20,7 @@ from .fidelity_page import (
     write_fidelity_page as write_fidelity_page,
 )
 from .index_page import (
+    check_no_other_page as check_no_other_page,
     found_results as found_results,
     index_html as index_html,
 )

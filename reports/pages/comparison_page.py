@@ -75,7 +75,7 @@ def _tiles(comparison: Comparison) -> list[tuple[str, str, str]]:
     memory = memory_unit([peak])
     return [
         ("iteration", time.text(winner.simulated_s), time.name),
-        ("throughput", plain_unit([winner.images_per_s]).text(winner.images_per_s), "images/s"),
+        ("throughput", plain_unit([winner.images_per_s]).text(winner.images_per_s), f"{comparison.samples_are}/s"),
         ("speedup over one device", f"{winner.speedup:.2f}", "×"),
         ("above its lower bound", f"{max(100 * (winner.simulated_s / winner.lower_bound_s - 1), 0):.1f}", "%"),
         ("moved per iteration", moved.text(winner.moved_bytes), moved.name),

@@ -13,7 +13,7 @@ from hwprofiles import ConfigError, json_input, printable
 from reports.pages.page_template import rendered
 from reports.style import byte_unit, time_unit
 
-__all__ = ["IndexEntry", "found_results", "index_html"]
+__all__ = ["IndexEntry", "check_no_other_page", "found_results", "index_html"]
 
 _HEAD_BYTES = 4096
 """Number of bytes at the begin of a page that hold its description."""
@@ -74,6 +74,17 @@ def found_results(folder: Path, *, leave_out: Path | None = None) -> list[IndexE
     return sorted(entries, key=lambda each: each.changed, reverse=True)
 
 
+def check_no_other_page(page: Path) -> None:
+    """Refuse to write an index over a page that is none.
+
+    Raises:
+        ConfigError: A file of this name exists and is no index of Orrery.
+    """
+    if page.is_file() and _meta(page).get("orrery-page") != "index":
+        other = page.with_name("results.html")
+        raise ConfigError(f"out must be given where {page} is another page; this works: --out {other}")
+
+
 class _Head(HTMLParser):
     """Parser that collects the description of a page from its meta elements."""
 
@@ -90,15 +101,21 @@ class _Head(HTMLParser):
 
 def _page(path: Path) -> tuple[str, str] | None:
     """Return kind and headline of a page of Orrery; None for other pages, and for an index."""
+    meta = _meta(path)
+    if meta.get("generator") != "Orrery" or meta.get("orrery-page") == "index":
+        return None
+    return printable(meta.get("orrery-page", "page")), meta.get("description", "")
+
+
+def _meta(path: Path) -> dict[str, str]:
+    """Return the description of a page; nothing where it cannot be read."""
     head = _Head()
     try:
         with path.open("rb") as file:
             head.feed(file.read(_HEAD_BYTES).decode("utf-8", errors="replace"))
     except (OSError, AssertionError, ValueError):  # the parser asserts that markup is well formed
-        return None
-    if head.meta.get("generator") != "Orrery" or head.meta.get("orrery-page") == "index":
-        return None
-    return printable(head.meta.get("orrery-page", "page")), head.meta.get("description", "")
+        return {}
+    return head.meta
 
 
 def _values(path: Path) -> tuple[str, str]:

@@ -50,7 +50,7 @@ def with_costs(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def sweep_headline(frame: pd.DataFrame) -> str:
-    """Return the finding in one sentence: the point with the most images per second, of how many points."""
+    """Return the finding in one sentence: the point with the most samples per second, of how many points."""
     done = frame[frame["iteration_s"].notna()]
     left_out = f", {len(frame) - len(done):,} of them without a plan" if len(done) < len(frame) else ""
     points = f"{len(frame):,} point{'s' * (len(frame) != 1)}{left_out}"
@@ -61,7 +61,7 @@ def sweep_headline(frame: pd.DataFrame) -> str:
     where = f"{best['model']} on {on}{best['cluster']}"
     seconds = float(best["iteration_s"])
     return (
-        f"{best['strategy']} has the most images per second, for {where}: batch {best['batch']:,} in "
+        f"{best['strategy']} has the most samples per second, for {where}: batch {best['batch']:,} in "
         f"{time_unit([seconds]).full(seconds)} ({points})."
     )
 

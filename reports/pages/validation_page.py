@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,15 +33,32 @@ def write_validation_page(validation: "Validation", path: Path) -> None:
 
 def validation_headline(validation: "Validation") -> str:
     """Return the finding in one sentence: the largest error, and whether the order of strategies is right."""
-    strategies, worst = validation.strategies, validation.worst
     where = f"{validation.model} on {validation.cluster}, batch {validation.batch:,}"
-    if len(strategies) == 1:
-        return f"The predicted iteration is {_signed(worst.error)} off the measured one: {worst.name} for {where}."
-    order = "and in their measured order" if validation.order_right else "but not in their measured order"
+    judged = [s for s in validation.strategies if not s.noisy]
+    noisy = [s.name for s in validation.strategies if s.noisy]
+    if not judged:
+        least = min(s.uncertainty for s in validation.strategies)
+        return f"Too noisy to judge: the median of every measurement is known to ± {least:.0%} at best, for {where}."
+    rest = f" Too noisy to judge: {', '.join(noisy)}." if noisy else ""
+    worst = max(judged, key=lambda s: abs(s.error))
+    if len(judged) == 1:
+        return (
+            f"The predicted iteration is {_signed(worst.error)} off the measured one: {worst.name} for {where}.{rest}"
+        )
+    names = [[s.name for s in sorted(judged, key=key)] for key in (_predicted_s, _measured_s)]
+    order = "and in their measured order" if names[0] == names[1] else "but not in their measured order"
     return (
-        f"Predictions are within {abs(worst.error):.1%} of measurements, {order}: {len(strategies)} strategies for "
-        f"{where}."
+        f"Predictions are within {abs(worst.error):.1%} of measurements, {order}: {len(judged)} strategies for "
+        f"{where}.{rest}"
     )
+
+
+def _predicted_s(strategy: "StrategyValidation") -> float:
+    return strategy.predicted_s
+
+
+def _measured_s(strategy: "StrategyValidation") -> float:
+    return strategy.measured_s
 
 
 def validation_html(validation: "Validation") -> str:
@@ -70,12 +88,12 @@ def _signed(share: float) -> str:
 
 def _tiles(validation: "Validation") -> list[tuple[str, str, str]]:
     """Return key numbers: label, number, unit."""
-    errors = sorted(abs(s.error) for s in validation.strategies)
+    errors = [abs(s.error) for s in validation.strategies if not s.noisy]
     counted = sum(len(s.iterations_s) for s in validation.strategies)
     correlation = validation.rank_correlation
     return [
-        ("largest error", f"{100 * errors[-1]:.1f}", "%"),
-        ("median error", f"{100 * errors[len(errors) // 2]:.1f}", "%"),
+        ("largest error", f"{100 * max(errors):.1f}" if errors else "too noisy", "%" if errors else ""),
+        ("median error", f"{100 * median(errors):.1f}" if errors else "too noisy", "%" if errors else ""),
         ("rank correlation", plain_unit([correlation]).text(correlation), ""),
         ("iterations counted", f"{counted:,}", ""),
         ("bytes of transfers", "equal" if all(s.bytes_equal for s in validation.strategies) else "differ", ""),
@@ -89,11 +107,11 @@ def _compared(validation: "Validation") -> dict[str, Any]:
     rows = []
     for s in strategies:
         times = [*s.ladder_s.values(), *s.quartiles_s]
-        half = (s.interval_s[1] - s.interval_s[0]) / 2 / s.measured_s
+        half = s.uncertainty
         cells = [(value, unit.text(value)) for value in times]
         cells.append((half, f"± {half:.1%}" if math.isfinite(half) else "–"))
         cells.append((float(len(s.iterations_s)), f"{len(s.iterations_s)} in {s.rounds}"))
-        cells.append((s.error, _signed(s.error)))
+        cells.append((s.error, "too noisy to judge" if s.noisy else _signed(s.error)))
         rows.append((s.name, cells))
     return {"unit": unit.name, "models": list(strategies[0].ladder_s), "rows": rows}
 

@@ -44,7 +44,7 @@ def comparison_headline(comparison: Comparison) -> str:
     what = f"{_listed(best)} are the fastest ways" if len(best) > 1 else f"{winner.name} is the fastest way"
     interval = likely_times(comparison)[comparison.strategies.index(winner)]
     likely = f" (likely {likely_range(interval)})" if interval else ""
-    finding = f"{what} to train {task}: {time} an iteration{likely}, {rate} images/s"
+    finding = f"{what} to train {task}: {time} an iteration{likely}, {rate} {comparison.samples_are}/s"
     others = [(s.simulated_s / winner.simulated_s, s.name) for s in comparison.strategies if s.name not in best]
     parts = [f"{ratio:.2f}× {'' if i else 'as fast as '}{name}" for i, (ratio, name) in enumerate(others)]
     return f"{finding} – {_listed(parts)}." if others else f"{finding}."
@@ -58,7 +58,7 @@ def fullest_device(strategy: StrategyResult, capacity_bytes: tuple[float, ...]) 
 
 def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
     """Return the columns of the comparison table, in order."""
-    strategies = comparison.strategies
+    strategies, rate = comparison.strategies, f"{comparison.samples_are}/s"
 
     def column(title: str, meaning: str, choose: Callable[[list[float]], Unit], values: list[float]) -> Column:
         return Column(title=title, meaning=meaning, unit=choose(values), values=tuple(values))
@@ -71,18 +71,18 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
     peaks = [s.peak_memory_bytes[fullest_device(s, comparison.device_memory_bytes)] for s in strategies]
     return (
         column(
-            "additive",
-            "sum of all phases and transfers, one after the other (Eq. 1 of the layer-wise paper)",
-            same,
-            [s.additive_s for s in strategies],
-        ),
-        column("simulated", "steady iteration with overlap and contention", same, [s.simulated_s for s in strategies]),
-        column("images/s", "batch size over simulated time", plain_unit, [s.images_per_s for s in strategies]),
-        column(
             "speedup",
             "compared with the whole batch on one device, even if it would not fit there",
             plain_unit,
             [s.speedup for s in strategies],
+        ),
+        column(rate, "batch size over simulated time", plain_unit, [s.images_per_s for s in strategies]),
+        column("simulated", "steady iteration with overlap and contention", same, [s.simulated_s for s in strategies]),
+        column(
+            "additive",
+            "sum of all phases and transfers, one after the other (Eq. 1 of the layer-wise paper)",
+            same,
+            [s.additive_s for s in strategies],
         ),
         column("moved", "bytes that devices send in an iteration", byte_unit, [s.moved_bytes for s in strategies]),
         column(

@@ -29,12 +29,12 @@ def comparison_table(comparison: Comparison) -> Table:
 
 def pace_lines(comparison: Comparison) -> list[str]:
     """Return what sets the pace of each strategy, how much of each resource's time is left, and what would help."""
-    winner, lines = winner_of(comparison), list[str]()
-    unit, likely = likely_ranges(comparison)
-    for strategy, interval in zip(comparison.strategies, likely, strict=True):
+    winner, names = winner_of(comparison), dict[str, list[str]]()
+    for strategy in comparison.strategies:
         if strategy.pace is not None:
-            name = f"{strategy.name} (80 % interval {interval} {unit})" if interval != "–" else strategy.name
-            lines.append(f"{name}: {strategy.pace.sentence}; time left: {strategy.pace.left}.")
+            said = f"{strategy.pace.sentence}; time left: {strategy.pace.left}"
+            names.setdefault(said, []).append(strategy.name)
+    lines = [f"{' and '.join(who)}: {said}." for said, who in names.items()]  # what holds for several is said once
     if winner is not None and winner.pace is not None:
         lines.append(f"To be faster than {winner.name}: {winner.pace.remedy}.")
     return lines

@@ -29,10 +29,10 @@ def whatif_headline(result: WhatIf) -> str:
     best, worst = (pick(rows, key=lambda row: row.against_today) for pick in (max, min))
     parts = []
     if best.against_today > 1:
-        parts.append(f"{best.scenario} brings most: {_change(best)} images/s with {best.strategy}")
+        parts.append(f"{best.scenario} brings most: {_change(best)} samples/s with {best.strategy}")
     if worst.against_today < 1:
-        parts.append(f"{worst.scenario} costs most: {_change(worst)} images/s with {worst.strategy}")
-    text = "; ".join(parts) or f"no scenario changes the images/s of {result.model} on {result.cluster}"
+        parts.append(f"{worst.scenario} costs most: {_change(worst)} samples/s with {worst.strategy}")
+    text = "; ".join(parts) or f"no scenario changes the samples/s of {result.model} on {result.cluster}"
     shown = worst if worst.against_today < 1 else best
     return f"{text} ({shown.why})."
 
@@ -41,7 +41,7 @@ def whatif_headers(result: WhatIf) -> list[str]:
     """Return the headings of the table."""
     times = time_unit([row.iteration_s for row in result.rows])
     return [
-        "scenario", "strategy", "devices", "batch", f"iteration [{times.name}]", "images/s", "against today",
+        "scenario", "strategy", "devices", "batch", f"iteration [{times.name}]", "samples/s", "against today",
         "80 % interval",
     ]  # fmt: skip
 
@@ -82,7 +82,7 @@ def whatif_why_lines(result: WhatIf) -> list[str]:
         if row.scenario == "today":
             lines += [f"  time left: {row.pace.left}", f"  change: {row.pace.remedy}"]
         if row.detour:
-            lines.append(f"  {row.detour}: {_change(row)} images/s")
+            lines.append(f"  {row.detour}: {_change(row)} samples/s")
     return lines
 
 

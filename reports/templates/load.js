@@ -3,6 +3,56 @@
 (async () => {
   const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), (letter) => letter.charCodeAt(0));
   const library = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
-  for (const text of [library, document.getElementById("drawn").textContent])
-    document.body.append(Object.assign(document.createElement("script"), { textContent: text }));
+  const run = (text) => document.body.append(Object.assign(document.createElement("script"), { textContent: text }));
+  run(library);
+  const react = Plotly.react;
+  Plotly.react = (place, traces, layout, config) => {
+    const box = typeof place === "string" ? document.getElementById(place) : place;
+    return react(box, apart(traces), labelled(fitting(layout, box.clientWidth), traces, box.clientWidth), config);
+  };
+  run(document.getElementById("drawn").textContent);
 })();
+// Lines of equal series lie on each other: the later ones are dashed, with open and larger markers around the first.
+function apart(traces) {
+  const seen = new Map();
+  return traces.map((trace) => {
+    if (!trace.mode?.includes("lines") || !trace.name || !trace.y?.length) return trace;
+    const points = `${trace.xaxis ?? ""} ${trace.yaxis ?? ""} ` + Array.from(trace.y, (y, i) => `${trace.x?.[i]}:${typeof y === "number" ? y.toPrecision(3) : y}`).join();
+    const below = seen.get(points) ?? 0;
+    seen.set(points, below + 1);
+    if (!below) return trace;
+    const marker = { ...trace.marker, size: (trace.marker?.size ?? 6) + 6 * below, symbol: `${String(trace.marker?.symbol ?? "circle").replace(/-open$/, "")}-open`, line: { width: 2 } };
+    return { ...trace, line: { ...trace.line, dash: below % 2 ? "dash" : "dot" }, marker };
+  });
+}
+// Words to the right of bars stay inside: the axis goes on until they have room.
+function labelled(layout, traces, width) {
+  const axis = layout?.xaxis, words = (layout?.annotations ?? []).filter((each) => each.xanchor === "left" && typeof each.x === "number" && !each.xref);
+  if (!axis?.range || axis.type === "log" || !words.length) return layout;
+  const names = traces.flatMap((trace) => (Array.isArray(trace.y) ? trace.y : [])).filter((name) => typeof name === "string");
+  const plot = Math.max(80, width - 40 - 8 * Math.max(0, ...names.map((name) => name.length))), [low, high] = axis.range;
+  const ends = words.map((each) => low + ((each.x - low) * plot) / Math.max(plot * 0.3, plot - (each.xshift ?? 0) - 8 * each.text.replace(/<[^>]*>/g, "").length));
+  return { ...layout, xaxis: { ...axis, range: [low, Math.max(high, ...ends)] } };
+}
+// Numbers of an axis keep apart in narrow panels: those that find no room are left out.
+function fitting(layout, width) {
+  const changed = { ...layout };
+  for (const [key, axis] of Object.entries(layout ?? {})) {
+    if (!/^xaxis\d*$/.test(key) || axis?.type === "category" || axis?.type === "multicategory") continue;
+    const [from, to] = axis.domain ?? [0, 1], room = Math.max(60, (width - 70) * (to - from));
+    if (!axis.tickvals) { if (!axis.dtick && !axis.nticks) changed[key] = { ...axis, nticks: Math.max(2, Math.floor(room / 70)) }; continue; }
+    const words = axis.ticktext ?? axis.tickvals.map(String), place = axis.type === "log" ? Math.log : (value) => value, at = axis.tickvals.map(place);
+    const low = Math.min(...at), scale = (room * 0.9) / Math.max(Math.max(...at) - low, 1e-12), kept = [];
+    const wide = (i) => 7 * Math.max(...String(words[i]).split("<br>").map((line) => line.length));
+    at.forEach((value, i) => { const last = kept.at(-1); if (last === undefined || (value - at[last]) * scale > (wide(i) + wide(last)) / 2 + 6) kept.push(i); });
+    changed[key] = { ...axis, tickvals: kept.map((i) => axis.tickvals[i]), ticktext: kept.map((i) => words[i]), tickangle: axis.tickangle ?? 0 };
+  }
+  for (const [key, axis] of Object.entries(layout ?? {})) { // lines of words, at most one in 16 pixels
+    if (!/^yaxis\d*$/.test(key) || axis?.type !== "log" || !axis.tickvals) continue;
+    const [from, to] = axis.domain ?? [0, 1], at = axis.tickvals.map(Math.log), span = Math.max(Math.max(...at) - Math.min(...at), 1e-12), kept = [];
+    const scale = ((layout.height ?? 400) - 160) * (to - from) / span;
+    at.forEach((value, i) => { if (!kept.length || (value - at[kept.at(-1)]) * scale > 16) kept.push(i); });
+    changed[key] = { ...axis, tickvals: kept.map((i) => axis.tickvals[i]), ...(axis.ticktext ? { ticktext: kept.map((i) => axis.ticktext[i]) } : {}) };
+  }
+  return changed;
+}

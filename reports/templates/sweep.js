@@ -33,13 +33,13 @@ function filtered() {
 // ---- the picture ----------------------------------------------------------------------------------------
 const choice = (name) => form.elements[name].value;
 function usable(...names) { return kept.filter((i) => names.every((name) => byName.get(name).values[i] !== null)); }
-// One row of several that share their places in the picture: the best, or all of them.
-function taken(rows, keys, y) {
+// One row of several that share their places in the picture: the one with most samples a second, or all of them.
+function taken(rows, keys) {
   if (choice("of") === "all") return rows;
-  const best = new Map(), sign = y.more ? -1 : 1;
+  const best = new Map(), cost = byName.get("time_per_image_s").values;
   for (const i of rows) {
     const key = keys.map((column) => column.values[i]).join("\n"), known = best.get(key);
-    if (known === undefined || sign * y.values[i] < sign * y.values[known]) best.set(key, i);
+    if (known === undefined || cost[i] < cost[known]) best.set(key, i);
   }
   return [...best.values()];
 }
@@ -91,7 +91,7 @@ function drawPicture() {
   let drawnRows = 0;
   panels.forEach(([title, mine], at) => {
     const n = at ? String(at + 1) : "", column = at % across, line = Math.floor(at / across), keys = [x, ...(colour ? [colour] : [])];
-    const part = taken(mine, keys, y);
+    const part = taken(mine, keys);
     drawnRows += part.length;
     all.push(...traces(kind, part, x, y, colour, { xaxis: `x${n}`, yaxis: `y${n}` }, legend, tone));
     const wide = 1 / across, high = 1 / down, domain = [column * wide + (column ? 0.045 : 0), (column + 1) * wide - 0.005], up = [1 - (line + 1) * high + (line < down - 1 ? 0.09 : 0), 1 - line * high - 0.05];
@@ -105,7 +105,7 @@ function drawPicture() {
   const cut = every.length > panels.length ? ` ${every.length - panels.length} more panels are not drawn: filter, or choose other panels.` : "";
   const left = data.count - rows.length, several = rows.length - drawnRows - every.slice(MOST_PANELS).reduce((sum, [, mine]) => sum + mine.length, 0);
   $("picture-title").textContent = `${y.label} over ${x.label}`;
-  $("caption").textContent = `${drawnRows.toLocaleString("en")} of ${data.count.toLocaleString("en")} points drawn` + (several > 0 ? `; of several points at the same place only the best is drawn, ${several.toLocaleString("en")} are not` : "") +
+  $("caption").textContent = `${drawnRows.toLocaleString("en")} of ${data.count.toLocaleString("en")} points drawn` + (several > 0 ? `; of several points at the same place only the one with most samples/s is drawn, ${several.toLocaleString("en")} are not` : "") +
     (left ? `; ${left.toLocaleString("en")} filtered out or without a value` : "") + (kind === "front" ? `; the front: no point has less ${x.label} and a better ${y.label}` : "") + `.${cut}`;
 }
 
@@ -152,7 +152,8 @@ function fillControls() {
   form.elements.y.append(...values.map(option));
   form.elements.x.append(...[...axes, ...values].map(option));
   for (const name of ["colour", "facet"]) form.elements[name].append(new Option("–", ""), ...axes.map(option));
-  form.elements.of.append(new Option("the best", "best"), new Option("all", "all"));
+  form.elements.of.append(new Option("the one with most samples/s", "best"), new Option("all", "all"));
+  if (values.some((column) => column.name === "images_per_s")) form.elements.y.value = "images_per_s";
   form.elements.x.value = has("devices") ? "devices" : (numeric[0] || axes[0] || values[0]).name;
   const words = axes.filter((column) => !column.numeric && column.name !== form.elements.x.value), wanted = ["strategy", "model"].filter((name) => words.some((column) => column.name === name));
   form.elements.colour.value = wanted[0] || words[0]?.name || "";

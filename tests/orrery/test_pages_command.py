@@ -33,7 +33,13 @@ def test_timeline_show_and_index_say_the_same(plan, tmp_path, capsys):
     assert {row["file"]: row["headline"] for row in listed["results"]} == dict.fromkeys(
         ("t/timeline.html", "s/index.html", "s/timeline.html"), said["headline"]
     )
-    assert (tmp_path / "results.html").is_file()
+    assert listed["page"] == str(tmp_path / "index.html")
+    assert (tmp_path / "index.html").is_file()
+    assert run_app(app, ["index", str(tmp_path)]) == 0  # an index is written anew
+    capsys.readouterr()
+    assert run_app(app, ["index", str(tmp_path / "s")]) == 2
+    assert "--out" in capsys.readouterr().err
+    assert "orrery-page" in (tmp_path / "s" / "index.html").read_text()[:2000]
 
 
 @pytest.mark.parametrize(

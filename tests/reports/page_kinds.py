@@ -76,7 +76,7 @@ def _index(folder):
 
     (folder / "a.html").write_text(_sweep(folder))
     (folder / "b.json").write_text('{"model": "lenet5", "iteration_s": 0.001}')
-    return index_html(folder, found_results(folder), page=folder / "results.html")
+    return index_html(folder, found_results(folder), page=folder / "index.html")
 
 
 def _oracle(folder):

@@ -109,7 +109,7 @@ def test_a_sweeps_page_has_every_point_and_names_the_best():
     assert "cluster" not in columns  # the same in all rows: said once, above
     per_image = columns["time_per_image_s"]
     assert per_image[0] == pytest.approx(frame["iteration_s"][0] / frame["batch"][0])
-    assert "data has the most images per second, for lenet5 on 4 devices" in sweep_headline(frame)
+    assert "data has the most samples per second, for lenet5 on 4 devices" in sweep_headline(frame)
     assert "1 of them without a plan" in sweep_headline(frame)
 
 

@@ -203,3 +203,27 @@ def test_speedups_by_compression_are_on_the_page(validation, html):
     assert "predicted by samples of the data types" in page.texts["notes"]
     waits = parse(validation_html(replace(both, stand_in_compression=True))).texts["notes"]
     assert "compression and decompression were waits too" in waits
+
+
+def noisy(strategy):
+    """The same medians, known to 330 %."""
+    middle = strategy.measured_s
+    return replace(strategy, interval_s=(0.1 * middle, 6.7 * middle))
+
+
+def test_what_is_too_noisy_is_not_judged(validation):
+    first, *others = validation.strategies
+    some = replace(validation, strategies=(noisy(first), *others))
+    assert validation_headline(some).endswith(f"Too noisy to judge: {first.name}.")
+    rows = parse(validation_html(some)).tables[0][1:]
+    assert [row[-1][0] == "too noisy to judge" for row in rows] == [True] + [False] * len(others)
+    every = replace(validation, strategies=tuple(map(noisy, validation.strategies)))
+    assert validation_headline(every).startswith("Too noisy to judge")
+    assert "330%" in validation_headline(every)
+
+
+def test_the_median_of_two_errors_lies_between_them(validation):
+    html = validation_html(
+        replace(validation, strategies=(make_strategy("a", 0.51, 0.5), make_strategy("b", 0.53, 0.5)))
+    )
+    assert re.search(r"<dt>median error</dt><dd>4\.0 ", html)
