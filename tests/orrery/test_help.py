@@ -38,19 +38,36 @@ REQUESTS = {
 """Of the parts below, the modules that declare options, and what these check them by."""
 
 
+SCRIPT = """
+import contextlib, io, json, sys
+from orrery.cli import app
+from orrery.terminal.exit_codes import run_app
+before, rows = set(), {}
+for command in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        code = run_app(app, [*command.split(), "--help"])
+    rows[command] = code, out.getvalue(), sorted(set(sys.modules) - before)
+    before = set(sys.modules)
+print(json.dumps(rows))
+"""
+
+
+@pytest.fixture(scope="module")
+def helped():
+    """Code, text and newly loaded modules of every command's help, one after another in one fresh process."""
+    words = [sys.executable, "-c", SCRIPT, "", *COMMANDS]
+    return json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+
+
 @pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_help_loads_nothing_heavy(command):
+def test_help_loads_nothing_heavy(command, helped):
     """The limit is 0.3 s: what would break it is an import of a library or of a part below."""
-    words = [*command.split(), "--help"]
-    script = (
-        "import json, sys; from orrery.cli import app; from orrery.terminal.exit_codes import run_app; "
-        "code = run_app(app, sys.argv[1:]); print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
-    )
-    ended = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True)
-    code, loaded = json.loads(ended.stderr)
+    code, out, loaded = helped[command]
 
     assert code == 0
-    assert "Usage: orrery" in ended.stdout
+    assert "Usage: orrery" in out
+    if not command:
+        assert "orrery.cli" in loaded
     assert [name for name in HEAVY if name in loaded] == []
     below = {name for name in loaded if name.partition(".")[0] in ("planner", "studies", "executor")}
     rooms = {room for name in REQUESTS for room in (name.partition(".")[0], name.rpartition(".")[0])}
