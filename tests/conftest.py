@@ -56,6 +56,11 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: first.get(item.path.name, len(first)))
 
 
+def pytest_collection_finish():
+    """What is loaded by now stays: no later look for cycles, and none at the end, passes through it."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def warm_programs(tmp_path_factory):
     """Folder with ``python`` and ``orrery`` that start warm."""

@@ -19,12 +19,17 @@ TORCH_AT_TOP = {"executor"}
 TORCH_INSIDE_FUNCTIONS = {"executor", "planner"}
 
 FILES = sorted(path for floor in FLOORS for path in (ROOT / floor).rglob("*.py"))
-TREES = {path: ast.parse(path.read_text(), filename=path) for path in FILES}
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
 ROOMS = {module: path.with_suffix(".pyi") for module, path in MODULES.items() if path.name == "__init__.py"}
 """Every room with the stub that lists what others may use of it; rooms that nobody uses have none."""
 MOST_FILES = 16
 ENTRANCES = {"orrery": "the command line and the public names import whatever they show"}
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """Return a file's syntax tree: not all processes that collect tests need all of them."""
+    return ast.parse(path.read_text(), filename=path)
 
 
 def imports(node: ast.AST) -> Iterator[str]:
@@ -50,13 +55,13 @@ def at_top(tree: ast.AST) -> Iterator[ast.AST]:
 @cache
 def imported(path: Path) -> frozenset[str]:
     """Return the dotted names that a file imports, also inside functions."""
-    return frozenset(name for node in ast.walk(TREES[path]) for name in imports(node))
+    return frozenset(name for node in ast.walk(tree_of(path)) for name in imports(node))
 
 
 @cache
 def imported_at_top(path: Path) -> frozenset[str]:
     """Return the dotted names that a file imports when it is loaded."""
-    return frozenset(name for node in at_top(TREES[path]) for name in imports(node))
+    return frozenset(name for node in at_top(tree_of(path)) for name in imports(node))
 
 
 def module_of(name: str) -> str | None:
@@ -181,7 +186,7 @@ def test_no_name_is_public_in_two_places():
     """Each public class, function and constant is defined in one module of the whole tree."""
     homes = defaultdict[str, set[str]](set)
     for module, path in MODULES.items():
-        for node in TREES[path].body:
+        for node in tree_of(path).body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
                 names = [node.name]
             elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -198,7 +203,8 @@ def test_no_name_is_public_in_two_places():
 def test_modules_say_what_is_public():
     """Every module with code has one ``__all__``."""
     silent = []
-    for path, tree in TREES.items():
+    for path in FILES:
+        tree = tree_of(path)
         assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
         targets = [node.targets if isinstance(node, ast.Assign) else [node.target] for node in assigned]
         said = [each for each in targets if any("__all__" in ast.unparse(target) for target in each)]
@@ -212,8 +218,8 @@ def test_everything_public_is_documented():
     """Modules, public classes, functions and methods have docstrings; what overrides has that of the base."""
     missing = [
         f"{path.relative_to(ROOT)}: {getattr(node, 'name', 'module')}"
-        for path, tree in TREES.items()
-        for node in public_definitions(tree)
+        for path in FILES
+        for node in public_definitions(tree_of(path))
         if not ast.get_docstring(node)
         and "override" not in [ast.unparse(mark) for mark in getattr(node, "decorator_list", [])]
     ]
