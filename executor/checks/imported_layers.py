@@ -51,14 +51,17 @@ def _check_parameters(layer: Layer, kind: str, channels: int) -> None:
         where = f"parameter {each.name} of layer {layer.name} ({kind})"
         if each.shared:
             raise ConfigError(f"{where} is trained by layer {each.shared}: tied parameters are planned only")
-        if not each.split:
-            raise ConfigError(f"{where} is not split with the layer's channels, and is planned only")
+        if not each.split and channels > 1 and any(other.split for other in layer.parameters):
+            raise ConfigError(
+                f"{where} is not split with the layer's channels, and others are: the layer cannot be split in channels"
+            )
     if channels == 1:
         return
+    whole = {each.name for each in layer.parameters if not each.split}
     for step in getattr(layer.operation, "computes", ()):
         for operand in step.operands:
             for leaf in operand.constant.leaves() if operand.constant else ():
-                if leaf.parameter and leaf.along is None:
+                if leaf.parameter and leaf.along is None and leaf.parameter not in whole:
                     raise ConfigError(
                         f"operation {step.call} of layer {layer.name} ({kind}) cannot be split in channels: it "
                         f"computes with parameter {leaf.parameter} in another form"

@@ -29,6 +29,7 @@ def check_program(program: Program, ranks: int) -> None:
     graph = program.graph
     if graph.element_bytes not in (4, 8):
         raise ConfigError(f"dtype must be of 4 or 8 bytes to be run, got one of {graph.element_bytes}")
+    _check_reductions(program)
     micro_batching = program.micro_batching
     computed = graph.with_batch(graph.batch // micro_batching.parts) if micro_batching.parts > 1 else graph
     for i, layer in enumerate(graph.layers):
@@ -38,3 +39,15 @@ def check_program(program: Program, ranks: int) -> None:
             check_imported(computed if micro_batching.of(i) > 1 else graph, i, program.spaces_at(i)[i])
         if not graph.consumers[i] and not isinstance(layer.operation, Loss):
             raise ConfigError(f"layer {layer.name} of {graph.name} must be read by another or be a loss to be run")
+
+
+def _check_reductions(program: Program) -> None:
+    """Refuse several all-reduces of one layer but rings, where some of its parameters are not split in channels."""
+    other = {int(program.layer[task]) for task, each in program.collectives.items() if not each.round.is_ring}
+    for i, layer in enumerate(program.graph.layers):
+        kinds = {each.split for each in layer.parameters if not each.shared}
+        if len(kinds) > 1 and i in other:
+            raise ConfigError(
+                f"gradient_sync must be ring or library to run layer {layer.name}, of whose parameters channels split "
+                f"some and not others"
+            )

@@ -6,6 +6,7 @@ from itertools import groupby
 from executor.program.rank_program import RankProgram
 from executor.runtime import JOIN_BYTES
 from planner.compression import Compression
+from planner.lowering import Collective
 
 __all__ = ["JOIN_BYTES", "MOST_JOIN_BYTES", "Reduction", "gradient_buckets", "largest_bucket_bytes", "reductions_of"]
 
@@ -44,9 +45,14 @@ def reductions_of(view: RankProgram, *, statistics: bool) -> list[Reduction]:
         tasks = tuple(task for task in together if task in program.collectives)
         codec_tasks = tuple(task for task in together if task not in program.collectives)
         first, kind = program.collectives[tasks[0]], program.compressed.gradient(program.graph, layer)
-        native = len(tasks) == 1 and first.round.is_ring
+        # parameters that channels split and those that they do not have a ring each: over the same devices, one will do
+        native = all(_is_ring_of(program.collectives[task], first.devices) for task in tasks)
         reductions.append(Reduction(layer, tasks, first.devices, native, None if statistics else kind, codec_tasks))
     return reductions
+
+
+def _is_ring_of(collective: Collective, devices: tuple[int, ...]) -> bool:
+    return collective.round.is_ring and collective.devices == devices
 
 
 def largest_bucket_bytes(join_bytes: float, replicas: int) -> float:
@@ -74,7 +80,12 @@ def gradient_buckets(view: RankProgram, join_bytes: float) -> list[list[list[Red
             [[replace(row, layer=i) for row in rows] for i in members.get(layer, (layer,))]
             for layer, rows in by_layer.items()
         ]
-    sizes = {layer: view.program.collectives[rows[0].tasks[0]].buffer_bytes for layer, rows in by_layer.items()}
+    collectives = view.program.collectives
+    sizes = {
+        layer: sum(collectives[task].buffer_bytes for task in rows[0].tasks) if rows[0].native
+        else collectives[rows[0].tasks[0]].buffer_bytes
+        for layer, rows in by_layer.items()
+    }  # fmt: skip
     last = _last_of_backward(by_layer, sizes, join_bytes)
     buckets: list[list[list[Reduction]]] = []
     open_buckets: dict[tuple[tuple[int, ...], int, bool], tuple[list[list[Reduction]], float]] = {}

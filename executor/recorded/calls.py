@@ -31,6 +31,7 @@ _REDUCTIONS = """
     mean sum amax amin max min var std norm linalg_vector_norm prod logsumexp all any argmax argmin median
 """
 _REST = """
+    __and__ __or__ __xor__ diff
     tril triu embedding matmul bmm mm mv dot outer einsum cat stack index index_select gather conv1d conv2d conv3d
     conv_transpose1d conv_transpose2d conv_transpose3d max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d
     adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d

@@ -41,6 +41,10 @@ def value_of(
     rows = {name: value_of(each, parameters, buffers, dtype=dtype, device=device) for name, each in constant.operands}
     arguments = dict(constant.arguments)
     item = arguments.pop("item", None)
+    if constant.call == "values":
+        return torch.tensor(
+            **keywords_of({"data": arguments["values"], "dtype": arguments["dtype"]}, dtype), device=device
+        )
     if constant.along is not None and (constant.call in _RESHAPES or constant.call in _EXPANDS):
         return _resized(constant, rows)
     keywords = {**in_lists(rows), **keywords_of(arguments, dtype)}

@@ -8,7 +8,17 @@ from typing import Any
 from planner.operations import Constant, Plain
 from planner.tracing import TraceNode
 
-__all__ = ["Fixed", "Origin", "UnrecordedError", "computed", "constant_of", "filled", "plain_arguments", "unsqueezed"]
+__all__ = [
+    "Fixed",
+    "Origin",
+    "UnrecordedError",
+    "computed",
+    "constant_of",
+    "filled",
+    "listed",
+    "plain_arguments",
+    "unsqueezed",
+]
 
 MOST_NODES = 200
 """Most operations that a constant may be computed by; beyond that its layer can be planned only."""
@@ -78,6 +88,9 @@ def computed(node: TraceNode, call: str, given: Mapping[str, Any], shape: tuple[
         return Fixed(shape, keys)
     if nodes > MOST_NODES or not all(each.is_recorded for _, each in operands) or "rand" in call or "empty" in call:
         return Fixed(shape, keys)
+    value = {"zeros": 0, "ones": 1}.get(_filling(call), given.get("fill_value") if _filling(call) == "full" else None)
+    if isinstance(value, int | float):
+        return filled(shape, value, floating=node.results[0].floating)
     if call in _MAKERS and node.results and node.results[0].floating:
         arguments = (*((n, v) for n, v in arguments if n != "dtype"), ("dtype", "float"))
     if item is not None:
@@ -86,10 +99,29 @@ def computed(node: TraceNode, call: str, given: Mapping[str, Any], shape: tuple[
     return Fixed(shape, keys, "", call, tuple(operands), arguments, origin, nodes)
 
 
+def _filling(call: str) -> str:
+    """Return the name of an operation that fills a tensor of another's sizes or type, without saying so."""
+    return call.removeprefix("new_").removesuffix("_like")
+
+
 def filled(shape: tuple[int, ...], value: float, *, floating: bool) -> Fixed:
     """Return a tensor of one value."""
     arguments: tuple[tuple[str, Plain], ...] = (("size", shape), ("fill_value", _plain(value)))
     return Fixed(shape, call="full", arguments=(*arguments, ("dtype", "float" if floating else "int64")))
+
+
+def listed(shape: tuple[int, ...], values: Sequence[float], *, floating: bool) -> Fixed:
+    """Return a tensor of given elements: one value or a sequence of whole numbers where it is one, else all of them."""
+    kind: tuple[str, Plain] = ("dtype", "float" if floating else "int64")
+    if len(set(values)) == 1:
+        return filled(shape, values[0], floating=floating)
+    if tuple(values) == tuple(range(len(values))):
+        ramp = Fixed((len(values),), call="arange", arguments=(("end", len(values)), kind))
+    else:
+        ramp = Fixed((len(values),), call="values", arguments=(("values", _plain(tuple(values))), kind))
+    if len(shape) == 1:
+        return ramp
+    return Fixed(shape, call="reshape", operands=(("self", ramp),), arguments=(("shape", shape),), nodes=2)
 
 
 def unsqueezed(fixed: Fixed, dim: int) -> Fixed:

@@ -15,6 +15,7 @@ from planner.importing import (  # noqa: F401 - each registers its readers
     read_views,
 )
 from planner.importing.axes import TracedValue
+from planner.importing.constants import listed
 from planner.importing.fusion import Fused, fused_layers
 from planner.importing.placement import Tag, layout_of
 from planner.importing.read_elementwise import written
@@ -107,6 +108,9 @@ def _reader_of(trace: Trace) -> GraphReader:
         origin = tuple((key, axis) for axis in range(len(tensor.shape)))
         reader.values[argument] = Fixed(tensor.shape, (key,), origin=origin)
     for argument, tensor in trace.constants.items():
+        if argument in trace.values:
+            reader.values[argument] = listed(tensor.shape, trace.values[argument], floating=tensor.floating)
+            continue
         kind = (("dtype", "float" if tensor.floating else "int64"),)
         reader.values[argument] = Fixed(tensor.shape, buffer=trace.buffers.get(argument, ""), arguments=kind)
     return reader
@@ -155,9 +159,8 @@ def _read(reader: GraphReader, node: TraceNode) -> None:
     plain = replace(node, operation=node.operation.rstrip("_")) if in_place else node
     handler = HANDLERS.get(plain.operation)
     if not reader.depends(node):
-        result = (
-            HANDLERS["getitem"](reader, node) if node.operation == "getitem" else reader.fixed(node, plain.operation)
-        )
+        taken = node.operation in ("getitem", "results")
+        result = HANDLERS[node.operation](reader, node) if taken else reader.fixed(node, plain.operation)
     elif handler is not None:
         result = handler(reader, plain)
     elif not node.results:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["trace_of"]
 
+_MOST_VALUES = 4096
+"""Most elements of a buffer that are written down where no ``state_dict`` holds it."""
+
 
 def trace_of(module: "torch.nn.Module", inputs: Sequence[InputSpec]) -> Trace:
     """Export a module in training mode, or if that fails for evaluation, and return its program.
@@ -33,6 +36,7 @@ def trace_of(module: "torch.nn.Module", inputs: Sequence[InputSpec]) -> Trace:
 
     first: dict[int, str] = {}  # before the module is moved, which parts tied parameters
     keys = {name: first.setdefault(id(p), name) for name, p in module.named_parameters(remove_duplicate=False)}
+    values = _values(module)
     module = module.to("meta")
     positional = tuple(_tensor(each) for each in inputs if not each.name)
     named = {each.name: _tensor(each) for each in inputs if each.name}
@@ -46,7 +50,7 @@ def trace_of(module: "torch.nn.Module", inputs: Sequence[InputSpec]) -> Trace:
             refusal = refusal or _refusal(error)
     if program is None:
         raise ConfigError(refusal)
-    return _trace(program, keys)
+    return _trace(program, keys, values)
 
 
 @contextlib.contextmanager
@@ -101,10 +105,18 @@ def _is_users(filename: str) -> bool:
     return "/torch/" not in filename and "/planner/tracing/" not in filename and not filename.startswith("<")
 
 
-def _trace(program: "torch.export.ExportedProgram", keys: Mapping[str, str]) -> Trace:
+def _values(module: "torch.nn.Module") -> dict[str, tuple[float, ...]]:
+    """Return the elements of small buffers that are not on the meta device, by key."""
+    rows = {key: each for key, each in module.named_buffers() if not each.is_meta and each.numel() <= _MOST_VALUES}
+    return {key: tuple(each.detach().flatten().tolist()) for key, each in rows.items() if not each.is_complex()}
+
+
+def _trace(
+    program: "torch.export.ExportedProgram", keys: Mapping[str, str], known: Mapping[str, tuple[float, ...]]
+) -> Trace:
     """Return a program as plain data."""
     signature = program.graph_signature
-    parameters, constants, inputs, buffers = {}, {}, {}, {}
+    parameters, constants, inputs, buffers, values = {}, {}, {}, {}, {}
     for node in program.graph.nodes:
         if node.op != "placeholder":
             continue
@@ -120,12 +132,14 @@ def _trace(program: "torch.export.ExportedProgram", keys: Mapping[str, str]) -> 
             key = signature.inputs_to_buffers.get(node.name, "")
             if key and key not in signature.non_persistent_buffers:
                 buffers[node.name] = key
+            elif key in known:
+                values[node.name] = known[key]
     nodes: list[TraceNode] = []
     outputs: list[str] = []
     _walk(program.graph_module, {}, "", nodes, outputs)
     mutated = {*signature.buffers_to_mutate, *signature.user_inputs_to_mutate}
     return Trace(
-        inputs=inputs, parameters=parameters, constants=constants, buffers=buffers, nodes=tuple(nodes),
+        inputs=inputs, parameters=parameters, constants=constants, buffers=buffers, values=values, nodes=tuple(nodes),
         outputs=tuple(name for name in outputs if name not in mutated),
     )  # fmt: skip
 

@@ -58,6 +58,8 @@ class Trace:
     """Buffers and constants."""
     buffers: Mapping[str, str] = field(default_factory=dict)
     """Keys of buffers in the ``state_dict``, by the name of the argument, of those that it holds."""
+    values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Elements of small buffers that the ``state_dict`` does not hold, by the name of the argument."""
     nodes: tuple[TraceNode, ...]
     outputs: tuple[str, ...]
     """Names of the tensors that it returns."""

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["built_module"]
 
+MOST_BUILT = 2**28
+"""Most parameters of a module that is built with values for the sake of its buffers."""
+
 
 def built_module(spec: str, *, file: Path | None = None) -> "torch.nn.Module":
     """Build a module by calling a function, or a class, without arguments; on the meta device where it can be.
@@ -59,9 +62,22 @@ def _called(build: Callable[[], Any], spec: str) -> Any:
 
     try:
         with torch.device("meta"):
-            return build()
+            made = build()
     except (Exception, SystemExit):  # code that reads values of tensors while it builds runs with values
         return _guarded(build, f"model: {spec}")
+    # values of buffers that no state_dict holds are a part of the model: they are there where it is built with values
+    return _guarded(build, f"model: {spec}") if _has_unsaved_buffers(made) else made
+
+
+def _has_unsaved_buffers(made: Any) -> bool:
+    """Return whether a module has buffers that its ``state_dict`` has not, and is small enough to be built again."""
+    import torch
+
+    if not isinstance(made, torch.nn.Module):
+        return False
+    saved = made.state_dict().keys()
+    elements = sum(each.numel() for each in made.parameters())
+    return elements <= MOST_BUILT and any(key not in saved for key, _ in made.named_buffers())
 
 
 def _guarded(run: Callable[[], Any], what: str) -> Any:

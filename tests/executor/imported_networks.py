@@ -204,6 +204,30 @@ class Gpt2(nn.Module):
         return self.head(self.norm(self.blocks(x)))
 
 
+class Windows(nn.Module):
+    """Shifted windows with a bias by relative place, and a product over positions: parameters without channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.qkv, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8, 24), nn.LayerNorm(8)
+        self.bias, self.mix, self.head = nn.Parameter(torch.zeros(49, 2)), nn.Linear(64, 64), nn.Linear(8, 4)
+        self.mix_norm = nn.LayerNorm([8, 64])
+        rows = torch.arange(4)
+        place = torch.stack(torch.meshgrid(rows, rows, indexing="ij")).flatten(1)
+        away = place[:, :, None] - place[:, None, :] + 3
+        self.register_buffer("index", 7 * away[0] + away[1], persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.roll(self.stem(x).permute(0, 2, 3, 1), (-1, -1), (1, 2))
+        b, c = len(x), 8
+        x = x.view(b, 2, 4, 2, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(b * 4, 16, c)
+        q, k, v = self.qkv(self.norm(x)).reshape(b * 4, 16, 3, 2, c // 2).permute(2, 0, 3, 1, 4).unbind(0)
+        bias = self.bias[self.index.view(-1)].view(16, 16, 2).permute(2, 0, 1)[None]
+        y = functional.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).reshape(b * 4, 16, c)
+        y = y.view(b, 2, 2, 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(b, 64, c).transpose(1, 2)
+        return self.head(self.mix(self.mix_norm(functional.gelu(y))).mean(2))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     """A network and how it is trained in plain PyTorch."""
@@ -235,5 +259,6 @@ NETWORKS: dict[str, Network] = {
     "convnext-t": Network(make=ConvNeXt, sizes="8x3x16x16"),
     "vit-tiny": Network(make=ViT, sizes="8x3x16x16"),
     "bert-tiny": Network(make=Bert, sizes="8x8:int"),
+    "windows": Network(make=Windows, sizes="8x3x8x8"),
     "gpt2-tiny": Network(make=Gpt2, sizes="8x8:int", loss="mean_squared_error"),
 }

@@ -1,0 +1,98 @@
+"""Parts of imported layers, each on the regions that the plan gives it, against the module and the undivided layer."""
+
+import numpy as np
+import pytest
+import torch
+from importing.imported_modules import CASES
+from undivided import wide
+
+from executor.checks.imported_layers import check_imported
+from executor.layers.base import TrainingStep
+from executor.layers.factory import part_layer
+from executor.layers.parameters import parameter_box
+from executor.runtime.boxes import whole_box
+from hwprofiles.errors import ConfigError
+from planner.importing.graph_of import imported_graph
+from planner.operations.mapped import Mapped
+from planner.parallel.configurations import Configuration, space_of
+from planner.tracing.exported import trace_of
+from planner.tracing.inputs import input_specs
+
+TYPE = torch.float64
+DRAWS = 3
+
+
+def computed(graph, index, degrees, inputs, parameters, gradient):
+    """A layer's output, and gradients of inputs and parameters, put together from its parts."""
+    layer = graph.layers[index]
+    space = space_of(layer, Configuration(degrees, tuple(range(np.prod([*degrees.values()])))), 64)
+    if isinstance(layer.operation, Mapped):
+        check_imported(graph, index, space)
+    output = torch.full(layer.output.sizes, torch.nan, dtype=TYPE)
+    before = [torch.zeros_like(each) for each in inputs]
+    weights = {name: torch.zeros_like(each) for name, each in parameters.items()}
+    for number in range(len(space.devices)):
+        part = part_layer(graph, index, space, number, dtype=TYPE, device="cpu")
+        boxes = {each.name: parameter_box(each, part.held, layer.output) for each in layer.parameters}
+        own = part.held.within(whole_box(output.shape))
+        regions = [x[b.within(whole_box(x.shape))] for x, b in zip(inputs, part.inputs, strict=True)]
+        slices = {name: parameters[name][box.within(whole_box(parameters[name].shape))] for name, box in boxes.items()}
+        with torch.no_grad():
+            output[own] = part.forward([x.clone() for x in regions], slices, TrainingStep(0, 0))
+            part.begin_backward(gradient[own])
+            for total, box, each in zip(before, part.inputs, part.activation_gradient(), strict=True):
+                total[box.within(whole_box(total.shape))] += each
+            for name, each in part.weight_gradient().items():
+                weights[name][boxes[name].within(whole_box(weights[name].shape))] += each
+            part.release()
+    return [output, *before, *weights.values()]
+
+
+def drawn(layer, rng):
+    """Random degrees of up to eight parts."""
+    degrees = {}
+    for dim in layer.output.dims:
+        room = 8 // np.prod([1, *degrees.values()])
+        fits = [n for n in (1, 2, 3, 4) if layer.output.size(dim) % n == 0 and n <= room]
+        degrees[dim] = int(rng.choice(fits)) if dim in layer.parallel_dims else 1
+    return degrees
+
+
+def divided(layer):
+    """The dimensions in which a layer may be split to be run."""
+    steps = getattr(layer.operation, "computes", ())
+    if not any(step.form == "whole" for step in steps):
+        return layer.output.dims
+    return ("sample", "channel") if "pool" in steps[0].call or "upsample" in steps[0].call else ("sample",)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "merged frames"])
+def test_parts_compute_what_the_module_does(name):
+    """Undivided layers give the module's output; parts under random degrees give theirs, and their gradients."""
+    case, rng = CASES[name], np.random.default_rng(len(name))
+    torch.manual_seed(len(name))
+    module, shape = case.make().double(), (4, *case.shape[1:])
+    trace = trace_of(case.make(), input_specs(["x".join(map(str, case.shape))]))
+    graph = wide(imported_graph(trace, name=name, loss="none").graph.with_batch(4))
+    data, state = torch.randn(shape, dtype=TYPE), module.state_dict()
+    outputs = {"input": data.movedim(-1, 1) if case.last else data}
+    for index, layer in enumerate(graph.layers):
+        inputs, keys = [outputs[source] for source in layer.inputs], dict(layer.keys)
+        parameters = {each.name: state[keys[each.name]] for each in layer.parameters}
+        gradient = torch.randn(layer.output.sizes, dtype=TYPE)
+        given = (inputs, parameters, gradient)
+        expected = computed(graph, index, dict.fromkeys(layer.output.dims, 1), *given)
+        outputs[layer.name] = expected[0]
+        for _ in range(DRAWS):
+            degrees = drawn(layer, rng)
+            if any(n > 1 and dim not in divided(layer) for dim, n in degrees.items()):
+                with pytest.raises(ConfigError, match="cannot be split in"):
+                    computed(graph, index, degrees, *given)
+                continue
+            found = computed(graph, index, degrees, *given)
+            for one, other in zip(found, expected, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11, msg=f"{layer.name} {degrees}")
+    result = module(data)
+    last = name == "patches" or (case.last and name != "einsum")
+    moved = result.movedim(-1, 1) if last else result
+    torch.testing.assert_close(outputs[graph.layers[-1].name].reshape(moved.shape), moved, rtol=1e-9, atol=1e-11)
