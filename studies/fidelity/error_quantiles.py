@@ -151,10 +151,11 @@ def _interval(errors: _Errors) -> tuple[float, float, float]:
     """Return the low end, the centre and the high end of the 80 % interval of a row of another device or system.
 
     The error of a row is that of its group plus one of its own, both normal: n groups with medians m_1 .. m_n, whose
-    spread is s_b, and rows with the spread s_w about these, give the prediction interval
+    spread is s_b, and N rows with the spread s_w about these, give the prediction interval
 
-        mean(m)  +-  t_(n-1)  sqrt(s_b^2 (1 + 1/n) + s_w^2)
+        mean(m)  +-  sqrt(t_(n-1)^2 s_b^2 (1 + 1/n) + t_(N-n)^2 s_w^2)
 
+    in which each spread has Student's quantile for as many values as it is known from: groups are few, rows are many.
     Of one group alone the spread of others is not known: it counts as that of its rows, with the t of two groups.
     """
     from scipy.stats import t as student  # here: it takes long to load, and few commands need it
@@ -166,7 +167,8 @@ def _interval(errors: _Errors) -> tuple[float, float, float]:
     )
     count = len(own)
     between = medians.var(ddof=1) if count > 1 else within
-    half = student.ppf(1 - _TAIL, max(count - 1, 1)) * np.sqrt(between * (1 + 1 / count) + within)
+    of_groups, of_rows = student.ppf(1 - _TAIL, [max(count - 1, 1), max(len(errors.values) - count, 1)])
+    half = np.hypot(of_groups * np.sqrt(between * (1 + 1 / count)), of_rows * np.sqrt(within))
     centre = medians.mean()
     return float(centre - half), float(centre), float(centre + half)
 

@@ -91,6 +91,19 @@ def test_intervals_cover_devices_that_were_left_out():
     assert errors.high - errors.centre == pytest.approx(1.28 * math.hypot(0.2, 0.1), rel=0.2)
 
 
+def test_intervals_from_few_devices_with_many_rows_cover_new_ones():
+    """Five devices of 40 rows, whose rows differ more than the devices: 80 % of the rows of a sixth are inside."""
+    rng = np.random.default_rng(2)
+    inside = []
+    for _ in range(100):
+        *known, new = rng.normal(0, 0.1, (6, 1)) + rng.normal(0, 0.4, (6, 40))
+        rows = [make_row(math.exp(each), 1.0, group=f"device{i}") for i, row in enumerate(known) for each in row]
+        errors = part_errors(rows)[COMPUTATION]
+        inside.append(np.mean((new >= errors.low) & (new <= errors.high)))
+
+    assert np.mean(inside) == pytest.approx(0.8, abs=0.03)
+
+
 def test_rows_that_were_fitted_to_say_nothing():
     rows = [make_row(1.0, 1.0, group="a"), make_row(9.0, 1.0, group="b", fitted=True)]
 
