@@ -6,6 +6,7 @@ from .breakdown import (
 )
 from .fidelity import (
     fidelity_figure as fidelity_figure,
+    printed_figure as printed_figure,
 )
 from .figure_of import (
     figure as figure,

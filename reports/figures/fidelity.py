@@ -1,15 +1,19 @@
-"""Errors of all comparisons: from the 10th to the 90th percentile of predicted over measured time."""
+"""Errors of all comparisons by percentiles, and the printed values of a paper beside ours."""
 
 import math
+from collections.abc import Sequence
+from itertools import cycle
 
 import plotly.graph_objects as go
 
 from reports.figures.look import log_ticks, styled
-from reports.style import BLUE, GREEN, MARK, OLIVE, ORANGE, PLAIN, PURPLE
+from reports.style import BLUE, GREEN, IDLE, MARK, OLIVE, ORANGE, PLAIN, PURPLE, SERIES, SYMBOLS
+from reports.tables import ReproducedValue
 from studies.fidelity import ErrorSummary
 
-__all__ = ["fidelity_figure"]
+__all__ = ["fidelity_figure", "printed_figure"]
 
+_BAND = 0.1
 _COLOURS = {"kernels": BLUE, "one-gpu": ORANGE, "many-gpu": GREEN, "collectives": PURPLE, "papers": OLIVE}
 _ROW_PIXELS = 19
 
@@ -49,3 +53,47 @@ def fidelity_figure(summaries: tuple[ErrorSummary, ...]) -> go.Figure:
     yaxis = {"range": [len(known) - 0.3, -0.7], "automargin": True, "ticksuffix": "  ", "dtick": 1}
     legend = {"orientation": "h", "y": -0.01, "yanchor": "top", "x": 0}
     return styled(figure, height=120 + _ROW_PIXELS * len(known), bargap=0.2, xaxis=xaxis, yaxis=yaxis, legend=legend)
+
+
+def printed_figure(values: Sequence[ReproducedValue]) -> go.Figure:
+    """Draw our value over the printed one for all numbers above 0, by table; the band is 10 % about equality."""
+    points = [each for each in values if each.point is not None]
+    numbers = [number for each in points if each.point for number in each.point]
+    low, high = (min(numbers) / 1.6, max(numbers) * 1.6) if numbers else (0.1, 10.0)
+    figure = go.Figure()
+    band = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+    figure.add_scatter(x=[low, high], y=[low * (1 - _BAND), high * (1 - _BAND)], showlegend=False, **band)
+    figure.add_scatter(
+        x=[low, high], y=[low * (1 + _BAND), high * (1 + _BAND)], fill="tonexty", fillcolor="rgba(154,163,173,.3)",
+        name=f"within {_BAND:.0%}", **band,
+    )  # fmt: skip
+    style = {"width": 1.5, "dash": "dash", "color": IDLE}
+    figure.add_scatter(x=[low, high], y=[low, high], mode="lines", line=style, name="equal", hoverinfo="skip")
+    looks = cycle(zip(SERIES, SYMBOLS, strict=True))
+    for table in dict.fromkeys(each.table for each in points):
+        own, (colour, symbol) = [each for each in points if each.table == table], next(looks)
+        figure.add_scatter(
+            x=[each.point[0] for each in own if each.point],
+            y=[each.point[1] for each in own if each.point],
+            mode="markers",
+            name=table,
+            marker={"color": colour, "symbol": symbol, "size": 9, "opacity": 0.8},
+            text=[f"{each.claim} [{each.unit}]<br>{each.difference}" for each in own],
+            hovertemplate="%{text}<br>printed %{x:.4~g}, ours %{y:.4~g}<extra></extra>",
+        )
+    axis = {"type": "log", "range": [math.log10(low), math.log10(high)], **_ticks(low, high), "automargin": True}
+    return styled(
+        figure,
+        height=480,
+        xaxis={**axis, "title": "printed, each in its unit"},
+        yaxis={**axis, "title": "ours"},
+    )
+
+
+def _ticks(low: float, high: float) -> dict[str, object]:
+    """Return ticks at 1, 2 and 5 of every power of ten, or at powers alone where there are many."""
+    ticks = log_ticks(low, high)
+    if len(ticks["tickvals"]) <= 12:
+        return dict(ticks)
+    kept = [i for i, value in enumerate(ticks["tickvals"]) if math.log10(value).is_integer()]
+    return {key: [column[i] for i in kept] for key, column in ticks.items()}

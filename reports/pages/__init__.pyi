@@ -11,10 +11,6 @@ from .decision_pages import (
 from .eight_bit_page import (
     write_eight_bit_page as write_eight_bit_page,
 )
-from .eight_bit_paper_page import (
-    computed_values as computed_values,
-    write_paper_page as write_paper_page,
-)
 from .fidelity_page import (
     fidelity_values as fidelity_values,
     write_fidelity_page as write_fidelity_page,
@@ -30,6 +26,11 @@ from .oracle_page import (
 from .page_template import (
     plain_figure as plain_figure,
     template_text as template_text,
+)
+from .paper_pages import (
+    computed_values as computed_values,
+    write_paper_page as write_paper_page,
+    write_reproduce_page as write_reproduce_page,
 )
 from .plan_page import (
     PAGES as PAGES,

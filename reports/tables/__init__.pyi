@@ -50,6 +50,11 @@ from .oracle_tables import (
     refused_lines as refused_lines,
     rows_in_order as rows_in_order,
 )
+from .reproduced_values import (
+    ReproducedValue as ReproducedValue,
+    reproduced_headline as reproduced_headline,
+    reproduced_values as reproduced_values,
+)
 from .size_text import (
     size_cells as size_cells,
     size_headers as size_headers,

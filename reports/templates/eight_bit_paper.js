@@ -1,3 +1,4 @@
+plot("scatter", data.scatter.data, data.scatter.layout);
 const at = (...key) => data.rows.filter((row) => key.every((word, i) => word === null || row.key[i] === word));
 const hover = (row) => `<b>${row.text}</b><br>printed ${compact(row.printed)} ${row.unit}` +
   `<br>${row.way} ${compact(row.ours)} ${row.unit} (${row.difference >= 0 ? "+" : ""}${compact(100 * row.difference)} %)`;

@@ -32,7 +32,6 @@ CASES = {
     "replay none.json": "task graph none.json cannot be read: No such file or directory",
     "compare lenet5 --cluster titanx-4 --batch 8 --out c --strategies data,foo": "strategy must be one of",
     "reproduce deepa --numbers 5": "numbers must be left out for deepa, which draws none, got 5",
-    "reproduce deepa --html x.html": "html must be left out for deepa, which has no page, got 'x.html'",
     f"{ORACLE} --gpus 64 --strategies filter": "devices must be at most the 16 of abci-v100, got 64",
     f"{ORACLE} --gpus 4..1": "gpus must rise from the first number to the last, got '4..1'",
     f"{ORACLE} --segments 5": "segments must divide the batch of the pipeline, 32, got 5",

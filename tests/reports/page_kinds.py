@@ -154,10 +154,23 @@ def _validation(folder):
 
 
 def _eight_bit_paper(folder):
-    from reports.pages.eight_bit_paper_page import paper_html
+    from reports.pages.paper_pages import paper_html
     from studies.reproduce.eight_bit_claims import eight_bit_values
 
     return paper_html(list(eight_bit_values()))
+
+
+def _reproduce(folder):
+    from reports.pages.paper_pages import reproduce_html
+    from studies.reproduce.rows import row
+
+    rows = [
+        row("DeePa, Table 2: forward of conv1", "12.5", 11.0, "ms", "the paper's cluster is not known"),
+        row("DeePa, Table 2: forward of fc1", "0.8", 0.8, "ms"),
+        row("DeePa, Fig. 5: speedup over data parallelism", "1.5-2.5", "1.4-2.6", "x"),
+        row("DeePa, Table 3: cheapest configuration", "n 4", "n 2, c 2", "config", "the table labels another"),
+    ]
+    return reproduce_html("deepa", rows)
 
 
 def _accuracy(folder):
@@ -188,7 +201,7 @@ KINDS = SimpleNamespace(
     comparison=_comparison, timeline=_timeline, plan=_plan, sweep=_sweep, index=_index, oracle=_oracle,
     size=_size, whatif=_whatif,
     streams=_streams, eight_bit=_eight_bit, eight_bit_paper=_eight_bit_paper, validation=_validation,
-    accuracy=_accuracy, fidelity=_fidelity,
+    accuracy=_accuracy, reproduce=_reproduce, fidelity=_fidelity,
 )  # fmt: skip
 """By name of the template, what makes a page of it."""
 

@@ -7,7 +7,7 @@ from browsing import needs_chromium, on_a_phone
 
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
-from reports.pages.eight_bit_paper_page import (
+from reports.pages.paper_pages import (
     INCONSISTENCIES,
     computed_values,
     paper_headline,
@@ -50,13 +50,9 @@ def test_headline_counts_each_way_and_names_the_farthest():
     )
 
 
-def test_a_page_is_for_the_eight_bit_paper_alone(capsys, tmp_path):
-    assert run_app(app, ["reproduce", "paradl", "--html", str(tmp_path / "page.html")]) == 2
-
-    printed = capsys.readouterr()
-    assert "html must be left out for paradl, which has no page" in printed.err
-    assert printed.err.count("\n") == 1
-    assert not list(tmp_path.iterdir())
+def test_every_paper_has_a_page(tmp_path):
+    assert run_app(app, ["reproduce", "turbodl", "--html", str(tmp_path / "page.html")]) == 0
+    assert "the farthest first" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.browser

@@ -1,4 +1,4 @@
-"""Page of ``orrery reproduce eight-bit``: printed values of the paper beside recomputed ones."""
+"""Pages of ``orrery reproduce``: the printed values of a paper beside ours, the farthest first."""
 
 import math
 from collections.abc import Sequence
@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from hwprofiles import Progress
+from reports.figures import printed_figure
 from reports.pages.page_file import write_page
-from reports.pages.page_template import rendered
+from reports.pages.page_template import plain_figure, rendered
 from reports.style import BLUE, GREEN, ORANGE, PLAIN, PURPLE
-from studies.reproduce import ComputedValue, eight_bit_values
+from reports.tables import reproduced_headline, reproduced_values
+from studies.reproduce import ComputedValue, PaperRow, eight_bit_values
 
-__all__ = ["INCONSISTENCIES", "computed_values", "paper_headline", "paper_html", "write_paper_page"]
+__all__ = [
+    "INCONSISTENCIES",
+    "computed_values",
+    "paper_headline",
+    "paper_html",
+    "reproduce_html",
+    "write_paper_page",
+    "write_reproduce_page",
+]
 
 PRINTED = "printed"
 _LOOKS = {
@@ -70,8 +80,9 @@ def write_paper_page(values: Sequence[ComputedValue], path: Path) -> None:
 
 
 def paper_html(values: Sequence[ComputedValue]) -> str:
-    """Return the page as HTML."""
-    rows = [_values(each) for each in values]
+    """Return the page of the 8-bit paper as HTML."""
+    every = reproduced_values([each.row for each in values])
+    rows = sorted((_values(each) for each in values), key=lambda row: -abs(row["difference"] or 0.0))
     tables = list(dict.fromkeys(row["table"] for row in rows))
     return rendered(
         "eight_bit_paper.html",
@@ -80,7 +91,7 @@ def paper_html(values: Sequence[ComputedValue]) -> str:
         rows=rows,
         tables=tables,
         has_errors=any(row["key"][0] == "error" for row in rows),
-        data={"rows": rows, "looks": _LOOKS, "printed": PRINTED},
+        data={"rows": rows, "looks": _LOOKS, "printed": PRINTED, "scatter": plain_figure(printed_figure(every))},
     )
 
 
@@ -120,3 +131,37 @@ def _values(value: ComputedValue) -> dict[str, Any]:
         "difference": difference,
         "why": value.note,
     }
+
+
+_TITLES = {
+    "deepa": "DeePa (Jia et al., 2018)",
+    "layerwise": "Layer-wise parallelism (Jia et al., ICML 2018)",
+    "paradl": "ParaDL (Kahira et al., 2021)",
+    "turbodl": "TurboDL",
+}
+
+
+def write_reproduce_page(paper: str, rows: Sequence[PaperRow], path: Path) -> None:
+    """Write the page; a reader of ``path`` sees the old file or the whole new one.
+
+    Raises:
+        OSError: The folder does not exist or cannot be written.
+    """
+    write_page(reproduce_html(paper, rows), path)
+
+
+def reproduce_html(paper: str, rows: Sequence[PaperRow]) -> str:
+    """Return the page as HTML.
+
+    Args:
+        paper: Name of the paper, as the command takes it.
+        rows: Its printed values beside ours.
+    """
+    values = reproduced_values(rows)
+    return rendered(
+        "reproduce.html",
+        headline=reproduced_headline(_TITLES.get(paper, paper), values),
+        paper=_TITLES.get(paper, paper),
+        values=values,
+        data={"scatter": plain_figure(printed_figure(values))},
+    )
