@@ -3,7 +3,9 @@
 import gc
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import warm_python
@@ -49,6 +51,15 @@ LONGEST = (
     "test_comparison_page.py",
 )
 """Files that take longest: each goes to one process as a whole (``--dist loadfile``), so they go first."""
+
+
+def pytest_configure(config):
+    """Compile the kernels of a fresh checkout once, before several processes begin and each would."""
+    compiled = Path(__file__).parents[1] / "simulator" / "compiled" / "__pycache__"
+    if not config.getoption("numprocesses", None) or any(compiled.glob("replay-*.cached")):
+        return
+    script, folder = "import warm_python; warm_python.preload()", Path(__file__).parent
+    subprocess.run([sys.executable, "-c", script], cwd=folder, stderr=subprocess.DEVNULL, check=False)
 
 
 def pytest_collection_modifyitems(items):
