@@ -8,7 +8,8 @@
   const react = Plotly.react;
   Plotly.react = (place, traces, layout, config) => {
     const box = typeof place === "string" ? document.getElementById(place) : place;
-    return react(box, apart(traces), labelled(fitting(layout, box.clientWidth), traces, box.clientWidth), config);
+    const fitted = shortened(fitting(layout, box.clientWidth), traces, box.clientWidth);
+    return react(box, apart(traces), labelled(fitted, traces, box.clientWidth), config);
   };
   run(document.getElementById("drawn").textContent);
 })();
@@ -34,12 +35,24 @@ function labelled(layout, traces, width) {
   const ends = words.map((each) => low + ((each.x - low) * plot) / Math.max(plot * 0.3, plot - (each.xshift ?? 0) - 8 * each.text.replace(/<[^>]*>/g, "").length));
   return { ...layout, xaxis: { ...axis, range: [low, Math.max(high, ...ends)] } };
 }
+// Names beside bars take at most two fifths of the width; where they are longer, their begin says enough.
+function shortened(layout, traces, width) {
+  const names = [...new Set(traces.flatMap((trace) => (Array.isArray(trace.y) ? trace.y : [])))].filter((name) => typeof name === "string");
+  const most = Math.max(8, Math.floor((0.4 * width) / 7)), long = names.some((name) => name.length > most);
+  if (!long || layout?.yaxis?.tickvals) return layout;
+  return { ...layout, yaxis: { ...layout.yaxis, tickvals: names, ticktext: names.map((name) => (name.length > most ? `${name.slice(0, most - 1)}…` : name)) } };
+}
 // Numbers of an axis keep apart in narrow panels: those that find no room are left out.
 function fitting(layout, width) {
-  const changed = { ...layout };
-  for (const [key, axis] of Object.entries(layout ?? {})) {
+  const changed = { ...layout }, away = { ticks: "outside", ticklen: 5, tickcolor: "rgba(0,0,0,0)" }; // numbers keep off the corner
+  for (const [key, axis] of Object.entries(layout ?? {})) if (/^[xy]axis\d*$/.test(key)) layout = { ...layout, [key]: changed[key] = { ...away, ...axis } };
+  for (let [key, axis] of Object.entries(layout ?? {})) {
     if (!/^xaxis\d*$/.test(key) || axis?.type === "category" || axis?.type === "multicategory") continue;
-    const [from, to] = axis.domain ?? [0, 1], room = Math.max(60, (width - 70) * (to - from));
+    const [from, to] = axis.domain ?? [0, 1], room = Math.max(60, (width - 70) * (to - from)), title = axis.title?.text ?? axis.title;
+    if (typeof title === "string" && title.length * 7.5 > room * 0.75 && !title.includes("<br>") && title.includes(" ")) {
+      const at = title.indexOf(" ", title.length / 2 - 4) >= 0 ? title.indexOf(" ", title.length / 2 - 4) : title.lastIndexOf(" ");
+      axis = changed[key] = { ...axis, title: { ...(axis.title?.text ? axis.title : {}), text: `${title.slice(0, at)}<br>${title.slice(at + 1)}` } };
+    }
     if (!axis.tickvals) { if (!axis.dtick && !axis.nticks) changed[key] = { ...axis, nticks: Math.max(2, Math.floor(room / 70)) }; continue; }
     const words = axis.ticktext ?? axis.tickvals.map(String), place = axis.type === "log" ? Math.log : (value) => value, at = axis.tickvals.map(place);
     const low = Math.min(...at), scale = (room * 0.9) / Math.max(Math.max(...at) - low, 1e-12), kept = [];
@@ -47,6 +60,8 @@ function fitting(layout, width) {
     at.forEach((value, i) => { const last = kept.at(-1); if (last === undefined || (value - at[last]) * scale > (wide(i) + wide(last)) / 2 + 6) kept.push(i); });
     changed[key] = { ...axis, tickvals: kept.map((i) => axis.tickvals[i]), ticktext: kept.map((i) => words[i]), tickangle: axis.tickangle ?? 0 };
   }
+  for (const [key, axis] of Object.entries(layout ?? {})) // 1, 2 and 5 of every power of ten
+    if (/^[xy]axis\d*$/.test(key) && axis?.type === "log" && !axis.tickvals && !axis.dtick) changed[key] = { ...changed[key], nticks: undefined, dtick: "D2" };
   for (const [key, axis] of Object.entries(layout ?? {})) { // lines of words, at most one in 16 pixels
     if (!/^yaxis\d*$/.test(key) || axis?.type !== "log" || !axis.tickvals) continue;
     const [from, to] = axis.domain ?? [0, 1], at = axis.tickvals.map(Math.log), span = Math.max(Math.max(...at) - Math.min(...at), 1e-12), kept = [];
