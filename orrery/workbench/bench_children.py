@@ -1,6 +1,5 @@
 """Children of a bench: one prices a strategy again, packs a timeline or writes a page, and ends."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,14 +14,13 @@ from hwprofiles.devices import DeviceGraph
 from orrery.workbench.comparison_view import has_timeline, light_result, timeline_view
 from orrery.workbench.processes import BrokeOff, follow_parent, said_of
 from planner.cost import CostModel
-from planner.plan import Comparison, StrategyResult, one_device_s, price_strategy, strategy_result
+from planner.plan import Comparison, StrategyResult, lowered, one_device_s, price_strategy, strategy_result
+from planner.simulation import check_replay_memory, replay
 from reports.pages import write_comparison_page
 
 __all__ = ["Child", "page_of", "start_child", "strategy_again", "timeline_of"]
 
 _FORK = get_context("fork")
-_NICER = 5
-"""Priority that children give up once their ladder is known, so that the ladders of the others come first."""
 Said = Iterator[tuple[str, Any]]
 
 
@@ -33,6 +31,11 @@ class Child:
     name: str
     process: ForkProcess
     pipe: Connection
+
+    def go_on(self) -> None:
+        """Let it say more than its first words: ``priced``."""
+        with suppress(OSError):  # it has ended
+            self.pipe.send(None)
 
     def end(self) -> None:
         """End it, whatever it does."""
@@ -49,7 +52,7 @@ def start_child(name: str, function: Callable[..., Said], *arguments: Any) -> Ch
         function: Yields what it has to say, as kind and values.
         *arguments: Its arguments; they are shared, not copied.
     """
-    ours, theirs = _FORK.Pipe(duplex=False)
+    ours, theirs = _FORK.Pipe()
     process = _FORK.Process(target=_speak, args=(theirs, function, arguments), daemon=True)
     process.start()
     theirs.close()
@@ -57,12 +60,17 @@ def start_child(name: str, function: Callable[..., Said], *arguments: Any) -> Ch
 
 
 def _speak(pipe: Connection, function: Callable[..., Said], arguments: tuple[Any, ...]) -> None:
-    """Send what a function yields, then that it has ended or why it failed."""
+    """Send what a function yields, then that it has ended or why it failed.
+
+    Behind ``priced`` it waits: the ladders of all strategies come before anything else.
+    """
     follow_parent()
     with suppress(BrokenPipeError):
         try:
-            for said in function(*arguments):
-                pipe.send(said)
+            for kind, values in function(*arguments):
+                pipe.send((kind, values))
+                if kind == "priced":
+                    pipe.recv()
             pipe.send(("ended", None))
         except OrreryError as error:
             pipe.send(("refused", BrokeOff(str(error))))
@@ -79,7 +87,8 @@ def strategy_again(model: CostModel, result: StrategyResult, shown: bool) -> Sai
         shown: Whether its timeline is wanted.
     """
     assert result.strategy is not None
-    priced = price_strategy(model, result.name, result.strategy, result.micro_batching)
+    replayed = replay(lowered(model, result.strategy, micro_batching=result.micro_batching))
+    priced = price_strategy(model, result.name, result.strategy, result.micro_batching, known=replayed)
     simulated_s = priced.full.iteration_s
     yield "priced", {
         "ladder_s": priced.ladder_s, "additive_s": priced.additive_s, "simulated_s": simulated_s,
@@ -87,7 +96,7 @@ def strategy_again(model: CostModel, result: StrategyResult, shown: bool) -> Sai
     }  # fmt: skip
     if shown:
         yield "timeline", timeline_view(result.name, priced.full, model.cluster)
-    os.nice(_NICER)
+    check_replay_memory(replayed)
     yield "result", light_result(strategy_result(priced, one_device_s(model)))
 
 

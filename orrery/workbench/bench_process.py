@@ -107,6 +107,11 @@ def _heard(held: "_Held", request: BenchRequest, children: list[Child], ready: l
         if kind in ("ended", "refused"):
             child.end()
             children = [each for each in children if each is not child]
+    held.show_ladder(request)
+    if held.priced >= {each.name for each in children}:
+        for each in children:
+            each.go_on()
+        held.priced.clear()
     if not children:
         held.finish(request)
     return children
@@ -123,6 +128,10 @@ class _Held:
         self._cluster: DeviceGraph
         self._results: dict[str, StrategyResult] = {}
         self._refused: dict[str, str] = {}
+        self.priced: set[str] = set()
+        """Strategies whose children wait."""
+        self._fresh: list[str] = []
+        """Strategies that were priced since the ladder was shown."""
 
     def tell(self, request: BenchRequest, kind: str, values: Any) -> None:
         """Send an event of a request."""
@@ -185,6 +194,7 @@ class _Held:
         # a strategy that has not been priced again yet is shown as it was
         self._results = {each.name: light_result(self._results.get(each.name, each)) for each in found.strategies}
         self._refused = dict(found.refused)
+        self.priced, self._fresh = set(), []
         rows = sorted(found.strategies, key=lambda each: -each.tasks)  # the largest first, for they take longest
         return [start_child(each.name, strategy_again, self._model, each, each.name == shown) for each in rows]
 
@@ -194,13 +204,20 @@ class _Held:
             self.tell(request, kind, values)
         elif kind == "priced":
             self._results[name] = replace(self._results[name], **values)
-            self.tell(request, "ladder", {"name": name, **ladder_view(self._now(list(self._results)))})
+            self.priced.add(name)
+            self._fresh.append(name)
         elif kind == "result":
             self._results[name] = values
         elif kind == "refused":
             self._results.pop(name, None)
             self._refused[name] = values.message
             self.tell(request, "refused", {"name": name, "reason": values.message})
+
+    def show_ladder(self, request: BenchRequest) -> None:
+        """Tell of the ladder, if a strategy was priced since."""
+        if self._fresh:
+            self.tell(request, "ladder", {"names": self._fresh, **ladder_view(self._now(list(self._results)))})
+            self._fresh = []
 
     def finish(self, request: BenchRequest) -> None:
         """Tell that a request is done, with all numbers where they have changed."""

@@ -27,6 +27,7 @@ from .lower_bound import (
 )
 from .memory_over_time import (
     MemoryCurve as MemoryCurve,
+    check_replay_memory as check_replay_memory,
     memory_curve as memory_curve,
     replay_that_fits as replay_that_fits,
 )

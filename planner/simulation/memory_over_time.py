@@ -14,7 +14,7 @@ from planner.simulation.program_replay import Replay, replay
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MemoryCurve", "buffers", "memory_curve", "replay_that_fits"]
+__all__ = ["MemoryCurve", "buffers", "check_replay_memory", "memory_curve", "replay_that_fits"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,8 +84,13 @@ def replay_that_fits(program: Program, memory_policy: MemoryPolicy = MOMENTUM) -
         InfeasiblePlanError: A device needs more memory than it has; the message has both sizes.
     """
     replayed = replay(program)
-    check_plan_memory(program, memory_curve(replayed, memory_policy).peak_bytes)
+    check_replay_memory(replayed, memory_policy)
     return replayed
+
+
+def check_replay_memory(replayed: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> None:
+    """Refuse a replay in which a device runs out of memory; arguments and errors as for ``replay_that_fits``."""
+    check_plan_memory(replayed.program, memory_curve(replayed, memory_policy).peak_bytes)
 
 
 def memory_curve(replay: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> MemoryCurve:

@@ -125,10 +125,10 @@ function reprice() {
   }
   shownJob.fresh = new Set();
   const seconds = () => `${((performance.now() - since) / 1000).toFixed(2)} s`, times = {};
-  const say = () => { $("status-line").textContent = ["ladder", "timeline"].filter((word) => times[word]).map((word) => `${word} after ${times[word]}`).join(", "); };
+  const say = () => { $("status-line").textContent = ["ladder", "timeline"].filter((word) => times[word]).map((word) => `${word} after ${times[word]}`).join(", ").replace(/^./, (first) => first.toUpperCase()); };
   begin("reprice", subject(), { shown: shownName() }, (kind, values, start) => {
     if (kind === "ladder") {
-      shownJob.fresh.add(values.name);
+      values.names.forEach((name) => shownJob.fresh.add(name));
       showTimes(values);
       if (shownJob.names.every((name) => shownJob.fresh.has(name))) { times.ladder ??= seconds(); say(); }
     } else if (kind === "refused") shownJob.fresh.add(values.name);

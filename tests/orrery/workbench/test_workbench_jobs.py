@@ -43,7 +43,7 @@ def test_a_change_gives_the_numbers_of_a_replayed_plan(server):
     """The strategies stay; their times are those of ``orrery simulate`` on the changed cluster."""
     compared(server.client)
     _, events = compared(server.client, SLOW_SLOT, kind="reprice", shown="owt")
-    assert {values["name"] for values in events["ladder"]} == {"data", "owt"}
+    assert {name for values in events["ladder"] for name in values["names"]} == {"data", "owt"}
     assert [values["name"] for values in events["timeline"]] == ["owt"]
     assert events["timeline"][0]["timeline"]["count"] > 0
     graph, today, now = (
