@@ -86,6 +86,11 @@ class _Bench:
         """Whether it works."""
         return self.job is not None and not self.job.ended
 
+    @property
+    def compares(self) -> bool:
+        """Whether it works on a comparison."""
+        return self.is_busy and self.job is not None and self.job.kind == "compare"
+
 
 class Benches:
     """The benches of all pages, and a spare one that has loaded everything.
@@ -130,13 +135,14 @@ class Benches:
             ConfigError: There is no comparison to go on from, or too many benches work.
         """
         held = self._of.get(owner)
-        if kind == "compare":
-            if held is not None:  # its search cannot be interrupted but with its process
-                self._end(held)
+        if held is not None and kind == "compare" and held.compares:
+            self._end(held)  # a search cannot be interrupted but with its process
+            held = None
+        if held is None and kind == "compare":
             held = await self._taken(owner)
         elif held is None or not held.process.is_alive():
             raise ConfigError("the comparison is no longer held; press Compare")
-        elif held.is_busy and held.job is not None and held.job.kind == "compare":
+        elif held.compares:
             raise ConfigError("the comparison still runs; wait for it or cancel it")
         if held.job is not None:
             held.job.add("cancelled", None)

@@ -5,10 +5,7 @@ import secrets
 import socket
 from pathlib import Path
 
-import uvicorn
-
 from hwprofiles import ConfigError
-from orrery.workbench.application import application
 from orrery.workbench.working_folder import WorkingFolder
 
 __all__ = ["serve_workbench"]
@@ -30,7 +27,11 @@ def serve_workbench(path: Path, *, port: int) -> None:
         ConfigError: The folder cannot be written, or the port cannot be had.
     """
     folder = WorkingFolder(path)
-    listening = _listening(port)
+    listening = _listening(port)  # what is wrong is said at once, before seconds of imports
+    import uvicorn
+
+    from orrery.workbench.application import application
+
     port = listening.getsockname()[1]
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     config = uvicorn.Config(

@@ -9,6 +9,7 @@ from hwprofiles import ConfigError, broken_rules, did_you_mean
 from hwprofiles.catalogue import cluster_names, cluster_with, load_cluster
 from hwprofiles.compute import catalogue
 from hwprofiles.devices import DeviceGraph
+from orrery.workbench.working_folder import FILE_NAME
 from planner.graph import ComputationGraph
 from planner.models import load_model, model_names
 from planner.parallel import SUFFIXES, check_strategy
@@ -18,8 +19,6 @@ __all__ = ["UPLOAD", "BenchSubject", "loaded_cluster", "loaded_graph", "parsed_s
 
 UPLOAD = "upload:"
 """Begins the name of an uploaded file."""
-FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-"""Names of uploads: no path, no dot, no device of another system."""
 _MODEL_PARAMETERS = re.compile(r"[a-z_]+=[0-9]{1,18}(,[a-z_]+=[0-9]{1,18})*")
 _CLUSTER_PARAMETERS = re.compile(r"[a-z_0-9]+=[0-9.eE+-]{1,20}(,[a-z_0-9]+=[0-9.eE+-]{1,20})*")
 _EDIT_NAME, _EDIT_VALUE = re.compile(r"[^=,\s\\]{1,300}"), re.compile(r"[A-Za-z0-9.@+-]{1,60}")

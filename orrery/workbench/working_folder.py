@@ -1,6 +1,7 @@
 """The working folder: uploaded models and clusters, kept scenarios and exported pages, each as one whole file."""
 
 import os
+import re
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Any
 import msgspec
 
 from hwprofiles import ConfigError, replacing
-from orrery.workbench.subject import FILE_NAME
 
-__all__ = ["UPLOAD_KINDS", "WorkingFolder", "json_bytes"]
+__all__ = ["FILE_NAME", "UPLOAD_KINDS", "WorkingFolder", "json_bytes"]
 
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+"""Names of files, without suffix: no path, no dot, no device of another system."""
 UPLOAD_KINDS = ("models", "clusters")
 _FOLDERS = (*UPLOAD_KINDS, "scenarios", "pages")
 _MOST_FILES = 500

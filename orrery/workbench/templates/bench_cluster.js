@@ -28,6 +28,8 @@ function showCluster(values) {
 function drawMachine({ width, height, boxes, vertices, links }) {
   const machine = $("machine"), drawn = [];
   machine.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  machine.style.maxWidth = `${width * 1.7}px`;
+  machine.style.minWidth = `${Math.min(width, 540)}px`;
   for (const [x, y, wide, high, name] of boxes) {
     drawn.push(svg("rect", { class: "box", x, y, width: wide, height: high, rx: 6 }));
     drawn.push(Object.assign(svg("text", { class: "title", x: x + 3, y: y - 3 }), { textContent: name }));

@@ -1,5 +1,5 @@
 // ---- the comparison as it arrives, and again after every change ---------------------------------------------
-const shownJob = { id: null, searched: false, subject: "", since: 0, names: [], fresh: new Set() };
+const shownJob = { id: null, searched: false, compared: "", since: 0, names: [], fresh: new Set(), chosen: false, next: null };
 
 function showTable(values) {
   $("results").hidden = false;
@@ -21,10 +21,14 @@ function showTable(values) {
   showLadder(values);
   fillShown(values.strategies, values.winner);
 }
-function showRemarks({ pace, refused, notes, undecided }) {
-  const lines = [...pace, ...Object.entries(refused).map(([name, why]) => `${name} was refused: ${why}`), ...(undecided ? [undecided] : []), ...notes];
-  $("remarks").replaceChildren(...lines.map((line) => cell("li", line)));
-  $("remarks").hidden = !lines.length;
+// The reason of the winner stands at the top, those of the others below the table.
+function showRemarks({ pace, refused, notes, undecided, winner }) {
+  const first = pace.filter((line) => line.startsWith(`${winner} `) || line.startsWith(`${winner}:`) || line.startsWith("To be faster"));
+  const top = [...first, ...Object.entries(refused).map(([name, why]) => `${name} was refused: ${why}`), ...(undecided ? [undecided] : [])];
+  for (const [id, lines] of [["remarks", top], ["reasons", [...pace.filter((line) => !first.includes(line)), ...notes]]]) {
+    $(id).replaceChildren(...lines.map((line) => cell("li", line)));
+    $(id).hidden = !lines.length;
+  }
 }
 function showLadder({ ladder }) {
   Plotly.react("ladder", ladder.data, { ...ladder.layout, hoverlabel: { align: "left" } }, CONFIG);
@@ -68,9 +72,10 @@ function askTimeline() {
   });
 }
 function held(begun, values) {
-  Object.assign(shownJob, { id: job.id, searched: values.searched });
+  const searched = values.searched || JSON.stringify(subject()) === shownJob.compared; // all changes taken back
+  Object.assign(shownJob, { id: job.id, searched });
   $("keep-button").disabled = false;
-  $("origin").textContent = values.searched ? "" : "The strategies chosen before the change, priced and simulated again with it; Compare chooses them anew.";
+  $("origin").textContent = searched ? "" : "The strategies chosen before the change, priced and simulated again with it; Compare chooses them anew.";
   $("command").textContent = begun.command;
 }
 // Compares from the beginning: every strategy is chosen for this cluster.
@@ -113,6 +118,7 @@ function clusterChanged() {
   clearTimeout(waiting);
   if (!shownJob.compared || document.body.dataset.state === "compare") return;
   shownJob.since ||= performance.now();
+  document.body.dataset.wanted = JSON.stringify(subject());
   waiting = setTimeout(reprice, 60);
 }
 const sameBut = (text) => JSON.stringify({ ...JSON.parse(text), edits: {} });
