@@ -15,7 +15,7 @@ from orrery.workbench.comparison_view import has_timeline, light_result, timelin
 from orrery.workbench.processes import BrokeOff, follow_parent, said_of
 from planner.cost import CostModel
 from planner.plan import Comparison, StrategyResult, lowered, one_device_s, price_strategy, strategy_result
-from planner.simulation import check_replay_memory, replay
+from planner.simulation import check_replay_fits, replay
 from reports.pages import write_comparison_page
 
 __all__ = ["Child", "page_of", "start_child", "strategy_again", "timeline_of"]
@@ -96,7 +96,7 @@ def strategy_again(model: CostModel, result: StrategyResult, shown: bool) -> Sai
     }  # fmt: skip
     if shown:
         yield "timeline", timeline_view(result.name, priced.full, model.cluster)
-    check_replay_memory(replayed)
+    check_replay_fits(replayed)
     yield "result", light_result(strategy_result(priced, one_device_s(model)))
 
 

@@ -69,7 +69,8 @@ def ladder_view(comparison: Comparison) -> dict[str, Any]:
         "ladder": plain_figure(ladder_figure(comparison)),
         "unit": unit.name,
         "times": {
-            each.name: [unit.text(each.additive_s), unit.text(each.simulated_s)] for each in comparison.strategies
+            s.name: {"additive": unit.text(s.additive_s), "simulated": unit.text(s.simulated_s)}
+            for s in comparison.strategies
         },
     }
 

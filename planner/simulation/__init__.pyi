@@ -27,7 +27,7 @@ from .lower_bound import (
 )
 from .memory_over_time import (
     MemoryCurve as MemoryCurve,
-    check_replay_memory as check_replay_memory,
+    check_replay_fits as check_replay_fits,
     memory_curve as memory_curve,
     replay_that_fits as replay_that_fits,
 )

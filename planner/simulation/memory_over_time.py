@@ -14,7 +14,7 @@ from planner.simulation.program_replay import Replay, replay
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MemoryCurve", "buffers", "check_replay_memory", "memory_curve", "replay_that_fits"]
+__all__ = ["MemoryCurve", "buffers", "check_replay_fits", "memory_curve", "replay_that_fits"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,11 +84,11 @@ def replay_that_fits(program: Program, memory_policy: MemoryPolicy = MOMENTUM) -
         InfeasiblePlanError: A device needs more memory than it has; the message has both sizes.
     """
     replayed = replay(program)
-    check_replay_memory(replayed, memory_policy)
+    check_replay_fits(replayed, memory_policy)
     return replayed
 
 
-def check_replay_memory(replayed: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> None:
+def check_replay_fits(replayed: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> None:
     """Refuse a replay in which a device runs out of memory; arguments and errors as for ``replay_that_fits``."""
     check_plan_memory(replayed.program, memory_curve(replayed, memory_policy).peak_bytes)
 

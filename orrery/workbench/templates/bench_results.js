@@ -8,6 +8,7 @@ function showTable(values) {
   showRemarks(values);
   const heads = [cell("th", "strategy", "word", { scope: "col" }), ...values.columns.map((column) => {
     const head = cell("th", column.title, "", { scope: "col", title: column.meaning });
+    head.dataset.title = column.title;
     if (column.unit) head.append(" ", cell("span", `[${column.unit}]`, "unit"));
     return head;
   })];
@@ -35,12 +36,13 @@ function showLadder({ ladder }) {
 }
 // The first numbers after a change: times and ladder; the other cells follow and are quiet until then.
 function showTimes(values) {
+  const heads = [...$("comparison").tHead.rows[0].cells].map((head) => head.dataset.title);
   $("answer").classList.add("stale");
   for (const row of $("comparison").tBodies[0].rows) {
     const times = values.times[row.dataset.name];
     row.classList.toggle("stale", !shownJob.fresh.has(row.dataset.name));
     row.classList.toggle("winner", row.dataset.name === values.winner);
-    if (times) [row.cells[1].textContent, row.cells[2].textContent] = times;
+    for (const [title, text] of Object.entries(times ?? {})) row.cells[heads.indexOf(title)].textContent = text;
   }
   showLadder(values);
 }

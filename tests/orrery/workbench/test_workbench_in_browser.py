@@ -93,10 +93,13 @@ def moved(page, slider, to):
 
 def times(page):
     """Simulated seconds of every strategy, as the table has them."""
-    unit = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}[page.inner_text("#comparison th:nth-child(3) .unit").strip("[]")]
-    cells = {
-        row.locator("th").inner_text(): row.locator("td").nth(1) for row in page.locator("#comparison tbody tr").all()
-    }
+    heads = [head.inner_text().split()[0] for head in page.locator("#comparison th[scope=col]").all()]
+    at = heads.index("simulated")
+    unit = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}[
+        page.locator("#comparison th[scope=col]").nth(at).inner_text().split("[")[1][:-1]
+    ]
+    rows = page.locator("#comparison tbody tr").all()
+    cells = {row.locator("th").inner_text(): row.locator("td").nth(at - 1) for row in rows}
     return {name: float(cell.inner_text().replace(",", "")) * unit for name, cell in cells.items()}
 
 
