@@ -7,11 +7,17 @@ __all__ = ["MODEL_COMMANDS", "MODEL_FILES", "put_model_files"]
 MODEL_COMMANDS = {
     "model file": "plan model.yaml --cluster titanx-4 --batch 8 --strategy data --out new.json",
     "imported file": "plan u-net.yaml --cluster titanx-4 --batch 4 --strategy data --out new.json",
+    "recorded file": "run words.json --steps 1 --device cuda --threads 1",
     "onnx file": "import net.onnx --out new.yaml",
     "imported words": "import absent.pt2 --out new.yaml",
     "imported function": "import absent.module:build --input 8x3x32x32 --loss softmax --out new.yaml",
 }
-MODEL_FILES = {"model file": "model.yaml", "imported file": "u-net.yaml", "onnx file": "net.onnx"}
+MODEL_FILES = {
+    "model file": "model.yaml",
+    "imported file": "u-net.yaml",
+    "recorded file": "words.yaml",
+    "onnx file": "net.onnx",
+}
 """The file of each command that is spoiled."""
 
 
@@ -25,6 +31,66 @@ def put_model_files(folder: Path) -> None:
     imported = Path(planner.models.__file__).parent / "imported" / "u-net.yaml"
     _put_onnx(folder / "net.onnx")
     (folder / "u-net.yaml").write_text(imported.read_text())
+    _put_recorded(folder)
+
+
+_WORDS = """\
+format: orrery model 2
+data:
+  input: {channel: 1, length: 6}
+layers:
+- name: words
+  kind: embedding
+  inputs: [input]
+  output: {channel: 4, length: 6}
+  reads:
+  - {sample: sample, channel: all, length: length}
+  parameters:
+    weight: {shape: [8, 4], split: true, axis: 1, key: words.weight}
+  computes:
+  - {form: embedding, call: embedding, out: [sample, length, channel], of: {weight: {parameter: weight, shape: [8, 4],
+    along: 1}, indices: {input: 0, axes: [sample, length]}}, with: {padding_idx: -1}}
+- name: add
+  kind: elementwise
+  inputs: [words]
+  steps: [add]
+  saves: nothing
+  output: {channel: 4, length: 6}
+  reads:
+  - {sample: sample, channel: channel, length: length}
+  parameters:
+    weight: {shape: [6, 4], split: true, axis: 1, key: places.weight}
+  computes:
+  - {form: pointwise, call: add, out: [sample, length, channel], of: {self: {input: 0, axes: [sample, length,
+    channel.2.2-channel.2.1]}, other: {call: embedding, shape: [6, 4], along: 1, of: {weight: {parameter: weight,
+    shape: [6, 4], along: 1}, indices: {call: arange, shape: [6], with: {end: 6}}}}}, with: {alpha: 1}}
+  - {form: take, call: roll, out: [sample, length, channel], of: {self: {step: 0, axes: [sample, length, channel]}},
+    with: {shifts: [0], dims: [1]}}
+- name: mean
+  kind: reduction
+  inputs: [add]
+  function: mean
+  output: {channel: 4}
+  reads:
+  - {sample: sample, channel: channel, length: all}
+  computes:
+  - {form: reduce, call: mean, out: [sample, channel], of: {self: {input: 0, axes: [sample, length, channel]}},
+    with: {dim: [1], keepdim: false, axes: [1]}}
+- {name: softmax, kind: softmax, inputs: [mean]}
+"""
+
+
+def _put_recorded(folder: Path) -> None:
+    """Write a model file whose layers say what they compute, and a plan of it."""
+    from dataclasses import replace
+
+    from hwprofiles.catalogue import load_cluster
+    from planner.models import load_model
+    from planner.plan import make_plan, save_plan
+
+    (folder / "words.yaml").write_text(_WORDS)
+    plan = make_plan(load_model("words.yaml", batch=4), load_cluster("lab-4:nodes=2"), strategy="data")
+    save_plan(replace(plan, request=replace(plan.request, cluster="lab-4:nodes=2")), folder / "words.json")
 
 
 def _put_onnx(path: Path) -> None:
