@@ -15,8 +15,9 @@ def parameter_box(parameter: Parameter, held: Box, output: Shape) -> Box:
         output: Shape of the layer's output.
     """
     low, high = [0] * len(parameter.shape), list(parameter.shape)
-    if parameter.split:
-        channel = output.dims.index("channel")
+    channel = output.dims.index("channel")
+    # weights of transposed convolutions have no axis of output channels that a plan of theirs may split: all is held
+    if parameter.split and parameter.shape[parameter.axis] == output.sizes[channel]:
         low[parameter.axis], high[parameter.axis] = held.low[channel], held.high[channel]
     if IN_CHANNEL in output.dims:
         slices = output.dims.index(IN_CHANNEL)

@@ -12,7 +12,7 @@ from planner.operations import Constant
 
 __all__ = ["in_lists", "value_of"]
 
-MOST_ELEMENTS = 2**31
+MOST_CONSTANT_ELEMENTS = 2**31
 """Most elements of a constant."""
 _RESHAPES = frozenset(["view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "view_copy"])
 _EXPANDS = frozenset(["expand", "expand_as", "broadcast_to"])
@@ -54,8 +54,10 @@ def value_of(
         keywords["device"] = device
     result: Any = function_of(constant.call)(**keywords)
     tensor: Tensor = result if item is None else result[item]
-    if tensor.numel() > MOST_ELEMENTS:
-        raise ConfigError(f"operation {constant.call} makes a constant of more than {MOST_ELEMENTS:,} elements")
+    if tensor.numel() > MOST_CONSTANT_ELEMENTS:
+        raise ConfigError(
+            f"operation {constant.call} makes a constant of more than {MOST_CONSTANT_ELEMENTS:,} elements"
+        )
     return tensor
 
 

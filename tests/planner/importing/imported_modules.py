@@ -119,6 +119,7 @@ CASES: dict[str, Case] = {
     "depthwise": Case(make=lambda: nn.Conv2d(4, 4, 5, padding=2, groups=4), shape=IMAGE),
     "same": Case(make=lambda: nn.Conv2d(4, 4, 4, padding="same"), shape=IMAGE),
     "transposed": Case(make=lambda: nn.ConvTranspose2d(4, 6, 2, stride=2), shape=IMAGE),
+    "transposed, narrower": Case(make=lambda: nn.ConvTranspose2d(4, 2, 2, stride=2), shape=IMAGE),
     "transposed, overlapping": Case(make=lambda: nn.ConvTranspose2d(4, 6, 4, stride=2, padding=1), shape=IMAGE),
     "transposed, grouped": Case(make=lambda: nn.ConvTranspose2d(4, 4, 3, padding=1, groups=2), shape=IMAGE),
     "convolution 1d": Case(make=lambda: nn.Conv1d(4, 6, 3, padding=1), shape=(2, 4, 8)),
