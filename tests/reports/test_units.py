@@ -19,6 +19,9 @@ from reports.style.units import byte_unit, memory_unit, plain_unit, time_unit
         (byte_unit([12.0]), 12.0, "12 B"),
         (memory_unit([16 * 2.0**30]), 12.5 * 2**30, "12.50 GiB"),
         (plain_unit([1234.5]), 1234.5, "1,234"),
+        (time_unit([2.5, 0.0123]), 0.0123, "0.0123 s"),
+        (time_unit([12.0, 5e-3, 6e-3, 7e-3]), 6e-3, "6.00 ms"),
+        (time_unit([12.0, 5e-3, 6e-3, 7e-3]), 12.0, "12,000 ms"),
         (plain_unit([math.nan]), math.nan, "–"),
     ],
 )
