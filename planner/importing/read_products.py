@@ -296,6 +296,8 @@ def recurrence(reader: GraphReader, node: TraceNode) -> Any:
     """Read a recurrent layer: its steps follow one another, so only samples are split."""
     value, out = reader.argument(node, "input"), node.results[0].shape
     fixed = [each for each in reader.argument(node, "params", []) if isinstance(each, Fixed)]
+    if not reader.argument(node, "batch_first", True) and any(a.dim == "sample" for a in value.axes[0]):
+        raise reader.problem(node, "reads its steps from the first axis, in which the samples are; transpose its input")
     sample = Tag(reader.batch, "sample")
     tags = [
         [sample] if any(a.dim == "sample" for a in axis) else [Tag(size, "channel" if i == 2 else "length")]

@@ -243,6 +243,8 @@ class GraphReader:
             channels: Axis of each constant that is the layer's channels; None: as they are broadcast.
             without: Arguments that are left out.
         """
+        if self.trace.foreign:
+            return value
         layer, axes = self.layers[value.layer], value.axes if out is None else out
         arguments = {name: self.resolved(each) for name, each in arguments.items()}
         if channels is None:

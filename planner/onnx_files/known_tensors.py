@@ -23,6 +23,8 @@ _EVALUATED_WORDS = """
     ScatterND Slice Split Sqrt Squeeze Sub Tile Transpose Trilu Unsqueeze Where
 """
 _EVALUATED = frozenset(_EVALUATED_WORDS.split())
+_SAME_SIZES = frozenset(["GroupNormalization", "Gelu", "HardSwish", "Mish", "RMSNormalization", "Swish"])
+"""Operations whose result has the sizes of their first input, of some of which ONNX does not infer them."""
 _MOST_ELEMENTS = 2**20
 """Most elements of a tensor that is evaluated."""
 
@@ -83,7 +85,9 @@ class KnownTensors:
             number = helper.tensor_dtype_to_np_dtype(self.types[node.input[1]].tensor_type.elem_type)
             self._keep(outputs[0], self.elements[node.input[0]].astype(number))
             return True
-        inferred = self._inferred(node)
+        inferred = dict(self._inferred(node))
+        if node.op_type in _SAME_SIZES and node.input[0] in self.types:
+            inferred[outputs[0]] = self.types[node.input[0]]
         for name in outputs:
             kind = inferred.get(name)
             try:

@@ -4,10 +4,11 @@ Initial tensors of floating-point elements are taken as parameters, without runn
 are no weight of a layer.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["trace_of_onnx"]
 
 _CONTROL_FLOW = ("If", "Loop", "Scan")
-_STATISTICS = {"BatchNormalization": (3, 4)}
+_NOT_TRAINED = {"BatchNormalization": (3, 4), "Resize": (1, 2), "Upsample": (1,)}
+"""Inputs that are statistics or factors, by operation."""
 _WEIGHTS = {
     "BatchNormalization": (1, 2), "Conv": (1, 2), "ConvTranspose": (1, 2), "Gemm": (1, 2), "PRelu": (1,),
     "InstanceNormalization": (1, 2), "LayerNormalization": (1, 2), "GroupNormalization": (1, 2),
@@ -54,8 +56,22 @@ def trace_of_onnx(path: Path, inputs: Sequence[InputSpec] = ()) -> Trace:
     reader = _Reader(path, model.graph, KnownTensors(opset_of(model, path)))
     reader.read_tensors(inputs)
     for node in model.graph.node:
-        reader.read(node)
+        _checked_read(reader, node)
     return reader.trace()
+
+
+def _checked_read(reader: "_Reader", node: "onnx.NodeProto") -> None:
+    """Read one node; one whose inputs or attributes contradict its operation becomes one line."""
+    try:
+        reader.read(node)
+    except ConfigError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        text = " ".join(str(error).split())[:160]
+        raise ConfigError(
+            f"operation {node.op_type} of node {node.name!r} has inputs or attributes that it cannot have: "
+            f"{type(error).__name__} {text}"
+        ) from error
 
 
 @dataclass
@@ -78,7 +94,7 @@ class _Reader:
         sizes = _given_sizes(self.path, [row.name for row in data], given)
         for row in data:
             self._read_input(row, sizes.get(row.name))
-        trained = _trained(self.graph)
+        trained, shapes = _trained(self.graph), _recurrent_shapes(self.graph)
         for tensor in self.graph.initializer:
             try:
                 self.known.add_constant(tensor.name, tensor)
@@ -87,7 +103,7 @@ class _Reader:
                 raise ConfigError(f"ONNX file {self.path}: tensor {tensor.name!r} must be whole: {text}") from None
             kind = self.known.sizes[tensor.name]
             if tensor.name in trained and kind.floating:
-                self.parameters[tensor.name] = (tensor.name, kind)
+                self.parameters[tensor.name] = (tensor.name, replace(kind, shape=shapes.get(tensor.name, kind.shape)))
                 self.known.elements.pop(tensor.name, None)
             else:
                 self.constants[tensor.name] = kind
@@ -125,7 +141,7 @@ class _Reader:
         return {
             node.output[0]: node.input[0]
             for node in self.graph.node
-            if node.op_type == "Transpose" and self._is_matrix(node.input[0]) and _turns(node)
+            if node.op_type == "Transpose" and node.input and self._is_matrix(node.input[0]) and _turns(node)
         }
 
     def _is_matrix(self, name: str) -> bool:
@@ -134,7 +150,7 @@ class _Reader:
 
     def _has_matrix(self, product: "onnx.NodeProto") -> bool:
         """Return whether a product is one with a trained matrix, transposed or read by no other node."""
-        name = product.input[1]
+        name = product.input[1] if len(product.input) == 2 else ""
         return name in self.transposed or (self._is_matrix(name) and self.uses[name] == 1)
 
     def read(self, node: "onnx.NodeProto") -> None:
@@ -202,7 +218,7 @@ class _Reader:
         outputs = tuple(row.name for row in self.graph.output)
         return Trace(
             inputs=self.inputs, parameters=self.parameters, constants=self.constants, nodes=tuple(self.nodes),
-            outputs=outputs,
+            outputs=outputs, foreign=True,
         )  # fmt: skip
 
 
@@ -223,10 +239,21 @@ def _trained(graph: "onnx.GraphProto") -> frozenset[str]:
     """Return the names of the tensors that training changes."""
     statistics, weights = set[str](), set[str]()
     for node in graph.node:
-        statistics |= {node.input[i] for i in _STATISTICS.get(node.op_type, ()) if i < len(node.input)}
+        statistics |= {node.input[i] for i in _NOT_TRAINED.get(node.op_type, ()) if i < len(node.input)}
         weights |= {node.input[i] for i in _WEIGHTS.get(node.op_type, ()) if i < len(node.input)}
     several = {row.name for row in graph.initializer if any(size > 1 for size in row.dims)}
     return frozenset((several | weights) - statistics)
+
+
+def _recurrent_shapes(graph: "onnx.GraphProto") -> Mapping[str, tuple[int, ...]]:
+    """Return the weights of recurrent layers as the matrices and the vectors that they are, directions together."""
+    sizes = {row.name: tuple(row.dims) for row in graph.initializer}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for node in graph.node:
+        for i, name in enumerate(node.input[:4] if node.op_type in ("LSTM", "GRU", "RNN") else ()):
+            if i and name in sizes:
+                shapes[name] = (math.prod(sizes[name]),) if i == 3 else (math.prod(sizes[name][:-1]), *sizes[name][-1:])
+    return shapes
 
 
 def _turns(node: "onnx.NodeProto") -> bool:

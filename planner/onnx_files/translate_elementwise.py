@@ -27,7 +27,10 @@ _REDUCTIONS = {
 def _elementwise(node: NodeView) -> None:
     """Translate an operation on elements of one index."""
     arguments: dict[str, Any] = dict(zip(("self", "other", "third"), map(node.input, range(3)), strict=True))
-    node.ends(_SAME[node.proto.op_type], **arguments)
+    name = _SAME[node.proto.op_type]
+    if name == "leaky_relu" and round(node.attribute("alpha", 0.01), 6) != 0.01:
+        name = "prelu"  # layers take in leaky ReLU of the usual slope alone
+    node.ends(name, **arguments)
 
 
 @translates(*_NARY)

@@ -65,22 +65,26 @@ def _transposed_convolution(node: NodeView) -> None:
 
 @translates("Gemm")
 def _general_product(node: NodeView) -> None:
-    """Translate a product of two matrices and a sum."""
-    one = node.input(0)
+    """Translate a product of two matrices and a sum, each with its factor."""
+    one: Any = node.input(0)
+    alpha, beta = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
+    if alpha != 1:
+        one = node.step("mul", node.shape(), self=one, other=alpha)
     if node.attribute("transA", 0):
         one = node.step("t", node.shape()[::-1], self=one)
     weight, bias = node.proto.input[1], node.input(2)
-    if node.attribute("transB", 0):
-        if weight in node.parameters and (bias is None or len(node.shape(2)) == 1):
-            node.ends("linear", input=one, weight=node.input(1), bias=bias)
-            return
-        two: Any = node.step("t", node.shape(1)[::-1], self=node.input(1))
-    else:
-        two = node.input(1)
+    transposed = node.attribute("transB", 0)
+    if transposed and beta == 1 and weight in node.parameters and (bias is None or len(node.shape(2)) == 1):
+        node.ends("linear", input=one, weight=node.input(1), bias=bias)
+        return
+    two: Any = node.step("t", node.shape(1)[::-1], self=node.input(1)) if transposed else node.input(1)
     if bias is None:
         node.ends("mm", self=one, mat2=two)
-    else:
+    elif beta == 1:
         node.ends("addmm", self=bias, mat1=one, mat2=two)
+    else:
+        product = node.step("mm", node.result.shape, self=one, mat2=two)
+        node.ends("add", self=product, other=node.step("mul", node.shape(2), self=bias, other=beta))
 
 
 @translates("MatMul")
@@ -139,7 +143,7 @@ def _recurrence(node: NodeView) -> None:
     length, directions, batch, width = node.result.shape
     weights = [node.input(i) for i in (1, 2, 3) if node.has(i)]
     shape = (length, batch, directions * width)
-    row = node.step(kind, shape, input=node.input(0), params=weights)
+    row = node.step(kind, shape, input=node.input(0), params=weights, batch_first=False)
     states = node.step("getitem", shape, **{"0": row, "1": 0})
     apart = node.step("reshape", (length, batch, directions, width), self=states)
     node.ends("permute", self=apart, dims=[0, 2, 1, 3])

@@ -3,6 +3,7 @@
 from typing import Any
 
 from planner.onnx_files.node_view import NodeView, translates
+from planner.onnx_files.sequences import MOST_PARTS
 
 __all__: list[str] = []
 
@@ -61,6 +62,8 @@ def _split(node: NodeView) -> None:
     if len(node.proto.output) == 1:
         node.ends("alias", self=node.input(0))
         return
+    if len(node.proto.output) > MOST_PARTS:
+        raise node.problem(f"split must make at most {MOST_PARTS:,} parts, got {len(node.proto.output):,}")
     if not all(node.proto.output):
         raise node.problem("each of its parts must have a name")
     node.ends("split", self=node.input(0), dim=node.attribute("axis", 0))

@@ -39,7 +39,11 @@ def _batch_norm(node: NodeView) -> None:
     """Translate batch normalisation; running statistics are no parameters."""
     several = len([name for name in node.proto.output if name]) > 1
     name = "native_batch_norm" if several else "batch_norm"
-    node.ends(name, input=node.input(0), weight=node.input(1), bias=node.input(2))
+    eps, momentum = node.attribute("epsilon", 1e-5), 1 - node.attribute("momentum", 0.9)
+    node.ends(
+        name, input=node.input(0), weight=node.input(1), bias=node.input(2), eps=round(eps, 9),
+        momentum=round(momentum, 6),
+    )  # fmt: skip
 
 
 @translates("InstanceNormalization", "GroupNormalization")

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from hwprofiles import ConfigError, Floats
 from hwprofiles.compute import FusedKernels, Kernels, norm_kernels
 from planner.graph import SavedTensors, Shape
@@ -106,6 +108,8 @@ class FeatureNorm(Mapped):
         if self.function not in ("layer_norm", "rms_norm") or phase == "update":
             return None
         held = Part(tuple(inputs), output, part)
+        if np.any(held.channels < output.size("channel")):  # a part of the channels reads all of them for its sums
+            return None
         kernels = norm_kernels(
             rows=held.columns, columns=held.channels, element_bytes=element_bytes,
             phase="forward" if phase == "forward" else "backward",

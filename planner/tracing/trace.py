@@ -63,6 +63,8 @@ class Trace:
     nodes: tuple[TraceNode, ...]
     outputs: tuple[str, ...]
     """Names of the tensors that it returns."""
+    foreign: bool = False
+    """True if it was translated: arguments are not all PyTorch's, so layers do not record what they compute."""
 
     @cached_property
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:

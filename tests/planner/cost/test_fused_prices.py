@@ -60,6 +60,10 @@ def test_norms_are_priced_by_their_own_kernels():
         expected = fused_s(profile, norm_kernels(rows=rows, columns=columns, phase=kernel), kernel)
         assert kernel_s(profile, "bert-base", layer, phase, part, 2) == pytest.approx(expected, rel=1e-12)
     assert kernel_s(profile, "bert-base", layer, "weight_gradient", part, 2) == 0
+    split = part | {"channel": np.array([96.0])}  # reads all channels for its sums, so it is no eighth of the kernel
+    assert kernel_s(profile, "bert-base", layer, "forward", split, 2) > 0.5 * kernel_s(
+        replace(profile, fused={}), "bert-base", layer, "forward", part, 2
+    )
 
 
 def test_devices_that_have_not_measured_it_price_it_as_products():

@@ -164,19 +164,118 @@ def test_padding_on_one_side_is_a_layer_of_its_own(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("kind", "make"), [("LSTM", nn.LSTM), ("GRU", nn.GRU), ("RNN", nn.RNN)])
+def test_recurrent_layers_do_the_work_of_the_module(tmp_path, kind, make):
+    """Matrices of each gate are read from the three axes in which ONNX keeps them."""
+    gates, hidden, features = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], 8, 6
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+        helper.make_node(kind, ["t", "w", "r", "b"], ["h"], hidden_size=hidden),
+        helper.make_node("Squeeze", ["h", "one"], ["s"]),
+        helper.make_node("Transpose", ["s"], ["y"], perm=[1, 0, 2]),
+    ]
+    sizes = {"w": (1, gates * hidden, features), "r": (1, gates * hidden, hidden), "b": (1, 2 * gates * hidden)}
+    weights = [*((name, floats(*shape)) for name, shape in sizes.items()), ("one", np.array([1]))]
+    path = graph_file(tmp_path / "n.onnx", nodes, weights, shape=(2, 5, features), out=(2, 5, hidden))
+    module = make(features, hidden, batch_first=True)
+    expected = imported_graph(trace_of(Last(module), input_specs(["2x5x6"])), name="it")
+
+    same_work(imported_graph(trace_of_onnx(path), name="it"), expected)
+    nodes[0] = helper.make_node("Transpose", ["x"], ["t"], perm=[0, 1, 2])
+    trace = trace_of_onnx(graph_file(path, nodes, weights, shape=(2, 5, features), out=(5, 2, hidden)))
+    with pytest.raises(ConfigError, match="reads its steps from the first axis, in which the samples are"):
+        imported_graph(trace, name="it")
+
+
+class Last(nn.Module):
+    """The states of a recurrent layer without its last ones."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)[0]
+
+
+def test_factors_and_statistics_are_no_parameters(tmp_path):
+    """Scales of a resampling are constants; a constant of normalisation is what the file says."""
+    nodes = [
+        helper.make_node("BatchNormalization", ["x", "g", "b", "m", "v"], ["n"], epsilon=1e-3),
+        helper.make_node("Resize", ["n", "", "scales"], ["y"], mode="nearest"),
+    ]
+    weights = [(name, floats(3)) for name in "gbmv"] + [("scales", np.array([1, 1, 2, 2], dtype=np.float32))]
+    path = graph_file(tmp_path / "n.onnx", nodes, weights, shape=(2, 3, 4, 4), out=(2, 3, 8, 8))
+    graph = imported_graph(trace_of_onnx(path), name="it", loss="none").graph
+
+    assert graph.parameter_count == 6
+    assert graph.layers[0].operation.eps == 1e-3
+    assert graph.layers[-1].output.sizes == (2, 3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        helper.make_node("Elu", ["x"], ["y"], alpha=3.0),
+        helper.make_node("LeakyRelu", ["x"], ["y"], alpha=0.3),
+        helper.make_node("HardSigmoid", ["x"], ["y"]),
+    ],
+)
+def test_what_onnx_layers_compute_is_not_written_down(tmp_path, node):
+    """Their arguments are not those of PyTorch, so they are planned and never run by another formula."""
+    conv = helper.make_node("Conv", ["x", "w"], ["h"])
+    node.input[0] = "h"
+    path = graph_file(
+        tmp_path / "n.onnx", [conv, node], [("w", floats(4, 3, 1, 1))], shape=(2, 3, 4, 4), out=(2, 4, 4, 4)
+    )
+    layers = imported_graph(trace_of_onnx(path), name="it", loss="none").graph.layers
+
+    assert [layer.operation.kind for layer in layers] == ["convolution", "elementwise"]
+    assert not layers[1].operation.computes
+
+
+def test_factors_of_a_general_product_are_operations(tmp_path):
+    """A factor of the bias is no part of the linear layer."""
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1, beta=3.0)]
+    path = graph_file(tmp_path / "n.onnx", nodes, [("w", floats(5, 8)), ("b", floats(5))], out=(2, 5))
+    graph = imported_graph(trace_of_onnx(path), name="it", loss="none").graph
+
+    assert [layer.operation.kind for layer in graph.layers] == ["matrix_product", "elementwise"]
+    assert graph.parameter_count == 45
+
+
+def test_group_norm_of_every_version_is_read(tmp_path):
+    """ONNX does not infer the sizes of its result."""
+    for opset in (18, 21):
+        count = 2 if opset < 21 else 4
+        node = helper.make_node("GroupNormalization", ["x", "g", "b"], ["y"], num_groups=2)
+        weights = [("g", floats(count)), ("b", floats(count))]
+        path = graph_file(tmp_path / "n.onnx", [node], weights, shape=(2, 4, 4, 4), out=(2, 4, 4, 4), opset=opset)
+        (layer,) = imported_graph(trace_of_onnx(path), name="it", loss="none").graph.layers
+        assert layer.operation.kind == "feature_norm"
+
+
 @pytest.mark.parametrize(
     ("node", "message"),
     [
         (helper.make_node("Relu", ["absent"], ["y"], name="r"), r"Relu of node 'r': it reads 'absent', which nothing"),
         (helper.make_node("Mystery", ["x"], ["z"], domain="my.own"), r"Mystery of node 'z': the sizes of its result"),
         (helper.make_node("If", ["x"], ["y"], name="i"), r"If of node 'i': control flow has no fixed program"),
+        (
+            helper.make_node("MatMul", ["x"], ["z"], name="m"),
+            r"MatMul of node 'm': the sizes of its result",
+        ),
+        (
+            helper.make_node("SplitToSequence", ["x", "zero"], ["y"], name="s"),
+            r"SplitToSequence of node 's': split must be >= 1, got 0",
+        ),
         (helper.make_node("Reshape", ["x", "x"], ["z"]), r"Reshape of node 'z': the sizes of its result 'z' cannot"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path, node, message):
     """One line names the operation, the node and the rule."""
     with pytest.raises(ConfigError, match=message) as error:
-        trace_of_onnx(graph_file(tmp_path / "n.onnx", [node]))
+        trace_of_onnx(graph_file(tmp_path / "n.onnx", [node], [("zero", np.array(0))]))
 
     assert "\n" not in str(error.value)
 
