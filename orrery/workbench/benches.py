@@ -80,6 +80,8 @@ class _Bench:
     pipe: Connection
     owner: str = ""
     job: Job | None = None
+    sending: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a request is sent: requests arrive whole, and in their order."""
 
     @property
     def is_busy(self) -> bool:
@@ -104,6 +106,7 @@ class Benches:
         self._of: dict[str, _Bench] = {}
         self._jobs: dict[str, Job] = {}
         self._spare: asyncio.Task[_Bench] | None = None
+        self._giving = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
 
     def prepare(self) -> None:
@@ -134,13 +137,8 @@ class Benches:
         Raises:
             ConfigError: There is no comparison to go on from, or too many benches work.
         """
-        held = self._of.get(owner)
-        if held is not None and kind == "compare" and held.compares:
-            self._end(held)  # a search cannot be interrupted but with its process
-            held = None
-        if held is None and kind == "compare":
-            held = await self._taken(owner)
-        elif held is None or not held.process.is_alive():
+        held = await self._idle(owner) if kind == "compare" else self._of.get(owner)
+        if held is None or not held.process.is_alive():
             raise ConfigError("the comparison is no longer held; press Compare")
         elif held.compares:
             raise ConfigError("the comparison still runs; wait for it or cancel it")
@@ -151,11 +149,12 @@ class Benches:
         while len(self._jobs) > _MOST_JOBS:
             self._jobs.pop(next(iter(self._jobs)))
         request = BenchRequest(job=job.id, kind=kind, subject=subject, shown=shown, path=path)
+        self._of[owner] = self._of.pop(owner)  # the last used comes last
         try:
-            await asyncio.to_thread(held.pipe.send, request)
+            async with held.sending:
+                await asyncio.to_thread(held.pipe.send, request)
         except OSError:
             self._died(held)
-        self._of[owner] = self._of.pop(owner, held)  # the last used comes last
         return job
 
     def cancel(self, job: Job) -> None:
@@ -179,6 +178,19 @@ class Benches:
             self._end(held)
         for process in active_children():
             process.kill()
+
+    async def _idle(self, owner: str) -> _Bench:
+        """Return a bench of a page that compares nothing: its own, or else the spare one.
+
+        Benches are given one after the other, so that no page has two, and no more are given than there may be.
+        """
+        async with self._giving:
+            held = self._of.get(owner)
+            if held is not None and not held.compares and held.process.is_alive():
+                return held
+            if held is not None:
+                self._end(held)  # a search cannot be interrupted but with its process
+            return await self._taken(owner)
 
     async def _taken(self, owner: str) -> _Bench:
         """Return the spare bench, which now belongs to a page, and start the next."""

@@ -77,7 +77,7 @@ def parsed_subject(values: object) -> BenchSubject:
     _check_name("model", subject.model, model_names(), _MODEL_PARAMETERS)
     _check_name("cluster", subject.cluster, cluster_names(), _CLUSTER_PARAMETERS)
     for name in subject.strategies:
-        if name.endswith(SUFFIXES) or "/" in name:
+        if name.endswith(SUFFIXES) or "/" in name or not name.isprintable():
             raise ConfigError(f"strategy must be a name or degrees such as data=4, got {name!r}")
         check_strategy(name)
     for name, value in subject.edits.items():
@@ -100,7 +100,7 @@ def _check_name(what: str, spec: str, known: list[str], parameters: re.Pattern[s
 
 def _check_edit(name: str, value: str) -> None:
     """Refuse an edit that is no assignment of a number, or of a compute profile of the catalogue."""
-    if not _EDIT_NAME.fullmatch(name) or not _EDIT_VALUE.fullmatch(value):
+    if not (_EDIT_NAME.fullmatch(name) and name.isprintable()) or not _EDIT_VALUE.fullmatch(value):
         raise ConfigError(f"change must look like link.CLASS.bandwidth_factor=number, got {f'{name}={value}'!r}")
     if name.endswith(".profile") and value.partition("@")[0] not in catalogue():
         raise ConfigError(f"{name} must be a compute profile of the catalogue, got {value!r}")

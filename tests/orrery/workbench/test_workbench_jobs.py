@@ -160,13 +160,15 @@ def test_a_cancelled_comparison_ends_its_process(server):
 def test_a_killed_process_is_said_and_the_server_lives(server):
     """As where the system kills one for want of memory."""
     job = asked(server.client, "compare", LONG, bench="killed-bench").json()["job"]
-    kinds = []
+    kinds, killed = [], []
     for _, kind, values in said(server.client, job):
-        if kind == "progress" and "searching" in values[0]:
+        if kind == "progress" and not killed:
             for child in psutil.Process(server.process.pid).children():
                 for bench in child.children():  # of the process that all benches are forked from
                     bench.kill()
+                    killed.append(bench)
         kinds.append((kind, values))
+    psutil.wait_procs(killed, timeout=20)
     assert kinds[-1][0] == "failed"
     assert "killed by signal 9" in kinds[-1][1]
     _, events = compared(server.client, bench="killed-bench")
