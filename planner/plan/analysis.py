@@ -34,7 +34,7 @@ class ResourceUse:
 
     name: str
     of: str
-    """Link class, compute profile, or kind of copies."""
+    """Link class, compute profile, kind of copies, or ``board``."""
     is_link: bool
     busy: float
     """Share of the time in which it serves at least one task."""
@@ -93,6 +93,7 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
     start_s, end_s = (np.clip(times, begin, end)[owner[order]] for times in (schedule.start_s, schedule.end_s))
     kinds = [link.link_class for link in cluster.links] + [device.profile for device in cluster.devices]
     kinds += copy_engines_of(cluster).kinds
+    kinds += ["board"] * (len(graph.capacity) - len(kinds))  # that share their power, under interference
     rows = []
     for resource in np.flatnonzero(use > 0).tolist():
         uses = slice(bounds[resource], bounds[resource + 1])

@@ -73,8 +73,8 @@ class Pace:
 
     @property
     def left(self) -> str:
-        """Say how much of the time of each resource's busiest one is left."""
-        return ", ".join(f"{use.of} {max(1 - use.busy, 0.0):.0%}" for use in self.busiest)
+        """Say how much is left of each resource's busiest one: of a link's time, of a device's arithmetic."""
+        return ", ".join(f"{use.of} {max(1 - (use.busy if use.is_link else use.use), 0.0):.0%}" for use in self.busiest)
 
     @property
     def remedy(self) -> str:

@@ -126,7 +126,7 @@ def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
         timeline=full.timeline(),
         link_use=full.link_use(),
         collective_devices=program.collective_devices,
-        pace=pace_of(priced.plain),
+        pace=pace_of(priced.full),
         strategy=priced.strategy,
         micro_batching=priced.micro_batching,
     )

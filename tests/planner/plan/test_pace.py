@@ -4,7 +4,8 @@ import pytest
 
 from hwprofiles.catalogue import load_cluster
 from planner.models import load_model
-from planner.plan import lower_plan, make_plan
+from planner.plan import compare, lower_plan, make_plan, simulated_plan
+from planner.plan.analysis import resource_uses
 from planner.plan.pace import pace_of
 from planner.simulation import replay, sensitivities
 
@@ -59,3 +60,16 @@ def test_what_can_save_most_comes_first_and_agrees_with_replays():
     assert found.busy("titanx-nervana") > 0.9
     for setter in found.setters:
         assert effects[kinds[setter.kind], setter.of] <= setter.saving + 0.01
+
+
+def test_boards_that_share_their_power_are_resources():
+    """Two dies of a K80 share a board; under interference the analysis names it, and comparisons say the same."""
+    graph, cluster = load_model("lenet5", batch=64), load_cluster("k80-16")
+    planned = simulated_plan(graph, cluster, strategy="data")
+    uses = resource_uses(planned.replayed)
+
+    assert planned.replayed.program.conditions.interference
+    assert [use for use in uses if use.of == "board"]
+    (compared,) = compare(graph, cluster, ["data"]).strategies
+    assert compared.pace.sentence == pace_of(planned.replayed).sentence
+    assert compared.pace.left == pace_of(planned.replayed).left
