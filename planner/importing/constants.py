@@ -26,6 +26,7 @@ Origin = tuple[str, int] | None
 """Parameter and axis of it that an axis of a constant is, whole and in order."""
 _SAME_WORDS = "detach alias clone contiguous to _to_copy lift_fresh_copy lift_fresh type_as float positive"
 _SAME = frozenset(_SAME_WORDS.split())
+_COPIES = _SAME - {"detach"}
 _RESHAPES = frozenset(["view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "view_copy"])
 _MAKERS = frozenset(["arange", "zeros", "ones", "full", "linspace", "eye", "scalar_tensor"])
 _DROPPED_WORDS = "device layout pin_memory memory_format generator requires_grad non_blocking copy"
@@ -63,6 +64,13 @@ class Fixed:
     def is_recorded(self) -> bool:
         """True if it is known how it is computed."""
         return bool(self.call or self.buffer or self.is_parameter)
+
+    @property
+    def is_trained(self) -> bool:
+        """True if it is a parameter itself, or has its elements and gradients."""
+        if self.call in _COPIES and len(self.operands) == 1:
+            return self.operands[0][1].is_trained
+        return self.is_parameter
 
     def unrecorded(self) -> "Fixed":
         """Return a tensor of the same sizes and parameters of which no more is known."""

@@ -25,7 +25,7 @@ def sizes(given: Any, rank: int, default: int = 1) -> tuple[int, ...]:
 
 
 def weight_keys(reader: GraphReader, node: TraceNode) -> dict[str, str] | None:
-    """Return the keys of weight and bias; None where the weight is not a parameter itself."""
+    """Return the keys of weight and bias; None where one is not a parameter itself, but computed from it."""
     keys = {}
     for name in ("weight", "bias"):
         given = reader.argument(node, name)
@@ -35,6 +35,7 @@ def weight_keys(reader: GraphReader, node: TraceNode) -> dict[str, str] | None:
             not isinstance(given, Fixed)
             or len(given.keys) != 1
             or given.shape != reader.parameter_shapes[given.keys[0]]
+            or not (given.is_trained or reader.trace.foreign)
         ):
             return None
         keys[name] = given.keys[0]

@@ -1,6 +1,7 @@
 """Readers of elementwise operations, with broadcasting."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from planner.importing.axes import Atom, Axes, IndivisibleViewError, TracedValue, common_factors, size_of
@@ -20,7 +21,7 @@ _SAVES_OUTPUT_WORDS = """
 _SAVES_OUTPUT = frozenset(_SAVES_OUTPUT_WORDS.split())
 _SAVES_NOTHING_WORDS = """
     add sub rsub neg masked_fill where clone dropout floor round sign eq ne gt lt ge le logical_not logical_and
-    logical_or ones_like zeros_like
+    logical_or ones_like zeros_like detach
 """
 _SAVES_NOTHING = frozenset(_SAVES_NOTHING_WORDS.split())
 _NAMES_WORDS = """
@@ -68,6 +69,15 @@ def elementwise(reader: GraphReader, node: TraceNode) -> TracedValue:
     channels = {"weight": 0} if name == "prelu" else None
     form = "dropout" if "dropout" in name else "pointwise"
     return reader.computes(result, form, name, reader.operands_of(node), node.arguments, channels=channels)
+
+
+@handles("detach", "detach_copy")
+def detached(reader: GraphReader, node: TraceNode) -> Any:
+    """Read a tensor that passes no gradient on: a layer of its own, but for what has no gradient anyway."""
+    value = reader.argument(node, "self")
+    if value.layer.startswith("input:") or not node.results[0].floating:
+        return value
+    return elementwise(reader, replace(node, operation="detach"))
 
 
 def fixed_weights(reader: GraphReader, node: TraceNode, fixed: Sequence[Fixed], tags: Sequence[Sequence[Tag]]) -> Any:

@@ -58,7 +58,7 @@ def _list(each: Any) -> list[int]:
 
 
 @handles(
-    "contiguous", "clone", "detach", "detach_", "alias", "to", "_to_copy", "type_as", "lift_fresh_copy", "lift_fresh",
+    "contiguous", "clone", "alias", "to", "_to_copy", "type_as", "lift_fresh_copy", "lift_fresh",
     "float", "positive", "view_as_real", "requires_grad_", "conj", "resolve_conj", "resolve_neg", "_conj", "real",
     "autocast", "wrap_with_autocast", "identity", "alias_copy", "expand_copy_same", "bernoulli", "as_subclass",
 )  # fmt: skip

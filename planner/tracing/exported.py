@@ -183,10 +183,25 @@ def _walk_inner(node: Any, module: Any, names: dict[str, Any], prefix: str, node
     _walk(inner, inside, f"{prefix}{node.name}.", nodes, outputs)
     names[node.name] = Argument(prefix + node.name)
     results = tuple(_tensors(node.meta.get("val")))
+    if node.target is torch.ops.higher_order.wrap_with_set_grad_enabled and node.args[0] is False:
+        outputs = _without_gradients(outputs, results, f"{prefix}{node.name}", nodes)
     arguments = {str(i): Argument(name) for i, name in enumerate(outputs)}
     nodes.append(
         TraceNode(name=prefix + node.name, operation="results", arguments=arguments, results=results, several=True)
     )
+
+
+def _without_gradients(
+    outputs: Sequence[str], results: Sequence[TraceTensor], where: str, nodes: list[TraceNode]
+) -> list[str]:
+    """Append nodes that cut off the gradients of the results of a graph, and return their names."""
+    rows = []
+    for i, (name, tensor) in enumerate(zip(outputs, results, strict=True)):
+        rows.append(f"{where}.no_grad_{i}")
+        nodes.append(
+            TraceNode(name=rows[-1], operation="detach", arguments={"self": Argument(name)}, results=(tensor,))
+        )
+    return rows
 
 
 def _node(node: Any, names: Mapping[str, Any], prefix: str) -> TraceNode:
