@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from planner.graph import IntervalMap, Parameter
@@ -195,6 +196,7 @@ def transposed_convolution(reader: GraphReader, node: TraceNode) -> TracedValue:
     ]
     multiply_adds = shape.elements * weight.shape[1] * math.prod(weight.shape[2:])
     weights, keys = _weights(reader, node)
+    weights = tuple(replace(w, axis=1) if len(w.shape) > 1 else w for w in weights)  # the first is the input's channels
     operation = TensorProduct(
         kind="transposed_convolution", dims=("channel", *POSITION_NAMES[rank]), sizes=out[1:],
         depth=multiply_adds / math.prod(out), reads=((IntervalMap(dim="sample"), channel, *windows),), weights=weights,
