@@ -28,6 +28,8 @@ def batch_norm(reader: GraphReader, node: TraceNode) -> Any:
     value = reader.plain(node, given)
     if value is None:
         result = reader.unknown(node, "its batch is not an axis of its own")
+    elif _is_frozen(reader, node):
+        result = _fixed_statistics(reader, node, value, keys)
     elif len(keys) == 2 and not any(key in reader.owners for key in keys.values()):
         name = reader.name_of(node)
         reader.owners |= {key: (name, each) for each, key in keys.items()}
@@ -41,6 +43,20 @@ def batch_norm(reader: GraphReader, node: TraceNode) -> Any:
     else:
         result = _feature_norm(reader, node, value, [list(axis) for axis in value.axes], [], keys, "batch_norm")
     return [result, Fixed(()), Fixed(())] if node.several else result
+
+
+def _is_frozen(reader: GraphReader, node: TraceNode) -> bool:
+    """Return whether a normalisation has fixed statistics in a program that is trained otherwise."""
+    trains = reader.trace.training or any(n.arguments.get("training") is True for n in reader.trace.nodes)
+    return reader.argument(node, "training") is False and trains and not reader.trace.foreign
+
+
+def _fixed_statistics(reader: GraphReader, node: TraceNode, value: TracedValue, keys: dict[str, str]) -> TracedValue:
+    """Add a normalisation by statistics that are buffers of the module."""
+    result = _feature_norm(reader, node, value, [list(axis) for axis in value.axes], [], keys, "batch_norm")
+    wanted = ("input", "weight", "bias", "running_mean", "running_var")
+    rows: list[Given] = [("input", value), *((n, f) for n, f in reader.operands_of(node) if n in wanted[1:])]
+    return reader.computes(result, "whole", "batch_norm", rows, node.arguments, channels={})
 
 
 def _feature_norm(
@@ -58,7 +74,7 @@ def _feature_norm(
     weights = reader.parameters(reader.name_of(node), [(name, key, split) for name, key in keys.items()])
     result = reader.mapped(node, FeatureNorm, tags, [(value, pairs)], function=function, weights=keys)
     result, fixed = reader.with_weights(result, weights), dict(reader.operands_of(node))
-    if function == "batch_norm":
+    if function == "batch_norm" or (function == "instance_norm" and reader.argument(node, "use_input_stats") is False):
         return result
     rows: list[Given] = [("input", value), *((n, fixed[n]) for n in ("weight", "bias") if n in fixed)]
     last = function in ("layer_norm", "rms_norm")

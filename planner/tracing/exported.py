@@ -7,6 +7,7 @@ import operator
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hwprofiles import ConfigError
@@ -40,17 +41,18 @@ def trace_of(module: "torch.nn.Module", inputs: Sequence[InputSpec]) -> Trace:
     module = module.to("meta")
     positional = tuple(_tensor(each) for each in inputs if not each.name)
     named = {each.name: _tensor(each) for each in inputs if each.name}
-    program, refusal = None, ""
+    program, refusal, training = None, "", True
     for mode in (True, False):  # some choose by chance while they train, and not when they are evaluated
         try:
             with _quiet(), torch.device("meta"):  # also for tensors that the code makes without saying where
                 program = torch.export.export(module.train(mode), positional, named, strict=False)
+            training = mode
             break
         except Exception as error:  # whatever the model's code raises
             refusal = refusal or _refusal(error)
     if program is None:
         raise ConfigError(refusal)
-    return _trace(program, keys, values)
+    return replace(_trace(program, keys, values), training=training)
 
 
 @contextlib.contextmanager

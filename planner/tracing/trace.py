@@ -63,6 +63,8 @@ class Trace:
     nodes: tuple[TraceNode, ...]
     outputs: tuple[str, ...]
     """Names of the tensors that it returns."""
+    training: bool = False
+    """True if it was traced while its module was in training mode; False if it was not, or that is not known."""
     foreign: bool = False
     """True if it was translated: arguments are not all PyTorch's, so layers do not record what they compute."""
 

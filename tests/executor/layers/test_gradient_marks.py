@@ -1,5 +1,7 @@
 """Gradients of imported networks that cut some of them off, against the module's own."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -8,7 +10,10 @@ from undivided import wide
 
 from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
+from executor.layers.parameters import parameter_box
+from executor.runtime.boxes import Box
 from planner.importing.graph_of import imported_graph
+from planner.operations.normalisation import BatchNorm
 from planner.parallel.configurations import Configuration, space_of
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
@@ -43,12 +48,25 @@ class Detached(nn.Module):
 FORMS = ["detach", "product", "in a chain", "weight", "computed weight", "no_grad"]
 
 
+class Frozen(nn.Module):
+    """A normalisation by fixed statistics between one by those of the batch and a widening convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.up = nn.BatchNorm2d(4), nn.BatchNorm2d(4), nn.ConvTranspose2d(4, 6, 2, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.two.eval()
+        return self.up(self.two(self.one(x)))
+
+
 def gradients_of(graph, state, data, gradient):
     """The output of a network and the gradients of its parameters, layer by layer."""
     parts, outputs, sums, found = [], {"input": data}, {}, {}
     for index, layer in enumerate(graph.layers):
         space = space_of(layer, Configuration(dict.fromkeys(layer.output.dims, 1), (0,)), 64)
         part, keys = part_layer(graph, index, space, 0, dtype=TYPE, device="cpu"), dict(layer.keys)
+        part.constants = {key: each for key, each in state.items() if "running" in key}
         with torch.no_grad():
             outputs[layer.name] = part.forward(
                 [outputs[source].clone() for source in layer.inputs],
@@ -67,19 +85,53 @@ def gradients_of(graph, state, data, gradient):
     return outputs[graph.layers[-1].name], found
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_gradients_are_those_of_the_module(form):
-    """What a module detaches, or computes without gradients, passes none on."""
+def check_gradients(make, sizes):
+    """Compare outputs and gradients of a network with those of its module."""
     torch.manual_seed(1)
-    module = Detached(form).double()
-    graph = wide(imported_graph(trace_of(Detached(form), input_specs(["4x6"])), name="net", loss="none").graph)
-    data, gradient = torch.randn(4, 6, dtype=TYPE), torch.randn(4, 6, dtype=TYPE)
+    module, shape = make().double(), [int(size) for size in sizes.split("x")]
+    for key, each in module.state_dict().items():
+        if "running" in key:
+            each.copy_(0.5 + torch.rand_like(each))
+    graph = wide(imported_graph(trace_of(make(), input_specs([sizes])), name="net", loss="none").graph)
+    data = torch.randn(shape, dtype=TYPE)
+    state = {key: each.clone() for key, each in module.state_dict().items()}
     expected = module(data)
+    gradient = torch.randn_like(expected)
     expected.backward(gradient)
 
-    output, found = gradients_of(graph, module.state_dict(), data, gradient)
+    output, found = gradients_of(graph, state, data, gradient)
 
     torch.testing.assert_close(output, expected)
     for key, parameter in module.named_parameters():
         wanted = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        torch.testing.assert_close(found.get(key, torch.zeros_like(parameter)), wanted, msg=f"{form}: {key}")
+        torch.testing.assert_close(found.get(key, torch.zeros_like(parameter)), wanted)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_are_those_of_the_module(form):
+    """What a module detaches, or computes without gradients, passes none on."""
+    check_gradients(lambda: Detached(form), "4x6")
+
+
+def test_fixed_statistics_are_used():
+    """A normalisation that the module evaluates while it trains takes its statistics from the buffers."""
+    check_gradients(Frozen, "4x4x5x5")
+
+
+def test_programs_for_evaluation_keep_their_normalisations():
+    """Where nothing is trained, normalisations are those of the module in training."""
+    trace = replace(trace_of(nn.Sequential(nn.BatchNorm2d(4)).eval(), input_specs(["4x4x5x5"])), training=False)
+    nodes = [replace(n, arguments={**n.arguments, "training": False}) for n in trace.nodes]
+    graph = imported_graph(replace(trace, nodes=tuple(nodes)), name="net").graph
+
+    assert isinstance(graph.layers[0].operation, BatchNorm)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(3, 4), (4, 2)])
+def test_transposed_convolutions_hold_channels_of_their_second_axis(inputs, outputs):
+    """Weights of a transposed convolution are split by the channels of its output."""
+    module = nn.ConvTranspose2d(inputs, outputs, 2, stride=2)
+    layer = imported_graph(trace_of(module, input_specs([f"2x{inputs}x4x4"])), name="net").graph.layers[0]
+    low = Box((0,) * 4, (2, outputs // 2, 8, 8))
+
+    assert parameter_box(layer.parameters[0], low, layer.output).shape == (inputs, outputs // 2, 2, 2)
