@@ -163,6 +163,8 @@ class Layer:
     """Dimensions that a model file allows to be split, fewer than the operation could; empty: all of those."""
     keys: tuple[tuple[str, str], ...] = ()
     """Names of the layer's parameters, each with its key in the imported module's ``state_dict``."""
+    frozen: tuple[str, ...] = ()
+    """Names of the parameters that the imported module does not train; they are planned as if it did."""
 
     @property
     def measured_name(self) -> str:

@@ -87,7 +87,8 @@ def imported_graph(trace: Trace, *, name: str, loss: str = "softmax") -> Importe
     layers += _losses(layers, loss)
     owned = {key for layer in layers for _, key in layer.keys}
     unread = tuple(dict.fromkeys(key for key, _ in trace.parameters.values() if key not in owned))
-    graph = ComputationGraph(name, reader.batch, _owned(layers))
+    layers = [replace(each, frozen=tuple(n for n, key in each.keys if key in trace.frozen)) for each in _owned(layers)]
+    graph = ComputationGraph(name, reader.batch, layers)
     by_sample = tuple(row for row in reader.by_sample if row[0] in kept)
     return ImportedModel(graph=graph, fused=tuple(fused), by_sample=by_sample, unread=unread, dropped=tuple(dropped))
 

@@ -138,6 +138,7 @@ class _FileReader:
         layer = Layer(
             name, operation, tuple("input" if s in self.data else s for s in inputs), shapes, output,
             splits=_splits(where, row, operation, output), keys=_keys(row),
+            frozen=_frozen(where, row),
         )  # fmt: skip
         self._check(where, row, layer)
         self.shapes[name] = output
@@ -239,6 +240,17 @@ def _keys(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((str(n), str(v["key"])) for n, v in rows if isinstance(v, dict) and isinstance(v.get("key"), str))
 
 
+def _frozen(where: str, row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the parameters that are not trained."""
+    given = row.get("parameters")
+    rows = given.items() if isinstance(given, dict) else ()
+    marks = {n: v.get("frozen", False) for n, v in rows if isinstance(v, dict)}
+    for name, mark in marks.items():
+        if not isinstance(mark, bool):
+            raise ConfigError(f"{where}: frozen of parameter {name} must be true or false, got {str(mark)[:80]}")
+    return tuple(str(name) for name, mark in marks.items() if mark)
+
+
 def _mapped_fields(row: Mapping[str, Any], shapes: Sequence[Shape]) -> dict[str, Any]:
     """Return the fields of an operation that lists its sizes and maps."""
     output, reads = row.get("output"), row.get("reads")
@@ -253,8 +265,9 @@ def _mapped_fields(row: Mapping[str, Any], shapes: Sequence[Shape]) -> dict[str,
     weights = []
     parameters = row.get("parameters", {})
     for name, each in parameters.items() if isinstance(parameters, dict) else ():
-        _check_keys(f"parameter {name}", each, ("shape", "split", "axis", "shared", "key"), required=("shape",))
-        weights.append({"name": name, **{k: v for k, v in each.items() if k != "key"}})
+        known = ("shape", "split", "axis", "shared", "frozen", "key")
+        _check_keys(f"parameter {name}", each, known, required=("shape",))
+        weights.append({"name": name, **{k: v for k, v in each.items() if k not in ("frozen", "key")}})
     return {"dims": list(shape.dims[1:]), "sizes": list(shape.sizes[1:]), "reads": maps, "weights": weights}
 
 

@@ -1,11 +1,11 @@
 """Model files as text: one line for each field, so that they can be read and edited."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
-from planner.graph import ComputationGraph, IntervalMap, Layer, Operation, Parameter, Shape
+from planner.graph import ComputationGraph, IntervalMap, Layer, Parameter, Shape
 from planner.model_files.computations import step_row
 from planner.model_files.kinds import single_field
 from planner.model_files.model_file import FORMAT
@@ -88,7 +88,7 @@ def _layer_row(layer: Layer, data: dict[Shape, str]) -> dict[str, Any]:
         ]
     row |= {"output": _sizes(layer.output), "parallel": list(layer.parallel_dims)}
     if layer.parameters:
-        row["parameters"] = {p.name: _parameter_row(p, dict(layer.keys), operation) for p in layer.parameters}
+        row["parameters"] = {p.name: _parameter_row(p, layer) for p in layer.parameters}
     if isinstance(operation, Mapped) and operation.computes:
         row["computes"] = [step_row(step) for step in operation.computes]
     return row
@@ -104,10 +104,12 @@ def _map_text(each: IntervalMap) -> Any:
     return {"of": each.dim, **given} if given else each.dim
 
 
-def _parameter_row(parameter: Parameter, keys: Mapping[str, str], operation: Operation) -> dict[str, Any]:
+def _parameter_row(parameter: Parameter, layer: Layer) -> dict[str, Any]:
     """Return a parameter as a mapping of a model file."""
+    keys, operation = dict(layer.keys), layer.operation
     row: dict[str, Any] = {"shape": list(parameter.shape)}
     if isinstance(operation, Mapped):
         axis = {"axis": parameter.axis} if parameter.axis else {}
         row |= {"split": parameter.split} | axis | ({"shared": parameter.shared} if parameter.shared else {})
+    row |= {"frozen": True} if parameter.name in layer.frozen else {}
     return row | ({"key": keys[parameter.name]} if parameter.name in keys else {})

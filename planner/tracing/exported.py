@@ -37,6 +37,7 @@ def trace_of(module: "torch.nn.Module", inputs: Sequence[InputSpec]) -> Trace:
 
     first: dict[int, str] = {}  # before the module is moved, which parts tied parameters
     keys = {name: first.setdefault(id(p), name) for name, p in module.named_parameters(remove_duplicate=False)}
+    frozen = frozenset(name for name, each in module.named_parameters() if not each.requires_grad)
     values = _values(module)
     module = module.to("meta")
     positional = tuple(_tensor(each) for each in inputs if not each.name)
@@ -52,7 +53,7 @@ def trace_of(module: "torch.nn.Module", inputs: Sequence[InputSpec]) -> Trace:
             refusal = refusal or _refusal(error)
     if program is None:
         raise ConfigError(refusal)
-    return replace(_trace(program, keys, values), training=training)
+    return replace(_trace(program, keys, values), training=training, frozen=frozen)
 
 
 @contextlib.contextmanager

@@ -108,8 +108,14 @@ class _Reader:
             nodes += self._nodes(node)
         return Trace(
             inputs=inputs, parameters=parameters, constants=constants, buffers=buffers, nodes=tuple(nodes),
-            outputs=tuple(outputs),
+            outputs=tuple(outputs), frozen=self._frozen(parameters),
         )  # fmt: skip
+
+    def _frozen(self, parameters: Mapping[str, tuple[str, TraceTensor]]) -> frozenset[str]:
+        """Return the keys of the parameters that are not trained, of a file that says of some that they are."""
+        marks = {key: self.tensors[name].get("requires_grad") for name, (key, _) in parameters.items()}
+        trained = any(mark is True for mark in marks.values())
+        return frozenset(key for key, mark in marks.items() if mark is False and trained)
 
     def _tensor(self, name: str) -> TraceTensor:
         """Return the sizes of a tensor."""

@@ -63,6 +63,8 @@ class Trace:
     nodes: tuple[TraceNode, ...]
     outputs: tuple[str, ...]
     """Names of the tensors that it returns."""
+    frozen: frozenset[str] = frozenset()
+    """Keys of the parameters that the module does not train."""
     training: bool = False
     """True if it was traced while its module was in training mode; False if it was not, or that is not known."""
     foreign: bool = False

@@ -99,3 +99,14 @@ def test_kinds_that_are_planned_only_are_named(tmp_path):
 
     with pytest.raises(ConfigError, match=r"layer steps of .* is planned only and cannot be run: recurrence"):
         run_plan(RunOptions(plan=path, steps=1, device="cpu"))
+
+
+def test_frozen_parameters_are_refused_by_name(tmp_path):
+    """The file keeps which parameters the module does not train; a run names the first."""
+    module = Net()
+    module.deep.requires_grad_(False)
+    path = planned(tmp_path, module, "data")
+
+    assert "frozen: true" in (tmp_path / "net.yaml").read_text()
+    with pytest.raises(ConfigError, match=r"parameter weight of layer deep of .* is frozen"):
+        run_plan(RunOptions(plan=path, steps=1, device="cpu"))
