@@ -24,6 +24,8 @@ _FORMS: dict[str, Callable[[StepContext], Tensor]] = {
     "whole": arithmetic.computed_whole, "take": moves.taken_elements, "join": moves.put_together,
     "pad": moves.with_padding,
 }  # fmt: skip
+_BROKEN = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, MemoryError)
+"""What PyTorch and NumPy raise where a step contradicts the shapes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -54,10 +56,23 @@ class Computation:
         assert isinstance(operation, Mapped)
         self._layer, self._held, self._inputs = layer, held, tuple(inputs)
         self.steps: tuple[Step, ...] = operation.computes
-        self._views = [self._view(step) for step in self.steps]
+        self._views = [self._checked_view(step) for step in self.steps]
 
     def _where(self, step: Step) -> str:
         return f"operation {step.call} of layer {self._layer.name}"
+
+    def _checked_view(self, step: Step) -> ResultView:
+        """Return the result that a step computes, or refuse a step whose axes contradict its form."""
+        try:
+            return self._view(step)
+        except _BROKEN as error:
+            raise self._problem(step, error) from error
+
+    def _problem(self, step: Step, error: Exception) -> ConfigError:
+        """Return the error that a step cannot be computed, in one line."""
+        if isinstance(error, ConfigError):
+            return error
+        return ConfigError(f"{self._where(step)} cannot be computed: {' '.join(str(error).split())[:200]}")
 
     def _view(self, step: Step) -> ResultView:
         """Return the result that a step computes: what the part holds, and all of what is computed together."""
@@ -92,11 +107,8 @@ class Computation:
         for number, (step, view) in enumerate(zip(self.steps, self._views, strict=True)):
             try:
                 results.append(self._step(number, step, view, given, results, dtype, device))
-            except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
-                if isinstance(error, ConfigError):
-                    raise
-                text = " ".join(str(error).split())[:200]
-                raise ConfigError(f"{self._where(step)} cannot be computed: {text}") from error
+            except _BROKEN as error:
+                raise self._problem(step, error) from error
         return results[-1].to(dtype)
 
     def _step(

@@ -12,7 +12,7 @@ from planner.operations import Constant
 
 __all__ = ["in_lists", "value_of"]
 
-MOST_CONSTANT_ELEMENTS = 2**31
+MOST_CONSTANT_ELEMENTS = 2**28
 """Most elements of a constant."""
 _RESHAPES = frozenset(["view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "view_copy"])
 _EXPANDS = frozenset(["expand", "expand_as", "broadcast_to"])

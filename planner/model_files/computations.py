@@ -12,6 +12,10 @@ __all__ = ["step_row", "steps_of"]
 
 MOST_STEPS, MOST_DEPTH, MOST_ARGUMENTS = 200, 100, 10_000
 """Most steps of a layer, operations within one another of a constant, and elements of an argument."""
+MOST_LISTED, MOST_REPEATS, MOST_ELEMENTS = 1_000, 10_000, 2**28
+"""Most tensors of a list of operands, repetitions of an axis of a small layer, and elements of a computed constant."""
+_SIZES = ("size", "steps", "n", "output_size")
+"""Arguments that are the sizes of what an operation makes."""
 
 
 def step_row(step: Step) -> dict[str, Any]:
@@ -70,6 +74,7 @@ def _step(
     operands = []
     for name, each in _mapping(f"{where}: of", row["of"]).items():
         at = f"{where}: {name}"
+        _check_name(where, name)
         if not isinstance(each, dict) or not ({"input", "step"} & set(each)):
             operands.append(Operand(name=name, constant=_constant(at, each, named, 0)))
             continue
@@ -105,20 +110,60 @@ def _constant(where: str, row: Any, named: Mapping[str, tuple[int, ...]], depth:
         raise ConfigError(f"{where}: parameter must be one of the layer's, of its shape, got {row['parameter']!r}")
     along = row.get("along")
     rows = _mapping(f"{where}: of", row.get("of", {}))
+    for name in rows:
+        _check_name(where, name)
+    arguments = _arguments(f"{where}: with", row.get("with", {}))
+    _check_sizes(where, _word(where, row.get("call", "")), dict(arguments), tuple(shape))
     return Constant(
         parameter=_word(where, row.get("parameter", "")), buffer=_word(where, row.get("buffer", "")),
         call=_word(where, row.get("call", "")), shape=tuple(shape),
         along=None if along is None else _count(f"{where}: along", along, len(shape)),
         operands=tuple((name, _constant(f"{where}.{name}", each, named, depth + 1)) for name, each in rows.items()),
-        arguments=_arguments(f"{where}: with", row.get("with", {})),
+        arguments=arguments,
     )  # fmt: skip
+
+
+def _check_name(where: str, name: str) -> None:
+    """Refuse names of operands that are no arguments, or that number a list without bounds."""
+    base, dot, number = name.partition(".")
+    counted = number.isascii() and number.isdecimal() and len(number) < 5 and int(number) < MOST_LISTED
+    if not base.isidentifier() or base == "out" or (dot and not counted):
+        raise ConfigError(
+            f"{where}: an operand must be an argument such as self or tensors.1, not out and of numbers below "
+            f"{MOST_LISTED}, got {name[:80]!r}"
+        )
+
+
+def _check_sizes(where: str, call: str, arguments: Mapping[str, Plain], shape: tuple[int, ...]) -> None:
+    """Refuse arguments with which an operation makes more elements than its constant is declared to have."""
+    declared = math.prod(shape)
+    if call and declared > MOST_ELEMENTS:
+        raise ConfigError(f"{where}: shape of a call must have at most {MOST_ELEMENTS:,} elements, got {list(shape)}")
+    made = [(name, _product(arguments[name])) for name in _SIZES if name in arguments]
+    if call == "arange":
+        start, end, step = (_product(arguments.get(name, one)) for name, one in (("start", 0), ("end", 0), ("step", 1)))
+        made = [("end", (start + end) / step if step else math.inf)]
+    for name, count in made:
+        if not count <= max(2 * declared, MOST_LISTED):
+            raise ConfigError(
+                f"{where}: {name} must make no more elements than shape {list(shape)}, got {str(arguments)[:80]}"
+            )
+
+
+def _product(given: Plain) -> float:
+    """Return the product of the sizes of numbers; infinity for what is no number."""
+    rows = given if isinstance(given, tuple) else (given,)
+    return math.prod(abs(float(each)) if isinstance(each, int | float) else math.inf for each in rows)
 
 
 def _axes(where: str, given: Any, shape: Shape) -> tuple[str, ...]:
     """Return axes whose factors lie within the dimensions of a shape."""
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given) or len(given) > 32:
         raise ConfigError(f"{where} must be a list of axes, got {str(given)[:80]}")
+    most = max(MOST_REPEATS, math.prod(shape.sizes[1:]), *shape.sizes)
     for axis in given:
+        if math.prod(factor.size for factor in parse_axis(axis) if factor.dim is None) > most:
+            raise ConfigError(f"{where}: repetitions of an axis must be at most {most:,}, got {axis!r}")
         for factor in parse_axis(axis):
             if factor.dim is not None and factor.dim not in shape.dims:
                 raise ConfigError(f"{where} must name dimensions of {', '.join(shape.dims)}, got {factor.dim!r}")
