@@ -55,7 +55,11 @@ def recorded(
     operation = layer.operation
     assert isinstance(operation, Mapped)
     try:
-        rows = tuple(_operand(layer, read, name, each, channel_axes.get(name)) for name, each in operands)
+        slots = _slots(read, [each for _, each in operands])
+        rows = tuple(
+            _operand(layer, slot, name, each, channel_axes.get(name))
+            for slot, (name, each) in zip(slots, operands, strict=True)
+        )
         step = Step(
             form=form, call=call, out=axes_text(out, layer.output), operands=rows,
             arguments=plain_arguments(arguments, without=without),
@@ -65,16 +69,32 @@ def recorded(
     return _with_axes(replace(layer, operation=replace(operation, computes=(*operation.computes, step))))
 
 
-def _operand(
-    layer: Layer, read: Sequence[TracedValue], name: str, given: TracedValue | Fixed, channel: int | None
-) -> Operand:
+def _operand(layer: Layer, slot: int | None, name: str, given: TracedValue | Fixed, channel: int | None) -> Operand:
     if isinstance(given, Fixed):
         names = {key: each for each, key in layer.keys}
         return Operand(name=name, constant=constant_of(given, names, channel))
-    slot = next((i for i, each in enumerate(read) if each.layer == given.layer), None)
     if slot is None:
         raise UnrecordedError(f"it reads {given.layer}, which is no input of it")
     return Operand(name=name, input=slot, axes=axes_text(given.axes, layer.input_shapes[slot]))
+
+
+def _slots(read: Sequence[TracedValue], operands: Sequence[TracedValue | Fixed]) -> list[int | None]:
+    """Return the slot of each operand: of one that several read of the same layer, the one of its view, else the next.
+
+    Args:
+        read: Values of the layer's inputs.
+        operands: What the step reads.
+    """
+    free = list(range(len(read)))
+    rows: list[int | None] = []
+    for given in operands:
+        if isinstance(given, Fixed):
+            rows.append(None)
+            continue
+        ranked = [(each != given, i not in free, i) for i, each in enumerate(read) if each.layer == given.layer]
+        rows.append(min(ranked)[2] if ranked else None)
+        free = [i for i in free if i != rows[-1]]
+    return rows
 
 
 def _with_axes(layer: Layer) -> Layer:

@@ -135,3 +135,36 @@ def test_transposed_convolutions_hold_channels_of_their_second_axis(inputs, outp
     low = Box((0,) * 4, (2, outputs // 2, 8, 8))
 
     assert parameter_box(layer.parameters[0], low, layer.output).shape == (inputs, outputs // 2, 2, 2)
+
+
+class Product(nn.Module):
+    """A product of a tensor with a transposed view of itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(4, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.one(x)
+        return y @ y.transpose(1, 2)
+
+
+def test_products_of_a_tensor_with_itself_have_gradients_of_both():
+    """Both views of the tensor pass their gradients on, for each of the samples that are computed apart."""
+    torch.manual_seed(1)
+    module, trace = Product().double(), trace_of(Product(), input_specs(["2x8x4"]))
+    graph = wide(imported_graph(trace, name="net", loss="none").graph)
+    data, gradient = torch.randn(2, 8, 4, dtype=TYPE), torch.randn(2, 8, 8, dtype=TYPE)
+    (module(data) * gradient).sum().backward()
+    given = gradient.reshape(graph.layers[1].output.sizes)
+
+    _, found = gradients_of(graph, module.state_dict(), data.movedim(-1, 1), given)
+
+    torch.testing.assert_close(found["one.weight"], module.one.weight.grad)
+
+
+def test_views_of_one_tensor_are_read_by_their_own_slots():
+    """Each operand of a product reads the slot whose map is that of its view."""
+    layer = imported_graph(trace_of(Product(), input_specs(["2x8x4"])), name="net", loss="none").graph.layers[1]
+
+    assert [each.input for each in layer.operation.computes[0].operands] == [0, 1]
