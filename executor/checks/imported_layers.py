@@ -33,8 +33,8 @@ def check_imported(graph: ComputationGraph, index: int, space: ConfigSpace) -> N
     kind = f"{operation.kind} {' '.join(words)}".strip()
     if not operation.computes:
         raise ConfigError(
-            f"layer {layer.name} of {graph.name} is planned only and cannot be run: {kind} (models that were imported "
-            f"by an older orrery lack what their layers compute: import them again)"
+            f"layer {layer.name} of {graph.name} is planned only and cannot be run: {kind} (what it computes is not "
+            f"recorded: the import has no rule for that, or the file is of version 1 and can be imported again)"
         )
     for step in operation.computes:
         if step.form not in ("norm", "attention", "take", "join", "pad", "dropout", "contract", "embedding"):
