@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 # Tests wait as long as they compute, so four processes keep two cores busy.
-JOBS ?= 4
+JOBS ?= 2
 VENV := .venv
 IN_VENV := $(VENV)/bin/python -m
 INSTALL := $(IN_VENV) pip install --quiet --disable-pip-version-check -c constraints.txt

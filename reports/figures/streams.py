@@ -94,7 +94,7 @@ def _rows(result: ScheduleResult) -> list[str]:
 
 
 def _title(result: ScheduleResult, comparison: StreamComparison) -> str:
-    return f"{result.name}{f' ({result.method})' if result.method else ''}, {comparison.gain(result):.2f}×"
+    return f"{result.name}{f' ({result.method})' if result.method else ''} {comparison.gain(result):.2f}×"
 
 
 def occupancy_figure(comparison: StreamComparison) -> go.Figure:

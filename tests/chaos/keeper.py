@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import NoReturn
 
@@ -247,6 +248,7 @@ def _become(words: list[str], scene: Scene, fault: Fault | None, error: int, beg
             os.dup2(source, target)
         os.dup2(begun, 3)
         os.closerange(4, 256)
+        _forget_helpers()
         os.set_inheritable(3, False)
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", buffering=1, closefd=False)
         sys.argv = ["orrery", *words]
@@ -325,3 +327,11 @@ def _unmount(scene: Scene) -> None:
     libc = ctypes.CDLL(None)
     for place in (scene.folder / "out", scene.scratch):
         libc.umount2(str(place).encode(), 2)
+
+
+def _forget_helpers() -> None:
+    """Forget the helpers of multiprocessing that tests before this one have started, whose pipes are closed now."""
+    vars(forkserver._forkserver).update(
+        _forkserver_address=None, _forkserver_alive_fd=None, _forkserver_pid=None
+    )  # fmt: skip
+    vars(resource_tracker._resource_tracker).update(_fd=None, _pid=None)
