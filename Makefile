@@ -2,7 +2,6 @@
 # installed again only when pyproject.toml or constraints.txt change.
 
 PYTHON ?= python3
-# Tests wait as long as they compute, so four processes keep two cores busy.
 JOBS ?= 2
 VENV := .venv
 IN_VENV := $(VENV)/bin/python -m
