@@ -20,8 +20,8 @@ _SHOWN = (
     "next offer",
     "failures",
     "To be faster",
-    "data (",
-    "owt (",
+    "data: ",
+    "owt: ",
     "  no way",
 )
 
