@@ -72,6 +72,7 @@ def _join(state: dict[str, Tensor], graph: ComputationGraph, index: int, rows: l
             shape = shapes.get(name, channels)
             whole = _whole(state, names[name], shape, values)
             whole[tuple(map(slice, box.low, box.high))] = values.to(whole.dtype)
+            state.update({key: whole for other, key in layer.aliases if other == name})
 
 
 def _whole(state: dict[str, Tensor], key: str, shape: tuple[int, ...], values: Tensor) -> Tensor:

@@ -88,6 +88,8 @@ def _residuals(session: Session) -> dict[str, CheckpointPart]:
     for i, residual in session.gradient_sync.residuals().items():
         layer = session.view.program.graph.layers[i]
         for parameter in layer.parameters:
+            if not parameter.elements:
+                continue
             box, row = session.boxes[i][parameter.name], residual.replica
             tensors[f"{layer.name}.{parameter.name}{_RESIDUAL}"] = CheckpointPart(
                 Box((row, *box.low), (row + 1, *box.high)),
@@ -129,11 +131,13 @@ def _tensors(session: Session) -> dict[str, CheckpointPart]:
     for i, boxes in session.boxes.items():
         layer = session.view.program.graph.model_layer(i)
         shapes = {parameter.name: parameter.shape for parameter in layer.parameters}
-        for number, (name, box) in enumerate(boxes.items()):
+        own = session.view.program.graph.layers[i].parameters  # a partial product or its sum holds some of them
+        trained = [parameter.name for parameter in own if parameter.elements]
+        for name, box in boxes.items():
             key = f"{layer.name}.{name}"
             tensors[key] = CheckpointPart(box, shapes[name], session.parameters[i][name])
-            for state, values in session.optimizers[i].state.items():
-                tensors[f"{key}.{state}"] = CheckpointPart(box, shapes[name], values[number])
+            for state, values in session.optimizers[i].state.items() if name in trained else ():
+                tensors[f"{key}.{state}"] = CheckpointPart(box, shapes[name], values[trained.index(name)])
         held = session.view.parts.held(i)
         for name, buffer in session.parts[i].buffers.items():
             channels = Box((held.low[1],), (held.high[1],))

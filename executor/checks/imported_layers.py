@@ -49,8 +49,6 @@ def _check_parameters(layer: Layer, kind: str, channels: int) -> None:
     """Refuse parameters that the executor cannot hold and synchronise."""
     for each in layer.parameters:
         where = f"parameter {each.name} of layer {layer.name} ({kind})"
-        if each.shared:
-            raise ConfigError(f"{where} is trained by layer {each.shared}: tied parameters are planned only")
         if not each.split and channels > 1 and any(other.split for other in layer.parameters):
             raise ConfigError(
                 f"{where} is not split with the layer's channels, and others are: the layer cannot be split in channels"

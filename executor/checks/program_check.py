@@ -17,7 +17,7 @@ def check_program(program: Program, ranks: int) -> None:
     Raises:
         ConfigError: There are fewer ranks than devices in the plan, the elements have another size than 4 or 8 bytes,
             the network does not end in a loss, parameters lie on servers, a parameter is not split with its layer's
-            channels or is frozen, or an imported layer cannot be computed as it is divided.
+            channels, or an imported layer cannot be computed as it is divided.
     """
     devices = 1 + max(int(space.devices.max()) for space in program.spaces)
     if devices > ranks:
@@ -33,11 +33,6 @@ def check_program(program: Program, ranks: int) -> None:
     micro_batching = program.micro_batching
     computed = graph.with_batch(graph.batch // micro_batching.parts) if micro_batching.parts > 1 else graph
     for i, layer in enumerate(graph.layers):
-        if layer.frozen:
-            raise ConfigError(
-                f"parameter {layer.frozen[0]} of layer {layer.name} of {graph.name} is frozen (requires_grad=False): "
-                f"the executor trains all parameters, so it is planned only"
-            )
         if isinstance(layer.operation, Mapped):
             from executor.checks.imported_layers import check_imported  # here: it loads torch, which takes seconds
 
@@ -50,7 +45,7 @@ def _check_reductions(program: Program) -> None:
     """Refuse several all-reduces of one layer but rings, where some of its parameters are not split in channels."""
     other = {int(program.layer[task]) for task, each in program.collectives.items() if not each.round.is_ring}
     for i, layer in enumerate(program.graph.layers):
-        kinds = {each.split for each in layer.parameters if not each.shared}
+        kinds = {each.split for each in layer.parameters if each.elements}
         if len(kinds) > 1 and i in other:
             raise ConfigError(
                 f"gradient_sync must be ring or library to run layer {layer.name}, of whose parameters channels split "

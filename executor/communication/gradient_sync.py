@@ -123,6 +123,7 @@ class GradientSync(ABC):
             i: {
                 parameter.name: parameter_box(parameter, self._view.parts.held(i), graph.layers[i].output).shape
                 for parameter in graph.layers[i].parameters
+                if parameter.elements
             }
             for i in layers
         }

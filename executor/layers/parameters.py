@@ -1,7 +1,7 @@
 """Slices of parameters that parts hold."""
 
 from executor.runtime import Box
-from planner.graph import IN_CHANNEL, Parameter, Shape
+from planner.graph import IN_CHANNEL, Parameter, Shape, parameter_maps
 
 __all__ = ["parameter_box"]
 
@@ -16,9 +16,9 @@ def parameter_box(parameter: Parameter, held: Box, output: Shape) -> Box:
     """
     low, high = [0] * len(parameter.shape), list(parameter.shape)
     channel = output.dims.index("channel")
-    # weights of transposed convolutions have no axis of output channels that a plan of theirs may split: all is held
-    if parameter.split and parameter.shape[parameter.axis] == output.sizes[channel]:
-        low[parameter.axis], high[parameter.axis] = held.low[channel], held.high[channel]
+    for axis, each in enumerate(parameter_maps(parameter, output)):
+        if each.dim is not None:
+            low[axis], high[axis] = held.low[channel], held.high[channel]
     if IN_CHANNEL in output.dims:
         slices = output.dims.index(IN_CHANNEL)
         size = parameter.shape[1] // output.sizes[slices]

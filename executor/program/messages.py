@@ -66,11 +66,16 @@ class RankMessages:
 
     @cached_property
     def input_key(self) -> dict[int, InputKey]:
-        """Key of the input tensor that each transfer of the rank delivers, or whose gradient it takes back."""
+        """Key of the input tensor that each transfer of the rank delivers, or whose gradient it takes back.
+
+        Transfers of shared parameters and of their gradients have none.
+        """
         edges = {(by.producer, by.consumer, by.slot): by for by in self.program.transferred_by.values()}
         program = self.program
         mine = np.flatnonzero(
-            (program.kind == _TRANSFER) & ((program.device == self.rank) | (program.peer == self.rank))
+            (program.kind == _TRANSFER)
+            & ~program.moves_parameters
+            & ((program.device == self.rank) | (program.peer == self.rank))
         )
         keys = zip(
             program.layer[mine].tolist(), program.consumer[mine].tolist(), program.slot[mine].tolist(), strict=True
@@ -89,11 +94,13 @@ def region_messages_of(program: Program, *, join_bytes: int = MESSAGE_JOIN_BYTES
         join_bytes: Regions of one tensor and phase between the same two ranks are joined up to this size.
     """
     phase = phases(program).tolist()
-    rows: dict[tuple[int, int, int, int, int], list[list[int]]] = {}
+    rows: dict[tuple[int, ...], list[list[int]]] = {}
+    parameters = program.moves_parameters
     size = program.size_bytes
     for task in np.flatnonzero(program.kind == _TRANSFER).tolist():
         micro_batch, layer = int(program.micro_batch[task]), int(program.layer[task])
-        key = (phase[task], micro_batch, layer, int(program.device[task]), int(program.peer[task]))
+        way = (int(program.consumer[task]), int(program.slot[task])) if parameters[task] else (-1, -1)
+        key = (phase[task], int(program.device[task]), int(program.peer[task]), micro_batch, layer, *way)
         # a region joins the last message of its key, or begins the next one
         joined = rows.setdefault(key, [])
         if joined and size[joined[-1]].sum() + size[task] <= join_bytes:
@@ -102,7 +109,7 @@ def region_messages_of(program: Program, *, join_bytes: int = MESSAGE_JOIN_BYTES
             joined.append([task])
     messages = [
         _message(program, tasks, source=source, target=target, phase=sent_after)
-        for (sent_after, _, _, source, target), joined in rows.items()
+        for (sent_after, source, target, *_), joined in rows.items()
         for tasks in joined
     ]
     return sorted(messages, key=lambda message: (message.phase, message.tasks))
@@ -111,7 +118,7 @@ def region_messages_of(program: Program, *, join_bytes: int = MESSAGE_JOIN_BYTES
 def _message(program: Program, tasks: Sequence[int], *, source: int, target: int, phase: int) -> Message:
     """Return the message that carries the regions of some transfers of one layer's output or its gradient."""
     layer = int(program.layer[tasks[0]])
-    dims = len(program.graph.layers[layer].output.sizes)
+    dims = program.tensor_dims(tasks[0])
     return Message(
         tuple(tasks),
         source,
@@ -122,7 +129,7 @@ def _message(program: Program, tasks: Sequence[int], *, source: int, target: int
             for t in tasks
         ),
         sizes=tuple(int(program.size_bytes[t]) for t in tasks),
-        kind=program.compressed.activation(program.graph, layer),
+        kind=None if program.moves_parameters[tasks[0]] else program.compressed.activation(program.graph, layer),
     )
 
 

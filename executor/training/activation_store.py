@@ -35,7 +35,7 @@ class ActivationStore:
     ) -> None:  # fmt: skip
         self._view, self._again, self._consumers, self._received = view, view.program.recomputed, consumers, received
         self._parts, self._dtype, self._device = parts, dtype, device
-        backward = view.program.backward
+        backward = view.program.backward | view.program.moves_parameters  # neither are activations
         self._sends: dict[_OutputKey, int] = defaultdict(int)
         """Number of messages with regions of each output."""
         for messages in view.messages.outgoing.values():

@@ -93,7 +93,8 @@ class BackwardPass:
         if not micro_batching.update_each and count + 1 < micro_batching.of(layer):
             self._accumulated[layer] = count + 1, gradients
         else:
-            self._updates.submit(layer, gradients)
+            for complete, summed in self._tensors.borrowed.complete(layer, gradients):
+                self._updates.submit(complete, summed)
 
     def _wait(self, unit: LayerUnit) -> None:
         """Wait for the regions of the output's gradient that other ranks send."""

@@ -56,6 +56,7 @@ class ForwardPass:
         activations, again = self._tensors.activations, bool(program.recomputed[task])
         recomputed_later = program.segments[layer] >= 0 and not again
         activations.wait(unit, again=again)
+        parameters = self._tensors.borrowed.parameters(layer)
         outputs: list[Tensor] = []
         step = TrainingStep(self._step, self._seed, self._targets(unit), again)
         given = activations.take_held(unit) if again else self._samples(unit)
@@ -64,7 +65,7 @@ class ForwardPass:
             inputs = activations.inputs(unit, given, again=again)
             if recomputed_later:
                 activations.hold(unit, inputs)
-            outputs.append(part.forward(inputs, self._layers.parameters.get(layer, {}), step))
+            outputs.append(part.forward(inputs, parameters, step))
 
         self._timer.arithmetic(task, work)
         if part.reduces and not again:

@@ -63,8 +63,9 @@ class GradientStore:
             ]
             self._terms[unit] = sorted(terms, key=lambda term: not term.covers)
         self._incoming: dict[LayerUnit, list[Message]] = defaultdict(list)
+        parameters = view.program.moves_parameters
         for message in view.messages.received:
-            if view.program.backward[message.tasks[0]]:
+            if view.program.backward[message.tasks[0]] and not parameters[message.tasks[0]]:
                 self._incoming[view.parts.unit_of(message.tasks[0])].append(message)
         self.clear()
 

@@ -21,7 +21,7 @@ class ParameterUpdates:
 
     def __init__(self, resources: RankResources, layers: RankLayers, timer: TaskTimer) -> None:
         self._gradient_sync, self._status = resources.gradient_sync, resources.status
-        self._layers, self._timer = layers, timer
+        self._layers, self._timer, self._graph = layers, timer, resources.view.program.graph
         self._waits_for_all = resources.view.program.framework.is_synchronous
         """True if the first update of an iteration waits for the gradients of all layers."""
         self._all_summed = False
@@ -53,11 +53,11 @@ class ParameterUpdates:
         if gradients is None:
             self._status.at(task, RankState.WAITING)
             gradients = self._gradient_sync.wait(layer)
-        parameters = self._layers.parameters[layer]
+        trained = [each.name for each in self._graph.layers[layer].parameters if each.elements]
 
         def work() -> None:
             if not self._timer.stand_in.arithmetic:
-                self._layers.optimizers[layer].step([gradients[name] for name in parameters])
+                self._layers.optimizers[layer].step([gradients[name] for name in trained])
 
         self._timer.arithmetic(task, work)
 

@@ -10,6 +10,7 @@ from executor.communication import ReceivedRegions, Transport
 from executor.program import Message, RankProgram
 from executor.runtime import Box
 from executor.training.activation_store import ActivationStore
+from executor.training.borrowed_parameters import BorrowedParameters
 from executor.training.gradient_store import GradientStore
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class PhaseSender:
     Args:
         view: Messages of the rank.
         transport: Carries them.
-        activations, gradients: Stores of the tensors whose regions are sent.
+        activations, gradients, borrowed: Stores of the tensors whose regions are sent.
         received: Waits for messages, where none travels while the rank computes.
         compressed: Compresses messages, if any are compressed.
         compress: Runs and records a compress task.
@@ -38,13 +39,15 @@ class PhaseSender:
         *,
         activations: ActivationStore,
         gradients: GradientStore,
+        borrowed: BorrowedParameters,
         received: ReceivedRegions,
         compressed: "CompressedMessages | None",
         compress: Callable[[int, Callable[[], None]], None],
         overlap: bool,
     ) -> None:
         self._messages, self._transport, self._received = view.messages, transport, received
-        self._activations, self._gradients = activations, gradients
+        self._activations, self._gradients, self._borrowed = activations, gradients, borrowed
+        self._moves_parameters = view.program.moves_parameters
         self._compressed, self._compress, self.overlap = compressed, compress, overlap
         self._backward = view.program.backward
         self._phases = sorted(set(view.messages.outgoing) | set(view.messages.incoming))
@@ -75,7 +78,9 @@ class PhaseSender:
             for message in incoming:
                 self._received.wait(message)
 
-    def _store_of(self, transfer: int) -> ActivationStore | GradientStore:
+    def _store_of(self, transfer: int) -> ActivationStore | GradientStore | BorrowedParameters:
+        if self._moves_parameters[transfer]:
+            return self._borrowed
         return self._gradients if self._backward[transfer] else self._activations
 
     def _region(self, transfer: int, box: Box) -> Tensor:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from executor.communication import ReceivedRegions
 from executor.program import Consumers
 from executor.training.activation_store import ActivationStore
+from executor.training.borrowed_parameters import BorrowedParameters
 from executor.training.gradient_store import GradientStore
 from executor.training.phase_sender import PhaseSender
 from executor.training.rank_resources import RankLayers, RankResources
@@ -34,14 +35,15 @@ class RankTensors:
         self.received = ReceivedRegions(view, resources.transport, resources.status, compressed)
         self.activations = ActivationStore(view, consumers, self.received, layers.parts, dtype=dtype, device=device)
         self.gradients = GradientStore(view, consumers, self.received, dtype=dtype, device=device)
+        self.borrowed = BorrowedParameters(view, layers.parameters, self.received, dtype=dtype, device=device)
         self.sender = PhaseSender(
-            view, resources.transport, activations=self.activations, gradients=self.gradients, received=self.received,
-            compressed=compressed, compress=timer.compression, overlap=overlap,
+            view, resources.transport, activations=self.activations, gradients=self.gradients, borrowed=self.borrowed,
+            received=self.received, compressed=compressed, compress=timer.compression, overlap=overlap,
         )  # fmt: skip
 
     def clear(self) -> None:
         """Begin an iteration."""
-        for store in (self.received, self.activations, self.gradients, self.sender):
+        for store in (self.received, self.activations, self.gradients, self.borrowed, self.sender):
             store.clear()
 
     def decompress(self, task: int) -> None:

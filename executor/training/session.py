@@ -45,7 +45,7 @@ class Session:
     """Part of the first micro-batch, by layer, for the layers of which the rank holds a part; its running statistics
     are those of all micro-batches."""
     boxes: dict[int, dict[str, Box]]
-    """Slice that the rank holds, by layer and parameter."""
+    """Slice that the rank holds, by layer and parameter; without those that a layer borrows of another."""
     parameters: dict[int, dict[str, Tensor]]
     optimizers: dict[int, Optimizer]
     gradient_sync: GradientSync
@@ -136,7 +136,7 @@ def _gradient_sync(view: RankProgram, options: RunOptions, device: ComputeDevice
 
 def _parameter_boxes(graph: ComputationGraph, layer: int, held: Box) -> dict[str, Box]:
     row = graph.layers[layer]
-    return {parameter.name: parameter_box(parameter, held, row.output) for parameter in row.parameters}
+    return {each.name: parameter_box(each, held, row.output) for each in row.parameters if not each.shared}
 
 
 def _parameters(
@@ -161,9 +161,12 @@ def _parameters(
             parameters[i] = initial_parameters(
                 graph, i, slices, seed=options.seed, dtype=dtype, device=device.torch_device
             )
-    return parameters, {
-        i: make_optimizer(options.optimizer, list(row.values())) for i, row in parameters.items() if row
-    }
+    optimizers = {}
+    for i, row in parameters.items():
+        trained = [row[each.name] for each in graph.layers[i].parameters if each.elements]
+        if trained:
+            optimizers[i] = make_optimizer(options.optimizer, trained)
+    return parameters, optimizers
 
 
 def _slice(tensor: Tensor, box: Box) -> Tensor:
@@ -206,7 +209,7 @@ def _parts(
     """Return the parts that the rank computes, one for each micro-batch, or placeholders for them."""
     parts = dict[LayerUnit, PartLayer]()
     statistics = {row.layer for row in reductions_of(view, statistics=True)}
-    for i, shapes in boxes.items():
+    for i in boxes:
         graph = view.parts.graph_of(i)
         for unit in view.parts.units(i):
             samples = view.parts.samples_of(unit)
@@ -215,7 +218,7 @@ def _parts(
                 inputs = tuple(view.parts.needed(i, slot) for slot in range(len(layer.inputs)))
                 parts[unit] = StandInPart(
                     PartContext(layer, graph.origin[i], box, inputs, samples),
-                    {name: row.shape for name, row in shapes.items()},
+                    {each.name: parameter_box(each, box, layer.output).shape for each in layer.parameters},
                     reduced_channels=box.shape[1] if i in statistics else 0,
                     is_loss=isinstance(layer.operation, Loss),
                     dtype=dtype,

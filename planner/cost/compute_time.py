@@ -97,7 +97,7 @@ class ComputeTimes:
             layer = self.graph.layers[index]
             name = layer.name if self.is_measured(layer) else ""
             inner = self.graph.has_phase(index, "activation_gradient")
-            self._keys[index] = layer.operation, layer.input_shapes, inner, name
+            self._keys[index] = layer.operation, layer.input_shapes, inner, name, layer.frozen
         return self._keys[index]
 
     def _part_s(self, index: int, space: ConfigSpace) -> dict[str, Floats]:

@@ -12,7 +12,7 @@ from hwprofiles import Floats
 from planner.cost.all_reduce import choose_all_reduce, group_rounds, replica_groups
 from planner.cost.cost_model import CostModel
 from planner.graph import Edge
-from planner.parallel import ConfigSpace, transfer_regions
+from planner.parallel import ConfigSpace
 
 __all__ = ["LinkLoads"]
 
@@ -55,7 +55,7 @@ class LinkLoads:
         Returns:
             Seconds of links, devices and Eq. 1, shape (size + 1,).
         """
-        edges = self.model.graph.consumers[i]
+        edges = self.model.graph.outgoing[i]
         key = (i, spaces[i], *(spaces[edge.consumer] for edge in edges))
         if key not in self._terms:
             term, paid = self.node(i, spaces[i]).copy(), set()
@@ -107,14 +107,12 @@ class LinkLoads:
         key = self.model.transfer_times.key(edge, producer, consumer)
         if key not in self._terms:
             model, network = self.model, self.model.network
-            layer, tensor = model.graph.layers[edge.consumer], model.graph.layers[edge.producer].output
-            interval_maps = layer.operation.interval_maps(edge.slot, layer.input_shapes)
-            regions = transfer_regions(producer, consumer, interval_maps, tensor, len(model.cluster.devices))
+            regions = model.transfer_times.regions(edge, producer, consumer)
             regions = regions.take(producer.devices[regions.part] != regions.device)
             holder, reader = producer.devices[regions.part], regions.device
             size = (regions.high - regions.low).prod(axis=1) * float(model.graph.element_bytes)
             term = np.zeros(self.size + 1)
-            directions = ((holder, reader), (reader, holder))[: 1 + model.graph.has_gradient(edge.producer)]
+            directions = ((holder, reader), (reader, holder))[: 1 + model.graph.returns_gradient(edge)]
             for source, target in directions:
                 if len(size):
                     busy_s = network.link_loads(source, target, size) * network.seconds_per_byte

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
+from zlib import crc32
 
 import numpy as np
 
@@ -15,7 +16,15 @@ from hwprofiles import Floats, Ints
 from planner.cost.overlaps import Overlaps, overlaps_of
 from planner.cost.transfer_kernel import TransferPairs, price_pairs
 from planner.graph import ComputationGraph, Edge, IntervalMap, Shape
-from planner.parallel import ConfigSpace, layout_keys
+from planner.parallel import (
+    ConfigSpace,
+    TransferRegions,
+    layout_keys,
+    shard_rows,
+    shared_regions,
+    shared_transfers,
+    transfer_regions,
+)
 from planner.topology import ClusterRoutes, RouteLevels
 
 __all__ = ["EdgeTable", "TransferTimes"]
@@ -41,6 +50,8 @@ class TransferTimes:
         self.pairs_priced = 0
         """Number of pairs of configurations priced exactly so far."""
         self._tables: dict[tuple[object, ...], Floats] = {}
+        self._shared_s: dict[tuple[object, ...], float] = {}
+        """Times of shared parameters, by what tells apart their distributions over devices."""
 
     def table(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, *, samples: int = 0) -> Floats:
         """Return the transfer times of all pairs of configurations, forward and back.
@@ -80,6 +91,8 @@ class TransferTimes:
             Seconds, shape (K,).
         """
         network = self.network
+        if edge in self.graph.shared:
+            return self._shared_seconds(edge, producer, consumer, u, v)
         overlaps = overlaps_of(producer, consumer, self._needs(edge), self._source(edge), network.device_count)
         self.pairs_priced += 0 if samples else len(u)
 
@@ -98,17 +111,71 @@ class TransferTimes:
 
     def layouts(self, edge: Edge, consumer: ConfigSpace) -> Ints:
         """Return the layout of the tensor that each configuration of the consumer reads, shape (C_v,), as a key."""
-        return layout_keys(consumer, self._needs(edge), self._source(edge))
+        keys = layout_keys(consumer, self._needs(edge), self._source(edge))
+        if edge not in self.graph.shared:
+            return keys
+        # another tensor of the same layer may have the same regions: its layouts must have other keys
+        return keys ^ np.int64(crc32(self.graph.shared[edge].name.encode()) << 16 | 1)
+
+    def regions(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> TransferRegions:
+        """Return the regions that a consumer needs of a tensor or a shared parameter, by the parts that hold them.
+
+        Args:
+            edge: The edge, or the way of the parameter.
+            producer: Space of the layer that makes the tensor or trains the parameter, with one configuration.
+            consumer: Space of the layer that reads it, with one configuration.
+        """
+        if edge in self.graph.shared:
+            return shared_regions(producer, consumer, self.graph.shared[edge], self.network.device_count)
+        return transfer_regions(producer, consumer, self._needs(edge), self._source(edge), self.network.device_count)
 
     def key(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> tuple[object, ...]:
         """Return what the transfer times of an edge depend on: edges with equal keys have equal tables."""
-        return (producer, consumer, self._needs(edge), self._source(edge), self.graph.has_gradient(edge.producer))
+        held = self.graph.shared.get(edge)
+        needs, source = self._needs(edge), self._source(edge)
+        return (producer, consumer, needs, source, self.graph.returns_gradient(edge), held)
+
+    def messages_s(self, source: Ints, target: Ints, size_bytes: Floats) -> float:
+        """Return the time of messages that start together: of the busiest link, and the longest latency.
+
+        Args:
+            source: Senders, shape (K,).
+            target: Receivers, shape (K,).
+            size_bytes: Shape (K,).
+        """
+        if not len(size_bytes):
+            return 0.0
+        busy_s = self.network.link_loads(source, target, size_bytes) * self.network.seconds_per_byte
+        return float(busy_s.max() + self.network.latencies_s(source, target, size_bytes).max())
+
+    def _shared_seconds(self, edge: Edge, owner: ConfigSpace, borrower: ConfigSpace, u: Ints, v: Ints) -> Floats:
+        """Return the times of a shared parameter, message by message; distributions over devices are priced once."""
+        shared = self.graph.shared[edge]
+        held = {c: shard_rows(owner, c, shared.held, shared) for c in np.unique(u).tolist()}
+        needed = {c: shard_rows(borrower, c, shared.needed, shared) for c in np.unique(v).tolist()}
+        keys = [{c: rows.key for c, rows in each.items()} for each in (held, needed)]
+        seconds = np.empty(len(u))
+        for k, (a, b) in enumerate(zip(u.tolist(), v.tolist(), strict=True)):
+            key = (shared.shape, shared.frozen, keys[0][a], keys[1][b])
+            if key not in self._shared_s:
+                regions, holder = shared_transfers(held[a], needed[b]), owner.devices[owner.device_start[a] :]
+                regions = regions.take(holder[regions.part] != regions.device)
+                size = (regions.high - regions.low).prod(axis=1) * float(self.graph.element_bytes)
+                ends = holder[regions.part], regions.device
+                forward_s = self.messages_s(*ends, size)
+                self._shared_s[key] = forward_s + (0.0 if shared.frozen else self.messages_s(*ends[::-1], size))
+            seconds[k] = self._shared_s[key]
+        return seconds
 
     def _needs(self, edge: Edge) -> tuple[IntervalMap, ...]:
+        if edge in self.graph.shared:
+            return self.graph.shared[edge].needed
         layer = self.graph.layers[edge.consumer]
         return layer.operation.interval_maps(edge.slot, layer.input_shapes)
 
     def _source(self, edge: Edge) -> Shape:
+        if edge in self.graph.shared:
+            return self.graph.shared[edge].shape
         return self.graph.layers[edge.producer].output
 
 

@@ -4,13 +4,17 @@ from .computation_graph import (
     Edge as Edge,
     Layer as Layer,
     Operation as Operation,
-    Parameter as Parameter,
     SavedTensors as SavedTensors,
 )
 from .layer_paths import (
     Block as Block,
     dependency_distances as dependency_distances,
     layer_blocks as layer_blocks,
+)
+from .parameters import (
+    Parameter as Parameter,
+    SharedParameter as SharedParameter,
+    parameter_maps as parameter_maps,
 )
 from .shapes import (
     IN_CHANNEL as IN_CHANNEL,

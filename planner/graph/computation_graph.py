@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from hwprofiles import ConfigError, html_table
 from hwprofiles.compute import FusedKernels, Kernels
+from planner.graph.parameters import Parameter, SharedParameter, shared_parameters
 from planner.graph.shapes import IntervalMap, Shape
 
-__all__ = ["LAYER_PHASES", "ComputationGraph", "Edge", "Layer", "Operation", "Parameter", "SavedTensors"]
+__all__ = ["LAYER_PHASES", "ComputationGraph", "Edge", "Layer", "Operation", "SavedTensors"]
 
 LAYER_PHASES = ("forward", "activation_gradient", "weight_gradient", "update")
 """The compute phases of a layer in one iteration, in order."""
@@ -21,30 +22,6 @@ LAYER_PHASES = ("forward", "activation_gradient", "weight_gradient", "update")
 
 _ELEMENT_SIZES = (2, 4, 8)
 """Bytes of an element of a tensor, of those that networks are trained in."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A trained tensor of a layer."""
-
-    name: str
-    shape: tuple[int, ...]
-    split: bool = True
-    """True if a split of the layer's channels splits the tensor, False if every part holds all of it."""
-    shared: str = ""
-    """Layer that trains the tensor, if another one does: tied weights are one parameter, that of the first layer."""
-    axis: int = field(default=0, repr=False)
-    """Axis that a split of the layer's channels splits."""
-
-    @property
-    def elements(self) -> int:
-        """Number of elements that the layer trains: none of a tensor that another layer trains."""
-        return 0 if self.shared else self.stored
-
-    @property
-    def stored(self) -> int:
-        """Number of elements of the tensor, whichever layer trains it."""
-        return int(np.prod(self.shape, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +140,10 @@ class Layer:
     """Dimensions that a model file allows to be split, fewer than the operation could; empty: all of those."""
     keys: tuple[tuple[str, str], ...] = ()
     """Names of the layer's parameters, each with its key in the imported module's ``state_dict``."""
+    aliases: tuple[tuple[str, str], ...] = ()
+    """Names of parameters, each with a further key of it in the ``state_dict``, where it has several."""
     frozen: tuple[str, ...] = ()
-    """Names of the parameters that the imported module does not train; they are planned as if it did."""
+    """Names of the parameters that the imported module does not train."""
 
     @property
     def measured_name(self) -> str:
@@ -179,17 +158,27 @@ class Layer:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Trained tensors."""
-        return self.operation.parameters(self.input_shapes)
+        """Tensors that the layer computes with and that training changes, unless they are frozen."""
+        rows = self.operation.parameters(self.input_shapes)
+        return tuple(replace(p, frozen=True) if p.name in self.frozen else p for p in rows) if self.frozen else rows
 
     @property
     def parameter_count(self) -> int:
-        """Number of trained elements."""
-        return sum(parameter.elements for parameter in self.parameters)
+        """Number of elements of its parameters, frozen ones included, without those that another layer trains."""
+        return sum(parameter.stored for parameter in self.parameters if not parameter.shared)
+
+    @property
+    def trains(self) -> bool:
+        """True if the layer updates parameters: not where all of them are frozen or those of other layers."""
+        return any(parameter.elements for parameter in self.parameters)
 
     def kernels(self, phase: str, part: dict[str, NDArray[np.float64]]) -> Kernels:
         """Return the work of parts of the given sizes; see ``Operation.kernels``."""
-        return self.operation.kernels(phase, self.input_shapes, self.output, part)
+        kernels = self.operation.kernels(phase, self.input_shapes, self.output, part)
+        if phase == "update" and self.frozen and (count := self.parameter_count):
+            share = sum(parameter.elements for parameter in self.parameters) / count
+            return replace(kernels, flop=kernels.flop * share, memory_bytes=kernels.memory_bytes * share)
+        return kernels
 
     def forward_flop(self) -> float:
         """Return the floating-point operations of the whole layer's forward pass."""
@@ -294,6 +283,33 @@ class ComputationGraph:
         """Edges that enter each layer, in the order of its inputs."""
         return self._edges_by([edge.consumer for edge in self.edges])
 
+    @cached_property
+    def shared(self) -> dict[Edge, SharedParameter]:
+        """Parameters that several layers use, by their way from the layer that trains one to another that borrows it.
+
+        Raises:
+            ConfigError: A layer names as trainer of a parameter one that is none.
+        """
+        return {Edge(*key): each for key, each in shared_parameters(self.layers, self.index).items()}
+
+    @cached_property
+    def outgoing(self) -> tuple[tuple[Edge, ...], ...]:
+        """Edges that leave each layer, and behind them the ways of the parameters that it trains for others."""
+        return tuple(
+            (*edges, *(way for way in self.shared if way.producer == i)) for i, edges in enumerate(self.consumers)
+        )
+
+    @cached_property
+    def incoming(self) -> tuple[tuple[Edge, ...], ...]:
+        """Edges that enter each layer, and behind them the ways of the parameters that it borrows."""
+        return tuple(
+            (*edges, *(way for way in self.shared if way.consumer == i)) for i, edges in enumerate(self.producers)
+        )
+
+    def returns_gradient(self, edge: Edge) -> bool:
+        """Return True if a gradient comes back over an edge, or the way of a shared parameter."""
+        return not self.shared[edge].frozen if edge in self.shared else self.has_gradient(edge.producer)
+
     def _edges_by(self, layers: Sequence[int]) -> tuple[tuple[Edge, ...], ...]:
         """Group the edges by the layer given for each, one group for every layer of the graph."""
         rows: list[list[Edge]] = [[] for _ in self.layers]
@@ -307,7 +323,7 @@ class ComputationGraph:
         trained: list[bool] = []
         for layer in self.layers:
             below = any(trained[self.index[source]] for source in layer.inputs if source != "input")
-            trained.append(below or bool(layer.parameters))
+            trained.append(below or any(not parameter.frozen for parameter in layer.parameters))
         return tuple(trained)
 
     def has_gradient(self, index: int) -> bool:
@@ -318,13 +334,15 @@ class ComputationGraph:
         """Return True if a layer computes in a phase.
 
         A layer that reads only the data, or only layers that need no gradient, has no activation gradient; a layer
-        without parameters has neither weight gradient nor update; the update of parameters that others train is empty.
+        without parameters, or with frozen ones alone, has neither weight gradient nor update; one that computes with
+        parameters that others train has no update.
         """
         if phase == "forward":
             return True
         if phase == "activation_gradient":
             return any(self.has_gradient(edge.producer) for edge in self.producers[index])
-        return bool(self.layers[index].parameters)
+        layer = self.layers[index]
+        return layer.trains if phase == "update" else any(not parameter.frozen for parameter in layer.parameters)
 
     def with_batch(self, batch: int) -> "ComputationGraph":
         """Return the same network with another number of samples in a mini-batch."""
@@ -344,7 +362,7 @@ class ComputationGraph:
 
     @property
     def parameter_count(self) -> int:
-        """Number of trained elements."""
+        """Number of elements of all parameters, each counted once."""
         return sum(layer.parameter_count for layer in self.layers)
 
     @property
@@ -355,6 +373,8 @@ class ComputationGraph:
     @cached_property
     def digest(self) -> str:
         """Hash of everything that a plan depends on: layers, shapes, batch, element size."""
-        text = repr((self.batch, self.element_bytes, [(v.name, v.operation, v.inputs, v.output) for v in self.layers]))
+        rows = [(v.name, v.operation, v.inputs, v.output) for v in self.layers]
+        text = repr((self.batch, self.element_bytes, rows))
+        text += repr([v.frozen for v in self.layers]) if any(v.frozen for v in self.layers) else ""
         text += repr([v.splits for v in self.layers]) if any(v.splits for v in self.layers) else ""
         return hashlib.sha256(text.encode()).hexdigest()[:16]

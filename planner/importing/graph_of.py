@@ -87,10 +87,20 @@ def imported_graph(trace: Trace, *, name: str, loss: str = "softmax") -> Importe
     layers += _losses(layers, loss)
     owned = {key for layer in layers for _, key in layer.keys}
     unread = tuple(dict.fromkeys(key for key, _ in trace.parameters.values() if key not in owned))
-    layers = [replace(each, frozen=tuple(n for n, key in each.keys if key in trace.frozen)) for each in _owned(layers)]
+    layers = [_marked(layer, trace) for layer in _owned(layers)]
     graph = ComputationGraph(name, reader.batch, layers)
     by_sample = tuple(row for row in reader.by_sample if row[0] in kept)
     return ImportedModel(graph=graph, fused=tuple(fused), by_sample=by_sample, unread=unread, dropped=tuple(dropped))
+
+
+def _marked(layer: Layer, trace: Trace) -> Layer:
+    """Return a layer that says which of its parameters are frozen, and which have further keys."""
+    trained = [(p.name, key) for p in layer.parameters if not p.shared and (key := dict(layer.keys).get(p.name))]
+    return replace(
+        layer,
+        frozen=tuple(name for name, key in layer.keys if key in trace.frozen),
+        aliases=tuple((name, other) for name, key in trained for other in trace.aliases.get(key, ())),
+    )
 
 
 def _reader_of(trace: Trace) -> GraphReader:

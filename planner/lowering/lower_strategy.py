@@ -29,6 +29,7 @@ from planner.lowering.gradient_buckets import GradientBuckets
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
 from planner.lowering.layout_tasks import LayoutTasks
 from planner.lowering.parameter_servers import ParameterServers
+from planner.lowering.parameter_tasks import ParameterTasks
 from planner.lowering.program import Program
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
 from planner.lowering.transfer_tasks import TransferTasks
@@ -104,6 +105,7 @@ class _Lowering:
         self.tasks = Tasks()
         self.transfers = TransferTasks(batched.model, self.tasks, compressed)
         self.layouts = LayoutTasks(batched, self.transfers)
+        self.parameters = ParameterTasks(batched, self.transfers)
         self.gradient_syncs = GradientSyncTasks(batched.model, self.tasks, compressed, expand=expand)
         framework = batched.model.conditions.framework
         self.buckets = GradientBuckets(framework, self.gradient_syncs)
@@ -119,6 +121,8 @@ class _Lowering:
         """Weight gradient task of each part, by unit."""
         self.before_backward: dict[LoweredUnit, TaskPairs] = {}
         """Pairs (part, task that its backward tasks wait for), by unit that began its backward pass."""
+        self.synchronised: set[int] = set()
+        """Layers whose gradients are synchronised."""
         self.recomputed: set[tuple[int, int]] = set()
         """Segments and micro-batches that were recomputed."""
         self.times = [
@@ -135,6 +139,9 @@ class _Lowering:
             whole, events = layers, ()
         if self.servers:
             self.servers.fetch()
+        self.parameters.fetch()
+        if self.servers:
+            self.parameters.await_fetched(self.servers.fetched)
         for i in whole:
             self._forward((i, 0))
         carried: list[Ints] = []
@@ -165,6 +172,7 @@ class _Lowering:
         inputs = [self.layouts.bring(edge, micro_batch) for edge in self.graph.producers[i]]
         self.forward[unit] = tasks = self._compute(unit, "forward", backward=False)
         self._wait_for_inputs(i, tasks, inputs)
+        self.parameters.await_borrowed(i, tasks)
         if self.servers:
             self.servers.await_parameters(i, tasks)
         output = self._with_statistics(unit, (np.arange(len(tasks)), tasks), backward=False)
@@ -229,18 +237,35 @@ class _Lowering:
         return part, after
 
     def _synchronise(self, unit: LoweredUnit) -> None:
+        """Synchronise the gradients that a unit completes: of its layer, and of those whose parameters it borrows."""
+        for layer in dict.fromkeys([*self.parameters.owners(unit[0]), unit[0]]):
+            if self.graph.has_phase(layer, "update") and layer not in self.synchronised:
+                self._synchronise_layer((layer, unit[1]))
+
+    def _synchronise_layer(self, unit: LoweredUnit) -> None:
         """Synchronise the gradients of a layer: of this micro-batch, or of all once the last one is there."""
         layer = unit[0]
-        together = [unit]
-        if self.batched.takes_micro_batches(layer) and not self.micro_batching.update_each:
-            together = [(layer, s) for s in range(self.micro_batching.parts)]
-        if all(other in self.weight_gradient for other in together):
-            tasks = np.array([self.weight_gradient[other] for other in together])
-            part = np.tile(np.arange(tasks.shape[1]), len(tasks))
-            if self.servers:
-                self.servers.push(unit, (part, tasks.ravel()))
-            else:
-                self.buckets.add(unit, self.spaces[layer], (part, tasks.ravel()), float(self.computed_s.max()))
+        each, lent = self.micro_batching.update_each, self.parameters.lent(layer)
+        together = [unit] if each or not self.batched.takes_micro_batches(layer) else self._units(layer)
+        if not all(other in self.weight_gradient for i in lent for other in self._units(i)):
+            return
+        if not all(other in self.weight_gradient for other in together):
+            return
+        if not each:
+            self.synchronised.add(layer)
+        tasks = np.array([self.weight_gradient[other] for other in together])
+        part, after = np.tile(np.arange(tasks.shape[1]), len(tasks)), tasks.ravel()
+        if lent:
+            back = self.parameters.bring_back(layer, self.weight_gradient)
+            part, after = np.append(part, back[0]), np.append(after, back[1])
+        if self.servers:
+            self.servers.push(unit, (part, after))
+        else:
+            self.buckets.add(unit, self.spaces[layer], (part, after), float(self.computed_s.max()))
+
+    def _units(self, layer: int) -> list[LoweredUnit]:
+        """Return one unit for every micro-batch of a layer."""
+        return [(layer, s) for s in range(self.micro_batching.of(layer))]
 
     def _update(self, unit: LoweredUnit, ready: TaskPairs) -> Ints:
         """Update a layer's parameters, last in program order: a device's stream runs updates after its backward pass.
@@ -250,12 +275,13 @@ class _Lowering:
             ready: Pairs (part, task that its update waits for).
 
         Returns:
-            Pairs (forward task, update task of the iteration before that it waits for), shape (parts, 2).
+            Pairs (task that reads the parameters, update task of the iteration before that it waits for), shape (N, 2).
         """
         part, after = ready
         tasks = self._compute(unit, "update", backward=True)
         self.tasks.wait(tasks[part], after)
-        return np.column_stack([self.forward[unit[0], 0], tasks])
+        carried = np.column_stack([self.forward[unit[0], 0], tasks])
+        return np.concatenate([carried, self.parameters.refreshed(unit[0], tasks)])
 
     # Both passes
 
@@ -303,6 +329,7 @@ class _Lowering:
             segments=self.segments,
             compressed=self.compressed,
             transferred_by=self.layouts.transferred_by,
+            borrowed_by=self.parameters.carried_by,
             region_low=low,
             region_high=high,
             collectives=self.gradient_syncs.collectives,

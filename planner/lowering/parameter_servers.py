@@ -46,7 +46,7 @@ class ParameterServers:
         self._routes = _HostRoutes(self._cluster)
         self.copies: dict[int, HostCopy] = {}
         """Copies by task."""
-        self._fetched: dict[int, Ints] = {}
+        self.fetched: dict[int, Ints] = {}
         """Task that brings the parameters of a layer to each part, by layer."""
         self._pushed: list[Ints] = []
         self._last: dict[str, dict[int, int]] = {"push": {}, "fetch": {}}
@@ -83,7 +83,7 @@ class ParameterServers:
     def fetch(self) -> None:
         """Append the copies of all parameters to the devices that hold them, layer by layer."""
         for i in self._host:
-            self._fetched[i] = self._copies("fetch", (i, 0), self._spaces[i].devices)
+            self.fetched[i] = self._copies("fetch", (i, 0), self._spaces[i].devices)
 
     def await_parameters(self, layer: int, tasks: Ints) -> None:
         """Let the tasks of a layer, one a part, wait for its parameters, if it has any, or for those of all layers."""
@@ -95,8 +95,8 @@ class ParameterServers:
                 if d in last
             ]
             self._tasks.wait(*np.array(rows, dtype=np.int64).reshape(-1, 2).T)
-        elif layer in self._fetched:
-            self._tasks.wait(tasks, self._fetched[layer])
+        elif layer in self.fetched:
+            self._tasks.wait(tasks, self.fetched[layer])
 
     def push(self, unit: LoweredUnit, ready: TaskPairs) -> None:
         """Append the copies of a layer's gradients.
@@ -117,7 +117,7 @@ class ParameterServers:
         """
         if not self._pushed:
             return np.empty((0, 2), dtype=np.int64)
-        pushed, fetched = np.concatenate(self._pushed), np.concatenate(list(self._fetched.values()))
+        pushed, fetched = np.concatenate(self._pushed), np.concatenate(list(self.fetched.values()))
         self._tasks.group += 1
         (done,) = self._tasks.add("coordinate", max(self._host), 1, backward=True)
         self._tasks.wait(np.full(len(pushed), done), pushed)

@@ -73,6 +73,8 @@ class Program:
     """Like ``spaces``, for one micro-batch: of the layers that take micro-batches, and of those that they read."""
     transferred_by: Mapping[Edge, Edge]
     """Edge whose transfers bring the tensor, by edge: itself, or that of an earlier consumer of equal layout."""
+    borrowed_by: Mapping[Edge, Edge]
+    """Way whose transfers bring a shared parameter to a layer that borrows it, by way (``ComputationGraph.shared``)."""
     segments: tuple[int, ...]
     """Segment that is recomputed before the backward pass, by layer; -1 where activations are kept."""
     compressed: CompressionSettings
@@ -85,7 +87,8 @@ class Program:
     consumer: Ints
     """First layer that reads the layout, for a transfer and its codec tasks; else -1."""
     slot: Ints
-    """Input of ``consumer`` that is moved, or whose gradient is, for a transfer and its codec tasks; else -1."""
+    """Input of ``consumer`` that is moved, or whose gradient is, for a transfer and its codec tasks; slots behind the
+    inputs are parameters that it borrows; else -1."""
     micro_batch: Ints
     """Micro-batch; 0 for what is done once for the whole batch.  Regions that layers with micro-batches read or send
     back lie in the tensor of one micro-batch."""
@@ -202,6 +205,20 @@ class Program:
         return self.kind < KINDS.index("transfer")
 
     @property
+    def moves_parameters(self) -> Bools:
+        """Transfers of shared parameters and of their gradients."""
+        if not self.borrowed_by:
+            return np.zeros(self.size, dtype=np.bool_)
+        inputs = np.array([*(len(layer.inputs) for layer in self.graph.layers), np.iinfo(np.int64).max])
+        return np.asarray((self.kind == KINDS.index("transfer")) & (self.slot >= inputs[self.consumer]))
+
+    def tensor_dims(self, task: int) -> int:
+        """Return the number of dimensions of the tensor of which a transfer moves a region."""
+        way = Edge(int(self.layer[task]), int(self.consumer[task]), int(self.slot[task]))
+        shared = self.graph.shared.get(way)
+        return len(shared.shape.sizes if shared else self.graph.layers[way.producer].output.sizes)
+
+    @property
     def is_codec(self) -> Bools:
         """Codec tasks: they compress or decompress messages, outside the order of the device's other tasks."""
         return np.isin(self.kind, [KINDS.index("compress"), KINDS.index("decompress")])
@@ -254,6 +271,8 @@ class Program:
     def _tensor(self, task: int) -> str:
         """Return the printed name of the tensor or gradient that is moved."""
         label, to = (self.graph.layers[layer].name for layer in (self.layer[task], self.consumer[task]))
+        shared = self.graph.shared.get(Edge(int(self.layer[task]), int(self.consumer[task]), int(self.slot[task])))
+        label += f" {shared.name}" if shared else ""
         return f"{to} to {label}, gradient" if self.backward[task] else f"{label} to {to}"
 
     def _message(self, task: int) -> str:

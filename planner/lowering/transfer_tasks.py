@@ -74,7 +74,8 @@ class TransferTasks:
             "consumer": edge.consumer, "slot": edge.slot, "micro_batch": micro_batch, "backward": backward,
             "recomputed": recomputed,
         }  # fmt: skip
-        kind = self.compressed.activation(self.model.graph, edge.producer)
+        shared = edge in self.model.graph.shared
+        kind = None if shared else self.compressed.activation(self.model.graph, edge.producer)
         elements = (regions.high - regions.low).prod(axis=1)
         size = elements * float(self.model.graph.element_bytes)
         if kind is not None and len(source):

@@ -24,7 +24,7 @@ def activations(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
     last_use = [moments.end.copy() for moments in times.forward]
     rows = [row for layout in account.input_layouts for row in _assembled(account, layout, times, last_use)]
     program = account.program
-    sent = np.flatnonzero((program.kind == _TRANSFER) & ~program.backward)
+    sent = np.flatnonzero((program.kind == _TRANSFER) & ~program.backward & ~program.moves_parameters)
     made = unit_of(program, program.layer[sent], program.device[sent], program.micro_batch[sent])
     until = sent_until(account, times, sent)
     for again in times.passes:

@@ -12,16 +12,23 @@ from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.message_copies import are_copies
 from planner.memory.part_memory import PartMemory, part_memories
 
-__all__ = ["LayoutRows", "MemoryAccount", "parameter_bytes", "residuals"]
+__all__ = ["LayoutRows", "MemoryAccount", "frozen_bytes", "parameter_bytes", "residuals"]
 
 _COLLECTIVE, _TRANSFER = KINDS.index("collective"), KINDS.index("transfer")
 
 
 def parameter_bytes(program: Program, layer: int) -> float:
-    """Return the bytes of a layer's parameters on each device that holds some."""
+    """Return the bytes of the parameters that a layer trains on each device that holds some."""
     channel = int(program.spaces[layer].shards[0, 1])
     parameters = program.graph.layers[layer].parameters
     return float(sum(p.elements / (channel if p.split else 1) for p in parameters) * program.graph.element_bytes)
+
+
+def frozen_bytes(program: Program, layer: int) -> float:
+    """Return the bytes of a layer's frozen parameters on each device that holds some."""
+    channel, parameters = int(program.spaces[layer].shards[0, 1]), program.graph.layers[layer].parameters
+    frozen = [p for p in parameters if p.frozen and not p.shared]
+    return float(sum(p.stored / (channel if p.split else 1) for p in frozen) * program.graph.element_bytes)
 
 
 def residuals(program: Program) -> list[tuple[int, int]]:

@@ -39,7 +39,7 @@ class _GradientLayout(NamedTuple):
 def activation_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
     """Return the gradients of all tensors of an iteration."""
     program = account.program
-    sends = np.flatnonzero((program.kind == _TRANSFER) & program.backward)
+    sends = np.flatnonzero((program.kind == _TRANSFER) & program.backward & ~program.moves_parameters)
     direct, layouts = _direct(account, times, sends), _gradient_layouts(account)
     computed = _computed(account, times, layouts, direct, sends)
     return [*_before_sums(account, times, layouts), computed, *_of_outputs(account, times, direct)]

@@ -3,6 +3,7 @@
 import numpy as np
 
 from hwprofiles import Bools, Ints
+from planner.graph import Edge
 from planner.lowering import Program, phases
 from planner.memory.cpu_backend import MESSAGE_JOIN_BYTES
 from planner.memory.part_memory import PartMemory
@@ -37,6 +38,7 @@ def are_copies(program: Program, parts: list[PartMemory], transfers: Ints) -> Bo
     for (u, v, slot, back), k in zip(edges.tolist(), np.split(order, bounds), strict=False):
         whole = _extents(program, u, v, slot, program.device[transfers[k]], backward=bool(back))
         last = parts[v].gradient_channels_last if back else parts[u].channels_last
+        last = last and Edge(u, v, slot) not in program.graph.shared
         copied[k] |= _scattered(extent[k, : whole.shape[1]], whole, channels_last=last)
     return copied
 
@@ -55,9 +57,11 @@ def _extents(program: Program, u: int, v: int, slot: int, device: Ints, *, backw
     Returns:
         Shape (K, D).
     """
-    i = v if backward else u
+    i, shared = v if backward else u, program.graph.shared.get(Edge(u, v, slot))
     space = program.spaces_at(i)[i]
-    if backward:
+    if shared is not None:
+        regions = needed_regions(space, shared.needed if backward else shared.held, shared.shape)
+    elif backward:
         layer, shape = program.graph.layers[v], program.spaces_at(v)[u].output
         shapes = list(layer.input_shapes)
         shapes[slot] = shape
@@ -101,6 +105,8 @@ def _joined(program: Program, transfers: Ints) -> Bools:
     """
     size, together = program.size_bytes[transfers], np.zeros(len(transfers), dtype=bool)
     names = [phases(program)[transfers], program.micro_batch[transfers], program.layer[transfers]]
+    parameters = program.moves_parameters[transfers]  # parameters and their gradients travel apart from others
+    names += [np.where(parameters, column[transfers], -1) for column in (program.consumer, program.slot)]
     key = np.column_stack([*names, program.device[transfers], program.peer[transfers]])
     order = np.lexsort((transfers, *key.T))
     same = (key[order[1:]] == key[order[:-1]]).all(axis=1)

@@ -70,6 +70,8 @@ def _received(account: MemoryAccount, times: UnitTimes, moves: Ints, arrives: In
     makers = unit_of(program, program.layer[moves], device, micro_batch)
     read = np.where(program.recomputed[moves], times.forward[1].first[readers], times.forward[0].first[readers])
     until = np.where(program.backward[moves], times.backward.first[makers], read)
+    added = program.moves_parameters[moves] & program.backward[moves]  # to a gradient, once that is computed
+    until[added] = np.where(np.isfinite(times.weight.end[makers[added]]), times.weight.end[makers[added]], 0.0)
     until = np.maximum(until, times.end_s[arrives])
     size, ready = program.region_bytes[moves], account.send_phases.before(moves, device)
     early = (ready >= 0) & (arrives == moves)

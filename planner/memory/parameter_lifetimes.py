@@ -2,11 +2,15 @@
 
 import numpy as np
 
-from planner.lowering import KINDS, Program, UnitTimes
+from hwprofiles import Floats, Ints
+from planner.graph import Edge
+from planner.lowering import KINDS, Program, UnitTimes, unit_of
 from planner.memory.backend_memory import BackendMemory
-from planner.memory.buffer_account import MemoryAccount, residuals
+from planner.memory.buffer_account import MemoryAccount, frozen_bytes, residuals
 from planner.memory.buffers import Buffers
+from planner.memory.message_lifetimes import sent_until
 from planner.operations import BATCH_STATISTICS
+from planner.parallel import needed_regions, shared_regions
 
 __all__ = ["parameter_gradients", "persistent_buffers"]
 
@@ -30,6 +34,9 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
         if program.graph.layers[i].operation.statistics:
             running = BATCH_STATISTICS * account.channels(i) * program.graph.element_bytes
             rows.append(Buffers.made("statistics", i, devices, running, 0.0, never))
+    rows += _borrowed_parameters(account)
+    for i, space in enumerate(program.spaces):
+        rows.append(Buffers.made("parameters", i, space.devices, frozen_bytes(program, i), 0.0, never))
     for i, device in residuals(program):
         rows.append(Buffers.made("residuals", i, np.array([device]), account.parameter_bytes[i], 0.0, never))
     if backend.has_message_buffers:
@@ -78,4 +85,59 @@ def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffer
         second = np.where(in_place, 1.0, 2.0)[:, None]
         sums = np.choose(np.minimum(turn, 2), [0.0, second, 1.0]).ravel() * account.parameter_bytes[i]
         rows.append(Buffers.made("workspace", i, each, sums, begin.ravel(), end.ravel()))
+    rows += _borrowed_gradients(account, times)
     return rows
+
+
+def _borrowed_parameters(account: MemoryAccount) -> list[Buffers]:
+    """Return the copies of shared parameters on devices that do not hold all of what their layer borrows."""
+    program, graph, rows = account.program, account.program.graph, list[Buffers]()
+    for way in dict.fromkeys(program.borrowed_by.values()):
+        owner, borrower = program.spaces[way.producer], program.spaces[way.consumer]
+        regions = shared_regions(owner, borrower, graph.shared[way], account.devices)
+        away = np.unique(regions.device[owner.devices[regions.part] != regions.device])
+        size = _borrowed_bytes(account, way)[borrower.part_on(account.devices)[away]]
+        rows.append(Buffers.made("parameters", way.consumer, away, size, 0.0, np.inf))
+    return rows
+
+
+def _borrowed_bytes(account: MemoryAccount, way: Edge) -> Floats:
+    """Return the bytes of a shared parameter that each part of a layer borrows."""
+    shared, space = account.program.graph.shared[way], account.program.spaces[way.consumer]
+    volume = needed_regions(space, shared.needed, shared.shape).volume
+    return np.asarray(volume * float(account.program.graph.element_bytes), dtype=np.float64)
+
+
+def _borrowed_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
+    """Return the gradients of shared parameters where a layer borrows them, until they are added or have been sent."""
+    program, graph, rows = account.program, account.program.graph, list[Buffers]()
+    sends = np.flatnonzero(program.moves_parameters & program.backward)
+    until = sent_until(account, times, sends)
+    for way, by in program.borrowed_by.items():
+        if not graph.returns_gradient(way):
+            continue
+        devices = program.spaces[way.consumer].devices
+        first, last = _weight_times(account, times, way.consumer, devices)
+        last = np.maximum(last, _weight_times(account, times, way.producer, devices)[1])
+        mine = (program.layer[sends] == by.producer) & (program.consumer[sends] == by.consumer)
+        mine &= program.slot[sends] == by.slot
+        sent = np.full(account.devices, -np.inf)
+        np.maximum.at(sent, program.device[sends[mine]], until[mine])
+        size, released = _borrowed_bytes(account, way), np.maximum(last, sent[devices])
+        rows.append(Buffers.made("parameter gradients", way.consumer, devices, size, first, released))
+    return rows
+
+
+def _weight_times(account: MemoryAccount, times: UnitTimes, layer: int, devices: Ints) -> tuple[Floats, Floats]:
+    """Return when devices first have a weight gradient of a layer, and when its last one is done.
+
+    Returns:
+        Shape (devices,) each; infinite and minus infinity where a device holds no part.
+    """
+    first, last = np.full(len(devices), np.inf), np.full(len(devices), -np.inf)
+    for s in range(account.program.micro_batching.of(layer)):
+        cells = unit_of(account.program, np.full(len(devices), layer), devices, np.full(len(devices), s))
+        end = times.weight.end[cells]
+        first = np.minimum(first, times.weight.second[cells])
+        last = np.maximum(last, np.where(np.isfinite(end), end, -np.inf))
+    return first, last

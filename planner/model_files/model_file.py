@@ -27,6 +27,8 @@ FORMAT = "orrery model 2"
 _FORMATS = ("orrery model 1", FORMAT)
 """First lines of files that are read; in version 1 imported layers lack what they compute, and can be planned only."""
 _LAYER_KEYS = ("name", "kind", "inputs", "output", "parallel", "parameters", "reads", "computes")
+_MARKS = ("frozen", "key", "aliases")
+"""Fields of a parameter that are those of its layer."""
 _TOP_KEYS = ("format", "batch", "data", "layers")
 
 
@@ -138,7 +140,7 @@ class _FileReader:
         layer = Layer(
             name, operation, tuple("input" if s in self.data else s for s in inputs), shapes, output,
             splits=_splits(where, row, operation, output), keys=_keys(row),
-            frozen=_frozen(where, row),
+            frozen=_frozen(where, row), aliases=_aliases(where, row),
         )  # fmt: skip
         self._check(where, row, layer)
         self.shapes[name] = output
@@ -240,6 +242,19 @@ def _keys(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((str(n), str(v["key"])) for n, v in rows if isinstance(v, dict) and isinstance(v.get("key"), str))
 
 
+def _aliases(where: str, row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the further keys of a layer's parameters in a ``state_dict``."""
+    given = row.get("parameters")
+    rows = given.items() if isinstance(given, dict) else ()
+    pairs = list[tuple[str, str]]()
+    for name, each in rows:
+        aliases = each.get("aliases", []) if isinstance(each, dict) else []
+        if not isinstance(aliases, list) or not all(isinstance(key, str) for key in aliases):
+            raise ConfigError(f"{where}: aliases of parameter {name} must be a list of keys, got {str(aliases)[:80]}")
+        pairs += [(str(name), key) for key in aliases]
+    return tuple(pairs)
+
+
 def _frozen(where: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the parameters that are not trained."""
     given = row.get("parameters")
@@ -265,9 +280,9 @@ def _mapped_fields(row: Mapping[str, Any], shapes: Sequence[Shape]) -> dict[str,
     weights = []
     parameters = row.get("parameters", {})
     for name, each in parameters.items() if isinstance(parameters, dict) else ():
-        known = ("shape", "split", "axis", "shared", "frozen", "key")
+        known = ("shape", "split", "axis", "shared", *_MARKS)
         _check_keys(f"parameter {name}", each, known, required=("shape",))
-        weights.append({"name": name, **{k: v for k, v in each.items() if k not in ("frozen", "key")}})
+        weights.append({"name": name, **{k: v for k, v in each.items() if k not in _MARKS}})
     return {"dims": list(shape.dims[1:]), "sizes": list(shape.sizes[1:]), "reads": maps, "weights": weights}
 
 

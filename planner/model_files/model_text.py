@@ -112,4 +112,6 @@ def _parameter_row(parameter: Parameter, layer: Layer) -> dict[str, Any]:
         axis = {"axis": parameter.axis} if parameter.axis else {}
         row |= {"split": parameter.split} | axis | ({"shared": parameter.shared} if parameter.shared else {})
     row |= {"frozen": True} if parameter.name in layer.frozen else {}
-    return row | ({"key": keys[parameter.name]} if parameter.name in keys else {})
+    row |= {"key": keys[parameter.name]} if parameter.name in keys else {}
+    aliases = [key for name, key in layer.aliases if name == parameter.name]
+    return row | ({"aliases": aliases} if aliases else {})

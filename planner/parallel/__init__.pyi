@@ -57,6 +57,11 @@ from .regions import (
     needed_regions as needed_regions,
     transfer_regions as transfer_regions,
 )
+from .shared_regions import (
+    shard_rows as shard_rows,
+    shared_regions as shared_regions,
+    shared_transfers as shared_transfers,
+)
 from .strategies import (
     PIPELINE as PIPELINE,
     SEARCHED as SEARCHED,

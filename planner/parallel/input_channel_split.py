@@ -159,9 +159,14 @@ def _divided(layer: Layer, degree: int) -> tuple[Layer, Layer]:
     product = PartialProduct(operation=operation, slices=degree)
     partial = Layer(
         layer.name, product, layer.inputs, layer.input_shapes, product.output(layer.input_shapes),
-        profile_name=f"{layer.name}, in_channel {degree}",
+        profile_name=f"{layer.name}, in_channel {degree}", frozen=layer.frozen,
     )  # fmt: skip
     total = PartialSum(operation=operation)
     return partial, Layer(
-        _sum_name(layer.name), total, (layer.name,), (partial.output,), total.output((partial.output,))
+        _sum_name(layer.name),
+        total,
+        (layer.name,),
+        (partial.output,),
+        total.output((partial.output,)),
+        frozen=layer.frozen,
     )

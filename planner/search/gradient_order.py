@@ -60,7 +60,8 @@ def order_gradient_syncs(program: Program, order: str, *, slice_bytes: Sequence[
         set.  For ``reuse`` it has the shortest simulated iteration among all sizes of slices, ``ready`` and ``end``.
 
     Raises:
-        ConfigError: An unknown order, micro-batches, compressed gradients, or an all-reduce of several rounds.
+        ConfigError: An unknown order, micro-batches, shared parameters that are sent, compressed gradients, or an
+            all-reduce of several rounds.
 
     Source:
         "TurboDL", Sec. 3.3, Extension to Multiple GPUs.
@@ -71,6 +72,8 @@ def order_gradient_syncs(program: Program, order: str, *, slice_bytes: Sequence[
         return program
     if program.micro_batching.parts > 1:
         raise ConfigError(f"gradient_sync_order must be end with sub-batches or micro-batches, got {order!r}")
+    if program.moves_parameters.any():
+        raise ConfigError(f"gradient_sync_order must be end where shared parameters are sent, got {order!r}")
     if program.compressed.gradients:
         raise ConfigError(f"gradient_sync_order must be end if gradients are compressed, got {order!r}")
     if np.isin(program.waiting, syncs)[np.isin(program.after, syncs)].any():

@@ -109,7 +109,7 @@ def _price(model: CostModel, spaces: Sequence[ConfigSpace], choice: Sequence[int
     """Return the additive cost of one strategy, summed in the order in which elimination sums."""
     priced: dict[tuple[object, ...], Floats] = {}
     tensors = []
-    for i, edges in enumerate(model.graph.consumers):
+    for i, edges in enumerate(model.graph.outgoing):
         costs, layouts = [], []
         for edge in edges:
             producer, consumer = spaces[i], spaces[edge.consumer]

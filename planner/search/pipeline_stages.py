@@ -211,9 +211,10 @@ class _Tables:
             layer_s[i] = float((batches * (costs.compute_s + costs.statistics_s) + once_s)[0])
         sent_s = np.zeros((len(spaces), len(spaces) + 1))
         price = transfer_prices(self.part)
-        for u, edges in enumerate(graph.consumers if here is not after else ()):
+        for u, edges in enumerate(graph.outgoing if here is not after else ()):
             for edge in edges:
-                seconds = batches * float(price(edge, spaces[u], behind[edge.consumer])[0, 0])
+                times = 1 if edge in graph.shared else batches  # parameters travel once an iteration
+                seconds = times * float(price(edge, spaces[u], behind[edge.consumer])[0, 0])
                 # Bounds between the layer and this reader; a tensor is sent once to a stage, however many read it.
                 reach = slice(u + 1, edge.consumer + 1)
                 sent_s[u, reach] = np.maximum(sent_s[u, reach], seconds)

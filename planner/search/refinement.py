@@ -210,4 +210,4 @@ class _Refinement:
 
     def _affected(self, change: StrategyChange) -> list[int]:
         """Return the layers whose cost terms a change may alter: those that change, and those that they read."""
-        return sorted({*change, *(edge.producer for i in change for edge in self.model.graph.producers[i])})
+        return sorted({*change, *(edge.producer for i in change for edge in self.model.graph.incoming[i])})

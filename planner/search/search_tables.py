@@ -24,7 +24,7 @@ def search_problem(model: CostModel, spaces: Sequence[ConfigSpace], table: EdgeT
             cost_s=tuple(table(edge, spaces[i], spaces[edge.consumer]) for edge in edges),
             layout=tuple(model.transfer_times.layouts(edge, spaces[edge.consumer]) for edge in edges),
         )
-        for i, edges in enumerate(model.graph.consumers)
+        for i, edges in enumerate(model.graph.outgoing)
         if edges
     ]
     nodes = tuple(model.node_costs(i, space).total_s for i, space in enumerate(spaces))

@@ -91,7 +91,7 @@ def _uncompressed_s(model: CostModel, spaces: Sequence[ConfigSpace]) -> float:
     """Return Eq. 1 of one configuration a layer, added up in the order in which the search reports its cost."""
     total_s = sum(float(model.node_costs(i, space).total_s[0]) for i, space in enumerate(spaces))
     transfer_s = transfer_prices(model)
-    for producer, edges in zip(spaces, model.graph.consumers, strict=True):
+    for producer, edges in zip(spaces, model.graph.outgoing, strict=True):
         by_layout: dict[int, float] = {}
         for edge in edges:
             consumer = spaces[edge.consumer]
@@ -138,10 +138,10 @@ def additive_terms(
         terms.compute_s[i] = micro_batching.of(i) * float(costs.compute_s[0])
         statistics_s = micro_batching.of(i) * float(costs.statistics_s[0])
         terms.gradient_sync_s[i] = statistics_s + once_s * (micro_batching.of(i) if micro_batching.update_each else 1)
-    for edges in model.graph.consumers:
+    for edges in model.graph.outgoing:
         paid: set[tuple[bool, int]] = set()
         for edge in edges:
-            divided = micro_batching.of(edge.consumer) > 1
+            divided = micro_batching.of(edge.consumer) > 1 and edge not in model.graph.shared
             used, rows = (micro_model, micro_spaces) if divided else (model, spaces)
             layout = (divided, int(used.transfer_times.layouts(edge, rows[edge.consumer])[0]))
             if layout not in paid:

@@ -8,7 +8,7 @@ from hwprofiles import Floats
 from planner.compression import UNCOMPRESSED, Compression, CompressionSettings
 from planner.cost import ACTIVATIONS, CostModel, EdgeTable, codec_s, compression_of, decompression_of
 from planner.graph import Edge
-from planner.parallel import ConfigSpace, needed_regions, transfer_regions
+from planner.parallel import ConfigSpace, needed_regions
 from planner.simulation.execution_models import ITERATIONS
 from simulator.graph import check_replay_memory, engine_bytes, graph_bytes
 
@@ -43,8 +43,9 @@ def transfer_prices(model: CostModel, compressed: CompressionSettings = UNCOMPRE
 
     def price(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
         """Return the transfer time of an edge, from the tables if they can be used; shape (1, 1)."""
-        kind = compressed.activation(model.graph, edge.producer)
-        if kind is None and model.network.has_tables:
+        shared = edge in model.graph.shared
+        kind = None if shared else compressed.activation(model.graph, edge.producer)
+        if kind is None and (shared or model.network.has_tables):
             return model.transfer_times.table(edge, producer, consumer)
         return _by_message(model, kind, edge, producer, consumer)
 
@@ -55,12 +56,7 @@ def _by_message(
     model: CostModel, kind: Compression | None, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace
 ) -> Floats:
     """Return the transfer time of an edge, forward and backward, from its messages; shape (1, 1)."""
-    network, layer = model.network, model.graph.layers[edge.consumer]
-    interval_maps, tensor = (
-        layer.operation.interval_maps(edge.slot, layer.input_shapes),
-        model.graph.layers[edge.producer].output,
-    )
-    regions = transfer_regions(producer, consumer, interval_maps, tensor, network.device_count)
+    regions = model.transfer_times.regions(edge, producer, consumer)
     regions = regions.take(producer.devices[regions.part] != regions.device)
     ends = producer.devices[regions.part], regions.device
     elements = (regions.high - regions.low).prod(axis=1)
@@ -68,8 +64,7 @@ def _by_message(
     seconds = 0.0
     if len(elements):
         for source, target in (ends, ends[::-1])[: 1 + model.graph.has_gradient(edge.producer)]:
-            busiest_s = (network.link_loads(source, target, size) * network.seconds_per_byte).max()
-            seconds += float(busiest_s + network.latencies_s(source, target, size).max())
+            seconds += model.transfer_times.messages_s(source, target, size)
             if kind is not None:
                 for work in (compression_of(kind, source, regions), decompression_of(kind, target, regions)):
                     seconds += float(codec_s(model, kind, ACTIVATIONS, *work).max())

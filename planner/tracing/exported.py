@@ -53,7 +53,9 @@ def trace_of(module: "torch.nn.Module", inputs: Sequence[InputSpec]) -> Trace:
             refusal = refusal or _refusal(error)
     if program is None:
         raise ConfigError(refusal)
-    return replace(_trace(program, keys, values), training=training, frozen=frozen)
+    aliases = {key: tuple(n for n, k in keys.items() if k == key != n) for key in set(keys.values())}
+    aliases = {key: rest for key, rest in aliases.items() if rest}
+    return replace(_trace(program, keys, values), training=training, frozen=frozen, aliases=aliases)
 
 
 @contextlib.contextmanager

@@ -63,6 +63,8 @@ class Trace:
     nodes: tuple[TraceNode, ...]
     outputs: tuple[str, ...]
     """Names of the tensors that it returns."""
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Further keys of tied parameters in the ``state_dict``, by the key that stands for all of them."""
     frozen: frozenset[str] = frozenset()
     """Keys of the parameters that the module does not train."""
     training: bool = False

@@ -228,6 +228,72 @@ class Windows(nn.Module):
         return self.head(self.mix(self.mix_norm(functional.gelu(y))).mean(2))
 
 
+class TiedBert(Bert):
+    """BERT with the head of masked words: a transform, then scores with the table of words, and a bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transform, self.act, self.scores = nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 24)
+        self.scores.weight = self.words.weight
+        del self.pooler, self.head
+
+    def forward(self, ids: Tensor) -> Tensor:
+        places = torch.arange(ids.shape[1], device=ids.device)
+        x = self.norm(self.words(ids) + self.types(torch.zeros_like(ids)) + self.places(places))
+        return self.scores(self.act(self.transform(self.blocks(x))))
+
+
+class _LlamaBlock(nn.Module):
+    """Block of Llama: RMS norms, keys and values of half the heads, rotary positions, gated products."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.depth = heads, width // heads
+        self.norm1, self.norm2 = nn.RMSNorm(width, eps=1e-5), nn.RMSNorm(width, eps=1e-5)
+        self.q, self.o = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, width // 2, bias=False) for _ in range(2))
+        self.gate, self.up = (nn.Linear(width, 2 * width, bias=False) for _ in range(2))
+        self.down = nn.Linear(2 * width, width, bias=False)
+
+    def turned(self, x: Tensor) -> Tensor:
+        place = torch.arange(x.shape[2], device=x.device)[:, None]
+        angle = place * 0.1 ** torch.arange(self.depth // 2, device=x.device)[None]
+        cos, sin = (torch.cat([f(angle), f(angle)], -1).to(x.dtype) for f in (torch.cos, torch.sin))
+        first, second = x.chunk(2, -1)
+        return x * cos + torch.cat([-second, first], -1) * sin
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, (b, length, _) = self.norm1(x), x.shape
+        q = self.turned(self.q(y).view(b, length, self.heads, self.depth).transpose(1, 2))
+        k, v = (m(y).view(b, length, self.heads // 2, self.depth).transpose(1, 2) for m in (self.k, self.v))
+        k, v = (t.repeat_interleave(2, 1) for t in (self.turned(k), v))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o(y.transpose(1, 2).reshape(b, length, -1))
+        y = self.norm2(x)
+        return x + self.down(functional.silu(self.gate(y)) * self.up(y))
+
+
+class TiedLlama(nn.Module):
+    """Llama: one table for words and their scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(24, 16), nn.Linear(16, 24, bias=False)
+        self.blocks, self.norm = nn.Sequential(*(_LlamaBlock(16, 4) for _ in range(2))), nn.RMSNorm(16, eps=1e-5)
+        self.head.weight = self.words.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.norm(self.blocks(self.words(ids))))
+
+
+class TiedGpt2(Gpt2):
+    """GPT-2 whose scores of words are made with the table of words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head.weight = self.wte.weight
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     """A network and how it is trained in plain PyTorch."""
@@ -258,7 +324,8 @@ NETWORKS: dict[str, Network] = {
     "mobilenet-v2": Network(make=MobileNetV2, sizes="8x3x16x16"),
     "convnext-t": Network(make=ConvNeXt, sizes="8x3x16x16"),
     "vit-tiny": Network(make=ViT, sizes="8x3x16x16"),
-    "bert-tiny": Network(make=Bert, sizes="8x8:int"),
+    "bert-tiny": Network(make=TiedBert, sizes="8x8:int", loss="mean_squared_error"),
+    "llama-tiny": Network(make=TiedLlama, sizes="8x8:int", loss="mean_squared_error"),
     "windows": Network(make=Windows, sizes="8x3x8x8"),
-    "gpt2-tiny": Network(make=Gpt2, sizes="8x8:int", loss="mean_squared_error"),
+    "gpt2-tiny": Network(make=TiedGpt2, sizes="8x8:int", loss="mean_squared_error"),
 }

@@ -128,7 +128,7 @@ def whole(program, slices):
     """Whole parameters from the slices of all ranks; replicas must agree to the last bit."""
     found = {}
     for layer in program.graph.layers:
-        for parameter in layer.parameters:
+        for parameter in (each for each in layer.parameters if not each.shared):
             key = (layer.name, parameter.name)
             values, seen = torch.zeros(parameter.shape, dtype=torch.float64), torch.zeros(parameter.shape, dtype=bool)
             for box, part in (row[key] for row in slices if key in row):

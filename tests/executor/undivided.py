@@ -219,7 +219,7 @@ def first_parameters(graph, seed):
     """What a run with this seed starts from, by layer and parameter name."""
     found = {}
     for i, layer in enumerate(graph.layers):
-        boxes = {parameter.name: whole_box(parameter.shape) for parameter in layer.parameters}
+        boxes = {parameter.name: whole_box(parameter.shape) for parameter in layer.parameters if not parameter.shared}
         values = initial_parameters(graph, i, boxes, seed=seed, dtype=torch.float64, device="cpu")
         found |= {(layer.name, name): value for name, value in values.items()}
     return found

@@ -16,7 +16,9 @@ from executor.runtime.boxes import whole_box
 from executor.runtime.optimizers import OptimizerSpec
 from planner.cost.cost_model import CostModel
 from planner.importing.graph_of import imported_graph
-from planner.parallel.strategies import named_strategy
+from planner.lowering.lower_strategy import lower
+from planner.parallel.strategies import named_strategy, spaces_of
+from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 
@@ -66,11 +68,8 @@ def strategy_of(name, graph):
 CASES = [(name, strategy) for name in NETWORKS if name != "windows" for strategy in STRATEGIES]
 
 
-@pytest.mark.parametrize(("name", "strategy"), [*CASES, ("windows", "filter"), ("windows", "random")])
-def test_divided_training_is_that_of_the_module(ranks, name, strategy):
-    """Losses and parameters after two steps are those of the module, to 1e-9, however it is divided."""
-    graph = imported(name)
-    program = program_of(CostModel(graph, star(RANKS), "ring", "reduced"), strategy_of(strategy, graph))
+def check_trained(ranks, name, program):
+    """Losses and parameters after two steps are those of the module, to 1e-9."""
     check_program(program, RANKS)
     losses, _, slices = zip(
         *ranks.run(train, program, options(seed=SEED, steps=STEPS, optimizer=SGD), True), strict=True
@@ -80,3 +79,22 @@ def test_divided_training_is_that_of_the_module(ranks, name, strategy):
     np.testing.assert_allclose(np.sum(losses, axis=0), expected, rtol=1e-9)
     for place, value in whole(program, slices).items():
         np.testing.assert_allclose(value, parameters[place], rtol=1e-9, atol=1e-10, err_msg=str(place))
+
+
+@pytest.mark.parametrize(("name", "strategy"), [*CASES, ("windows", "filter"), ("windows", "random")])
+def test_divided_training_is_that_of_the_module(ranks, name, strategy):
+    """A network trains as its module does, however it is divided."""
+    graph = imported(name)
+    model = CostModel(graph, star(RANKS), "ring", "reduced")
+    check_trained(ranks, name, program_of(model, strategy_of(strategy, graph)))
+
+
+def test_tied_parameters_travel_between_stages(ranks):
+    """The first stage trains the table of words, the last one borrows it, and computes its gradients late."""
+    graph = imported("gpt2-tiny")
+    model = CostModel(graph, star(RANKS), "ring", "reduced")
+    strategy, micro_batching = pipeline_strategy(model, Pipeline(micro_batches=2, schedule="zero-bubble"))
+    program = lower(model, spaces_of(graph, strategy, RANKS), micro_batching=micro_batching)
+
+    assert program.moves_parameters.sum() == 2
+    check_trained(ranks, "gpt2-tiny", program)

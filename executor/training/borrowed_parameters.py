@@ -1,0 +1,187 @@
+"""Shared parameters on a rank: what its layers borrow of other layers' parameters, and the gradients that go back.
+
+Where the rank holds all of what a layer borrows, the layer computes with a view of the parameter.  Else it computes
+with a copy that is filled once an iteration, from the rank's own shard and from what other ranks send.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from executor.communication import ReceivedRegions
+from executor.layers import parameter_box
+from executor.program import Message, RankProgram
+from executor.runtime import Box
+from planner.graph import Edge, Parameter
+
+__all__ = ["BorrowedParameters"]
+
+
+class BorrowedParameters:
+    """Parameters that layers on the rank borrow, and the gradients of parameters that several layers use.
+
+    Args:
+        view: Tasks and messages of the rank.
+        parameters: Slices of parameters that the rank holds, by layer and name.
+        received: Regions that other ranks send.
+        dtype, device: Of the parameters.
+    """
+
+    def __init__(
+        self, view: RankProgram, parameters: Mapping[int, Mapping[str, Tensor]], received: ReceivedRegions,
+        *, dtype: torch.dtype, device: torch.device,
+    ) -> None:  # fmt: skip
+        self._view, self._graph, self._parameters, self._received = view, view.program.graph, parameters, received
+        self._program, self._held = view.program, view.parts.index
+        ways = self._program.borrowed_by
+        self._ways = {way: by for way, by in ways.items() if self._held[way.consumer] >= 0}
+        """Ways to layers of which the rank holds a part."""
+        self.trained = [[p.name for p in layer.parameters if p.elements] for layer in self._graph.layers]
+        """Names of the parameters that each layer trains."""
+        self._incoming = self._messages()
+        self._box: dict[Edge, Box] = {}
+        self._own: dict[Edge, Box] = {}
+        """Box of what the rank's part of the trainer holds; empty where it holds none."""
+        for by in dict.fromkeys(ways.values()):
+            shared = self._graph.shared[by]
+            self._box[by] = self._slice(by.consumer, shared.borrowed)
+            self._own[by] = self._slice(by.producer, shared.name)
+        self._values = {by: self._tensor(by, dtype, device) for by in dict.fromkeys(self._ways.values())}
+        self._borrowed: dict[int, dict[str, Tensor]] = defaultdict(dict)
+        for way, by in self._ways.items():
+            names = {p.name: p.shape for p in self._graph.layers[way.consumer].parameters}
+            name = self._graph.shared[way].borrowed
+            self._borrowed[way.consumer][name] = self._values[by] if names[name] else self._values[by].view(())
+        self._contributors: dict[int, set[int]] = defaultdict(set)
+        """Layers on the rank that borrow parameters of a layer, and make gradients of them, by that layer."""
+        for way in self._ways:
+            if self._graph.returns_gradient(way):
+                self._contributors[way.producer].add(way.consumer)
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin an iteration."""
+        self._filled: set[Edge] = set()
+        self._sums: dict[Edge, Tensor] = {}
+        self._done: set[int] = set()
+        self._kept: dict[int, dict[str, Tensor]] = {}
+        """Gradients of layers whose parameters others borrow, which still compute theirs."""
+
+    def _messages(self) -> dict[tuple[Edge, bool], list[Message]]:
+        """Return the messages with regions of parameters or of their gradients, by way and direction."""
+        rows: dict[tuple[Edge, bool], list[Message]] = defaultdict(list)
+        moves, backward = self._program.moves_parameters, self._program.backward
+        for message in self._view.messages.received:
+            task = message.tasks[0]
+            if moves[task]:
+                rows[self._way_of(task), bool(backward[task])].append(message)
+        return rows
+
+    def _way_of(self, task: int) -> Edge:
+        program = self._program
+        return Edge(int(program.layer[task]), int(program.consumer[task]), int(program.slot[task]))
+
+    def _slice(self, layer: int, name: str) -> Box:
+        """Return the slice of a parameter that the rank's part of a layer uses; empty where it holds no part."""
+        row = self._graph.layers[layer]
+        parameter: Parameter = next(each for each in row.parameters if each.name == name)
+        if not parameter.shape:  # a number travels as one element
+            return Box((0,), (int(self._held[layer] >= 0),))
+        if self._held[layer] < 0:
+            return Box((0,) * len(parameter.shape), (0,) * len(parameter.shape))
+        return parameter_box(parameter, self._view.parts.held(layer), row.output)
+
+    def _tensor(self, by: Edge, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Return what a layer borrows: a view of what the rank holds where that is all, else a copy to be filled."""
+        box, own = self._box[by], self._own[by]
+        if self._held[by.producer] >= 0 and box & own == box and not self._incoming[by, False]:
+            return self._trained_slice(by)[box.within(own)]
+        return torch.empty(box.shape, dtype=dtype, device=device)
+
+    def _trained_slice(self, by: Edge) -> Tensor:
+        return _with_axes(self._parameters[by.producer][self._graph.shared[by].name])
+
+    def parameters(self, layer: int) -> Mapping[str, Tensor]:
+        """Return the slices that the rank's part of a layer computes with, once borrowed ones are there."""
+        own = self._parameters.get(layer, {})
+        if layer not in self._borrowed:
+            return own
+        for way, by in self._ways.items():
+            if way.consumer == layer and by not in self._filled:
+                self._fill(by)
+        return {**own, **self._borrowed[layer]}
+
+    def _fill(self, by: Edge) -> None:
+        """Fill the copy of a parameter from the rank's own shard and from other ranks' messages."""
+        self._filled.add(by)
+        messages, box, own = self._incoming[by, False], self._box[by], self._own[by]
+        values, here = self._values[by], box & own
+        if not messages:
+            return
+        if self._held[by.producer] >= 0 and here.elements:
+            values[here.within(box)] = self._trained_slice(by)[here.within(own)]
+        for task, region, at in self._arrived(messages):
+            values[at.within(box)] = region
+            self._received.release(task)
+
+    def _arrived(self, messages: list[Message]) -> Iterator[tuple[int, Tensor, Box]]:
+        """Yield the regions of messages, which it waits for: transfer, elements, box."""
+        for message in messages:
+            self._received.wait(message)
+            for task, box in zip(message.tasks, message.boxes, strict=True):
+                yield task, self._received.region(task), box
+
+    def complete(self, layer: int, gradients: dict[str, Tensor]) -> list[tuple[int, dict[str, Tensor]]]:
+        """Take the gradients of a layer, of all micro-batches.
+
+        Returns:
+            Layers whose gradients on this rank are complete, with these: the layer itself, unless others that borrow
+            its parameters still compute theirs, and layers whose parameters it borrowed.
+        """
+        self._done.add(layer)
+        owners = [layer]
+        for way, by in self._ways.items():
+            if way.consumer == layer and self._graph.returns_gradient(way):
+                gradient = _with_axes(gradients[self._graph.shared[way].borrowed])
+                self._sums[by] = self._sums[by] + gradient if by in self._sums else gradient
+                owners.append(way.producer)
+        self._kept[layer] = {name: gradients[name] for name in self.trained[layer]}
+        ready = [
+            owner
+            for owner in dict.fromkeys(owners)
+            if self._kept.get(owner) and self._contributors.get(owner, set()) <= self._done
+        ]
+        return [(owner, self._with_others(owner, self._kept.pop(owner))) for owner in ready]
+
+    def _with_others(self, owner: int, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the gradients of a layer with those of the layers that borrow its parameters, here and elsewhere."""
+        for by in dict.fromkeys(by for way, by in self._program.borrowed_by.items() if way.producer == owner):
+            name, own = self._graph.shared[by].name, self._own[by]
+            here, messages = self._box[by] & own, self._incoming[by, True]
+            if not self._graph.returns_gradient(by) or (by not in self._sums and not messages):
+                continue
+            gradients[name] = gradients[name].clone()  # other tensors may be views of it
+            total = _with_axes(gradients[name])
+            if by in self._sums and here.elements:
+                total[here.within(own)] += self._sums[by][here.within(self._box[by])]
+            for task, region, at in self._arrived(messages):
+                total[at.within(own)] += region
+                self._received.release(task)
+        return gradients
+
+    def region(self, transfer: int, box: Box) -> Tensor:
+        """Return the region that a transfer sends: of a parameter, or of its gradient."""
+        way = self._way_of(transfer)
+        if self._program.backward[transfer]:
+            return self._sums[way][box.within(self._box[way])]
+        return self._trained_slice(way)[box.within(self._own[way])]
+
+    def was_sent(self, message: Message) -> None:
+        """Nothing is released before the end of the iteration."""
+
+
+def _with_axes(tensor: Tensor) -> Tensor:
+    """Return a tensor, one without axes as one of one element."""
+    return tensor if tensor.ndim else tensor.view(1)
