@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from hwprofiles import ConfigError
+from planner.operations import POINTWISE
 
 __all__ = ["channels_apart", "check_call", "function_of", "keywords_of"]
 
@@ -15,14 +16,6 @@ _VIEWS = """
     view reshape _unsafe_view flatten unflatten squeeze unsqueeze view_as reshape_as permute transpose t swapaxes select
     slice narrow expand expand_as broadcast_to repeat tile repeat_interleave movedim detach alias clone contiguous to
     _to_copy type_as float lift_fresh lift_fresh_copy split chunk split_with_sizes unbind
-"""
-_POINTWISE = """
-    relu relu6 hardtanh sigmoid tanh silu gelu hardswish hardsigmoid leaky_relu elu selu celu softplus mish exp log
-    log2 log1p sqrt rsqrt pow square neg abs sin cos erf reciprocal clamp clamp_min clamp_max round floor ceil sign
-    logical_not logical_and logical_or logical_xor bitwise_not bitwise_and bitwise_or prelu masked_fill where
-    threshold log_sigmoid softsign hardshrink softshrink tanhshrink add sub mul div rsub maximum minimum fmod
-    remainder floor_divide atan2 eq ne gt ge lt le addcmul addcdiv lerp isnan isinf nan_to_num expm1 true_divide
-    multiply subtract exp2
 """
 _ALONG = """
     softmax _softmax log_softmax _log_softmax cumsum cumprod sort argsort logcumsumexp flip softmin cummax cummin roll
@@ -40,7 +33,7 @@ _REST = """
     group_norm instance_norm rms_norm scaled_dot_product_attention batch_norm linalg_inv linalg_norm cdist
     max_pool2d_with_indices max_pool3d_with_indices pixel_shuffle pixel_unshuffle channel_shuffle
 """
-_KNOWN = frozenset(" ".join((_MAKERS, _VIEWS, _POINTWISE, _ALONG, _REDUCTIONS, _REST)).split())
+_KNOWN = POINTWISE.union(" ".join((_MAKERS, _VIEWS, _ALONG, _REDUCTIONS, _REST)).split())
 _BOUNDS = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 
 

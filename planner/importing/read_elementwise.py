@@ -8,7 +8,7 @@ from planner.importing.axes import Atom, Axes, IndivisibleViewError, TracedValue
 from planner.importing.placement import Tag
 from planner.importing.read_products import tags_of
 from planner.importing.reader import Fixed, GraphReader, Pair, handles
-from planner.operations import Add, Dropout, Elementwise
+from planner.operations import POINTWISE, Add, Dropout, Elementwise
 from planner.tracing import TraceNode
 
 __all__ = ["FUSED_ACTIVATIONS", "broadcast", "elementwise", "fixed_weights", "written"]
@@ -24,16 +24,8 @@ _SAVES_NOTHING_WORDS = """
     logical_or ones_like zeros_like detach
 """
 _SAVES_NOTHING = frozenset(_SAVES_NOTHING_WORDS.split())
-_NAMES_WORDS = """
-    relu relu6 hardtanh sigmoid tanh silu gelu hardswish hardsigmoid leaky_relu elu selu celu softplus mish exp log
-    log2 log1p sqrt rsqrt pow square neg abs sin cos erf reciprocal clamp clamp_min clamp_max round floor ceil sign
-    logical_not logical_and logical_or logical_xor bitwise_not bitwise_and bitwise_or prelu masked_fill where
-    threshold log_sigmoid softsign hardshrink softshrink tanhshrink add sub mul div rsub maximum minimum fmod
-    remainder floor_divide atan2 eq ne gt ge lt le addcmul addcdiv lerp isnan isinf nan_to_num expm1 true_divide
-    multiply subtract rrelu exp2 softcap copy
-"""
-NAMES = tuple(_NAMES_WORDS.split())
-"""Operations that are elementwise whatever PyTorch's tags say."""
+NAMES = (*sorted(POINTWISE), "rrelu", "softcap", "copy")
+"""Operations that are elementwise whatever PyTorch's tags say; the last three are not computed element by element."""
 
 
 @handles(*NAMES)

@@ -8,6 +8,7 @@ from .checks import (
     position_dims as position_dims,
 )
 from .computation import (
+    POINTWISE as POINTWISE,
     Constant as Constant,
     DimFactor as DimFactor,
     Operand as Operand,

@@ -14,13 +14,24 @@ from typing import Any
 
 from hwprofiles import ConfigError
 
-__all__ = ["FORMS", "Constant", "DimFactor", "Operand", "Plain", "Step", "axis_of", "parse_axis"]
+__all__ = ["FORMS", "POINTWISE", "Constant", "DimFactor", "Operand", "Plain", "Step", "axis_of", "parse_axis"]
 
 FORMS = (
     "pointwise", "dropout", "contract", "attention", "along", "reduce", "norm", "take", "join", "pad", "embedding",
     "whole",
 )  # fmt: skip
 """Ways in which a step is divided; ``whole``: by samples only."""
+
+_POINTWISE_WORDS = """
+    relu relu6 hardtanh sigmoid tanh silu gelu hardswish hardsigmoid leaky_relu elu selu celu softplus mish exp log
+    log2 log1p sqrt rsqrt pow square neg abs sin cos erf reciprocal clamp clamp_min clamp_max round floor ceil sign
+    logical_not logical_and logical_or logical_xor bitwise_not bitwise_and bitwise_or prelu masked_fill where
+    threshold log_sigmoid softsign hardshrink softshrink tanhshrink add sub mul div rsub maximum minimum fmod
+    remainder floor_divide atan2 eq ne gt ge lt le addcmul addcdiv lerp isnan isinf nan_to_num expm1 true_divide
+    multiply subtract exp2
+"""
+POINTWISE = frozenset(_POINTWISE_WORDS.split())
+"""Operations of PyTorch that work element by element, whatever their tags say: imported by one rule, and run."""
 
 Plain = bool | int | float | str | tuple[Any, ...] | None
 """An argument that is no tensor; ``inf``, ``-inf`` and ``nan`` are words."""
