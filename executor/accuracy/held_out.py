@@ -45,6 +45,8 @@ def whole_parameters(session: Session) -> Parameters | None:
                     box, shard = row[i, parameter.name]
                     values[tuple(map(slice, box.low, box.high))] = shard
             whole.setdefault(i, {})[parameter.name] = values
+    for way, shared in session.view.program.graph.shared.items():
+        whole[way.consumer][shared.borrowed] = whole[way.producer][shared.name]
     return whole
 
 

@@ -80,16 +80,18 @@ def _check_words(name: str, inputs: Array, expected: DataRequirements) -> None:
 
 def _labels(name: str, targets: Array, expected: DataRequirements) -> Array:
     """Return targets that are checked to be classes of the model, as int64."""
-    if targets.dtype.kind not in "iu" or targets.ndim != 1:
+    if targets.dtype.kind not in "iu" or targets.shape[1:] != expected.positions:
+        each = f"{_sizes(expected.positions)} integers a sample, the classes" if expected.positions else ""
         raise ConfigError(
-            f"data {name}: targets must be one integer a sample, the class, for {expected.model}, "
+            f"data {name}: targets must be {each or 'one integer a sample, the class'}, for {expected.model}, "
             f"got {targets.dtype} of shape {targets.shape}"
         )
-    wrong = np.flatnonzero((targets < 0) | (targets >= expected.classes))
+    wrong = np.argwhere((targets < 0) | (targets >= expected.classes))
     if wrong.size:
+        place = ", ".join(map(str, wrong[0].tolist()))
         raise ConfigError(
-            f"data {name}: targets[{wrong[0]}] must be a class of {expected.model}, 0 to {expected.classes - 1}, "
-            f"got {targets[wrong[0]]}"
+            f"data {name}: targets[{place}] must be a class of {expected.model}, 0 to {expected.classes - 1}, "
+            f"got {targets[tuple(wrong[0])]}"
         )
     return targets.astype(np.int64)
 

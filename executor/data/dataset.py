@@ -47,8 +47,8 @@ class Dataset(Protocol):
         """Return the targets of samples [low, high) of the mini-batch of a step.
 
         Returns:
-            Labels, shape (high - low,), int64, for a softmax; values of the shape of the loss's input for a squared
-            error.
+            Labels, int64, for a softmax: shape (high - low,), or (high - low, positions) where each position has one;
+            values of the shape of the loss's input for a squared error.
         """
         ...
 
@@ -82,6 +82,8 @@ class DataRequirements:
     """Sizes of the loss's input, for one sample."""
     labelled: bool
     """True if targets are labels; else they are values of the shape ``outputs``."""
+    positions: tuple[int, ...] = ()
+    """Sizes of the positions that have labels of their own; empty where a sample has one label."""
     words: int = 0
     """Number of different whole numbers of which inputs are made, such as words; 0: inputs are values."""
 
@@ -102,14 +104,15 @@ class DataRequirements:
             batch=graph.batch,
             sample=shape.sizes[1:],
             outputs=last.output.sizes[1:],
-            labelled=last.operation.function == "softmax",
+            labelled=last.operation.function != "mean_squared_error",
+            positions=last.output.positions if last.operation.function == "softmax_per_position" else (),
             words=_words(graph),
         )
 
     @property
     def classes(self) -> int:
         """Number of classes of the labels."""
-        return math.prod(self.outputs)
+        return math.prod(self.outputs) // math.prod(self.positions)
 
 
 def _words(graph: ComputationGraph) -> int:

@@ -43,7 +43,8 @@ class _Generator:
         key, expected = key_of(self._seed, PURPOSE, step, _TARGETS), self._expected
         if expected.labelled:
             # float64, so that the classes are the same whatever type the network has
-            unit = uniform(key, Box((low,), (high,)), (count,), dtype=torch.float64, device=self._device)
+            box = Box((low, *(0 for _ in expected.positions)), (high, *expected.positions))
+            unit = uniform(key, box, (count, *expected.positions), dtype=torch.float64, device=self._device)
             return unit.mul_(expected.classes).to(torch.int64)
         box = Box((low, *(0 for _ in expected.outputs)), (high, *expected.outputs))
         return self._signed(key, box, (count, *expected.outputs))

@@ -48,6 +48,8 @@ class ImageSource:
             raise ConfigError(
                 f"data {folder}: images have 1 or 3 channels, height and width; {expected.model} reads {sizes}"
             )
+        if expected.positions:
+            raise ConfigError(f"data {folder}: an image has one label, {expected.model} learns one a position")
         if not expected.labelled:
             raise ConfigError(f"data {folder}: images have labels, {expected.model} learns {expected.classes} values")
         classes = sorted(entry for entry in folder.iterdir() if entry.is_dir())

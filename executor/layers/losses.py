@@ -1,5 +1,6 @@
 """Losses of the samples of a part."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -13,16 +14,20 @@ __all__ = ["LossPart"]
 
 
 class LossPart(PartLayer):
-    """Softmax with cross-entropy, or the mean squared error, of flattened samples.
+    """Softmax with cross-entropy, of samples or of each of their positions, or the mean squared error, of samples.
 
-    The loss is the mean over the samples of the whole batch.  Each part computes its share of it, so that
-    gradients need no scale factor later.  The output is the probabilities, or the errors.
+    The loss is the mean over the samples of the whole batch, or over all positions where each has a label.  Each part
+    computes its share of it, so that gradients need no scale factor later.  The output is the probabilities, or the
+    errors.
     """
 
     def __init__(self, context: PartContext, operation: Loss) -> None:
         super().__init__(context)
-        self._softmax = operation.function == "softmax"
-        self._batch = context.samples.batch
+        self._softmax = operation.function != "mean_squared_error"
+        self._by_position = operation.function == "softmax_per_position"
+        positions = math.prod(self.layer.output.positions) if self._by_position else 1
+        self._labels = context.samples.batch * positions
+        """Number of labels of the whole batch."""
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Set the loss and return the probabilities or the errors.
@@ -32,14 +37,16 @@ class LossPart(PartLayer):
         """
         if step.targets is None:
             raise ConfigError(f"targets of loss layer {self.layer.name!r} must be given, got None")
-        samples, self._saved["targets"] = inputs[0].flatten(1), step.targets
+        samples = inputs[0].flatten(2) if self._by_position else inputs[0].flatten(1)
+        self._saved["targets"] = step.targets.flatten(1) if self._by_position else step.targets
         if self._softmax:
             logarithms = torch.log_softmax(samples, 1)
-            self.loss = torch.nn.functional.nll_loss(logarithms, step.targets, reduction="sum") / self._batch
+            self.loss = torch.nn.functional.nll_loss(logarithms, self._saved["targets"], reduction="sum")
+            self.loss = self.loss / self._labels
             output = logarithms.exp_()
         else:
             output = samples - step.targets.flatten(1)
-            self.loss = output.square().sum() / (self._batch * output.shape[1])
+            self.loss = output.square().sum() / (self._labels * output.shape[1])
         self._saved["output"] = output
         return output.view(self.held.shape)
 
@@ -50,10 +57,10 @@ class LossPart(PartLayer):
         """Return the gradient of the mean loss over the whole batch."""
         output, targets = self._saved["output"], self._saved["targets"]
         if self._softmax:
-            gradient = output / self._batch
-            # the gradient is (probability - 1 at the label) over the batch
-            one = torch.full((), -1 / self._batch, dtype=output.dtype, device=output.device)
-            gradient.scatter_add_(1, targets[:, None], one.expand(len(targets), 1))
+            gradient = output / self._labels
+            # the gradient is (probability - 1 at the label) over the number of labels
+            one = torch.full((), -1 / self._labels, dtype=output.dtype, device=output.device)
+            gradient.scatter_add_(1, targets[:, None], one.expand_as(targets[:, None]))
         else:
-            gradient = output * (2 / (self._batch * output.shape[1]))
+            gradient = output * (2 / (self._labels * output.shape[1]))
         return [gradient.view(self.inputs[0].shape)]

@@ -277,6 +277,8 @@ def _rectified(graph: ComputationGraph, source: str) -> bool:
 
 def _targets(operation: Loss, inputs: Tensor) -> Tensor:
     """Return random targets of a loss: classes of softmax, values otherwise."""
-    if operation.function != "softmax":
+    if operation.function == "mean_squared_error":
         return torch.randn_like(inputs)
+    if operation.function == "softmax_per_position":
+        return torch.randint(inputs.shape[1], (len(inputs), *inputs.shape[2:]), device=inputs.device)
     return torch.randint(inputs[0].numel(), (len(inputs),), device=inputs.device)

@@ -162,7 +162,7 @@ def _sample(graph: ComputationGraph) -> tuple[int, ...]:
 
 def _labelled(graph: ComputationGraph) -> bool:
     loss = graph.layers[-1].operation
-    return isinstance(loss, Loss) and loss.function == "softmax"
+    return isinstance(loss, Loss) and loss.function == "softmax"  # labels of positions: the rules read them
 
 
 def _classes(graph: ComputationGraph) -> int:

@@ -90,12 +90,16 @@ class ForwardPass:
         }
 
     def _targets(self, unit: LayerUnit) -> Tensor | None:
-        """Return the targets of the samples of a loss layer's part; None for other layers."""
-        if not isinstance(self._view.program.graph.layers[unit[0]].operation, Loss):
+        """Return the targets of the samples, and positions, of a loss layer's part; None for other layers."""
+        operation = self._view.program.graph.layers[unit[0]].operation
+        if not isinstance(operation, Loss):
             return None
         box = self._view.parts.held(unit[0])
         spans = self._layers.parts[unit].samples.spans(box.low[0], box.high[0])
-        return _concatenated([self._layers.data.targets(self._step, *span) for span in spans])
+        targets = _concatenated([self._layers.data.targets(self._step, *span) for span in spans])
+        if operation.function == "softmax_per_position":
+            return targets[(slice(None), *map(slice, box.low[2:], box.high[2:]))]
+        return targets
 
 
 def _data_boxes(view: RankProgram) -> dict[int, dict[int, Box]]:

@@ -65,7 +65,10 @@ def orrery_import(
     out: Annotated[Path, typer.Option(metavar="FILE", help="Model file to write.")],
     loss: Annotated[
         str,
-        typer.Option(metavar="LOSS", help="Loss behind what the model returns: softmax, mean_squared_error or none."),
+        typer.Option(
+            metavar="LOSS",
+            help="Loss behind what the model returns: softmax, softmax_per_position, mean_squared_error or none.",
+        ),
     ] = "softmax",
     json: JsonOption = False,
 ) -> None:

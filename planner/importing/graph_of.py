@@ -31,7 +31,7 @@ _VIEWS_WORDS = """
 """
 VIEW_OPERATIONS = frozenset(_VIEWS_WORDS.split())
 """Operations whose results are views, through which their operand is written."""
-LOSSES = ("softmax", "mean_squared_error", "none")
+LOSSES = ("softmax", "softmax_per_position", "mean_squared_error", "none")
 """Losses that an import may end a network with."""
 
 

@@ -34,7 +34,7 @@ _ONE_NAME: tuple[type[Any], ...] = (
 _KINDS: dict[str, type[Any]] = {
     **{each.kind: each for each in _ONE_NAME},
     "attention": Attention,
-    **dict.fromkeys(("softmax", "mean_squared_error"), Loss),
+    **dict.fromkeys(("softmax", "softmax_per_position", "mean_squared_error"), Loss),
     **dict.fromkeys(
         ("matrix_product", "batched_product", "convolution_of_any_kind", "transposed_convolution", "recurrence"),
         TensorProduct,

@@ -11,13 +11,16 @@ from planner.operations.checks import single
 
 __all__ = ["Loss"]
 
-FLOP_PER_ELEMENT = {"softmax": 5, "mean_squared_error": 3}
+FLOP_PER_ELEMENT = {"softmax": 5, "softmax_per_position": 5, "mean_squared_error": 3}
 """Operations on each element: maximum, difference, exponential, sum, quotient; difference, square, sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss(OperationBase):
     """Softmax with cross-entropy, or the mean squared error; it is split by samples only.
+
+    The softmax of a sample runs over all its channels and positions.  That of each position, whose labels are one a
+    position, as those of language models are, may be split by positions too.
 
     Its output represents the probabilities or errors that the gradient starts from.
     Traffic: inputs and outputs once, forward and backward; the labels are small.
@@ -27,7 +30,7 @@ class Loss(OperationBase):
     """
 
     function: str = "softmax"
-    """``softmax`` or ``mean_squared_error``."""
+    """``softmax``, ``softmax_per_position`` or ``mean_squared_error``."""
 
     def __post_init__(self) -> None:
         if self.function not in FLOP_PER_ELEMENT:
@@ -43,12 +46,16 @@ class Loss(OperationBase):
         return single(self.function, inputs)
 
     def parallel_dims(self, output: Shape) -> tuple[str, ...]:
-        """Return the samples only: the sum of a sample runs over all its other dimensions."""
-        return ("sample",)
+        """Return the samples, and positions where each has a label: sums run over all other dimensions."""
+        return tuple(dim for dim in output.dims if self._is_apart(dim))
+
+    def _is_apart(self, dim: str) -> bool:
+        """Return whether a dimension is none over which the function sums."""
+        return dim == "sample" or (dim != "channel" and self.function == "softmax_per_position")
 
     def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
-        """Return all channels and positions of a part's samples."""
-        return tuple(IntervalMap(dim="sample" if dim == "sample" else None) for dim in inputs[0].dims)
+        """Return all channels of a part's samples, and all positions where these have no labels of their own."""
+        return tuple(IntervalMap(dim=dim if self._is_apart(dim) else None) for dim in inputs[0].dims)
 
     def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the output, from which the gradient starts."""

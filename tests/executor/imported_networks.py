@@ -316,6 +316,8 @@ class Network:
         """Return the mean loss of a batch."""
         if self.loss == "softmax":
             return functional.cross_entropy(output, targets)
+        if self.loss == "softmax_per_position":
+            return functional.cross_entropy(output.movedim(-1, 1), targets)
         return functional.mse_loss(output.movedim(-1, 1), targets)
 
 
@@ -324,8 +326,8 @@ NETWORKS: dict[str, Network] = {
     "mobilenet-v2": Network(make=MobileNetV2, sizes="8x3x16x16"),
     "convnext-t": Network(make=ConvNeXt, sizes="8x3x16x16"),
     "vit-tiny": Network(make=ViT, sizes="8x3x16x16"),
-    "bert-tiny": Network(make=TiedBert, sizes="8x8:int", loss="mean_squared_error"),
-    "llama-tiny": Network(make=TiedLlama, sizes="8x8:int", loss="mean_squared_error"),
+    "bert-tiny": Network(make=TiedBert, sizes="8x8:int", loss="softmax_per_position"),
+    "llama-tiny": Network(make=TiedLlama, sizes="8x8:int", loss="softmax_per_position"),
     "windows": Network(make=Windows, sizes="8x3x8x8"),
     "gpt2-tiny": Network(make=TiedGpt2, sizes="8x8:int", loss="mean_squared_error"),
 }
