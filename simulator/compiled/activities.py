@@ -6,6 +6,7 @@ users change (``touched``), and exclusive resources that may be handed over (``o
 
 from simulator.compiled.heap import post
 from simulator.compiled.jit import compiled
+from simulator.compiled.queues import enqueue
 from simulator.compiled.state import BEGUN, EARLIEST, ENDED, INSTANT, LATENCY, OFFERED, TIMER, TOUCHED, ReplayState
 
 __all__ = ["become_ready", "begin_work", "dependencies_met", "end_latency", "finish_work"]
@@ -55,13 +56,20 @@ def end_latency(state: ReplayState, i: int, now: float) -> None:
     elif task.ports == 0:
         begin_work(state, i, now)
     else:
-        for u in range(state.use_start[i], state.use_start[i + 1]):
-            r = state.use[u].resource
-            if state.resource[r].exclusive:
-                slot = state.slot_start[r]
-                state.queue[slot + state.resource[r].waiters] = i
-                state.resource[r].waiters += 1
-                _offer(state, r)
+        _wait_for_ports(state, i)
+
+
+@compiled
+def _wait_for_ports(state: ReplayState, i: int) -> None:
+    """Put task ``i`` into the queue of one of its exclusive resources: one that is in use, if there is any."""
+    port = -1
+    for u in range(state.use_start[i], state.use_start[i + 1]):
+        r = state.use[u].resource
+        if state.resource[r].exclusive and (port < 0 or state.resource[r].users > 0):
+            port = r
+    enqueue(state, port, i)
+    if state.resource[port].users == 0:
+        _offer(state, port)
 
 
 @compiled
@@ -123,6 +131,6 @@ def finish_work(state: ReplayState, i: int, now: float) -> None:
         state.use[last].slot = slot
         if state.resource[r].binds:
             _touch(state, r)
-        if state.resource[r].exclusive:
+        if state.resource[r].exclusive and state.resource[r].waiters > 0:
             _offer(state, r)
     _end_task(state, i, now)

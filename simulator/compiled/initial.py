@@ -76,7 +76,7 @@ def initial_state(graph: TaskGraph) -> ReplayState:
         resource=resource,
         slot_start=np.zeros(resources + 1, dtype=np.int64),
         users=np.empty(uses, np.int32),
-        queue=np.empty(uses, np.int32),
+        queue=np.empty(uses, np.int64),
         dependent_start=np.zeros(tasks + 1, dtype=np.int64),
         dependent=np.empty(len(graph.after), np.int32),
         heap=np.empty(4 * tasks + 2, ENTRY),

@@ -70,7 +70,6 @@ RESOURCE = np.dtype(
         ("rising", "i4"),  # number of users whose rates still rise
         ("users", "i4"),  # number of activities that work on it
         ("waiters", "i4"),  # number of tasks in its queue
-        ("next", "i4"),  # waiting task that may begin at this instant, or -1
         ("touched", "i4"),  # instant at which its users last changed
         ("offered", "i4"),  # instant at which it was last offered to its queue
         ("exclusive", "i4"),
@@ -107,8 +106,8 @@ class ReplayState(NamedTuple):
     """First slot of each resource in ``users`` and ``queue``, shape (R + 1,)."""
     users: Indices
     """Uses by the activities that work, in the first slots of each resource."""
-    queue: Indices
-    """Tasks that wait for each exclusive resource, in any order, in its first slots."""
+    queue: Ints
+    """Heap of the tasks that wait for each exclusive resource, in its first slots: instants of readiness and tasks."""
     dependent_start: Ints
     """First entry of each task in ``dependent``, shape (T + 1,)."""
     dependent: Indices
