@@ -7,16 +7,18 @@ Source:
     Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwprofiles import MILLI, ConfigError, InfeasiblePlanError, Progress
 from planner.cost import CostModel
 from planner.lowering import Program
+from planner.memory import check_plan_memory, peak_memory_bytes
 from planner.parallel import NAMED, Strategy, named_strategy
 from planner.plan.lowered_plan import lowered
 from planner.search import LayerwiseResult, Refined, near_best, refine, search_layerwise
-from planner.simulation import Replay, arithmetic_s, replay_that_fits
+from planner.simulation import Replay, arithmetic_s, busiest_s, check_replay_fits, replay
 
 __all__ = ["SimulatedStrategy", "layerwise", "refined"]
 
@@ -68,13 +70,14 @@ def layerwise(
             progress(f"simulating {name}", done + 1, len(candidates) + 1)
         if best is not None and arithmetic_s(model, strategy) > best.simulated_s:
             continue  # cannot win, whatever overlaps
+        fastest_s = best.simulated_s if best is not None and name != "layerwise" else math.inf
         try:
-            replays = (each.replayed for each in known if each.strategy == strategy)
-            replayed = next(replays, None) or replay_that_fits(lowered(model, strategy))
+            candidate = _simulated(model, name, strategy, fastest_s, known)
         except InfeasiblePlanError as error:
             refused[name] = error
             continue
-        candidate = SimulatedStrategy(name=name, strategy=strategy, replayed=replayed)
+        if candidate is None:
+            continue
         if name == "layerwise":
             optimum = f"takes {candidate.simulated_s / MILLI:.4g} ms simulated"
         if best is None or candidate.simulated_s < best.simulated_s:
@@ -89,6 +92,38 @@ def layerwise(
             f"{searched.cost_s / MILLI:.4g} ms, is that of a strategy that {optimum}"
         )
     return searched, best, tuple(notes)
+
+
+def _simulated(
+    model: CostModel, name: str, strategy: Strategy, fastest_s: float, known: Sequence[SimulatedStrategy]
+) -> SimulatedStrategy | None:
+    """Return a candidate that was simulated and fits in memory; None if it takes as long as the fastest, or longer.
+
+    Whether it fits takes the longest to find out for most programs, so that comes last.
+
+    Args:
+        model: Prices of a model on a cluster.
+        name: Name of the candidate.
+        strategy: Its configurations.
+        fastest_s: Time of the fastest candidate so far.
+        known: Strategies that were simulated already.
+
+    Raises:
+        InfeasiblePlanError: It is faster, and does not fit in memory.
+    """
+    for each in known:
+        if each.strategy == strategy:
+            return SimulatedStrategy(name=name, strategy=strategy, replayed=each.replayed)
+    program = lowered(model, strategy, check_memory=fastest_s == math.inf)
+    if busiest_s(program) > fastest_s * (1 + 1e-9):
+        return None
+    replayed = replay(program)
+    if replayed.iteration_s >= fastest_s:
+        return None
+    if fastest_s < math.inf:
+        check_plan_memory(program, peak_memory_bytes(program))
+    check_replay_fits(replayed)
+    return SimulatedStrategy(name=name, strategy=strategy, replayed=replayed)
 
 
 def refined(

@@ -28,6 +28,7 @@ def lowered(
     memory_policy: MemoryPolicy = MOMENTUM,
     collectives: str = "activity",
     gradient_sync_order: str = "end",
+    check_memory: bool = True,
 ) -> Program:
     """Return the program of one iteration of a strategy that fits in memory.
 
@@ -40,6 +41,7 @@ def lowered(
         memory_policy: State that must fit beside the tensors of the network.
         collectives: As for ``planner.lowering.lower_strategy.lower``.
         gradient_sync_order: One of ``planner.search.gradient_order.GRADIENT_SYNC_ORDERS``.
+        check_memory: False: the program is returned whether or not it fits.
 
     Raises:
         ConfigError: Parts of a micro-batch would not be equal, the all-reduce would have to add compressed gradients,
@@ -60,10 +62,11 @@ def lowered(
         recompute=recompute,
         collectives=collectives,
     )
-    needed = peak_memory_bytes(program, memory_policy)
-    check_plan_memory(
-        program, needed, fitting=lambda: fitting_changes(model, program, memory_policy, recompute=recompute)
-    )
+    if check_memory:
+        needed = peak_memory_bytes(program, memory_policy)
+        check_plan_memory(
+            program, needed, fitting=lambda: fitting_changes(model, program, memory_policy, recompute=recompute)
+        )
     return order_gradient_syncs(program, gradient_sync_order)
 
 

@@ -23,6 +23,7 @@ from .link_use import (
 )
 from .lower_bound import (
     arithmetic_s as arithmetic_s,
+    busiest_s as busiest_s,
     iteration_bound as iteration_bound,
 )
 from .memory_over_time import (

@@ -9,7 +9,7 @@ from planner.simulation.execution_models import build_program_graph
 from simulator.graph import TaskGraph
 from simulator.timelines import alone_s, busiest_resource
 
-__all__ = ["arithmetic_s", "iteration_bound"]
+__all__ = ["arithmetic_s", "busiest_s", "iteration_bound"]
 
 
 def arithmetic_s(model: CostModel, strategy: Strategy) -> float:
@@ -27,6 +27,11 @@ def arithmetic_s(model: CostModel, strategy: Strategy) -> float:
     for i, space in enumerate(spaces):
         busy[space.devices] += sum(model.compute_times.part_s(i, space).values())
     return float(busy.max())
+
+
+def busiest_s(program: Program) -> float:
+    """Return the work of one iteration on its busiest resource, seconds: a lower bound that takes little time."""
+    return busiest_resource(build_program_graph(program).graph)[1]
 
 
 def iteration_bound(program: Program) -> tuple[float, str]:
