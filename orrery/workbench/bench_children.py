@@ -1,5 +1,6 @@
 """Children of a bench: one prices a strategy again, packs a timeline or writes a page, and ends."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from hwprofiles.devices import DeviceGraph
 from orrery.workbench.comparison_view import has_timeline, light_result, timeline_view
 from orrery.workbench.processes import BrokeOff, follow_parent, said_of
 from planner.cost import CostModel
+from planner.memory import check_plan_memory, peak_memory_bytes
 from planner.plan import Comparison, StrategyResult, lowered, one_device_s, price_strategy, strategy_result
 from planner.simulation import check_replay_fits, replay
 from reports.pages import write_comparison_page
@@ -21,6 +23,8 @@ from reports.pages import write_comparison_page
 __all__ = ["Child", "page_of", "start_child", "strategy_again", "timeline_of"]
 
 _FORK = get_context("fork")
+_LATER = 10
+"""Niceness of children whose timeline is not shown, once their ladder is there: the timeline that is comes first."""
 Said = Iterator[tuple[str, Any]]
 
 
@@ -87,7 +91,8 @@ def strategy_again(model: CostModel, result: StrategyResult, shown: bool) -> Sai
         shown: Whether its timeline is wanted.
     """
     assert result.strategy is not None
-    replayed = replay(lowered(model, result.strategy, micro_batching=result.micro_batching))
+    program = lowered(model, result.strategy, micro_batching=result.micro_batching, check_memory=False)
+    replayed = replay(program)
     priced = price_strategy(model, result.name, result.strategy, result.micro_batching, known=replayed)
     simulated_s = priced.full.iteration_s
     yield "priced", {
@@ -96,6 +101,9 @@ def strategy_again(model: CostModel, result: StrategyResult, shown: bool) -> Sai
     }  # fmt: skip
     if shown:
         yield "timeline", timeline_view(result.name, priced.full, model.cluster)
+    else:
+        os.nice(_LATER)
+    check_plan_memory(program, peak_memory_bytes(program))
     check_replay_fits(replayed)
     yield "result", light_result(strategy_result(priced, one_device_s(model)))
 

@@ -191,6 +191,7 @@ class _Held:
             raise ConfigError("this change adds or removes devices; press Compare, which chooses the strategies anew")
         self._cluster = cluster
         self._set_prices(request.subject)
+        _ = self._model.network.rank  # its search for routes is then shared by all children
         # a strategy that has not been priced again yet is shown as it was
         self._results = {each.name: light_result(self._results.get(each.name, each)) for each in found.strategies}
         self._refused = dict(found.refused)

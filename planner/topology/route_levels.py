@@ -180,8 +180,17 @@ def _companions(start: Any, links: Any, beside: Any) -> None:
                 beside[link, : len(route)] = route
                 continue
             for i in range(beside.shape[1]):
-                if not (route == beside[link, i]).any():
+                if beside[link, i] >= 0 and not _has(route, beside[link, i]):
                     beside[link, i] = -1
+
+
+@njit(cache=True)
+def _has(route: Any, link: Any) -> bool:
+    """Return whether a link is among those of a route; comparing arrays takes ten times as long."""
+    for other in route:  # noqa: SIM110 - numba knows no ``any`` of a generator
+        if other == link:
+            return True
+    return False
 
 
 @njit(cache=True)
@@ -218,7 +227,7 @@ def _split(  # noqa: C901 - one compiled pass over all pairs
                     exits[a, : len(route)] = route
                     first = False
                 for i in range(exits.shape[1]):
-                    if not (route == exits[a, i]).any():
+                    if exits[a, i] >= 0 and not _has(route, exits[a, i]):
                         exits[a, i] = -1
     for b in range(count):
         length = -1  # number of entries; known after the first source
@@ -226,7 +235,7 @@ def _split(  # noqa: C901 - one compiled pass over all pairs
             if coarse[a] == coarse[b] and fine[a] != fine[b]:
                 at = 0
                 for link in links[start[a * count + b] : start[a * count + b + 1]]:
-                    if not (exits[a] == link).any():
+                    if not _has(exits[a], link):
                         if length < 0:
                             entries[b, at] = link
                         elif at >= length or entries[b, at] != link:
