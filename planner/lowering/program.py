@@ -243,6 +243,35 @@ class Program:
         """Bytes that leave a device in one iteration."""
         return float(self.size_bytes.sum())
 
+    @property
+    def names(self) -> list[str]:
+        """Printed names of all tasks: what ``name`` returns, in a tenth of the time.
+
+        Tasks that differ in their devices or part alone share what stands before and behind these.
+        """
+        moves = self.kind == KINDS.index("transfer")
+        alike = np.flatnonzero(moves | (self.is_compute & ~self.is_codec))
+        columns = [
+            column[alike].astype(np.int64) - int(column.min(initial=0))
+            for column in (self.kind, self.layer, self.consumer, self.micro_batch, self.backward, self.recomputed)
+        ]
+        shape = tuple(int(column.max(initial=0)) + 1 for column in columns)
+        _, first, pattern = np.unique(np.ravel_multi_index(columns, shape), return_index=True, return_inverse=True)
+        around = [self.name(task).rpartition(self._where(task)) for task in alike[first].tolist()]
+        texts = [""] * self.size
+        varied = (column[alike].tolist() for column in (moves, self.device, self.peer, self.part))
+        rows = zip(alike.tolist(), pattern.tolist(), *varied, strict=True)
+        for task, row, moved, device, peer, part in rows:
+            before, _, behind = around[row]
+            texts[task] = f"{before}({device} to {peer}){behind}" if moved else f"{before}[{part}]{behind}"
+        return [text or self.name(task) for task, text in enumerate(texts)]
+
+    def _where(self, task: int) -> str:
+        """Return what the name of a transfer says of its devices, or that of a compute task of its part."""
+        if self.peer[task] >= 0:
+            return f"({self.device[task]} to {self.peer[task]})"
+        return f"[{self.part[task]}]"
+
     def name(self, task: int) -> str:
         """Return the printed name of a task: its layer, what it does, and where."""
         text = self._name(task) + (", again" if self.recomputed[task] else "")

@@ -175,6 +175,8 @@ class Replay:
         queued = before_in_streams(graph.stream)
         second = np.flatnonzero(queued >= 0)
         late, early = np.append(row_owners(graph.after_start), second), np.append(graph.after, queued[second])
+        here = (late >= activities.min(initial=0)) & (late <= activities.max(initial=0))
+        late, early = late[here], early[here]
         causes = last_causes(late, early, self.schedule.end_s[early], graph.size)[activities]
         represents = np.full(graph.size + 1, -1, dtype=np.int64)  # the last entry stands for no cause
         represents[activities[::-1]] = np.arange(len(activities))[::-1]
@@ -245,7 +247,7 @@ def iteration_rows(program: Program, start_s: Floats, end_s: Floats, *, iteratio
     return pd.DataFrame(
         {
             "id": np.arange(program.size),
-            "name": [program.name(task) for task in range(program.size)],
+            "name": program.names,
             "kind": kinds,
             "device": program.device,
             "peer": program.peer,

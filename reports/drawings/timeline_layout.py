@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any
 
@@ -136,10 +137,14 @@ def assign_lanes(row: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 def _group_lanes(start: Ints, end: Ints) -> tuple[list[int], int]:
     """Return the first free lane for each task in order of start, and the number of lanes."""
-    free_at: list[int] = []
-    lane = []
+    lane, count = list[int](), 0
+    free, taken = list[int](), list[tuple[int, int]]()  # heaps: free lanes, and ends with the lanes taken until then
     for begins, ends in zip(start.tolist(), end.tolist(), strict=True):
-        chosen = next((i for i, time in enumerate(free_at) if time <= begins), len(free_at))
-        free_at[chosen : chosen + 1] = [ends]
-        lane.append(chosen)
-    return lane, len(free_at)
+        while taken and taken[0][0] <= begins:
+            heappush(free, heappop(taken)[1])
+        if not free:
+            heappush(free, count)
+            count += 1
+        lane.append(heappop(free))
+        heappush(taken, (ends, lane[-1]))
+    return lane, count

@@ -16,6 +16,8 @@ __all__ = ["pack_timeline"]
 
 _COMMUNICATION = ("transfer", "collective", "coordinate", "push", "fetch", "send", "receive")
 """Kinds that are drawn in the row of communication of every device that takes part."""
+_TALK = "communication"
+"""Row of a device in which these are drawn."""
 _FIRST = ("compute", "coding")
 """Rows of a device in order; others follow, communication comes last."""
 Words = tuple[Ints, list[str]]
@@ -92,12 +94,10 @@ def _before(tasks: pd.DataFrame) -> Ints:
     cause = _column(tasks, "waited_for", -1).astype(np.int64)
     if not (cause >= 0).any():
         return np.zeros(len(tasks), dtype=np.int64)
-    keys = list(zip(tasks["origin"], tasks["id"].tolist(), strict=True))
-    place = {key: at for at, key in enumerate(keys)}
-    found = [
-        place.get((origin, each), at) for at, ((origin, _), each) in enumerate(zip(keys, cause.tolist(), strict=True))
-    ]
-    return np.arange(len(tasks)) - np.array(found, dtype=np.int64)
+    tasks_of = pd.MultiIndex.from_arrays([tasks["origin"], tasks["id"]])
+    found = tasks_of.get_indexer(pd.MultiIndex.from_arrays([tasks["origin"], cause]))
+    at = np.arange(len(tasks))
+    return at - np.where(found >= 0, found, at)
 
 
 def _words(tasks: pd.DataFrame) -> tuple[dict[str, Words], Ints]:
@@ -108,9 +108,9 @@ def _words(tasks: pd.DataFrame) -> tuple[dict[str, Words], Ints]:
     """
     part, names = np.zeros(len(tasks), dtype=np.int64), tasks["name"].astype(str).tolist()
     origins = max(tasks["origin"].nunique(), 1)
-    ends = zip(*(_column(tasks, key, -1) // origins for key in ("device", "peer")), strict=True)
+    ends = zip(*((_column(tasks, key, -1) // origins).tolist() for key in ("device", "peer")), strict=True)
     for at, (name, (a, b)) in enumerate(zip(names, ends, strict=True)):
-        if number := _NUMBER.search(name):
+        if "[" in name and (number := _NUMBER.search(name)):
             part[at] = int(number[1])
             names[at] = name[: number.start()] + "[#]" + name[number.end() :]
         elif a >= 0 and b >= 0:
@@ -127,9 +127,9 @@ def _rows(
     tasks: pd.DataFrame, devices: Sequence[str], numbers: Mapping[str, Ints], texts: Mapping[str, Words]
 ) -> tuple[list[dict[str, Any]], dict[str, Ints]]:
     """Return the rows from top to bottom, and the columns of their entries and of devices alike."""
-    device, part, item = _entries(tasks, numbers, texts["kind"])
-    parts = sorted(set(part), key=lambda word: (word == "communication", *(word != each for each in _FIRST), word))
-    rank = np.array([parts.index(word) for word in part], dtype=np.int64)
+    device, (part, words), item = _entries(tasks, numbers, texts["kind"])
+    parts = sorted(words, key=lambda word: (word == _TALK, *(word != each for each in _FIRST), word))
+    rank = np.array([parts.index(word) for word in words], dtype=np.int64)[part]
     place = np.where(device >= 0, device, len(devices))  # tasks without device come last
     begin, end = numbers["start"] - numbers["lead"], numbers["start"] + numbers["duration"]
     order = np.lexsort((begin[item], rank, place))
@@ -148,21 +148,35 @@ def _row(device: int, part: str, devices: Sequence[str]) -> dict[str, Any]:
     return {"label": f"{devices[device]} {part}", "device": device, "stream": part}
 
 
-def _entries(tasks: pd.DataFrame, numbers: Mapping[str, Ints], kinds: Words) -> tuple[Ints, list[str], Ints]:
-    """Return device (-1 for none), part of a device, and task of every entry of a row."""
-    streams = [f"stream {each}" if isinstance(each, int) else str(each) for each in tasks["stream"].tolist()]
+def _entries(tasks: pd.DataFrame, numbers: Mapping[str, Ints], kinds: Words) -> tuple[Ints, Words, Ints]:
+    """Return device (-1 for none), part of a device, and task of every entry of a row, in order of tasks."""
     sender, receiver = numbers["device"] - 1, numbers["peer"] - 1
     groups = tasks["members"].tolist() if "members" in tasks else [()] * len(tasks)
     talks = np.isin(kinds[0], [code for code, word in enumerate(kinds[1]) if word in _COMMUNICATION])
-    found: list[tuple[int, str, int]] = []
-    for at, (stream, group) in enumerate(zip(streams, groups, strict=True)):
-        if not talks[at]:
-            found.append((int(sender[at]), stream, at))
-            continue
-        places = {int(each) for each in (sender[at], receiver[at], *group) if each >= 0}
-        found += [(place, "communication", at) for place in sorted(places)] or [(-1, stream or "network", at)]
-    device, part, item = zip(*found, strict=True) if found else ((), (), ())
-    return np.array(device, dtype=np.int64), list(part), np.array(item, dtype=np.int64)
+    streams, words = pd.factorize(tasks["stream"].astype(object).where(tasks["stream"].notna(), ""))
+    names = [f"stream {each}" if isinstance(each, int) else str(each) for each in words]
+    alone = np.flatnonzero(~talks)
+    joined = np.array([bool(each) for each in groups], dtype=bool)
+    # most messages have two ends and no other members: one entry in the row of each
+    pairs = talks & (sender >= 0) & (receiver >= 0) & (sender != receiver) & ~joined
+    two = np.flatnonzero(pairs)
+    low, high = np.minimum(sender[two], receiver[two]), np.maximum(sender[two], receiver[two])
+    others: list[tuple[int, str, int]] = []
+    for at in np.flatnonzero(talks & ~pairs).tolist():
+        places = {int(each) for each in (sender[at], receiver[at], *groups[at]) if each >= 0}
+        silent = [(-1, names[streams[at]] or "network", at)]
+        others += [(place, _TALK, at) for place in sorted(places)] or silent
+    known = sorted({_TALK} | {names[code] for code in np.unique(streams[alone])} | {part for _, part, _ in others})
+    code_of = {word: code for code, word in enumerate(known)}
+    device = np.concatenate([sender[alone], low, high, [place for place, _, _ in others]]).astype(np.int64)
+    part = np.concatenate([
+        np.array([code_of.get(name, -1) for name in names], dtype=np.int64)[streams[alone]],
+        np.full(2 * len(two), code_of[_TALK]),
+        np.array([code_of[part] for _, part, _ in others], dtype=np.int64),
+    ])  # fmt: skip
+    item = np.concatenate([alone, two, two, [at for _, _, at in others]]).astype(np.int64)
+    order = np.argsort(item, kind="stable")
+    return device[order], (part[order], known), item[order]
 
 
 def _alike(

@@ -1,8 +1,8 @@
 """Exclusive resources (ports): the activities that wait for them, served in order of readiness.
 
-A waiting task is in the queue of one of its ports, which is in use.  Only when that one is free again is the task looked
-at, in its turn: it begins, or goes on to the queue of another of its ports that is in use.  So a task that waits is
-looked at a few times, however many ports are handed over meanwhile::
+A waiting task is in the queue of one of its ports, which is in use.  Only when that one is free again is the task
+looked at, in its turn: it begins, or goes on to the queue of another of its ports that is in use.  So a task that waits
+is looked at a few times, however many ports are handed over meanwhile::
 
     b waits for ports 0 and 1     in the queue of port 0, which is in use by a
     a ends                        b is looked at: port 1 is in use, so b goes to its queue

@@ -161,6 +161,8 @@ def test_tasks_that_overlap_get_lanes_of_their_own(tasks):
     lane, lanes = assign_lanes(row, start, start + length)
     assert (lane < lanes).all()
     for i in range(len(row)):
+        taken = {lane[j] for j in range(i) if row[j] == row[i] and start[j] + length[j] > start[i]}
+        assert lane[i] == min(set(range(len(row))) - taken)
         for j in range(i):
             overlap = row[i] == row[j] and max(start[i], start[j]) < min(start[i] + length[i], start[j] + length[j])
             # Same group, hence the same number of lanes, and different ones.

@@ -121,6 +121,27 @@ def test_engines_agree_where_many_share(graph):
     np.testing.assert_allclose(fast.end_s, clear.end_s, rtol=1e-9, atol=0)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_engines_agree_where_many_wait_for_ports(seed):
+    """Each of 120 transfers holds up to three of six ports: waiting ones move from queue to queue many times."""
+    rng = np.random.default_rng(seed)
+    tasks = [
+        {
+            "work": float(rng.integers(1, 5)) if seed % 2 else float(rng.uniform(1, 5)),
+            "uses": dict.fromkeys(rng.choice(8, rng.integers(1, 4), replace=False).tolist(), 1.0),
+            "latency_s": float(rng.choice([0.0, 0.5, 2.0])),
+            "start_s": float(rng.integers(0, 20)),
+            "after": rng.choice(i, 1).tolist() if i and rng.random() < 0.5 else (),
+        }
+        for i in range(120)
+    ]
+    graph = task_graph([1.0] * 8, tasks, exclusive=range(6))
+    clear, fast = simulate(graph, engine="simpy"), simulate(graph, engine="compiled")
+
+    for name in NAMES:
+        np.testing.assert_allclose(getattr(fast, name), getattr(clear, name), rtol=1e-9, atol=0, err_msg=name)
+
+
 @settings(max_examples=120, deadline=None)
 @given(graph=task_graphs())
 def test_schedules_obey_the_laws(graph):

@@ -199,6 +199,7 @@ def check_gradient_sync(program, strategy, i, gradient_sync):
 
 def check_program(program, strategy, gradient_sync="ring"):
     check_order(program)
+    assert program.names == [program.name(task) for task in range(program.size)]
     for edge in program.graph.edges:
         check_arrivals(program, strategy, edge)
     for i in range(len(program.graph.layers)):

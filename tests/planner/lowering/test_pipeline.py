@@ -53,6 +53,7 @@ def pipelines(draw):
 def test_replay_one_after_another_is_eq_1(question):
     model, strategy, micro_batching = question
     program = lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)), micro_batching=micro_batching)
+    assert program.names == [program.name(task) for task in range(program.size)]
     price_s = additive_s(model, strategy, micro_batching)
     assert replay(program, overlap=False, contention=False, iterations=1).iteration_s == pytest.approx(
         price_s, rel=1e-9
