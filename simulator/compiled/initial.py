@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from hwprofiles import Ints
+from hwprofiles import Bools, Floats, Ints
+from simulator.compiled.covered import covered_resources
 from simulator.compiled.jit import saved
 from simulator.compiled.state import COUNTERS, ENTRY, MIXED, RESOURCE, TASK, USE, ReplayState
 from simulator.graph import TaskGraph
@@ -11,16 +12,24 @@ __all__ = ["initial_state"]
 
 
 @saved
-def _link(state: ReplayState, after_start: Ints, after: Ints, stream: Ints, latest: Ints) -> None:
-    """Fill in what follows from the graph: dependents, followers in streams, tasks of uses, slots, and rates alone.
+def _link(
+    state: ReplayState, use_start: Ints, use_resource: Ints, use_weight: Floats, covered: Bools, after_start: Ints,
+    after: Ints, stream: Ints, latest: Ints,
+) -> None:  # fmt: skip
+    """Fill in what follows from the graph: uses, slots, rates alone, dependents, and followers in streams.
 
     Args:
-        state: State with the columns of the graph; the rest is written here.
+        state: State with the columns of tasks and resources; the rest is written here.
+        use_start: Offsets of the next two, shape (T + 1,).
+        use_resource: Resources that the tasks use, one task after the other.
+        use_weight: Weights of these uses.
+        covered: Flags of the resources that are left out, shape (R,).
         after_start: Offsets of ``after``, shape (T + 1,).
         after: Dependencies of the tasks, one task after the other.
         stream: Stream of each task, shape (T,); -1 for none.
         latest: Scratch: the last task of each stream so far, -1 at first.
     """
+    kept = 0
     for i in range(len(state.task)):
         task = state.task[i]
         task.missing, task.follower = after_start[i + 1] - after_start[i], -1
@@ -32,16 +41,21 @@ def _link(state: ReplayState, after_start: Ints, after: Ints, stream: Ints, late
                 task.missing += 1
             latest[stream[i]] = i
         # Alone, a task runs at the rate of its tightest resource; each of its uses takes a slot of its resource.
-        for u in range(state.use_start[i], state.use_start[i + 1]):
-            r = state.use[u].resource
-            state.use[u].task = i
-            state.slot_start[r + 1] += 1
-            task.alone = min(task.alone, state.resource[r].capacity / state.use[u].weight)
-            task.ports += state.resource[r].exclusive
-        if state.use_start[i] == state.use_start[i + 1]:
+        state.use_start[i] = kept
+        for u in range(use_start[i], use_start[i + 1]):
+            r = use_resource[u]
+            task.alone = min(task.alone, state.resource[r].capacity / use_weight[u])
+            if not covered[r]:
+                use = state.use[kept]
+                use.resource, use.weight, use.task = r, use_weight[u], i
+                kept += 1
+                state.slot_start[r + 1] += 1
+                task.ports += state.resource[r].exclusive
+        if use_start[i] == use_start[i + 1]:
             task.alone = min(task.alone, 1.0)  # without resources, work is in seconds
         for d in range(after_start[i], after_start[i + 1]):
             state.dependent_start[after[d] + 1] += 1
+    state.use_start[len(state.task)] = kept
     # Counts become offsets; then every dependency is entered in the row of the task that it is a dependent of.
     # Tasks 1 and 2 that wait for task 0 have dependent_start [0, 2, 2, 2] and dependent [1, 2].
     for r in range(len(state.resource)):
@@ -58,21 +72,23 @@ def _link(state: ReplayState, after_start: Ints, after: Ints, stream: Ints, late
 
 
 def initial_state(graph: TaskGraph) -> ReplayState:
-    """Copy a graph into the records of a replay.
+    """Copy a graph into the records of a replay, without the resources that are covered by others.
 
     Scratch arrays are left uninitialised, so they take memory only where they are written.
     """
-    tasks, resources, uses = graph.size, len(graph.capacity), len(graph.use_resource)
-    task, resource, use = np.empty(tasks, TASK), np.zeros(resources, RESOURCE), np.empty(uses, USE)
+    tasks, resources = graph.size, len(graph.capacity)
+    uses_of = np.array(graph.use_start, np.int64), np.array(graph.use_resource, np.int64), np.array(graph.use_weight)
+    covered = covered_resources(*uses_of, np.array(graph.capacity), np.array(graph.exclusive, np.bool_))
+    uses = int(np.count_nonzero(~covered[graph.use_resource]))
+    task, resource = np.empty(tasks, TASK), np.zeros(resources, RESOURCE)
     task["work"], task["latency_s"], task["earliest_s"] = graph.work, graph.latency_s, graph.start_s
     task["alone"], task["priority"] = graph.rate_limit, graph.priority
     resource["capacity"], resource["exclusive"] = graph.capacity, graph.exclusive
     resource["touched"] = resource["offered"] = -1  # in no list yet
-    use["weight"], use["resource"] = graph.use_weight, graph.use_resource
     state = ReplayState(
         task=task,
-        use=use,
-        use_start=np.array(graph.use_start, dtype=np.int64),
+        use=np.empty(uses, USE),
+        use_start=np.empty(tasks + 1, np.int64),
         resource=resource,
         slot_start=np.zeros(resources + 1, dtype=np.int64),
         users=np.empty(uses, np.int32),
@@ -95,6 +111,6 @@ def initial_state(graph: TaskGraph) -> ReplayState:
     )
     state.counts[MIXED] = tasks > 0 and bool(np.any(graph.priority != graph.priority[0]))
     latest = np.full(int(graph.stream.max(initial=-1)) + 1, -1, dtype=np.int64)
-    arrays = (np.array(graph.after_start, np.int64), np.array(graph.after, np.int64), np.array(graph.stream, np.int64))
-    _link(state, *arrays, latest)
+    waits = np.array(graph.after_start, np.int64), np.array(graph.after, np.int64), np.array(graph.stream, np.int64)
+    _link(state, *uses_of, covered, *waits, latest)
     return state

@@ -1,11 +1,13 @@
 """The fast engine: the semantics of ``simpy_engine``, compiled, in loops over arrays (``simulator.compiled``).
 
-It is fast for four reasons:
+It is fast for six reasons:
 
 * Only binding resources couple activities; every other activity runs at its rate alone: see ``compiled.fairness``.
 * Only the activities that a change affects are solved again: see ``compiled.fairness.update_rates``.
 * An activity that keeps its rate keeps its entry in the event heap; one whose rate changes leaves the entry
   behind, and the serial number of the entry shows that it is stale.
+* Resources that never decide anything are left out: see ``compiled.covered``.
+* A task that waits for exclusive resources is looked at when one of them is free: see ``compiled.ports``.
 * Timers set at one instant for one time share an entry.
 """
 
