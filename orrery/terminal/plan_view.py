@@ -34,14 +34,14 @@ def print_plan(plan: "Plan", values: Mapping[str, Any]) -> None:
 
 def plan_headline(plan: "Plan", values: Mapping[str, Any]) -> str:
     """Return the time of an iteration with its interval, and what it is of, in one sentence."""
-    from reports.style import time_unit
+    from reports.style import three_digits, time_unit
     from reports.tables import likely_range
 
     unit, interval = time_unit([plan.simulated_s]), values.get("likely_s")
     likely = f" (likely {likely_range(interval)})" if interval else ""
-    rate = f"{float(f'{plan.batch / plan.simulated_s:.3g}'):,g} samples/s"
+    rate = f"{three_digits(plan.batch / plan.simulated_s)} samples/s"
     subject = f"{plan.model} on {plan.cluster}, batch {plan.batch:,}, {plan.request.strategy}"
-    return f"{subject}: {plan.simulated_s / unit.factor:.3g} {unit.name} an iteration{likely}, {rate}."
+    return f"{subject}: {unit.full(plan.simulated_s)} an iteration{likely}, {rate}."
 
 
 def configuration_rows(plan: "Plan") -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ def memory_figure(strategy: StrategyResult, devices: Sequence[str], capacity_byt
         name="capacity",
         mode="lines",
         line={"shape": "hvh", "width": 2, "color": MARK, "dash": "dot"},
-        hovertemplate=f"%{{x}}: capacity %{{y:,.{unit.decimals}f}} {unit.name}<extra></extra>",
+        hovertemplate=f"%{{x}}: capacity %{{y:.3~g}} {unit.name}<extra></extra>",
     )
     yaxis = {"title": f"memory [{unit.name}]", "rangemode": "tozero", "automargin": True}
     return styled(figure, height=300, bargap=0.15, yaxis=yaxis, xaxis={"type": "category", "automargin": True})

@@ -38,7 +38,7 @@ def ladder_of_streams(comparison: StreamComparison) -> go.Figure:
         mode="markers",
         name="lower bound",
         marker={"symbol": "line-ns", "size": 22, "line": {"width": 3, "color": MARK}},
-        hovertemplate=f"%{{y}}: not below %{{x:,.{unit.decimals}f}} {unit.name}<extra></extra>",
+        hovertemplate=f"%{{y}}: not below %{{x:.3~g}} {unit.name}<extra></extra>",
     )
     return styled(
         figure,

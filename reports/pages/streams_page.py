@@ -8,7 +8,7 @@ from rich.text import Text
 from reports.figures import ladder_of_streams, occupancy_figure, timelines_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
-from reports.style import memory_unit, time_unit
+from reports.style import memory_unit, three_digits, time_unit
 from studies.streams import StreamComparison
 
 __all__ = ["stream_rows", "streams_headline", "streams_html", "streams_table", "write_streams_page"]
@@ -23,7 +23,7 @@ def streams_headline(comparison: StreamComparison) -> str:
     time = f"{unit.full(best.iteration_s)} per iteration"
     if best is plain:
         return f"No schedule is faster than {plain.name} for {where}: {time}"
-    gain = f"{comparison.gain(best):.2f} times as fast as {plain.name}"
+    gain = f"{three_digits(comparison.gain(best))} times as fast as {plain.name}"
     return f"{best.name} is {gain} for {where}: {time}, on {best.streams} streams"
 
 
@@ -39,7 +39,7 @@ def stream_rows(comparison: StreamComparison) -> tuple[list[str], list[list[str]
     for row in comparison.results:
         rows.append(
             [
-                row.name, row.method or "–", time.text(row.iteration_s), f"{comparison.gain(row):.3f}×",
+                row.name, row.method or "–", time.text(row.iteration_s), f"{three_digits(comparison.gain(row))}×",
                 f"{before.iteration_s / row.iteration_s - 1:+.1%}" if row is not comparison.results[0] else "",
                 str(row.streams), f"{row.occupancy:.0%}", time.text(row.gradient_end_s), memory.text(row.held_bytes),
                 time.text(row.bound_s),
@@ -95,7 +95,7 @@ def _tiles(comparison: StreamComparison) -> list[tuple[str, str, str]]:
     time, memory = time_unit([best.iteration_s]), memory_unit([best.held_bytes])
     return [
         ("iteration", time.text(best.iteration_s), time.name),
-        (f"gain over {comparison.results[0].name}", f"{comparison.gain(best):.2f}", "×"),
+        (f"gain over {comparison.results[0].name}", three_digits(comparison.gain(best)), "×"),
         ("layer paths", str(comparison.layer_paths), f"in {comparison.blocks} blocks"),
         ("streams", str(best.streams), ""),
         ("occupancy", f"{100 * best.occupancy:.0f}", "%"),

@@ -11,7 +11,7 @@ from hwprofiles import HOUR_S, ConfigError
 from reports.pages.page_file import write_page
 from reports.pages.page_template import Links, rendered
 from reports.style import MARK, SERIES, SYMBOLS, pack_json, time_unit
-from reports.tables import column_label, column_unit
+from reports.tables import column_label, column_unit, is_answer, is_whole
 
 __all__ = ["sweep_headline", "sweep_html", "with_costs", "write_sweep_page"]
 
@@ -97,11 +97,15 @@ def sweep_html(frame: pd.DataFrame, *, name: str, links: Links = ()) -> str:
 
 def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
     """Return a column with its unit and role: ``axis``, ``value``, ``aside``, or ``fixed`` if all rows are equal."""
-    values, numeric = frame[name], is_numeric_dtype(frame[name])
+    values = frame[name]
+    if is_answer(values):
+        values = values.map({True: "yes", False: "no"})
+    numeric = is_numeric_dtype(values)
     role = "value" if name in _VALUES else "aside" if name in _ASIDE else "axis"
     if role == "axis" and len(frame) > 1 and values.nunique(dropna=False) == 1:
         role = "fixed"
-    unit = column_unit(name, values.astype(float).tolist()) if numeric and name != "batch" else None
+    whole = bool(numeric) and is_whole(name, values.astype(float).tolist())
+    unit = column_unit(name, values.astype(float).tolist()) if numeric and not whole else None
     return {
         "name": name,
         "label": column_label(name).replace("_", " "),
@@ -109,6 +113,7 @@ def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
         "factor": unit.factor if unit else 1.0,
         "role": role,
         "numeric": bool(numeric),
+        "whole": whole,
         "more": name in _MORE_IS_BETTER,
         "values": [_plain(value) for value in values.tolist()],
     }

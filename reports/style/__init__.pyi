@@ -30,5 +30,6 @@ from .units import (
     byte_unit as byte_unit,
     memory_unit as memory_unit,
     plain_unit as plain_unit,
+    three_digits as three_digits,
     time_unit as time_unit,
 )

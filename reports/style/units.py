@@ -1,13 +1,16 @@
-"""Units for readers: one unit and one number of decimals for all values of a column."""
+"""Numbers for readers: three significant digits each, and one unit for all values of a column."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import median
 
-__all__ = ["Unit", "byte_unit", "memory_unit", "plain_unit", "time_unit"]
+import numpy as np
 
-_MOST_DECIMALS, _OUTLIER = 4, 1e3
+__all__ = ["Unit", "byte_unit", "memory_unit", "plain_unit", "three_digits", "time_unit"]
+
+_DIGITS = 3
+_LEAST_PLAIN, _NOISE = 1e-4, 1e-9
+"""Numbers below the first are written with a power of ten, those below the second are errors of rounding."""
 _SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 _BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 _MEMORY = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0))
@@ -15,26 +18,40 @@ _MEMORY = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Unit of a column, with the number of decimals that the column needs."""
+    """Unit of a column."""
 
     name: str
     """Symbol of the unit; empty for plain numbers."""
     factor: float
     """Size of the unit in SI units."""
-    decimals: int
 
     def text(self, value: float) -> str:
-        """Return the value in this unit as text, without the unit; a dash if the value is not finite."""
-        if not math.isfinite(value):
-            return "–"
-        amount = abs(value / self.factor)
-        # Values much smaller than the largest keep three digits too, as far as these are not noise.
-        least = min(2 - math.floor(math.log10(amount)), _MOST_DECIMALS) if amount and self.name != "B" else 0
-        return f"{value / self.factor:,.{max(self.decimals, least)}f}"
+        """Return the value in this unit to three digits, without the unit; a dash if the value is not finite."""
+        return three_digits(value / self.factor, whole=self.name == "B")
 
     def full(self, value: float) -> str:
         """Return the value with its unit as text."""
         return f"{self.text(value)} {self.name}".strip()
+
+
+def three_digits(value: float, *, whole: bool = False) -> str:
+    """Return a number to three significant digits: ``4,880``, ``63.0``, ``0.00123``, ``1.23e-7``.
+
+    Args:
+        value: The number; a dash stands for what is not finite.
+        whole: True for counts, which have no decimals.
+    """
+    if not math.isfinite(value):
+        return "–"
+    size = abs(value)
+    if size < _NOISE:
+        return "0"
+    if size < _LEAST_PLAIN:
+        digits, _, power = f"{value:.2e}".partition("e")
+        return f"{digits}e{int(power)}"
+    rounded = float(f"{value:.{_DIGITS - 1}e}")
+    decimals = _DIGITS - 1 - math.floor(math.log10(abs(rounded)))
+    return f"{rounded:,.{0 if whole else max(decimals, 0)}f}"
 
 
 def time_unit(values_s: Iterable[float]) -> Unit:
@@ -53,22 +70,23 @@ def memory_unit(values_bytes: Iterable[float]) -> Unit:
 
 
 def plain_unit(values: Iterable[float]) -> Unit:
-    """Choose the number of decimals for plain numbers."""
-    return _choose((("", 1.0),), values)
+    """Return the unit of plain numbers, whatever they are."""
+    return Unit("", 1.0)
 
 
 def _choose(units: tuple[tuple[str, float], ...], values: Iterable[float]) -> Unit:
-    """Choose the largest unit that is at most the largest value, with four digits for that value.
+    """Choose the unit in which all values together take the fewest characters; of equal ones the largest.
 
-    One outlier, a thousand times the median, does not choose the unit of all: the median does.
+    A sum of lengths follows the many: one value that is a thousand times the others does not choose their unit.
     """
-    sizes = [abs(value) for value in values if math.isfinite(value) and value != 0]
-    if not sizes:
-        return Unit(*units[0], decimals=0)
-    usual = median(sizes)
-    deciding = usual if max(sizes) > _OUTLIER * usual else max(sizes)
-    name, factor = next(((n, f) for n, f in units if deciding >= f), units[-1])
-    for_largest, for_smallest = (math.floor(math.log10(size / factor)) for size in (max(sizes), min(sizes)))
-    # A much smaller value in the same column gets one decimal more; further digits would not help the reader.
-    decimals = max(3 - for_largest, min(2 - for_smallest, 4 - for_largest))
-    return Unit(name, factor, decimals=0 if name == "B" else min(max(decimals, 0), 3))
+    sizes = np.abs(np.fromiter(values, dtype=float))
+    sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
+    name, factor = min(units, key=lambda unit: _characters(sizes / unit[1])) if sizes.size else units[0]
+    return Unit(name, factor)
+
+
+def _characters(amounts: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int:
+    """Return how many characters numbers above 0 take to three digits, with points and separators of thousands."""
+    power = np.floor(np.log10(amounts)).astype(int)
+    below, above = 4 - power, power + 1 + power // 3
+    return int(np.where(power < 0, below, np.where(power < 2, _DIGITS + 1, above)).sum())

@@ -66,6 +66,8 @@ from .sweep_columns import (
     column_label as column_label,
     column_unit as column_unit,
     fitting_columns as fitting_columns,
+    is_answer as is_answer,
+    is_whole as is_whole,
     reason_lines as reason_lines,
     sweep_table as sweep_table,
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.plan import Comparison, StrategyResult
-from reports.style import Unit, byte_unit, memory_unit, plain_unit, time_unit
+from reports.style import Unit, byte_unit, memory_unit, plain_unit, three_digits, time_unit
 from reports.tables.likely_text import likely_range, likely_times, winner_of
 
 __all__ = ["Column", "comparison_columns", "comparison_headline", "fullest_device"]
@@ -38,7 +38,7 @@ def comparison_headline(comparison: Comparison) -> str:
     if winner is None:
         return f"No strategy can run {task}."
     time = time_unit([winner.simulated_s]).full(winner.simulated_s)
-    rate = plain_unit([winner.images_per_s]).text(winner.images_per_s)
+    rate = three_digits(winner.images_per_s)
     equal = [s.name for s in comparison.strategies if s.simulated_s == winner.simulated_s and s is not winner]
     best = [winner.name, *equal]  # the optimum of a search may be a named strategy
     what = f"{_listed(best)} are the fastest ways" if len(best) > 1 else f"{winner.name} is the fastest way"
@@ -46,7 +46,7 @@ def comparison_headline(comparison: Comparison) -> str:
     likely = f" (likely {likely_range(interval)})" if interval else ""
     finding = f"{what} to train {task}: {time} an iteration{likely}, {rate} {comparison.samples_are}/s"
     others = [(s.simulated_s / winner.simulated_s, s.name) for s in comparison.strategies if s.name not in best]
-    parts = [f"{ratio:.2f}× {'' if i else 'as fast as '}{name}" for i, (ratio, name) in enumerate(others)]
+    parts = [f"{three_digits(ratio)}× {'' if i else 'as fast as '}{name}" for i, (ratio, name) in enumerate(others)]
     return f"{finding} – {_listed(parts)}." if others else f"{finding}."
 
 

@@ -1,7 +1,7 @@
 """The winner of a comparison, and intervals of its times in words, printed alike by the terminal and the page."""
 
 from planner.plan import Comparison, StrategyResult
-from reports.style import time_unit
+from reports.style import three_digits, time_unit
 from studies.fidelity import TimeParts, likely_s, parts_of_strategy, told_apart
 
 __all__ = ["likely_range", "likely_ranges", "likely_times", "undecided_line", "winner_of"]
@@ -41,8 +41,8 @@ def likely_range(interval: tuple[float, float]) -> str:
 
 def _range(interval: tuple[float, float], factor: float) -> str:
     """Return the two ends to three digits."""
-    low, high = (float(f"{end / factor:.3g}") for end in interval)
-    return f"{low:,g} to {high:,g}"
+    low, high = (three_digits(end / factor) for end in interval)
+    return f"{low} to {high}"
 
 
 def undecided_line(comparison: Comparison) -> str:

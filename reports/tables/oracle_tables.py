@@ -1,13 +1,12 @@
 """Headline, sentences and table of the oracle, printed alike by the terminal and the page."""
 
-import math
 from collections.abc import Callable, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
 from hwprofiles import HOUR_S
-from reports.style import Unit, memory_unit, plain_unit, time_unit
+from reports.style import Unit, memory_unit, plain_unit, three_digits, time_unit
 from reports.tables.comparison_summary import Column
 from studies.oracle import OracleRow, OracleTable
 
@@ -39,7 +38,7 @@ def oracle_headline(table: OracleTable) -> str:
     if affordable is None:
         return f"{finding}; no row is {words}."
     if affordable is best:
-        return f"{finding}, {words} ({best.gpu_hours:,.3g})."
+        return f"{finding}, {words} ({three_digits(best.gpu_hours)})."
     return f"{finding}; {words} it is {_spoken(affordable)}: {_time(affordable.epoch_s)} per epoch."
 
 
@@ -48,7 +47,7 @@ def _spoken(row: OracleRow) -> str:
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds / HOUR_S:.3g} h" if seconds >= HOUR_S else time_unit([seconds]).full(seconds)
+    return f"{three_digits(seconds / HOUR_S)} h" if seconds >= HOUR_S else time_unit([seconds]).full(seconds)
 
 
 def booking_line(table: OracleTable) -> str:
@@ -61,7 +60,7 @@ def booking_line(table: OracleTable) -> str:
     devices = f"{booking.devices:,} device{'s' * (booking.devices > 1)}"
     return (
         f"To book for {epochs}, {source}: {devices} for {_time(booking.time_s)} under {booking.strategy}, "
-        f"{booking.gpu_hours:,.3g} device hours."
+        f"{three_digits(booking.gpu_hours)} device hours."
     )
 
 
@@ -102,7 +101,7 @@ def oracle_columns(rows: Sequence[OracleRow]) -> tuple[Column, ...]:
         column("halo", "borders of the neighbours' parts", same, "halo_s"),
         column("stages", "transfers between the stages of a pipeline", same, "pipeline_s"),
         column("iteration", "sum of all parts: nothing overlaps", same, "iteration_s"),
-        column("epoch", "all samples once", _wide_time_unit, "epoch_s"),
+        column("epoch", "all samples once", time_unit, "epoch_s"),
         column("device h", "devices x time of all epochs", plain_unit, "gpu_hours"),
         column("memory", "of the fullest device", memory_unit, "memory_bytes"),
         *_simulated_columns(rows, iteration),
@@ -125,13 +124,6 @@ def _simulated_columns(rows: Sequence[OracleRow], iteration: Unit) -> tuple[Colu
         column("sim. iteration", "the same strategy as a plan, with overlap and contention", "iteration_s", iteration),
         column("sim. memory", "peak of the fullest device in the simulation", "memory_bytes"),
     )
-
-
-def _wide_time_unit(values_s: Sequence[float]) -> Unit:
-    """Choose the unit for times that span orders of magnitude, with three digits for the shortest."""
-    unit = time_unit(values_s)
-    shortest = min(values_s, default=unit.factor) / unit.factor
-    return Unit(unit.name, unit.factor, decimals=min(max(2 - math.floor(math.log10(shortest)), 0), 3))
 
 
 def oracle_table(table: OracleTable) -> Table:

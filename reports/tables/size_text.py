@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hwprofiles import GIB, GIGA, HOUR_S
-from reports.style import time_unit
+from reports.style import three_digits, time_unit
 from studies.size import CurvePoint, SizeAnswer, TrainingCost
 
 __all__ = ["size_cells", "size_headers", "size_headline", "size_lines", "size_table"]
@@ -20,12 +20,12 @@ def _quantity(answer: SizeAnswer, value: float) -> str:
     if answer.measure == "time":
         shown = [answer.limit or math.inf, *(row.quantity for row in answer.curve)]
         factor, unit = _time_scale(min(shown))
-        return f"{_three(value / factor)} {unit}"
+        return f"{three_digits(value / factor)} {unit}"
     if answer.measure == "memory":
         return f"{value / GIB:,.2f} GiB"
     if answer.measure == "loss":
         return f"{100 * value:.1f} %"
-    return f"{_three(value)}{' device hours' if answer.measure == 'device hours' else ''}"
+    return f"{three_digits(value)}{' device hours' if answer.measure == 'device hours' else ''}"
 
 
 def _name(answer: SizeAnswer, row: CurvePoint) -> str:
@@ -109,7 +109,7 @@ def size_cells(answer: SizeAnswer) -> list[list[str]]:
             row.point.strategy or "–",
             unit.full(row.point.iteration_s) if row.point.strategy else "–",
         ]
-        cells.append(_three(row.point.samples_per_s) if not row.point.refusal else "–")
+        cells.append(three_digits(row.point.samples_per_s) if not row.point.refusal else "–")
         cost = row.cost
         if cost is not None:
             known = {
@@ -120,7 +120,7 @@ def size_cells(answer: SizeAnswer) -> list[list[str]]:
             for head in heads[8:]:
                 value = known[head]
                 is_known = value is not None and math.isfinite(value)
-                cells.append(f"{_three(value)}{ends.get(head, '')}" if is_known and value is not None else "–")
+                cells.append(f"{three_digits(value)}{ends.get(head, '')}" if is_known and value is not None else "–")
         rows.append(cells)
     return rows
 
@@ -162,9 +162,4 @@ def _time_scale(least_s: float) -> tuple[float, str]:
 def _hours(seconds: float) -> str:
     """Return a time in hours, or in a smaller unit."""
     factor, unit = _time_scale(seconds)
-    return f"{_three(seconds / factor)} {unit}"
-
-
-def _three(value: float) -> str:
-    """Return a number to three digits."""
-    return f"{float(f'{value:.3g}'):,g}"
+    return f"{three_digits(seconds / factor)} {unit}"

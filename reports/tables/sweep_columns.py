@@ -1,16 +1,27 @@
 """Columns and table of the results of sweeps, for the terminal."""
 
+import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
-from pandas.api.types import is_integer_dtype, is_numeric_dtype
+from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 from rich.table import Table
 from rich.text import Text
 
 from reports.style import Unit, byte_unit, memory_unit, plain_unit, time_unit
 
-__all__ = ["column_label", "column_texts", "column_unit", "fitting_columns", "reason_lines", "sweep_table"]
+__all__ = [
+    "column_label",
+    "column_texts",
+    "column_unit",
+    "fitting_columns",
+    "is_answer",
+    "is_whole",
+    "reason_lines",
+    "sweep_table",
+]
 
 _UNITS = {"_per_s": plain_unit, "memory_bytes": memory_unit, "_bytes": byte_unit, "_s": time_unit}
 """Functions that choose the unit, by the end of a column's name; the first that fits is taken."""
@@ -27,17 +38,28 @@ _RESULTS = (
 
 def column_texts(name: str, values: "pd.Series[float]") -> tuple[str, list[str]]:
     """Return a column's header with its unit, and its cells; a dash for missing values."""
+    if is_answer(values):
+        return name, ["–" if pd.isna(value) else "yes" if value else "no" for value in values.astype(object)]
     if not is_numeric_dtype(values):
         return name, [text if text and not pd.isna(text) else "–" for text in values.astype(object)]
-    numbers: Sequence[float] = values.astype(float).tolist()
+    numbers: list[float] = values.astype(float).tolist()
     if is_integer_dtype(values):
         return name, [f"{number:,.0f}" for number in numbers]
-    unit, has_unit = column_unit(name, numbers), any(name.endswith(suffix) for suffix in _UNITS)
-    whole = all(number == round(number) for number in numbers if number == number)
-    texts = [
-        f"{number:,.0f}" if whole and not has_unit and number == number else unit.text(number) for number in numbers
-    ]
+    unit, whole = column_unit(name, numbers), is_whole(name, numbers)
+    texts = [f"{number:,.0f}" if whole and number == number else unit.text(number) for number in numbers]
     return f"{column_label(name)} [{unit.name}]" if unit.name else name, texts
+
+
+def is_answer(values: "pd.Series[Any]") -> bool:
+    """Return whether a column holds answers, yes or no; missing ones aside."""
+    known = values.dropna()
+    return is_bool_dtype(values) or (len(known) > 0 and all(isinstance(each, bool) for each in known))
+
+
+def is_whole(name: str, numbers: Sequence[float]) -> bool:
+    """Return whether a column counts something: it has no unit, and no number in it has decimals."""
+    has_unit = any(name.endswith(suffix) for suffix in _UNITS)
+    return not has_unit and all(number == round(number) for number in numbers if math.isfinite(number))
 
 
 def column_unit(name: str, numbers: Sequence[float]) -> Unit:

@@ -1,6 +1,6 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
-const compact = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
+{% include "numbers.js" %}
 
 // A figure in the page's looks; axes as given.
 function plot(id, traces, layout) {

@@ -4,10 +4,10 @@ const controls = document.getElementById("controls");
 const AXES = { link_speed: "link speed", sub_batches: "sub-batches", devices: "devices" };
 const VALUES = { speedup: "speedup over one device", gain: "faster than float32 [%]", iteration_s: "iteration [ms]" };
 const BEST = 0;
-const compact = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
+{% include "numbers.js" %}
 const speed = (factor) => {
   const bytes = factor * data.link.bytes_per_s;
-  return bytes >= 1e9 ? `${compact(bytes * 1e-9)} GB/s` : `${compact(bytes * 1e-6)} MB/s`;
+  return bytes >= 1e9 ? `${three(bytes * 1e-9)} GB/s` : `${three(bytes * 1e-6)} MB/s`;
 };
 
 // The point of a type at a place; with BEST the fastest of all sub-batches.
@@ -34,7 +34,7 @@ function curve(type, { axis, value, fixed }) {
     y.push(value === "gain" ? gain : value === "speedup" ? point.speedup : 1e3 * point.iteration_s);
     hover.push(`<b>${type}</b>, ${point.sub_batches} sub-batch${point.sub_batches > 1 ? "es" : ""}<br>` +
       `${point.devices} devices, ${data.link.name} ${speed(point.link_speed)}<br>` +
-      `iteration ${compact(1e3 * point.iteration_s)} ms, speedup ${point.speedup.toFixed(3)}` +
+      `iteration ${figures(point.iteration_s, TIMES)}, speedup ${three(point.speedup)}` +
       (Number.isFinite(gain) && type !== "float32" ? `<br>${gain >= 0 ? "+" : ""}${gain.toFixed(2)} % beside float32` : ""));
   }
   const { colour, symbol, dash } = data.looks[type];
@@ -72,7 +72,7 @@ function draw() {
   document.getElementById("curve-title").textContent = `Over ${AXES[axis]}: ${place.join(", ")}`;
   document.getElementById("caption").textContent = crossed.length
     ? `Vertical lines: link speeds or counts at which a type starts or stops to pay: ${crossed.map(({ type, at, between, starts }) =>
-      `${type} ${starts ? "starts" : "stops"} ${axis === "link_speed" ? `at ${compact(at)}×` : `between ${between.join(" and ")}`}`).join(", ")}.`
+      `${type} ${starts ? "starts" : "stops"} ${axis === "link_speed" ? `at ${three(at)}×` : `between ${between.join(" and ")}`}`).join(", ")}.`
     : "No type starts or stops to pay within this range.";
 }
 

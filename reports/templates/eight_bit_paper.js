@@ -1,7 +1,7 @@
 plot("scatter", data.scatter.data, data.scatter.layout);
 const at = (...key) => data.rows.filter((row) => key.every((word, i) => word === null || row.key[i] === word));
-const hover = (row) => `<b>${row.text}</b><br>printed ${compact(row.printed)} ${row.unit}` +
-  `<br>${row.way} ${compact(row.ours)} ${row.unit} (${row.difference >= 0 ? "+" : ""}${compact(100 * row.difference)} %)`;
+const hover = (row) => `<b>${row.text}</b><br>printed ${three(row.printed)} ${row.unit}` +
+  `<br>${row.way} ${three(row.ours)} ${row.unit} (${row.difference >= 0 ? "+" : ""}${three(100 * row.difference)} %)`;
 
 // What is printed, then every way, as traces over x.
 function waysOf(rows, x, make) {
@@ -10,7 +10,7 @@ function waysOf(rows, x, make) {
   return [[data.printed, printed, printed.map((row) => row.printed)],
     ...ways.map((way) => rows.filter((row) => row.way === way)).map((own) => [own[0].way, own, own.map((row) => row.ours)]),
   ].map(([name, own, y]) => make(name, own.map(x), y, own.map((row) => (name === data.printed
-    ? `<b>${row.text}</b><br>printed ${compact(row.printed)} ${row.unit}` : hover(row)))));
+    ? `<b>${row.text}</b><br>printed ${three(row.printed)} ${row.unit}` : hover(row)))));
 }
 
 function line(name, x, y, text) {

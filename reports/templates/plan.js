@@ -170,7 +170,7 @@ function drawMemory() {
   drawLine();
 }
 async function start() {
-  const { bin_s, bins, ...packed } = data.cluster, { span_s, fullest, ...steps } = data.memory;
+  const { bin_s, bins, moved_unit, ...packed } = data.cluster, { span_s, fullest, ...steps } = data.memory;
   use = { bin_s, bins, ...(await unpackAll(packed)) };
   memory = { span_s, ...(await unpackAll(steps)) };
   memory.start = [0];

@@ -6,7 +6,8 @@ const titled = (column) => (column.unit ? `${column.label} [${column.unit}]` : c
 const shownValue = (column, i) => {
   const value = column.values[i];
   if (value === null || value === "") return "–";
-  return column.numeric ? (value / column.factor).toLocaleString("en", { maximumSignificantDigits: 4 }) : String(value);
+  if (column.whole) return value.toLocaleString("en");
+  return column.numeric ? three(value / column.factor) : String(value);
 };
 const distinct = (column, rows) => [...new Set(rows.map((i) => column.values[i]))].sort((a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b))));
 const drawn = (column) => (value) => (column.numeric && value !== null ? value / column.factor : value);

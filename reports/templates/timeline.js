@@ -1,7 +1,7 @@
 // ---- what the reader does -------------------------------------------------------------------------------
 const number = (n) => n.toLocaleString("en");
 const words = (word) => word.replaceAll("_", " ");
-const ticks = (n) => time(n * m.tick);
+const ticks = (n) => time(n * m.tick), when = (n) => moment(n * m.tick);
 
 function report(seen) {
   const clipped = v.x[0] > 0 || v.x[1] < m.end || v.y[0] > 0 || v.y[1] < v.total, joined = v.every.length - v.every.filter((row) => !isHidden(row)).length;
@@ -20,9 +20,12 @@ function listLongest() {
     for (const i of m.item.subarray(m.rowStart[row.index], m.rowStart[row.index + 1]))
       if (m.start[i] <= v.x[1] && m.start[i] + m.duration[i] >= v.x[0]) seen.push(i);
   });
-  const once = [...new Set(seen)].sort((a, b) => m.duration[b] - m.duration[a]);
-  document.querySelector("#longest tbody").replaceChildren(...once.slice(0, 12).map((i) => {
-    const line = document.createElement("tr"), cells = [nameOf(i), m.layers[m.layer[i]] || "–", words(m.kinds[m.kind[i]]), rowOf(i), ticks(m.start[i]), ticks(m.duration[i]), m.bytes[i] ? bytes(m.bytes[i]) : "–"];
+  const once = [...new Set(seen)].sort((a, b) => m.duration[b] - m.duration[a]).slice(0, 12), seconds = (get) => once.map((i) => get(i) * m.tick);
+  const lasts = unitOf(seconds((i) => m.duration[i]), TIMES), moved = unitOf(once.map((i) => m.bytes[i]), BYTES), places = Math.max(0, 3 - Math.ceil(Math.log10((m.end * m.tick) / lasts[1] / 100)));
+  const start = (i) => ((m.start[i] * m.tick) / lasts[1]).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+  document.querySelectorAll("#longest th").forEach((head, at) => { if (at > 3) head.textContent = `${["start", "duration", "moved"][at - 4]} [${at < 6 ? lasts[0] : moved[0]}]`; });
+  document.querySelector("#longest tbody").replaceChildren(...once.map((i) => {
+    const line = document.createElement("tr"), cells = [nameOf(i), m.layers[m.layer[i]] || "–", words(m.kinds[m.kind[i]]), rowOf(i), start(i), three((m.duration[i] * m.tick) / lasts[1]), m.bytes[i] ? three(m.bytes[i] / moved[1]) : "–"];
     cells.forEach((text, at) => Object.assign(line.insertCell(), { textContent: text, className: at < 4 ? "word" : "" }));
     return line;
   }));
@@ -106,7 +109,7 @@ function find() {
   v.next = 0;
   const ends = v.found.reduce((end, i) => Math.max(end, m.start[i] + m.duration[i]), 0);
   $("found").textContent = !part ? "" : !v.found.length ? "No task or layer has this in its name." :
-    `${number(v.found.length)} tasks, from ${ticks(m.start[v.found[0]])} to ${ticks(ends)}; all other tasks are dimmed.`;
+    `${number(v.found.length)} tasks, from ${when(m.start[v.found[0]])} to ${when(ends)}; all other tasks are dimmed.`;
 }
 function nextMatch() {
   if (!v.found?.length) return;
@@ -115,7 +118,7 @@ function nextMatch() {
 
 // ---- one task ---------------------------------------------------------------------------------------------
 function summary(i) {
-  return `${nameOf(i)}\n${rowOf(i)} · ${words(m.kinds[m.kind[i]])}\nstarts ${ticks(m.start[i])}, lasts ${ticks(m.duration[i])}` + (m.latency[i] ? `, after ${ticks(m.latency[i])} of start-up latency` : "") + (m.cause[i] >= 0 ? `\nbegan upon the end of ${nameOf(m.cause[i])}` : "") + (m.bytes[i] ? `, moves ${bytes(m.bytes[i])}` : "");
+  return `${nameOf(i)}\n${rowOf(i)} · ${words(m.kinds[m.kind[i]])}\nstarts ${when(m.start[i])}, lasts ${ticks(m.duration[i])}` + (m.latency[i] ? `, after ${ticks(m.latency[i])} of start-up latency` : "") + (m.cause[i] >= 0 ? `\nbegan upon the end of ${nameOf(m.cause[i])}` : "") + (m.bytes[i] ? `, moves ${bytes(m.bytes[i])}` : "");
 }
 function reveal(i) { // brings a task into the window
   if (spotOf(i)[0] === undefined) { $("rows").value = "all"; $("row-filter").value = ""; chooseRows(); }
@@ -158,14 +161,14 @@ function waits(i) { // the last to end first
   const inside = causesOf(i);
   if (m.whole && queue >= 0 && at[queue] >= 0 && !inside.includes(at[queue])) inside.push(at[queue]);
   inside.sort((a, b) => (b === m.cause[i]) - (a === m.cause[i]) || ends(b) - ends(a));
-  return inside.map((each) => ({ i: each, last: each === m.cause[i], text: `${nameOf(each)} ended at ${ticks(ends(each))}${m.whole && at[queue] === each ? ", its turn on the device" : ""}${each === m.cause[i] ? " – the last" : ""}` }));
+  return inside.map((each) => ({ i: each, last: each === m.cause[i], text: `${nameOf(each)} ended at ${when(ends(each))}${m.whole && at[queue] === each ? ", its turn on the device" : ""}${each === m.cause[i] ? " – the last" : ""}` }));
 }
 function describe(i) {
   const task = m.id[i], measured = m.measured(i), list = document.createElement("dl");
   const line = (name, value) => list.append(element("dt", name), element("dd", value));
   line("layer", [...new Set([m.layers[m.layer[i]] || "–", words(m.phases[m.phase[i]]), words(m.kinds[m.kind[i]])])].join(", "));
   line("on", rowOf(i));
-  line("time", `${ticks(m.start[i])} to ${ticks(m.start[i] + m.duration[i])}: ${ticks(m.duration[i])}`);
+  line("time", `${when(m.start[i])} to ${when(m.start[i] + m.duration[i])}: ${ticks(m.duration[i])}`);
   if (m.bytes[i]) line("moves", bytes(m.bytes[i]));
   if (m.whole && !measured) {
     const alone = m.own.alone[task];
@@ -173,7 +176,7 @@ function describe(i) {
   }
   if (m.lead[i]) line("before it", [m.latency[i] ? `${ticks(m.latency[i])} of start-up latency` : "", m.lead[i] - m.latency[i] > 1 ? `${ticks(m.lead[i] - m.latency[i])} until its turn on an exclusive link` : ""].filter(Boolean).join(", "));
   const other = measured ? m.at[task] : m.atMeasured[task];
-  if (other >= 0) line(measured ? "simulated" : "measured", `${ticks(m.start[other])} to ${ticks(m.start[other] + m.duration[other])}: ${ticks(m.duration[other])}`);
+  if (other >= 0) line(measured ? "simulated" : "measured", `${when(m.start[other])} to ${when(m.start[other] + m.duration[other])}: ${ticks(m.duration[other])}`);
   const step = m.step.get(task);
   if (step !== undefined) line("critical path", `step ${step + 1} of ${m.chain.task.length}; waited for ${m.chain.words[step]}${m.chain.wait_s[step] ? `, ${time(m.chain.wait_s[step])} lost` : ""}`);
   const crossed = [];
@@ -183,7 +186,7 @@ function describe(i) {
   const sides = element("div", "", "sides"), earlier = m.whole ? carried(task) : [], at = measured ? m.atMeasured : m.at;
   const before = [...waits(i), ...earlier.map((each) => ({ i: -1, text: `${at[each] >= 0 ? nameOf(at[each]) : "a task"}, of the iteration before` }))];
   const freed = m.whole ? m.feeds(task).map((each) => at[each]).filter((each) => each >= 0) : Array.from(m.freed(i));
-  const after = freed.map((each) => ({ i: each, text: `${nameOf(each)} starts at ${ticks(m.start[each] - m.lead[each])}` }));
+  const after = freed.map((each) => ({ i: each, text: `${nameOf(each)} starts at ${when(m.start[each] - m.lead[each])}` }));
   sides.append(list, listOf(`Waited for: ${number(before.length)}`, before, "Nothing in this iteration."), listOf(`${m.whole ? "Waiting for it" : "Began upon its end"}: ${number(after.length)}`, after, "Nothing in this iteration."));
   $("details-body").replaceChildren(sides);
 }
@@ -194,7 +197,7 @@ function describeLink(row, tick) {
     if (m.start[i] <= tick && tick <= m.start[i] + m.duration[i]) users.push({ i, share: share[k], text: `${nameOf(i)}: ${(100 * share[k]).toFixed(1)} % of the link, ${bytes(m.bytes[i])}` });
   }
   users.sort((a, b) => b.share - a.share);
-  $("details-title").textContent = `${row.label} at ${ticks(tick)}`;
+  $("details-title").textContent = `${row.label} at ${when(tick)}`;
   const speed = m.wires.bandwidth_bytes_per_s[row.link], kind = m.wires.exclusive[row.link] ? "one transfer at a time" : "shared fairly";
   $("details-body").replaceChildren(element("p", `${m.wires.classes[row.link]}, ${bytes(speed)}/s, ${kind}; ${(100 * users.reduce((sum, each) => sum + each.share, 0)).toFixed(1)} % in use.`, "quiet"), listOf(`${number(users.length)} tasks use it at that time`, users, "None."));
 }

@@ -3,13 +3,12 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
 
-const figures = (value, units) => {
-  const [name, size] = units.find(([, unit]) => Math.abs(value) >= unit) || units.at(-1);
-  return `${(value / size).toLocaleString("en", { maximumSignificantDigits: 4 })} ${name}`;
-};
-const time = (s) => figures(s, [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["ns", 1e-9]]);
-const bytes = (b) => figures(b, [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3], ["B", 1]]);
-const axisUnit = (s) => [["s", 1], ["ms", 1e-3], ["µs", 1e-6]].find(([, size]) => s >= size) || ["µs", 1e-6];
+{% include "numbers.js" %}
+const time = (s) => figures(s, TIMES);
+const bytes = (b) => figures(b, BYTES);
+const axisUnit = (s) => TIMES.slice(0, 3).find(([, size]) => s >= size) || TIMES[2];
+// A place in time, told apart from others nearby.
+const moment = (s) => { const [name, size] = unitOf([s], TIMES); return `${(s / size).toLocaleString("en", { maximumSignificantDigits: 6 })} ${name}`; };
 
 const signed = (code) => (code & 1 ? -(code + 1) / 2 : code / 2);
 async function unpack({ type, data, steps }) {

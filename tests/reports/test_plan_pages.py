@@ -130,7 +130,7 @@ def test_an_index_lists_pages_and_results_and_not_itself(tmp_path):
     assert found.keys() == {"deep/s.html", "plan.json", "broken.json"}
     assert found["deep/s.html"].kind == "sweep"
     assert found["deep/s.html"].headline == sweep_headline(sweep_frame())
-    assert (found["plan.json"].kind, found["plan.json"].headline) == ("plan", "model lenet5, simulated 250.0 ms")
+    assert (found["plan.json"].kind, found["plan.json"].headline) == ("plan", "model lenet5, simulated 250 ms")
     assert found["broken.json"].headline == "cannot be read"
 
     page = tmp_path / "deep" / "index.html"

@@ -12,14 +12,17 @@ from reports.style.units import byte_unit, memory_unit, plain_unit, time_unit
 @pytest.mark.parametrize(
     ("unit", "value", "printed"),
     [
-        (time_unit([0.1234567]), 0.1234567, "123.5 ms"),
-        (time_unit([2.5, 0.123]), 0.123, "0.123 s"),
+        (time_unit([0.1234567]), 0.1234567, "123 ms"),
+        (time_unit([2.5, 0.123]), 0.123, "123 ms"),
+        (time_unit([2.5, 3.5, 0.0123]), 0.0123, "0.0123 s"),
         (time_unit([0.0]), 0.0, "0 s"),
+        (time_unit([2.5, 1.5, 2.5, 3e-6]), 3e-6, "3.00e-6 s"),
         (byte_unit([3.21e9, 1.2519e10]), 3.21e9, "3.21 GB"),
         (byte_unit([12.0]), 12.0, "12 B"),
-        (memory_unit([16 * 2.0**30]), 12.5 * 2**30, "12.50 GiB"),
-        (plain_unit([1234.5]), 1234.5, "1,234"),
-        (time_unit([2.5, 0.0123]), 0.0123, "0.0123 s"),
+        (memory_unit([16 * 2.0**30]), 12.5 * 2**30, "12.5 GiB"),
+        (plain_unit([1234.5]), 1234.5, "1,230"),
+        (plain_unit([999.7]), 999.7, "1,000"),
+        (plain_unit([9.996]), -9.996, "-10.0"),
         (time_unit([12.0, 5e-3, 6e-3, 7e-3]), 6e-3, "6.00 ms"),
         (time_unit([12.0, 5e-3, 6e-3, 7e-3]), 12.0, "12,000 ms"),
         (plain_unit([math.nan]), math.nan, "–"),
@@ -30,9 +33,22 @@ def test_numbers_print_in_the_unit_of_their_column(unit, value, printed):
 
 
 @given(st.floats(1e-8, 1e4))
-def test_a_time_alone_keeps_at_least_three_digits(value_s):
+def test_a_time_has_three_digits(value_s):
+    """In a unit in which it is neither long nor small."""
     unit = time_unit([value_s])
-    assert float(unit.text(value_s).replace(",", "")) * unit.factor == pytest.approx(value_s, rel=5e-3)
+    shown = unit.text(value_s).replace(",", "")
+    assert float(shown) * unit.factor == pytest.approx(value_s, rel=5.001e-3)
+    assert len(shown.replace(".", "").lstrip("0").rstrip("0")) <= 3
+    assert len(unit.text(value_s)) <= 6
+
+
+@given(st.floats(1e-7, 1e3), st.lists(st.floats(1, 9), min_size=4, max_size=12), st.floats(1e-12, 1e12))
+def test_one_outlier_does_not_choose_the_unit(least, usual, outlier):
+    """Values within a factor of ten are shown as briefly as without it, but for what it can save itself."""
+    usual = [least * value for value in usual]
+    alone, beside = time_unit(usual), time_unit([*usual, outlier])
+    assert sum(len(beside.text(value)) - len(alone.text(value)) for value in usual) <= 4
+    assert all(len(beside.text(value)) <= 7 for value in usual)
 
 
 @pytest.mark.parametrize(
