@@ -44,7 +44,7 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """Whether no more events come."""
+        """Return whether no more events come."""
         return bool(self.events) and self.events[-1][0] in _LAST
 
     def add(self, kind: str, values: Any) -> None:
@@ -85,12 +85,12 @@ class _Bench:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it works."""
+        """Return whether it works."""
         return self.job is not None and not self.job.ended
 
     @property
     def compares(self) -> bool:
-        """Whether it works on a comparison."""
+        """Return whether it works on a comparison."""
         return self.is_busy and self.job is not None and self.job.kind == "compare"
 
 

@@ -35,8 +35,26 @@ def cluster_drawing(cluster: DeviceGraph, shown: Sequence[int] | None = None) ->
         whether it is a device) and ``links`` (path, name and class); ``vertex_numbers`` and ``link_numbers`` tell which
         of the cluster these are.
     """
+    numbers = list(range(len(cluster.vertices)) if shown is None else shown)
+    at, boxes, size = _places(cluster, numbers)
+    links = [(i, link) for i, link in enumerate(cluster.links) if link.source in at and link.target in at]
+    return {
+        "width": size[0],
+        "height": size[1],
+        "boxes": boxes,
+        "vertices": [
+            (*at[v], cluster.vertices[v].rsplit("/", 1)[-1], cluster.vertices[v], v < len(cluster.devices))
+            for v in numbers
+        ],
+        "links": [(_line(at[link.source], at[link.target]), link.name, link.link_class) for _, link in links],
+        "vertex_numbers": numbers,
+        "link_numbers": [number for number, _ in links],
+    }
+
+
+def _places(cluster: DeviceGraph, numbers: list[int]) -> tuple[dict[int, tuple[float, float]], list[Any], list[int]]:
+    """Return where vertices and the boxes of machines are drawn, and width and height of the drawing."""
     depth, home = depths_of(cluster), machines_of(cluster)
-    numbers = list(range(len(home)) if shown is None else shown)
     machines = sorted({home[v] for v in numbers} - {-1})
     inside = {machine: [v for v in numbers if home[v] == machine] for machine in machines}
     wide = max((_widest(inside[machine], depth) for machine in machines), default=1) * _STEP_X + 8
@@ -62,19 +80,7 @@ def cluster_drawing(cluster: DeviceGraph, shown: Sequence[int] | None = None) ->
             for i, v in enumerate(members):
                 at[v] = (x + wide * (i + 0.5) / len(members), y + high - (level + 0.5) * _STEP_Y - 4)
     rows = -(-len(machines) // columns)
-    links = [(i, link) for i, link in enumerate(cluster.links) if link.source in at and link.target in at]
-    return {
-        "width": round(total),
-        "height": round(top + rows * (high + _GAP + 14) + 8),
-        "boxes": boxes,
-        "vertices": [
-            (*at[v], cluster.vertices[v].rsplit("/", 1)[-1], cluster.vertices[v], v < len(cluster.devices))
-            for v in numbers
-        ],
-        "links": [(_line(at[link.source], at[link.target]), link.name, link.link_class) for _, link in links],
-        "vertex_numbers": numbers,
-        "link_numbers": [number for number, _ in links],
-    }
+    return at, boxes, [round(total), round(top + rows * (high + _GAP + 14) + 8)]
 
 
 def depths_of(cluster: DeviceGraph) -> list[int]:
