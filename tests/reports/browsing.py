@@ -1,5 +1,6 @@
 """Pages opened in headless Chromium, with what goes wrong in them and what they ask for."""
 
+import asyncio
 import base64
 import re
 import shutil
@@ -9,7 +10,16 @@ from contextlib import contextmanager
 import pytest
 from plotly.offline import get_plotlyjs
 
-__all__ = ["CHROMIUM", "asked_for", "chromium", "needs_chromium", "on_a_phone", "opened_in", "own_part"]
+__all__ = [
+    "CHROMIUM",
+    "asked_for",
+    "chromium",
+    "close_chromium",
+    "needs_chromium",
+    "on_a_phone",
+    "opened_in",
+    "own_part",
+]
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
@@ -29,14 +39,41 @@ def own_part(html):
     return html.replace(packed[0], "")
 
 
+_running = []
+
+
 @contextmanager
 def chromium():
-    """A browser, closed at the end; without playwright the test is skipped."""
+    """The browser of this process, whose pages are closed at the end; without playwright the test is skipped.
+
+    It starts once, which takes more than a second of processor time, and ends with the session.
+    """
     sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
+    if not _running:
+        playwright = sync_api.sync_playwright().start()
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        _running.extend([browser, playwright, asyncio._get_running_loop()])
+    browser, _, loop = _running
+    asyncio._set_running_loop(loop)
+    before = list(browser.contexts)
+    try:
         yield browser
+    finally:
+        for context in browser.contexts:
+            if context not in before:
+                context.close()
+        if not before:
+            asyncio._set_running_loop(None)  # playwright leaves its own behind, and others could not run one
+
+
+def close_chromium():
+    """End the browser of this process, if there is one."""
+    if _running:
+        browser, playwright, loop = _running
+        _running.clear()
+        asyncio._set_running_loop(loop)
         browser.close()
+        playwright.stop()
 
 
 def opened_in(browser, path, **options):

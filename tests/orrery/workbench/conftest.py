@@ -1,7 +1,14 @@
 """One server for the tests of a module."""
 
+import sys
+from pathlib import Path
+
 import pytest
 from workbench_server import served
+
+sys.path.append(str(Path(__file__).parents[2] / "reports"))
+
+from browsing import close_chromium
 
 
 @pytest.fixture(scope="module")
@@ -10,3 +17,7 @@ def server(tmp_path_factory):
     with served(place / "folder", place / "elsewhere") as running:
         yield running
     assert list((place / "elsewhere").iterdir()) == []  # it writes nowhere else
+
+
+def pytest_sessionfinish():
+    close_chromium()
