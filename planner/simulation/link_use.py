@@ -21,3 +21,5 @@ class LinkUse:
     """Share of the bandwidth in use, 0 to 1, shape (links, B)."""
     moved_bytes: NDArray[np.float64]
     """Bytes over each link in the iteration, shape (links,)."""
+    classes: tuple[str, ...] = ()
+    """Class of each link, in the order of the links; empty where classes are not known."""

@@ -200,6 +200,7 @@ class Replay:
             edges_s=edges - self.shown[1],
             share=share,
             moved_bytes=share.sum(axis=1) * self.program.cluster.bandwidth * (end - begin) / bins,
+            classes=tuple(link.link_class for link in links),
         )
 
     def write_trace(self, path: Path) -> None:

@@ -115,6 +115,7 @@ def _strategy_data(strategy: StrategyResult, comparison: Comparison) -> dict[str
         "timeline": pack_timeline(with_members(strategy.timeline, strategy.collective_devices), comparison.devices),
         "links": {
             "names": pack_json(list(use.links)),
+            "classes": pack_json(list(use.classes) or ["link"] * len(use.links)),
             "edges_s": pack_array(use.edges_s),
             # Shares are stored to a hundredth of a percent: a colour shows fewer than these four digits.
             "share": pack_array((use.share.clip(0, 1) * 10_000).round().astype("int64")),

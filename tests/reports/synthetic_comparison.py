@@ -101,7 +101,9 @@ def _link_use(rng: np.random.Generator, end_s: float, links: int) -> LinkUse:
     share = np.clip(np.sin(12 * time[None] + rng.uniform(0, 6, (links, 1))) * rng.uniform(0.1, 1, (links, 1)), 0, 1)
     names = tuple(f"node{i // 10}/plx{i % 10} > node{i // 10}/gpu{i % 4}" for i in range(links))
     edges_s = np.linspace(0, end_s, 201)
-    return LinkUse(links=names, edges_s=edges_s, share=share, moved_bytes=share.sum(axis=1) * 1e7)
+    share[links // 2 :] = share[links // 2]  # half of them are used alike
+    classes = tuple(("switch-port", "fdr")[i * 2 // links] for i in range(links))
+    return LinkUse(links=names, edges_s=edges_s, share=share, moved_bytes=share.sum(axis=1) * 1e7, classes=classes)
 
 
 def make_timeline(rng: np.random.Generator, devices: tuple[str, ...], *, tasks: int, end_s: float) -> pd.DataFrame:

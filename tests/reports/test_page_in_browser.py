@@ -21,8 +21,11 @@ def browser():
 def page(browser, tmp_path_factory):
     """A page of 20,000 tasks a strategy, with what went wrong and what was asked for."""
     path = tmp_path_factory.mktemp("page") / "page.html"
-    write_comparison_page(make_comparison(tasks=20_000, devices=32), path)
-    return opened_in(browser, path, viewport={"width": 1400, "height": 900}, color_scheme="dark")
+    comparison = make_comparison(tasks=20_000, devices=32)
+    write_comparison_page(comparison, path)
+    page = opened_in(browser, path, viewport={"width": 1400, "height": 900}, color_scheme="dark")
+    page.comparison = comparison
+    return page
 
 
 def shown(page):
@@ -113,11 +116,29 @@ def test_the_strategy_chosen_is_the_one_shown(page):
     assert page.locator("#memory .bars .point").count() == 32
 
 
-def test_every_link_can_be_shown(page):
+def rows_of_links(page):
+    """Names of the rows of the heat map of links, each with its mean use."""
+    return page.evaluate("$('links').layout.yaxis.ticktext")
+
+
+def test_links_are_shown_by_class_and_those_used_alike_together(page):
+    """A row's mean is that of all its links, computed here from the comparison."""
+    use = page.comparison.strategies[2].link_use
+    page.get_by_text("owt", exact=True).locator("visible=true").last.click()
+    page.wait_for_selector("body[data-chosen='2']")
+    means = {"switch-port": 100 * use.share[:20].mean(), "fdr": 100 * use.share[20:].mean()}
+    expected = sorted(means, key=lambda name: -means[name])
+    shown = rows_of_links(page)
+    assert [row.partition(":")[0] for row in shown] == [f"{name} × 20" for name in expected]
+    assert [float(row.split()[-2]) for row in shown] == pytest.approx([means[name] for name in expected], abs=0.11)
+    assert page.inner_text("#links-status").startswith("40 of 40 links in 2 rows")
     page.select_option("#links-count", "Infinity")
-    assert page.inner_text("#links-status").startswith("40 of 40 links")
+    assert page.inner_text("#links-status").startswith("40 of 40 links in 21 rows")
+    assert sum(row.endswith("%") and "and 19 alike" in row for row in rows_of_links(page)) == 1
     page.fill("#links-filter", "plx7")
     assert page.inner_text("#links-status").startswith("4 of 40 links")
+    page.fill("#links-filter", "fdr")
+    assert page.inner_text("#links-status").startswith("20 of 40 links in 1 row")
     page.fill("#links-filter", "no such link")
     assert page.inner_text("#links-status").startswith("0 of 40 links")
 
