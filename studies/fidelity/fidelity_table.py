@@ -31,7 +31,6 @@ _RULES: tuple[_Rule, ...] = (
     (_has("cuDNN 4."), "cuDNN 4, before its Winograd kernels"),
     (_has("Nervana"), "Nervana's own kernels, which were faster than cuDNN's of that time"),
     (_has("CuDNN[R4]"), "cuDNN 4, before its Winograd kernels"),
-    (_has("polaris", "setup2"), "TCP sockets, of which an all-to-all has more than a ring"),
     (_has("vtrain-v100"), "the machine's wiring is not stated: a DGX-1 is assumed"),
     (_has("convnet", "TensorFlow"), "TensorFlow of early 2016, with cuDNN 4"),
     (
