@@ -308,7 +308,7 @@ class ComputeProfile:
         return MeasuredParts(parts.sizes + published.sizes, parts.time_s + published.time_s)
 
     def faster(self, speed: float) -> "ComputeProfile":
-        """Return the profile of a device that is ``speed`` times as fast in everything; itself for 1."""
+        """Return the profile of a device that is ``speed`` times as fast in everything, its host too; itself for 1."""
         if speed == 1:
             return self
         rows = {key: replace(row, time_s=row.time_s / speed) for key, row in self.rows.items()}
@@ -321,6 +321,8 @@ class ComputeProfile:
             peak_flop_per_s=self.peak_flop_per_s * speed,
             memory_bytes_per_s=self.memory_bytes_per_s * speed,
             launch_overhead_s=self.launch_overhead_s / speed,
+            dispatch_s=self.dispatch_s / speed,
+            fused={key: replace(row, overhead_s=row.overhead_s / speed) for key, row in self.fused.items()},
             convolution=replace(self.convolution, overhead_s=self.convolution.overhead_s / speed)
             if self.convolution
             else None,

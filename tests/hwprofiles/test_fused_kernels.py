@@ -96,3 +96,15 @@ def test_measured_attention_is_met(gpu, name, median, ninth):
 def test_an_unknown_phase_is_refused():
     with pytest.raises(ConfigError, match="phase of a fused kernel must be one of forward, backward, got 'update'"):
         fused_s(load_profile("p100"), norm_kernels(rows=ONE, columns=ONE), "update")
+
+
+@pytest.mark.parametrize("name", ["a100-80gb@bfloat16", "v100-32gb", "p100"])
+def test_a_device_twice_as_fast_halves_fused_kernels_launches_and_dispatch(name):
+    """Whatever kernels consist of, all of it scales: small ones too, which mostly wait for the host."""
+    profile = load_profile(name)
+    quick = profile.faster(2.0)
+
+    assert quick.dispatch_s == profile.dispatch_s / 2
+    if profile.fused:
+        kernels = attention(np.array([16.0, 4096.0]))
+        np.testing.assert_allclose(fused_s(quick, kernels), fused_s(profile, kernels) / 2, rtol=1e-12)
