@@ -41,7 +41,9 @@ class EpiloguePart(PartLayer):
         """Return the normalised and activated product; with reduction, set the statistics and return the product."""
         if self._normalization is None:
             return self._activated(product)
-        weight, bias = (parameters[self._prefix + name] for name in ("weight", "bias"))
+        weight, bias = (parameters.get(self._prefix + name) for name in ("weight", "bias"))
+        if weight is None or bias is None:
+            weight, bias = product.new_ones(product.shape[1]), product.new_zeros(product.shape[1])
         # with reduction, ``finish_forward`` activates once the statistics are summed
         normalised = self._normalization.begin_forward(product, weight, bias, again=step.again)
         self.statistics = self._normalization.statistics
@@ -80,7 +82,7 @@ class EpiloguePart(PartLayer):
 
     def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
         """Return the gradients of the normalisation's scale and shift."""
-        if self._normalization is None:
+        if self._normalization is None or not self.layer.parameters:
             return {}
         assert self._normalization.gradients is not None
         return dict(zip((f"{self._prefix}weight", f"{self._prefix}bias"), self._normalization.gradients, strict=True))

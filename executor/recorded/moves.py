@@ -77,9 +77,9 @@ def with_padding(context: StepContext) -> Tensor:
         if mode == "reflect":
             place = np.abs(place)
             place = np.where(place >= size, 2 * (size - 1) - place, place)
+        elif mode == "circular":
+            place = place % size
         rows.append(np.clip(place, 0, size - 1) if mode != "constant" else place[inside[-1]])
-    if mode == "circular":
-        raise ConfigError(f"{context.where}: circular padding cannot be run")
     part = context.read("self", rows)
     if mode != "constant":
         return part

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hwprofiles import ConfigError, check_input
 from planner.graph import ComputationGraph, Layer
-from planner.operations import Mapped
+from planner.operations import BatchNorm, Mapped
 
 __all__ = ["RUNNING", "buffer_keys", "check_keys", "check_module_state", "norm_prefix", "read_module_state"]
 
@@ -105,6 +105,8 @@ def buffer_keys(layer: Layer) -> Mapping[str, tuple[int, ...]]:
 
 def norm_prefix(layer: Layer) -> str:
     """Return what the keys of a layer's running statistics begin with; empty where that is not known."""
+    if isinstance(layer.operation, BatchNorm) and not layer.operation.affine:
+        return f"{layer.name}."  # its module's path
     keys = dict(layer.keys)
     key = keys.get("norm_weight", keys.get("weight", ""))
     return key.removesuffix("weight") if key.endswith(".weight") else ""

@@ -68,7 +68,7 @@ def _joined(one: Layer, other: Layer, slot: int) -> Layer | None:
     """Return the layer that two become, the second reading the first alone in a slot; None if they stay apart."""
     first, second = one.operation, other.operation
     if isinstance(first, Convolution) and isinstance(second, BatchNorm):
-        if first.batch_norm or first.activation:
+        if first.batch_norm or first.activation or not second.affine:
             return None
         keys = (*one.keys, *((f"norm_{name}", key) for name, key in other.keys))
         normed = replace(

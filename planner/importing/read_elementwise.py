@@ -50,7 +50,8 @@ def elementwise(reader: GraphReader, node: TraceNode) -> TracedValue:
     axes = [tuple(() for _ in range(len(shape) - len(v.axes))) + v.axes for v in values]
     tags, pairs = broadcast(axes, shape)
     saves = "output" if name in _SAVES_OUTPUT else "nothing" if name in _SAVES_NOTHING else "inputs"
-    weights = fixed_weights(reader, node, fixed, tags)
+    sloped = name == "prelu" and [t.dim for t in tags[1]] == ["channel"] and any(f.shape[0] > 1 for f in fixed)
+    weights = fixed_weights(reader, node, fixed, tags[:2] if name == "prelu" else tags)
     result = reader.mapped(
         node, Elementwise, tags, list(zip(values, pairs, strict=True)), weights=reader.keys_of(fixed), steps=(name,),
         saves=saves,
@@ -58,7 +59,7 @@ def elementwise(reader: GraphReader, node: TraceNode) -> TracedValue:
     result = reader.with_weights(result, weights) if weights else result
     if name == "copy":
         return result
-    channels = {"weight": 0} if name == "prelu" else None
+    channels = {"weight": 0 if sloped else None} if name == "prelu" else None
     form = "dropout" if "dropout" in name else "pointwise"
     return reader.computes(result, form, name, reader.operands_of(node), node.arguments, channels=channels)
 

@@ -12,7 +12,7 @@ from planner.importing.read_convolutions import pad_axes
 from planner.importing.read_elementwise import broadcast, fixed_weights
 from planner.importing.read_products import tags_of
 from planner.importing.read_views import given
-from planner.importing.reader import Fixed, GraphReader, Pair, handles
+from planner.importing.reader import HANDLERS, Fixed, GraphReader, Pair, handles
 from planner.importing.recording import channel_axis
 from planner.operations import Concat, Embedding, Rearrangement
 from planner.tracing import TraceNode
@@ -255,6 +255,26 @@ def pad(reader: GraphReader, node: TraceNode) -> TracedValue:
     mode = {"refl": "reflect", "repl": "replicate"}.get(node.operation[:4], mode)
     fill = reader.argument(node, "value", 0.0)
     return pad_axes(reader, replace(node, operation="pad"), value, pads, mode=mode, fill=fill)
+
+
+@handles("glu")
+def glu(reader: GraphReader, node: TraceNode) -> Any:
+    """Read a gated linear unit: the first half of an axis times the sigmoid of the second."""
+    value, dim, size = given(reader, node), int(reader.argument(node, "dim", -1)), node.results[0].shape
+    half = size[dim]
+    halves = [
+        HANDLERS["slice"](
+            reader,
+            replace(
+                node,
+                operation="slice",
+                arguments={"self": value, "dim": dim, "start": begin, "end": begin + half, "step": 1},
+            ),
+        )
+        for begin in (0, half)
+    ]
+    gate = HANDLERS["sigmoid"](reader, replace(node, operation="sigmoid", arguments={"self": halves[1]}))
+    return HANDLERS["mul"](reader, replace(node, operation="mul", arguments={"self": halves[0], "other": gate}))
 
 
 @handles("roll")

@@ -30,7 +30,7 @@ def batch_norm(reader: GraphReader, node: TraceNode) -> Any:
         result = reader.unknown(node, "its batch is not an axis of its own")
     elif _is_frozen(reader, node):
         result = _fixed_statistics(reader, node, value, keys)
-    elif len(keys) == 2 and not any(key in reader.owners for key in keys.values()):
+    elif _is_plain(reader, node, keys):
         name = reader.name_of(node)
         reader.owners |= {key: (name, each) for each, key in keys.items()}
         eps, momentum = (reader.argument(node, name) for name in ("eps", "momentum"))
@@ -38,11 +38,19 @@ def batch_norm(reader: GraphReader, node: TraceNode) -> Any:
             activation=None,
             eps=1e-5 if eps is None else float(eps),
             momentum=0.1 if momentum is None else float(momentum),
+            affine=bool(keys),
         )
         result = reader.emit(node, operation, [value], weights=keys)
     else:
         result = _feature_norm(reader, node, value, [list(axis) for axis in value.axes], [], keys, "batch_norm")
     return [result, Fixed(()), Fixed(())] if node.several else result
+
+
+def _is_plain(reader: GraphReader, node: TraceNode, keys: dict[str, str]) -> bool:
+    """Return whether scale and shift are parameters that no layer has yet, or are both missing."""
+    given = [reader.argument(node, name) for name in ("weight", "bias")]
+    there = [each for each in given if each is not None]
+    return len(there) == len(keys) in (0, 2) and not any(key in reader.owners for key in keys.values())
 
 
 def _is_frozen(reader: GraphReader, node: TraceNode) -> bool:

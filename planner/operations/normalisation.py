@@ -34,6 +34,8 @@ class BatchNorm(OperationBase):
     """Constant that is added to the variance."""
     momentum: float = field(default=0.1, repr=False)
     """Weight of a batch's statistics in the running statistics."""
+    affine: bool = field(default=True, repr=False)
+    """True if the result is scaled and shifted by trained parameters."""
 
     def __post_init__(self) -> None:
         check_activation("batch_norm.activation", self.activation)
@@ -49,7 +51,9 @@ class BatchNorm(OperationBase):
         return single(self.kind, inputs)
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
-        """Return scale and shift; the running statistics are not trained."""
+        """Return scale and shift, if there are any; the running statistics are not trained."""
+        if not self.affine:
+            return ()
         channels = inputs[0].size("channel")
         return Parameter("weight", (channels,)), Parameter("bias", (channels,))
 

@@ -62,14 +62,14 @@ class _Inverted(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """MobileNet-v2 of four inverted residuals."""
+    """MobileNet-v2 of four inverted residuals, the last norm without a scale and the last activation with slopes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.features = nn.Sequential(
             nn.Conv2d(3, 4, 3, 2, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU6(inplace=True),
             _Inverted(4, 4, 1, 1), _Inverted(4, 8, 2, 3), _Inverted(8, 8, 1, 3), _Inverted(8, 8, 1, 3),
-            nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU6(inplace=True),
+            nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16, affine=False), nn.PReLU(16),
         )  # fmt: skip
         self.classifier = nn.Sequential(nn.Dropout(0.0), nn.Linear(16, 4))
 

@@ -166,6 +166,13 @@ CASES: dict[str, Case] = {
         shape=(2, 2, 4, 4, 4),
         exact=False,
     ),
+    "circular padding": Case(make=lambda: nn.CircularPad2d((1, 2, 0, 3)), shape=IMAGE, exact=False),
+    "prelu": Case(make=lambda: nn.PReLU(4), shape=IMAGE),
+    "prelu of one slope": Case(make=lambda: nn.PReLU(), shape=IMAGE),
+    "norm over planes": Case(make=lambda: nn.LayerNorm([8, 8]), shape=IMAGE),
+    "norm over all": Case(make=lambda: nn.LayerNorm([4, 8, 8]), shape=IMAGE),
+    "gated": _f(lambda x: functional.glu(x, 1), shape=IMAGE, exact=False),
+    "gated, last": _f(lambda x: functional.glu(x), shape=SEQUENCE, last=True, exact=False),
     "rotation": _f(lambda x: torch.tanh(torch.roll(x, 3, 2)), shape=IMAGE, exact=False),
     "einsum": _f(
         lambda x, m: torch.einsum("blc,bmc->blm", x, m(x)),
