@@ -9,7 +9,7 @@ from executor.recorded import channels_apart, check_call
 from executor.runtime import DTYPES
 from hwprofiles import ConfigError
 from planner.graph import ComputationGraph, Layer
-from planner.operations import Constant, Mapped
+from planner.operations import Constant, Mapped, parse_axis
 from planner.parallel import ConfigSpace
 
 __all__ = ["check_imported"]
@@ -42,6 +42,7 @@ def check_imported(graph: ComputationGraph, index: int, space: ConfigSpace) -> N
     degrees = dict(zip(layer.output.dims, space.degrees[0].tolist(), strict=True))
     _check_parameters(layer, kind, degrees["channel"])
     _check_whole(layer, degrees)
+    _check_heads(layer, degrees["channel"])
     _dry_run(graph, index, space, kind)
 
 
@@ -75,6 +76,18 @@ def _check_whole(layer: Layer, degrees: dict[str, int]) -> None:
             raise ConfigError(
                 f"operation {step.call} of layer {layer.name} cannot be split in {', '.join(wrong)} to be run, only in "
                 f"{' and '.join(allowed)}"
+            )
+
+
+def _check_heads(layer: Layer, parts: int) -> None:
+    """Refuse parts of attention that hold some channels of a head beside those of another one."""
+    channels = layer.output.size("channel") // parts
+    for step in getattr(layer.operation, "computes", ()):
+        head = [factor.size for factor in parse_axis(step.out[-1])] if step.form == "attention" else []
+        if len(head) == 1 and head[0] and channels % head[0] and head[0] % channels:
+            raise ConfigError(
+                f"operation {step.call} of layer {layer.name} must be split into whole heads of {head[0]} channels or "
+                f"into equal parts of one, got parts of {channels} channels"
             )
 
 

@@ -119,9 +119,21 @@ def _mask(context: StepContext, indices: list[Ints], keys: int) -> Tensor:
     rows: list[Ints | None] = []
     for j, size in enumerate(value.sizes[:-1]):
         samples = j if value.box is None and context.is_sample(j + shift) else samples
-        rows.append(every(1) if size == 1 else indices[j + shift])
+        rows.append(every(1) if size == 1 else _of_one_sample(context, j, indices[j + shift], shift))
     mask = context.read("attn_mask", [*rows, every(1) if value.sizes[-1] == 1 else every(keys)], samples=samples)
     return mask if mask.is_floating_point() else mask != 0
+
+
+def _of_one_sample(context: StepContext, axis: int, index: Ints, shift: int) -> Ints:
+    """Return indices of a mask's axis of samples and windows in it, for any batch: a constant is the same for all."""
+    value, (first, *others) = context.values["attn_mask"], context.view.axes[axis + shift]
+    if value.box is not None or first.dim != 0 or not others:
+        return index
+    windows, mask = context.sizes[axis + shift] // first.size, value.tensor
+    each = mask.unflatten(axis, (-1, windows))
+    if mask.device.type != "meta" and not bool((each == each.narrow(axis, 0, 1)).all()):
+        raise ConfigError(f"{context.where}: attn_mask differs between samples and depends on no data")
+    return index % windows
 
 
 def computed_along(context: StepContext) -> Tensor:

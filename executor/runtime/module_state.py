@@ -1,5 +1,7 @@
 """The ``state_dict`` of an imported module: the file that training starts from, and the tensors that it must hold."""
 
+import importlib
+import importlib.util
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +21,7 @@ _STATE_MIB = 64 * 1024
 
 
 def read_module_state(path: Path) -> dict[str, Tensor]:
-    """Read the file that ``torch.save(module.state_dict(), path)`` wrote; no code of it runs.
+    """Read what ``torch.save(module.state_dict(), path)`` wrote, or a ``.safetensors`` file; no code of it runs.
 
     Returns:
         Tensors by key, mapped into memory: only what is read of them is loaded.
@@ -28,6 +30,8 @@ def read_module_state(path: Path) -> dict[str, Tensor]:
         ConfigError: The file cannot be read or holds something else.
     """
     check_input(path, "init", limit_mib=_STATE_MIB)
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
     try:
         with zipfile.ZipFile(path) as archive:
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
@@ -45,6 +49,22 @@ def read_module_state(path: Path) -> dict[str, Tensor]:
             f"module.state_dict() alone"
         )
     return dict(state)
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Read a file of tensors alone, with the library of that format."""
+    if importlib.util.find_spec("safetensors") is None:
+        raise ConfigError(
+            f"init {path} needs the package safetensors, which is not installed: pip install safetensors, or give what "
+            f"torch.save wrote"
+        )
+    library = importlib.import_module("safetensors.torch")  # by its name: no checker of types need know it
+    try:
+        state: dict[str, Tensor] = library.load_file(path)
+    except Exception as error:  # a damaged header raises half a dozen kinds
+        text = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise ConfigError(f"init {path} must be a safetensors file: {text}") from error
+    return state
 
 
 def _is_plain(value: object) -> bool:

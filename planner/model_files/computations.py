@@ -1,6 +1,7 @@
 """Recorded computations in model files: one line for each step."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ MOST_LISTED, MOST_REPEATS, MOST_ELEMENTS = 1_000, 10_000, 2**28
 """Most tensors of a list of operands, repetitions of an axis of a small layer, and elements of a computed constant."""
 _SIZES = ("size", "steps", "n", "output_size")
 """Arguments that are the sizes of what an operation makes."""
+
+_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
 def step_row(step: Step) -> dict[str, Any]:
@@ -42,7 +45,11 @@ def _constant_row(constant: Constant) -> dict[str, Any]:
         row["along"] = constant.along
     if constant.operands:
         row["of"] = {name: _constant_row(each) for name, each in constant.operands}
-    return row | ({"with": dict(constant.arguments)} if constant.arguments else {})
+    given: dict[str, Any] = dict(constant.arguments)
+    numbers = given.get("values")
+    if constant.call == "values" and isinstance(numbers, tuple) and all(type(each) is int for each in numbers):
+        given["values"] = " ".join(map(str, numbers))  # one text is read many times faster than a list
+    return row | ({"with": given} if given else {})
 
 
 def steps_of(
@@ -112,7 +119,7 @@ def _constant(where: str, row: Any, named: Mapping[str, tuple[int, ...]], depth:
     rows = _mapping(f"{where}: of", row.get("of", {}))
     for name in rows:
         _check_name(where, name)
-    arguments = _arguments(f"{where}: with", row.get("with", {}))
+    arguments = _arguments(f"{where}: with", _with_numbers(where, row))
     _check_sizes(where, _word(where, row.get("call", "")), dict(arguments), tuple(shape))
     return Constant(
         parameter=_word(where, row.get("parameter", "")), buffer=_word(where, row.get("buffer", "")),
@@ -121,6 +128,18 @@ def _constant(where: str, row: Any, named: Mapping[str, tuple[int, ...]], depth:
         operands=tuple((name, _constant(f"{where}.{name}", each, named, depth + 1)) for name, each in rows.items()),
         arguments=arguments,
     )  # fmt: skip
+
+
+def _with_numbers(where: str, row: Mapping[str, Any]) -> Any:
+    """Return the arguments of a constant; whole numbers that are written as one text become a list."""
+    given = row.get("with", {})
+    text = given.get("values") if isinstance(given, dict) and row.get("call") == "values" else None
+    if not isinstance(text, str):
+        return given
+    words = text.split(" ")
+    if not all(_NUMBER.fullmatch(word) for word in words):
+        raise ConfigError(f"{where}: values must be whole numbers with one space in between, got {text[:80]!r}")
+    return {**given, "values": [int(word) for word in words]}
 
 
 def _check_name(where: str, name: str) -> None:

@@ -66,7 +66,12 @@ def read_model_file(path: Path, *, name: str, batch: int, element_bytes: int = 4
         raise ConfigError(f"{where}: layers must be a list of layers")
     reader = _FileReader(where, dict(data), set(data))
     layers = [reader.layer(row, number) for number, row in enumerate(rows)]
-    return ComputationGraph(name, batch, layers, element_bytes=element_bytes)
+    graph = ComputationGraph(name, batch, layers, element_bytes=element_bytes)
+    try:
+        assert graph.shared is not None  # all parameters that layers borrow are there
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return graph
 
 
 def _mapping(where: str, key: str, content: Mapping[str, Any]) -> Mapping[str, Any]:

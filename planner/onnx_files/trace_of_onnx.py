@@ -165,6 +165,8 @@ class _Reader:
             read_sequence(view)
             self.nodes += view.nodes
             return
+        if node.op_type == "Reshape":
+            self._check_reshape(node, view)
         try:
             constant = self.known.add_results(node)
         except UnknownSizesError as error:
@@ -178,6 +180,22 @@ class _Reader:
             return
         self._translate(node, view)
         self.nodes += view.nodes
+
+    def _check_reshape(self, node: "onnx.NodeProto", view: NodeView) -> None:
+        """Refuse sizes in the file that other sizes of the input contradict."""
+        fixed, given = self.known.elements.get(node.input[1]), self.known.sizes[node.input[0]].shape
+        if fixed is None or fixed.ndim != 1:
+            return
+        copies = not any(row.name == "allowzero" and row.i for row in node.attribute)
+        sizes = [int(size) for size in fixed]
+        told = [given[i] if size == 0 and copies and i < len(given) else size for i, size in enumerate(sizes)]
+        known, elements = math.prod(size for size in told if size >= 0), math.prod(given)
+        if (elements % known if known else elements) if -1 in told else elements != known:
+            raise view.problem(
+                f"tensor {node.input[1]!r} of the file fixes its result to {sizes}, which {elements:,} elements of "
+                f"{list(given)} do not fill; give with --input the sizes that the file was exported with, or export it "
+                f"with dynamic sizes"
+            )
 
     def _translate(self, node: "onnx.NodeProto", view: NodeView) -> None:
         """Translate one node; a product and the bias behind it become one."""

@@ -46,7 +46,7 @@ layers:
   reads:
   - {sample: sample, channel: all, length: length}
   parameters:
-    weight: {shape: [8, 4], split: true, axis: 1, key: words.weight}
+    weight: {shape: [8, 4], split: true, axis: 1, key: words.weight, aliases: [head.weight]}
   computes:
   - {form: embedding, call: embedding, out: [sample, length, channel], of: {weight: {parameter: weight, shape: [8, 4],
     along: 1}, indices: {input: 0, axes: [sample, length]}}, with: {padding_idx: -1}}
@@ -59,11 +59,12 @@ layers:
   reads:
   - {sample: sample, channel: channel, length: length}
   parameters:
-    weight: {shape: [6, 4], split: true, axis: 1, key: places.weight}
+    weight: {shape: [6, 4], split: true, axis: 1, frozen: true, key: places.weight}
   computes:
   - {form: pointwise, call: add, out: [sample, length, channel], of: {self: {input: 0, axes: [sample, length,
     channel.2.2-channel.2.1]}, other: {call: embedding, shape: [6, 4], along: 1, of: {weight: {parameter: weight,
-    shape: [6, 4], along: 1}, indices: {call: arange, shape: [6], with: {end: 6}}}}}, with: {alpha: 1}}
+    shape: [6, 4], along: 1}, indices: {call: values, shape: [6], with: {values: "0 1 2 3 5 4", dtype: int64}}}}},
+    with: {alpha: 1}}
   - {form: take, call: roll, out: [sample, length, channel], of: {self: {step: 0, axes: [sample, length, channel]}},
     with: {shifts: [0], dims: [1]}}
 - name: mean
@@ -76,7 +77,19 @@ layers:
   computes:
   - {form: reduce, call: mean, out: [sample, channel], of: {self: {input: 0, axes: [sample, length, channel]}},
     with: {dim: [1], keepdim: false, axes: [1]}}
-- {name: softmax, kind: softmax, inputs: [mean]}
+- name: head
+  kind: matrix_product
+  inputs: [mean]
+  depth: 4
+  output: {channel: 8}
+  reads:
+  - {sample: sample, channel: all}
+  parameters:
+    weight: {shape: [8, 4], split: true, shared: words, key: words.weight}
+  computes:
+  - {form: contract, call: einsum, out: [sample, channel], of: {one: {input: 0, axes: [sample, channel]},
+    two: {parameter: weight, shape: [8, 4], along: 0}}, with: {first: [x0, k], second: ["n", k], out: [x0, "n"]}}
+- {name: softmax, kind: softmax, inputs: [head]}
 """
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from undivided import first_parameters
 
+from executor.checks.program_check import check_program
 from executor.data.load import load_data
 from executor.run.plan_run import run_plan
 from executor.runtime.boxes import whole_box
@@ -14,9 +15,12 @@ from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.run_options import RunOptions
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
+from planner.cost.cost_model import CostModel
 from planner.importing.graph_of import imported_graph
+from planner.lowering.lower_strategy import lower
 from planner.model_files.model_text import model_text
 from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.plan_file import save_plan
 from planner.plan.planning import make_plan
 from planner.tracing.exported import trace_of
@@ -110,3 +114,12 @@ def test_kinds_that_are_planned_only_are_named(tmp_path):
 
     with pytest.raises(ConfigError, match=r"layer steps of .* is planned only and cannot be run: recurrence"):
         run_plan(RunOptions(plan=path, steps=1, device="cpu"))
+
+
+@pytest.mark.parametrize("name", ["bert-base", "gpt2", "llama-1b", "swin-t"])
+def test_models_of_the_catalogue_can_be_run(name):
+    """Every layer of the transformers says what it computes, and does so for another batch than that of the file."""
+    graph = load_model(name, batch=4)
+    strategy = named_strategy("data", graph, 2)
+
+    check_program(lower(CostModel(graph, load_cluster("lab-4:nodes=2")), spaces_of(graph, strategy, 2)), 2)

@@ -1,5 +1,6 @@
 """Training goes on from plain PyTorch to a divided run and back, by the module's own ``state_dict``."""
 
+import importlib.util
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from torch.nn import functional
 from executor.data.load import load_data
 from executor.run.plan_run import run_plan
 from executor.runtime.boxes import whole_box
+from executor.runtime.module_state import read_module_state
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.run_options import RunOptions
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
@@ -104,6 +106,24 @@ def test_states_that_do_not_fit_are_named(tmp_path, change, message):
 
     with pytest.raises(ConfigError, match=message):
         run_plan(chosen)
+
+
+def test_safetensors_are_read_where_their_library_is(tmp_path):
+    """The tensors are those that were saved; without the library, or for another file, the refusal says so."""
+    path = tmp_path / "start.safetensors"
+    path.write_bytes(b"no tensors at all")
+    if importlib.util.find_spec("safetensors") is None:
+        with pytest.raises(ConfigError, match="needs the package safetensors, which is not installed: pip install"):
+            read_module_state(path)
+        return
+    with pytest.raises(ConfigError, match="must be a safetensors file"):
+        read_module_state(path)
+    from safetensors.torch import save_file
+
+    state = nn.Linear(3, 2).state_dict()
+    save_file(state, path)
+    for key, each in read_module_state(path).items():
+        assert torch.equal(each, state[key])
 
 
 def test_files_that_run_code_and_missing_states_are_refused(tmp_path):

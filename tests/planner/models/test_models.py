@@ -232,7 +232,8 @@ def test_shapes_agree_with_the_papers(name, shapes):
 def test_models_end_in_one_loss_and_scale_with_the_batch(name):
     small, large = load_model(name, batch=1), load_model(name, batch=8)
     assert [i for i, edges in enumerate(large.consumers) if not edges] == [len(large.layers) - 1]
-    assert large.layers[-1].parallel_dims == ("sample",)
+    apart = ("length",) if large.layers[-1].operation.kind == "softmax_per_position" else ()
+    assert large.layers[-1].parallel_dims == ("sample", *apart)
     assert large.parameter_count == small.parameter_count
     for one, eight in zip(small.layers, large.layers, strict=True):
         assert eight.forward_flop() == 8 * one.forward_flop()
