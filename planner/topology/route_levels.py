@@ -26,9 +26,11 @@ from numba import njit
 
 from hwprofiles import Floats, Ints, row_entries, row_owners
 from planner.topology.latency_classes import LatencyFunctions
+from simulator.compiled import spare_scipy
 
 __all__ = ["RouteLevels", "levels_of"]
 
+spare_scipy()
 
 CLASS_BITS = 63
 """Bits of a set of latency classes in one integer; classes beyond share bits, modulo this number."""

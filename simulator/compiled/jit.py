@@ -5,7 +5,11 @@ from typing import Any, TypeVar, cast
 
 import numba
 
+from simulator.compiled.numba_start import spare_scipy
+
 __all__ = ["compiled", "saved"]
+
+spare_scipy()
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
