@@ -1,7 +1,7 @@
 """Input layouts: the regions of tensors that consumers read, device by device, into which a program brings them."""
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class InputLayout:
     """True if these are all elements of the device's own part."""
     source: Ints
     """Cell of the device's own part of the producer (``unit_of``); -1 where the device holds none."""
+    _cells: dict[Edge, Ints] = field(default_factory=dict)
+    """Cells of the consumers that were asked for."""
 
     @property
     def is_view(self) -> Bools:
@@ -42,7 +44,10 @@ class InputLayout:
 
     def reader(self, program: Program, edge: Edge) -> Ints:
         """Return the cells of one of the consumers, shape (R,)."""
-        return unit_of(program, np.full(len(self.part), edge.consumer), self.device, self.micro_batch)
+        if edge not in self._cells:  # every iteration of a replay asks for the same
+            consumer = np.full(len(self.part), edge.consumer)
+            self._cells[edge] = unit_of(program, consumer, self.device, self.micro_batch)
+        return self._cells[edge]
 
 
 def input_layouts_of(program: Program) -> list[InputLayout]:

@@ -9,7 +9,6 @@ from types import ModuleType
 import numpy as np
 
 from hwprofiles import ConfigError
-from simulator.engines.simpy_engine import replay_simpy
 from simulator.graph import Schedule, TaskGraph, check_replay_memory, check_task_graph, engine_bytes
 
 __all__ = ["ENGINES", "check_task_graph", "pick_engine", "prepare", "simulate"]
@@ -40,7 +39,7 @@ def simulate(graph: TaskGraph, *, engine: str = "auto", task_name: Callable[[int
     earliest_s = graph.earliest_s
     if earliest_s > 0:
         graph = replace(graph, start_s=np.maximum(graph.start_s, earliest_s) - earliest_s)
-    schedule: Schedule = replay_simpy(graph) if engine == "simpy" else _compiled_engine().replay_compiled(graph)
+    schedule = _replayed(graph, engine)
     if earliest_s == 0:
         return schedule
     if _is_late(earliest_s, graph):
@@ -48,6 +47,16 @@ def simulate(graph: TaskGraph, *, engine: str = "auto", task_name: Callable[[int
     return Schedule(
         ready_s=schedule.ready_s + earliest_s, start_s=schedule.start_s + earliest_s, end_s=schedule.end_s + earliest_s
     )
+
+
+def _replayed(graph: TaskGraph, engine: str) -> Schedule:
+    """Replay a valid task graph."""
+    if engine == "simpy":
+        from simulator.engines.simpy_engine import replay_simpy  # here: SimPy takes a tenth of a second to import
+
+        return replay_simpy(graph)
+    schedule: Schedule = _compiled_engine().replay_compiled(graph)
+    return schedule
 
 
 def _is_late(clock_s: float, graph: TaskGraph) -> bool:
