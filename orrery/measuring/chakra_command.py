@@ -29,6 +29,10 @@ def chakra_write(
     plan_file: PlanArgument,
     *,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the traces: trace.0.et, trace.1.et, ...")],
+    expand_collectives: Annotated[
+        bool,
+        typer.Option("--expand-collectives", help="Write each message of an all-reduce as a send and a receive."),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Write one iteration of a plan as a trace for each device; the folder must have no traces of further ones."""
@@ -38,7 +42,8 @@ def chakra_write(
     from studies.traces import chakra_traces
 
     with ExitStack() as stack, progress_bar("writing traces"):
-        traces = chakra_traces(open_plan(plan_file).program)
+        plan = open_plan(plan_file, collectives="steps" if expand_collectives else "activity")
+        traces = chakra_traces(plan.program)
         paths = [out / f"trace.{rank}.et" for rank in range(len(traces))]
         _check_no_others(out, paths)
         files = [stack.enter_context(output_file(path, plan_file)) for path in paths]

@@ -114,6 +114,15 @@ def _seconds(node: ChakraNode) -> float:
     return float(value)
 
 
+def _message_bytes(node: ChakraNode) -> float:
+    """Return the bytes of a message: a whole number, or the attribute ``bytes`` beside it."""
+    size = float(_whole(node, "comm_size", _MOST_BYTES))
+    exact = node.attributes.get("bytes", size)
+    if isinstance(exact, str) or not abs(exact - size) <= 1:
+        raise ConfigError(f"node {node.id} ({node.name[:40]}): bytes must be comm_size before rounding, got {exact!r}")
+    return float(exact)
+
+
 def _enter_message(
     messages: dict[tuple[int, int, int, int], dict[str, tuple[int, ChakraNode]]],
     counters: dict[tuple[str, int, int, int], int],
@@ -155,7 +164,7 @@ def _add_messages(
         if len(ends) < 2:
             has = next(iter(ends))
             raise ConfigError(f"the {has} from rank {source} to {target} with tag {tag} has no partner")
-        size = float(_whole(ends["send"][1], "comm_size", _MOST_BYTES))
+        size = _message_bytes(ends["send"][1])
         pair = np.array([source]), np.array([target])
         latency_s = float(network.latencies_s(*pair, np.array([size]))[0])
         uses = [(int(link), 1.0) for link in network.route(source, target)]

@@ -1,7 +1,8 @@
 """Programs as Chakra's execution traces: what each rank computes, sends, receives and takes part in.
 
 A message is a node of its sender and one of its receiver, with one tag.  All rounds of an all-reduce are one node of
-each rank that takes part, as other programs choose their own algorithm for it.
+each rank that takes part, as other programs choose their own algorithm for it; of a program whose collectives are
+expanded every message is a pair of nodes, so that any algorithm comes back as it was.
 """
 
 from collections.abc import Iterator, Mapping
@@ -138,7 +139,9 @@ def _described(
     if program.peer[task] >= 0:
         source, target = int(program.device[task]), int(program.peer[task])
         kind = "send" if rank == source else "receive"
-        return kind, common | {"comm_src": source, "comm_dst": target, "comm_size": size, "comm_tag": task}
+        # what a library's protocol adds to a message may be a fraction of a byte
+        exact = {} if size == program.size_bytes[task] else {"bytes": float(program.size_bytes[task])}
+        return kind, common | {"comm_src": source, "comm_dst": target, "comm_size": size, "comm_tag": task} | exact
     if program.device[task] < 0:  # ranks agree on a buffer
         everyone = ",".join(map(str, range(len(program.cluster.devices))))
         return "collective", common | {

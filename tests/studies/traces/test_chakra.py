@@ -127,6 +127,20 @@ def test_programs_come_back_and_take_as_long(tmp_path, cluster, strategy):
     assert simulate(found.graph).makespan_s == pytest.approx(own.makespan_s, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("cluster", "sync"),
+    [("p100-4x4:nodes=2", "hierarchical"), ("titanx-4", "tree"), ("titanx-4", "direct"), ("dgx-a100", "library")],
+)
+def test_programs_with_any_all_reduce_come_back_message_by_message(tmp_path, cluster, sync):
+    """Expanded, trees and what a library does are sends and receives, which take as long as in the program."""
+    program = program_of(cluster, "data", sync, collectives="steps")
+    back = read_back(tmp_path, chakra_traces(program))
+    own = simulate(build_program_graph(program).graph)
+
+    assert {node.type for nodes in back for node in nodes} == {"compute", "send", "receive"}
+    assert simulate(chakra_graph(back, program.cluster).graph).makespan_s == pytest.approx(own.makespan_s, rel=1e-9)
+
+
 def test_rounds_of_one_all_reduce_are_one_node():
     program = program_of("p100-4x4:nodes=2", "data", "halving")
     traces = chakra_traces(program)
