@@ -54,11 +54,13 @@ class Fixed:
     """For each axis the axis of a parameter that it is; empty where it is computed otherwise."""
     nodes: int = 1
     """Operations that it is computed by."""
+    is_number: bool = False
+    """True if it is a parameter without axes."""
 
     @property
     def is_parameter(self) -> bool:
         """True if it is a parameter itself."""
-        return not self.call and len(self.keys) == 1 and bool(self.origin)
+        return not self.call and len(self.keys) == 1 and (bool(self.origin) or self.is_number)
 
     @property
     def is_recorded(self) -> bool:

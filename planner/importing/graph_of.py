@@ -117,7 +117,7 @@ def _reader_of(trace: Trace) -> GraphReader:
             reader.values[argument] = Fixed(tensor.shape)
     for argument, (key, tensor) in trace.parameters.items():
         origin = tuple((key, axis) for axis in range(len(tensor.shape)))
-        reader.values[argument] = Fixed(tensor.shape, (key,), origin=origin)
+        reader.values[argument] = Fixed(tensor.shape, (key,), origin=origin, is_number=not tensor.shape)
     for argument, tensor in trace.constants.items():
         if argument in trace.values:
             reader.values[argument] = listed(tensor.shape, trace.values[argument], floating=tensor.floating)

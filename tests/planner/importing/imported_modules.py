@@ -22,6 +22,17 @@ class _Function(nn.Module):
         return self.function(x, *self.parts)
 
 
+class _Scaled(nn.Module):
+    """A tensor times a trained number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
 class TiedModel(nn.Module):
     """An embedding whose table is also the last matrix."""
 
@@ -173,6 +184,7 @@ CASES: dict[str, Case] = {
     "norm over all": Case(make=lambda: nn.LayerNorm([4, 8, 8]), shape=IMAGE),
     "gated": _f(lambda x: functional.glu(x, 1), shape=IMAGE, exact=False),
     "gated, last": _f(lambda x: functional.glu(x), shape=SEQUENCE, last=True, exact=False),
+    "learned number": Case(make=_Scaled, shape=IMAGE),
     "rotation": _f(lambda x: torch.tanh(torch.roll(x, 3, 2)), shape=IMAGE, exact=False),
     "einsum": _f(
         lambda x, m: torch.einsum("blc,bmc->blm", x, m(x)),
