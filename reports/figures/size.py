@@ -19,9 +19,11 @@ _AXES = {"bytes/s": (GIGA, "bandwidth [GB/s]"), "samples a device": (1, "samples
 
 def size_figure(answer: SizeAnswer) -> go.Figure:
     """Draw the quantity over the axis of a question, with 80 % intervals, the limit, and the answer as a star."""
-    factor, title = _SCALES.get(answer.measure, (1.0, answer.measure))
-    unit, across = _AXES.get(answer.axis, (1, "offer"))
     rows = [row for row in answer.curve if math.isfinite(row.quantity)]
+    factor, title = _SCALES.get(answer.measure, (1.0, answer.measure))
+    if answer.measure == "time" and rows and max(row.quantity for row in rows) < HOUR_S:
+        factor, title = 1.0, "time [s]"
+    unit, across = _AXES.get(answer.axis, (1, "offer"))
     figure = go.Figure()
     bases = list(dict.fromkeys(row.point.sized.base for row in rows))
     for i, base in enumerate(bases):

@@ -63,7 +63,12 @@ def _tiles(answer: SizeAnswer) -> list[tuple[str, str, str]]:
     ]
     cost = best.cost
     if cost is not None:
-        numbers = {"training": (cost.total_s / HOUR_S, "h"), "device hours": (cost.device_hours, "")}
+        short = cost.total_s < HOUR_S
+        training = time_unit([cost.total_s])
+        numbers = {
+            "training": (cost.total_s / (training.factor if short else HOUR_S), training.name if short else "h"),
+            "device hours": (cost.device_hours, ""),
+        }
         if cost.money is not None:
             numbers["money"] = cost.money, ""
         if cost.energy_kwh is not None:

@@ -166,10 +166,11 @@ def index_html(folder: Path, entries: list[IndexEntry], *, page: Path) -> str:
     beside = quote(os.fsencode(Path(_relative(folder, page.parent)).as_posix()))
     name = printable(folder.resolve().name)
     unit = byte_unit([each.size_bytes for each in entries])
-    counts = f"{pages:,} page{'s' * (pages != 1)} and {len(entries) - pages:,} JSON files"
+    files = len(entries) - pages
+    counts = f"{pages:,} page{'s' * (pages != 1)} and {files:,} JSON file{'s' * (files != 1)}"
     return rendered(
         "index.html",
-        headline=f"{counts} in {name}",
+        headline=f"{counts} in {name}.",
         draws=False,
         folder=name,
         rows=[(each, f"{beside}/{each.address}", unit.text(each.size_bytes)) for each in entries],

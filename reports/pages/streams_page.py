@@ -22,9 +22,9 @@ def streams_headline(comparison: StreamComparison) -> str:
     where = f"{comparison.model} on {comparison.device}, batch {comparison.batch:,}"
     time = f"{unit.full(best.iteration_s)} per iteration"
     if best is plain:
-        return f"No schedule is faster than {plain.name} for {where}: {time}"
+        return f"No schedule is faster than {plain.name} for {where}: {time}."
     gain = f"{three_digits(comparison.gain(best))} times as fast as {plain.name}"
-    return f"{best.name} is {gain} for {where}: {time}, on {best.streams} streams"
+    return f"{best.name} is {gain} for {where}: {time}, on {best.streams} streams."
 
 
 def stream_rows(comparison: StreamComparison) -> tuple[list[str], list[list[str]]]:

@@ -61,7 +61,13 @@ def fidelity_headline(table: FidelityTable) -> str:
     rows = sum(each.rows for each in table.measures)
     held = [(value, bar) for each in table.measures for value, bar in _held(each)]
     met = sum(value <= bar for value, bar in held)
+    medians = [each.median for each in table.measures if math.isfinite(each.median) and each.fitted != "yes"]
     finding = f"{rows:,} measured values are compared with predictions"
+    if medians:
+        finding = (
+            f"Predictions are off by {_percent(min(medians))} to {_percent(max(medians))}, the median errors of "
+            f"{len(medians)} measures over {rows:,} measured values"
+        )
     return f"{finding}; {met} of {len(held)} errors are within their bars." if held else f"{finding}."
 
 

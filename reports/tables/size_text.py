@@ -46,7 +46,7 @@ def size_headline(answer: SizeAnswer) -> str:
     if answer.best is None:
         return f"No: {answer.question}: none of {len(answer.curve)} points that were tried holds."
     best = answer.best
-    text = f"{_name(answer, best)}: {_with_interval(answer, best)}"
+    text = f"{_name(answer, best)} {_verb(answer)} {_with_interval(answer, best)}"
     if answer.limit is not None and answer.measure != "memory":
         text += f" of {_quantity(answer, answer.limit)}"
     if best.cost is not None and answer.measure != "time":
@@ -58,6 +58,14 @@ def size_headline(answer: SizeAnswer) -> str:
     if answer.sure is best:
         return f"{text}; holds at the far end of the interval too."
     return f"{text}; with the far end of the interval {_name(answer, answer.sure)}."
+
+
+def _verb(answer: SizeAnswer) -> str:
+    """Return what the answer does with its quantity: devices take time, a batch needs memory, a network costs speed."""
+    verb = {"time": "take", "device hours": "take", "memory": "need"}.get(answer.measure, "cost")
+    return (
+        verb if answer.best is not None and answer.axis == "devices" and answer.best.point.devices > 1 else f"{verb}s"
+    )
 
 
 def size_lines(answer: SizeAnswer) -> list[str]:

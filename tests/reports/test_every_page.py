@@ -31,6 +31,41 @@ FINDINGS = """async (rules) => (await axe.run(document,
     {resultTypes: ["violations"], ...(rules && {runOnly: rules})})).violations
   .map((each) => `${each.id}: ${each.help}; ${each.nodes.slice(0, 4).map((node) => node.target + " " +
     node.any.concat(node.all, node.none).map((check) => check.message)[0]).join(" | ")}`)"""
+TILE = """(name) => { const tile = [...document.querySelectorAll(".tiles div")].find((each) =>
+    each.querySelector("dt").textContent === name);
+  return tile.querySelector("dd").textContent.trim().replace(/\\s+/g, " ").replace(/ ([%×])$/, ""); }"""
+ANSWERS = {
+    "comparison": (TILE, "iteration"),
+    "timeline": (TILE, "iteration"),
+    "plan": (TILE, "iteration"),
+    "sweep": ("() => 'batch 64 in 500 µs'", None),  # the row with most samples a second of sweep_frame
+    "index": ("() => `${document.querySelectorAll('#results a[href$=html]').length} page`", None),
+    "oracle": ("() => document.querySelector('#winners tr:last-child td:nth-child(4)').textContent.trim()", None),
+    "size": (TILE, "devices"),
+    "whatif": ("() => document.querySelector('#rows tr:nth-last-child(2) td:nth-child(7)').textContent.trim()", None),
+    "streams": (TILE, "iteration"),
+    "eight_bit": (
+        "() => three(Math.max(...data.points.filter((each) => each.link_speed === 1).map((each) => each.speedup)))",
+        None,
+    ),
+    "eight_bit_paper": (
+        "() => String(data.rows.filter((each) => each.way === 'closed form'"
+        " && ['speedup', 'node'].includes(each.key[0])).length)",
+        None,
+    ),
+    "validation": (TILE, "largest error"),
+    "accuracy": ("() => document.querySelector('#rows tbody tr td:nth-child(3)').textContent.trim()", None),
+    "reproduce": ("() => `of ${document.querySelectorAll('#rows tbody tr').length} printed`", None),
+    "fidelity": ("() => `${document.querySelectorAll('#measures strong').length}`", None),
+}
+"""What finds the number of the answer on a page of a kind, which its headline must have too."""
+FIRST_FIGURE = """() => {
+  const first = document.querySelector("main figure, main svg, main canvas, main table");
+  const box = first.getBoundingClientRect();
+  const drawn = first.matches("table") ? first.tBodies[0].rows.length
+    : first.matches("canvas") ? first.width : first.querySelectorAll("svg *, *").length;
+  return [box.top + scrollY, box.width, drawn];
+}"""
 OUTLINED = """() => {
   const style = getComputedStyle(document.activeElement), next = document.activeElement.nextElementSibling;
   const drawn = (one) => one && one.outlineStyle !== "none" && parseFloat(one.outlineWidth) >= 2;
@@ -45,7 +80,7 @@ def test_every_template_has_its_page_here():
     """A new kind of page comes into these tests, or this fails."""
     templates = {each.name for each in files("reports").joinpath("templates").iterdir() if each.name.endswith(".html")}
     assert {f"{kind}.html" for kind in vars(KINDS)} == templates - {"base.html", "macros.html"}
-    assert vars(KINDS).keys() == KEY_ELEMENTS.keys()
+    assert vars(KINDS).keys() == KEY_ELEMENTS.keys() == ANSWERS.keys()
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +117,19 @@ def test_no_words_are_cut_off_or_lie_on_each_other(opened, mode):
     opened.emulate_media(media="screen")
     assert found == []
     assert opened.problems == []
+
+
+def test_headline_and_first_figure_answer_within_one_screen(opened):
+    """The headline is a sentence with the number of the answer; the first figure begins on the first screen."""
+    headline = opened.inner_text("#answer").strip()
+    assert headline.endswith("."), headline
+    find, name = ANSWERS[opened.kind]
+    assert opened.evaluate(find, name) in headline
+    assert opened.get_attribute("meta[name=description]", "content") == headline
+    top, wide, marks = opened.evaluate(FIRST_FIGURE)
+    assert top < 600
+    assert wide > 100
+    assert marks > 0
 
 
 def test_the_keyboard_reaches_the_page_and_is_seen(opened):
