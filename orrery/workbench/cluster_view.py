@@ -6,12 +6,12 @@ from typing import Any
 from hwprofiles import GIB, GIGA, MICRO
 from hwprofiles.devices import DeviceGraph
 from orrery.workbench.subject import BenchSubject, loaded_cluster
-from reports.drawings import cluster_drawing
+from reports.drawings import cluster_view
 
 __all__ = ["cluster_values"]
 
 _MOST_DRAWN = 6_000
-"""Links of the largest cluster that is drawn link by link."""
+"""Links of the largest drawing, in which one machine stands for all that are equal."""
 _MESSAGE_BYTES = 2**20
 """Size of the message whose latency is shown."""
 
@@ -24,6 +24,7 @@ def cluster_values(subject: BenchSubject) -> dict[str, Any]:
         UnreachableError: No route joins two devices.
     """
     cluster = loaded_cluster(subject)
+    drawing = cluster_view(cluster)
     plain = loaded_cluster(subject.model_copy(update={"edits": {}})) if subject.edits else cluster
     return {
         "name": cluster.name,
@@ -37,7 +38,7 @@ def cluster_values(subject: BenchSubject) -> dict[str, Any]:
             {"name": link.name, "class": link.link_class, "gbyte_per_s": link.bandwidth_bytes_per_s / GIGA}
             for link in cluster.links
         ],
-        "drawing": cluster_drawing(cluster) if len(cluster.links) <= _MOST_DRAWN else None,
+        "drawing": drawing if len(drawing["links"]) <= _MOST_DRAWN else None,
     }
 
 

@@ -1,6 +1,6 @@
 // ---- the drawn cluster, and the changes of its links and devices --------------------------------------------
 const edits = new Map();
-const bench = { cluster: null, picked: "" };
+const bench = { cluster: null, picked: "", alike: new Map() };
 const svg = (tag, attributes) => {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -25,8 +25,16 @@ function showCluster(values) {
   markChanges();
   perDevice();
 }
-function drawMachine({ width, height, boxes, vertices, links }) {
-  const machine = $("machine"), drawn = [];
+// What a link or device of the drawing stands for: itself, and those at its place in machines that are equal.
+function alikeOf(drawing) {
+  const { links, devices } = bench.cluster, shown = drawing.vertices.filter((each) => each[4]);
+  bench.alike = new Map(drawing.links.map(([, name], at) => [name, drawing.link_sets[at].map((each) => links[each].name)]));
+  shown.forEach(([, , , name], at) => bench.alike.set(name, drawing.device_sets[at].map((each) => devices[each].name)));
+}
+function drawMachine(drawing) {
+  const { width, height, boxes, vertices, links } = drawing, machine = $("machine"), drawn = [];
+  alikeOf(drawing);
+  const many = (name) => { const more = bench.alike.get(name)?.length - 1; return more > 0 ? ` and ${more} alike` : ""; };
   machine.setAttribute("viewBox", `0 0 ${width} ${height}`);
   machine.style.maxWidth = `${width * 1.7}px`;
   machine.style.minWidth = `${Math.min(width, 540)}px`;
@@ -37,12 +45,12 @@ function drawMachine({ width, height, boxes, vertices, links }) {
   for (const [d, name] of links) drawn.push(svg("path", { class: "link", d, "data-link": name }));
   for (const [d, name, kind] of links) {
     const hit = svg("path", { class: "hit", d, "data-link": name });
-    hit.append(Object.assign(svg("title", {}), { textContent: `${name} (${kind})` }));
+    hit.append(Object.assign(svg("title", {}), { textContent: `${name}${many(name)} (${kind})` }));
     drawn.push(hit);
   }
   for (const [x, y, word, name, device] of vertices) {
     const mark = device ? svg("circle", { class: "device", cx: x, cy: y, r: 11, "data-device": name }) : svg("rect", { class: "switch", x: x - 17, y: y - 8, width: 34, height: 16, rx: 3 });
-    mark.append(Object.assign(svg("title", {}), { textContent: name }));
+    mark.append(Object.assign(svg("title", {}), { textContent: name + many(name) }));
     drawn.push(mark, Object.assign(svg("text", { x, y: y + 3 }), { textContent: word }));
   }
   machine.append(...drawn);
@@ -94,6 +102,7 @@ function listenToSliders() {
       const value = $(`${name}-number`).value;
       if (bench.cluster && value !== "" && (Number(value) > 0 || name === "latency")) { set(value); changed(); }
     });
+    for (const part of [name, `${name}-number`]) $(part).addEventListener("change", drawApart);
     $(`${name}-number`).addEventListener("blur", () => bench.cluster && showSliders());
   }
   $("link").addEventListener("change", () => { showSliders(); markChanges(); });
@@ -107,6 +116,10 @@ function listenToSliders() {
   $("reset").addEventListener("click", async () => { edits.clear(); await readCluster(); clusterChanged(); });
   $("add-change").addEventListener("click", addChange);
   $("change").addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); addChange(); } });
+}
+// A change of one link or device sets its machine apart from those that it was equal to.
+function drawApart() {
+  if (bench.cluster && [...bench.alike.values()].some((alike) => alike.length > 1)) readCluster();
 }
 async function addChange() {
   const [name, value] = $("change").value.split(/=(.*)/s).map((part) => part?.trim());
@@ -122,12 +135,14 @@ function markChanges() {
   const classOf = new Map(bench.cluster.links.map((each) => [each.name, each.class]));
   document.querySelectorAll("#machine .link").forEach((path) => {
     const { link } = path.dataset;
-    path.classList.toggle("changed", hit("link", link, classOf.get(link)));
-    path.classList.toggle("picked", one && link === which);
+    const alike = bench.alike.get(link);
+    path.classList.toggle("changed", hit("link", ...alike, classOf.get(link)));
+    path.classList.toggle("picked", one && alike.includes(which));
   });
   document.querySelectorAll("#machine .device").forEach((circle) => {
-    circle.classList.toggle("changed", hit("device", circle.dataset.device));
-    circle.classList.toggle("picked", circle.dataset.device === device || device === "*");
+    const alike = bench.alike.get(circle.dataset.device);
+    circle.classList.toggle("changed", hit("device", ...alike));
+    circle.classList.toggle("picked", alike.includes(device) || device === "*");
   });
   $("changes").replaceChildren(...[...edits].map(([name, value]) => {
     const item = cell("li", `${name} = ${value} `), off = cell("button", "×", "", { type: "button", title: "take back" });
@@ -140,7 +155,10 @@ function markChanges() {
   $("reset").disabled = !edits.size;
 }
 function showUse(use) {
-  document.querySelectorAll("#machine .link").forEach((path) => path.style.setProperty("--use", use[path.dataset.link] ?? 0));
+  document.querySelectorAll("#machine .link").forEach((path) => {
+    const alike = bench.alike.get(path.dataset.link);
+    path.style.setProperty("--use", alike.reduce((sum, name) => sum + (use[name] ?? 0), 0) / alike.length);
+  });
 }
 let reading = 0;
 async function readCluster() {

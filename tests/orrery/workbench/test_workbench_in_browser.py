@@ -58,7 +58,7 @@ def opened(browser, server, **options):
     return page
 
 
-def until(page, condition, seconds=60):
+def until(page, condition, seconds=110):
     """Wait until a condition holds; the page's own policy lets no text be evaluated inside it."""
     end = time.monotonic() + seconds
     while not page.evaluate(condition):
@@ -235,4 +235,31 @@ def test_what_is_refused_is_said_on_the_page(browser, server, tmp_path):
     page.wait_for_selector("#problem:not([hidden])")
     assert "must name a class of links" in page.inner_text("#problem")
     assert page.inner_text("#changes") == "none"
+    page.close()
+
+
+def test_of_many_equal_machines_one_is_drawn_and_a_change_sets_it_apart(browser, server):
+    """96 GPUs on a phone, by fingers: a tap picks a class of links or a device; the print is whole."""
+    page = opened(browser, server, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page.select_option("#cluster", "fdr-32x3")
+    until(page, "$('cluster-title').textContent.includes('96 devices')")
+    assert page.locator("#machine .device").count() == 3
+    assert "node0 and 31 alike" in page.locator("#machine .title").all_text_contents()
+    page.locator("#machine .hit[data-link*='gpu1']").first.dispatch_event("click")
+    chosen = page.input_value("#link")
+    page.evaluate("$('bandwidth-number').value = 3; $('bandwidth-number').dispatchEvent(new Event('input'))")
+    titles = page.locator("#machine .hit title").all_text_contents()
+    assert page.locator("#machine .link.changed").count() == sum(each.endswith(f"({chosen})") for each in titles) > 0
+    assert any("and 31 alike" in each for each in titles)
+    page.locator("#machine").scroll_into_view_if_needed()
+    page.locator("#machine .device").nth(2).tap()
+    assert page.input_value("#device") == "node0/gpu2"
+    page.fill("#speed-number", "0.5")
+    page.dispatch_event("#speed-number", "change")
+    until(page, "document.querySelectorAll('#machine .device').length === 6")
+    assert {"node0", "node1 and 30 alike"} <= set(page.locator("#machine .title").all_text_contents())
+    assert page.locator("#machine .device.changed").count() == 1
+    page.emulate_media(media="print")
+    assert page.evaluate(CLIPPED) == []
+    assert page.problems == []
     page.close()
