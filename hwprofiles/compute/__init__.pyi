@@ -16,6 +16,7 @@ from .fused_kernels import (
     FusedEfficiency as FusedEfficiency,
     FusedKernels as FusedKernels,
     attention_kernels as attention_kernels,
+    elementwise_kernels as elementwise_kernels,
     expert_kernels as expert_kernels,
     norm_kernels as norm_kernels,
 )

@@ -19,7 +19,7 @@ def orrery_fidelity(
     *,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Page to write.")] = None,
     only: Annotated[
-        Literal["kernels", "one-gpu", "many-gpu", "collectives", "papers"] | None,
+        Literal["kernels", "one-gpu", "many-gpu", "collectives", "transformers", "papers"] | None,
         typer.Option(help="Kind of comparison to compute; else all of them."),
     ] = None,
     check: Annotated[

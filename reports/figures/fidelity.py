@@ -14,7 +14,10 @@ from studies.fidelity import ErrorSummary
 __all__ = ["fidelity_figure", "printed_figure"]
 
 _BAND = 0.1
-_COLOURS = {"kernels": BLUE, "one-gpu": ORANGE, "many-gpu": GREEN, "collectives": PURPLE, "papers": OLIVE}
+_COLOURS = {
+    "kernels": BLUE, "one-gpu": ORANGE, "many-gpu": GREEN, "collectives": PURPLE, "transformers": SERIES[5],
+    "papers": OLIVE,
+}  # fmt: skip
 _ROW_PIXELS = 19
 
 

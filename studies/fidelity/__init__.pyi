@@ -1,5 +1,6 @@
 from .error_summary import (
     ErrorSummary as ErrorSummary,
+    held_out_errors as held_out_errors,
 )
 from .fidelity_run import (
     judged_rows as judged_rows,
@@ -7,9 +8,6 @@ from .fidelity_run import (
 from .fidelity_table import (
     FidelityTable as FidelityTable,
     summarised as summarised,
-)
-from .held_out import (
-    held_out_errors as held_out_errors,
 )
 from .likely_times import (
     RECORDED as RECORDED,

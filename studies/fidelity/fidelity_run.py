@@ -12,6 +12,7 @@ from studies.fidelity.many_gpu_training import many_gpu_rows
 from studies.fidelity.one_gpu_training import one_gpu_rows
 from studies.fidelity.paper_tables import paper_rows
 from studies.fidelity.single_kernels import kernel_rows
+from studies.fidelity.transformer_training import transformer_rows
 from studies.sweep import DIED, compute_in_processes
 
 __all__ = ["judged_rows"]
@@ -34,6 +35,7 @@ _JOBS = (
     _Job("one-gpu", "convnet_benchmarks_models"),
     _Job("many-gpu"),
     _Job("collectives"),
+    _Job("transformers"),
     *(_Job("papers", paper) for paper in ("deepa", "layerwise", "eight-bit", "paradl", "turbodl")),
 )
 """All jobs in the order of their rows."""
@@ -44,6 +46,7 @@ _ROWS: dict[str, Callable[[str], Iterable[JudgedRow]]] = {
     "one-gpu": one_gpu_rows,
     "many-gpu": lambda _: many_gpu_rows(),
     "collectives": lambda _: collective_rows(),
+    "transformers": lambda _: transformer_rows(),
     "papers": paper_rows,
 }
 

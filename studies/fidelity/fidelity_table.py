@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from studies.fidelity.error_quantiles import Coverage, coverages, part_errors
-from studies.fidelity.error_summary import ErrorSummary, WorstRow
-from studies.fidelity.held_out import held_out_measure
+from studies.fidelity.error_summary import ErrorSummary, WorstRow, held_out_measure
 from studies.fidelity.judged_row import MEASURES, JudgedRow, Measure
 from studies.fidelity.likely_times import PartError
 

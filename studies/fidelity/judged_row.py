@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 __all__ = ["KINDS_JUDGED", "MEASURES", "JudgedRow", "Measure"]
 
-KINDS_JUDGED = ("kernels", "one-gpu", "many-gpu", "collectives", "papers")
+KINDS_JUDGED = ("kernels", "one-gpu", "many-gpu", "collectives", "transformers", "papers")
 """Kinds of comparison, as ``orrery fidelity --only`` names them."""
 
 
@@ -31,6 +31,8 @@ MEASURES = (
     Measure(name="collectives above 1 MiB", kind="collectives", median_bar=0.10, p90_bar=0.25),
     Measure(name="collectives up to 1 MiB", kind="collectives", median_bar=0.20),
     Measure(name="all-reduce in PCIe trees", kind="collectives", median_bar=0.12),
+    Measure(name="iterations of GPT, large layers", kind="transformers"),
+    Measure(name="iterations of GPT, small layers", kind="transformers"),
     Measure(name="tables of papers", kind="papers"),
 )
 """All measures in the order in which they are shown; the bars are the project's aims."""
