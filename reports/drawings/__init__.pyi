@@ -1,9 +1,6 @@
 from .cluster_view import (
     cluster_view as cluster_view,
 )
-from .draw_cluster import (
-    cluster_drawing as cluster_drawing,
-)
 from .draw_network import (
     strategy_drawing as strategy_drawing,
 )
