@@ -5,7 +5,7 @@ so that each group has the same weight, however many rows it has, and a cross-va
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -150,27 +150,39 @@ def _errors(rows: Sequence[JudgedRow]) -> _Errors:
 def _interval(errors: _Errors) -> tuple[float, float, float]:
     """Return the low end, the centre and the high end of the 80 % interval of a row of another device or system.
 
-    The error of a row is that of its group plus one of its own, both normal: n groups with medians m_1 .. m_n, whose
-    spread is s_b, and N rows with the spread s_w about these, give the prediction interval
-
-        mean(m)  +-  sqrt(t_(n-1)^2 s_b^2 (1 + 1/n) + t_(N-n)^2 s_w^2)
-
-    in which each spread has Student's quantile for as many values as it is known from: groups are few, rows are many.
+    The error of a row is that of its group plus one of its own.  Groups are few: with the mean m and the spread s of
+    the medians of n of them, the median of another one is m + s sqrt(1 + 1/n) t, where t has Student's distribution
+    with n - 1 degrees of freedom.  Rows are many, and their tails are long and lie on one side, so that a spread
+    about normal errors is too wide for most: the error of a row about its group's median has the distribution that
+    was measured, each group with the same weight.  The ends are the quantiles of the sum of the two.
     Of one group alone the spread of others is not known: it counts as that of its rows, with the t of two groups.
     """
-    from scipy.stats import t as student  # here: it takes long to load, and few commands need it
+    from scipy.special import stdtr  # here: it takes long to load, and few commands need it
 
     own = [errors.values[errors.group == number] for number in errors.groups]
-    medians = np.array([np.median(values) for values in own])
-    within = _REPEAT**2 + np.mean(
-        [np.mean((values - median) ** 2) for values, median in zip(own, medians, strict=True)]
-    )
-    count = len(own)
-    between = medians.var(ddof=1) if count > 1 else within
-    of_groups, of_rows = student.ppf(1 - _TAIL, [max(count - 1, 1), max(len(errors.values) - count, 1)])
-    half = np.hypot(of_groups * np.sqrt(between * (1 + 1 / count)), of_rows * np.sqrt(within))
+    medians, count = np.array([np.median(values) for values in own]), len(own)
+    about = np.concatenate([values - median for values, median in zip(own, medians, strict=True)])
+    weights = np.concatenate([np.full(len(values), 1 / len(values) / count) for values in own])
+    between = medians.var(ddof=1) if count > 1 else weights @ about**2
+    spread = np.sqrt(between * (1 + 1 / count) + _REPEAT**2)
+
+    def below(value: float) -> float:
+        """Return the share of errors that lie below the centre and a value."""
+        return float(weights @ stdtr(max(count - 1, 1), (value - about) / spread))
+
     centre = medians.mean()
-    return float(centre - half), float(centre), float(centre + half)
+    low, high = (centre + _root_of(below, share, start=spread) for share in (_TAIL, 1 - _TAIL))
+    return float(min(low, centre)), float(centre), float(max(high, centre))
+
+
+def _root_of(grows: Callable[[float], float], aim: float, start: float) -> float:
+    """Return where a growing function reaches a value."""
+    from scipy.optimize import brentq  # here: see above
+
+    reach = start
+    while not grows(-reach) < aim < grows(reach):
+        reach *= 2
+    return float(brentq(lambda value: grows(value) - aim, -reach, reach))
 
 
 def _left_out(errors: _Errors) -> Floats:

@@ -104,6 +104,16 @@ def test_intervals_from_few_devices_with_many_rows_cover_new_ones():
     assert np.mean(inside) == pytest.approx(0.8, abs=0.03)
 
 
+def test_long_tails_on_one_side_do_not_widen_the_other():
+    """Rows are hardly off but for one in seven, which takes e times as long: more than the 10 % above an interval."""
+    tail = [0.0] * 6 + [1.0]
+    rows = [make_row(math.exp(at + 0.001 * i), 1.0, group=f"device{i}") for i in range(10) for at in tail]
+    errors = part_errors(rows)[COMPUTATION]
+
+    assert -0.05 < errors.low < errors.centre
+    assert errors.high == pytest.approx(1.0, abs=0.05)
+
+
 def test_rows_that_were_fitted_to_say_nothing():
     rows = [make_row(1.0, 1.0, group="a"), make_row(9.0, 1.0, group="b", fitted=True)]
 
