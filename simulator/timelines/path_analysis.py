@@ -82,11 +82,11 @@ class _Chain:
         wait_s = end_s - start_s - work_s
         # Differences of rounding are no waits.
         wait_s = wait_s if wait_s > _SAME * end_s else 0.0
-        resource = self._busiest(task) if wait_s else -1
         if start_s > (ready_s + float(self.graph.latency_s[task])) * (1 + _SAME):
             before, held = self._holder(task)
             return before, CriticalStep(task, "resource", 0.0, wait_s, work_s, held)
         before, reason = self._cause(task)
+        resource = self._busiest(task) if wait_s else -1
         return before, CriticalStep(task, reason, start_s - ready_s, wait_s, work_s, resource)
 
     def _cause(self, task: int) -> tuple[int, str]:
