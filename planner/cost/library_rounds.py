@@ -24,6 +24,10 @@ COLLECTIVES = (*RING_COLLECTIVES, "broadcast", "all-to-all")
 """Collectives whose time in a library is modelled."""
 _LEAST_IN_SWITCH = 3
 """Devices from which a switch saves bytes."""
+_CHUNK_BYTES = {"ll": 2**15, "ll128": 576_000, "simple": 2**19}
+"""Data of a chunk of a broadcast in one channel: an eighth of NCCL's buffers, which are 512 KiB, 4.9 MB and 4 MiB."""
+_CHANNEL_BYTES_PER_S = 12.5e9
+"""Share of the links' bandwidth that one channel serves: NCCL has two for each NVLink."""
 
 
 def is_library_scheme(scheme: str) -> bool:
@@ -154,6 +158,9 @@ def library_collective_s(
 ) -> Floats:
     """Return the seconds of a collective as the cluster's library runs it, nothing else running.
 
+    The last rank of a broadcast has its first chunk when those between have handed it on, one after the other.  Of
+    calls in a row each rank waits for one chunk: it takes the next call when it has handed on the last.
+
     Args:
         network: Routes of the cluster.
         collective: One of ``COLLECTIVES``.
@@ -176,8 +183,24 @@ def library_collective_s(
         if in_a_row and collective == "broadcast":
             protocol = _protocol(network, scheme)
             fixed_s = protocol.call_s + (fixed_s - protocol.call_s) / (len(devices) - 1)
-        seconds.append(fixed_s + size * sum(_busiest_s_per_byte(network, step, members) for step in steps))
+        per_byte = sum(_busiest_s_per_byte(network, step, members) for step in steps)
+        filling = np.asarray(0.0)
+        if collective == "broadcast":
+            waits = min(len(devices) - 2, 1) if in_a_row else len(devices) - 2
+            filling = waits * np.minimum(size, _chunks_bytes(network, scheme, steps[0], members))
+        seconds.append(fixed_s + (size + filling) * per_byte)
     return np.asarray(np.min(seconds, axis=0))
+
+
+def _chunks_bytes(network: ClusterRoutes, scheme: str, chain: Round, devices: Ints) -> float:
+    """Return the bytes of one chunk in every channel of a chain.
+
+    Source:
+        NCCL, src/include/collectives.h: BROADCAST_CHUNKSTEPS 1 of NCCL_STEPS 8; src/graph/search.cc doubles channels.
+    """
+    bytes_per_s = 1 / _busiest_s_per_byte(network, replace(chain, wire_ratio=1.0), devices)
+    channels = max(2.0, np.round(bytes_per_s / _CHANNEL_BYTES_PER_S))
+    return float(channels * _CHUNK_BYTES.get(scheme.rpartition("-")[2], _CHUNK_BYTES["simple"]))
 
 
 def _chain(network: ClusterRoutes, scheme: str, devices: Ints) -> tuple[Round, ...]:

@@ -194,9 +194,41 @@ def test_eight_devices_follow_from_two():
     assert np.quantile(np.abs(errors), 0.9) < 0.25
 
 
+def calls_along_a_chain(ranks, chunks, calls):
+    """Return when the last rank has each call: a link carries a chunk in a second, between ranks in the same call."""
+    free, done = np.zeros(ranks), []  # when each rank has handed on all of its last call
+    for _ in range(calls):
+        begun, has = free.copy(), np.tile(free[0], chunks)
+        for rank in range(1, ranks):
+            has, end = has.copy(), begun[rank]
+            for chunk in range(chunks):
+                end = max(end, has[chunk]) + 1
+                has[chunk] = end
+            free[rank - 1] = end
+        free[-1] = has[-1]
+        done.append(has[-1])
+    return done
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 6, 8])
+def test_chunks_fill_the_chain_of_a_broadcast(ranks):
+    """A call alone, and the time between calls in a row, as chunk after chunk goes down the chain."""
+    network, devices = routes_of_cluster(load_cluster("dgx-a100")), tuple(range(ranks))
+    sizes = np.array([2.0**29, 2.0**30])  # long enough for one protocol
+    once, row = (library_collective_s(network, "broadcast", devices, sizes, in_a_row=flag) for flag in (False, True))
+    byte_s = np.diff(row) / np.diff(sizes)
+    two = library_collective_s(network, "broadcast", (0, 1), sizes, in_a_row=True)
+    chunk = (library_collective_s(network, "broadcast", (0, 1, 2), sizes, in_a_row=True) - two)[0]
+    hops = calls_along_a_chain(ranks, chunks=9, calls=8)
+
+    assert hops[-1] - hops[-2] - 9 == pytest.approx((row[0] - two[0]) / chunk)
+    assert hops[0] - (hops[-1] - hops[-2]) == pytest.approx((once - row)[0] / chunk, abs=0.6)  # latencies of steps
+    assert chunk / byte_s == pytest.approx(22 * 2**19)
+
+
 def test_broadcasts_in_a_row_wait_for_one_step_only():
     """Ranks of a chain take the next call before the last one has the data; long messages are bound by links alike."""
-    network, sizes = routes_of_cluster(load_cluster("dgx-a100")), np.array([64.0, 2.0**30])
+    network, sizes = routes_of_cluster(load_cluster("dgx-a100")), np.array([64.0, 2.0**34])
     rows = {
         count: library_collective_s(network, "broadcast", tuple(range(count)), sizes, in_a_row=True)
         for count in (2, 4, 8)
