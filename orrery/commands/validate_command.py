@@ -111,13 +111,15 @@ def _values(result: "Validation") -> dict[str, Any]:
 def _print(result: "Validation") -> None:
     """Print tables of times and speed-ups, then the headline, refusals and notes."""
     from reports.pages import validation_headline
+    from reports.style import time_unit
 
+    unit = time_unit(time_s for row in result.strategies for time_s in (*row.ladder_s.values(), *row.quartiles_s))
     print_table(
         [
             {
                 "strategy": row.name,
-                **{f"{model} (ms)": f"{time_s * 1e3:.4g}" for model, time_s in row.ladder_s.items()},
-                "quartiles (ms)": f"{row.quartiles_s[0] * 1e3:.4g} to {row.quartiles_s[1] * 1e3:.4g}",
+                **{f"{model} ({unit.name})": unit.text(time_s) for model, time_s in row.ladder_s.items()},
+                f"quartiles ({unit.name})": " to ".join(map(unit.text, row.quartiles_s)),
                 "iterations": len(row.iterations_s),
                 "error": f"{row.error:+.1%}",
                 "moved": "as priced" if row.bytes_equal else "differs",

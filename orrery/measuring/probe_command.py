@@ -106,27 +106,29 @@ def _print(values: dict[str, Any], probed: "Probed") -> None:
 
 
 def _layer_rows(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each part: its phases side by side in milliseconds, and the largest spread among them."""
+    """Return a row for each part: its phases side by side, and the largest spread among them."""
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     phases = ("forward", "activation_gradient", "weight_gradient", "update")
     for row in layers:
         key = (row["model"], row["layers"], row["part"])
         more = f" and {len(row['layers']) - 1} like it" if len(row["layers"]) > 1 else ""
         new = {"model": row["model"], "layer": row["layers"][0] + more, "part": " x ".join(map(str, row["part"]))}
-        entry = rows.setdefault(key, new | {f"{phase} (ms)": "" for phase in phases} | {"spread": 0.0})
-        entry[f"{row['phase']} (ms)"] = f"{row['median_s'] * 1e3:.4g}"
+        entry = rows.setdefault(key, new | {f"{phase}_s": None for phase in phases} | {"spread": 0.0})
+        entry[f"{row['phase']}_s"] = row["median_s"]
         entry["spread"] = max(entry["spread"], row["spread"])
     return [entry | {"spread": f"{entry['spread']:.1%}"} for entry in rows.values()]
 
 
 def _coding_rows(coding: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each data type and kind of tensor, with the speed of its largest messages."""
+    from reports.style import three_digits
+
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     tasks = ("compress", "decompress", "sum")
     for row in sorted(coding, key=lambda row: row["numbers"]):
         new = {"data type": row["type"], "of": row["place"]} | {f"{task} (M/s)": "" for task in tasks}
         entry = rows.setdefault((row["type"], row["place"]), new | {"spread": 0.0})
-        entry[f"{row['task']} (M/s)"] = f"{row['numbers'] / row['median_s'] / 1e6:.4g}"
+        entry[f"{row['task']} (M/s)"] = three_digits(row["numbers"] / row["median_s"] / 1e6)
         entry["spread"] = max(entry["spread"], row["spread"])
     return [entry | {"spread": f"{entry['spread']:.1%}"} for entry in rows.values()]
 
@@ -143,7 +145,7 @@ def _link_rows(values: dict[str, Any]) -> list[dict[str, Any]]:
                     {
                         "what": where,
                         "size_bytes": row["size_bytes"],
-                        "median (ms)": row["median_s"] * 1e3,
+                        "median_s": row["median_s"],
                         "spread": f"{row['spread']:.1%}",
                         "GB/s": row["size_bytes"] / row["median_s"] / 1e9,
                     }

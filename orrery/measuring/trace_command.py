@@ -89,8 +89,8 @@ def _print(values: dict[str, Any]) -> None:
             {
                 "layer": row["layer"],
                 "phase": row["phase"],
-                "predicted (ms)": f"{row['predicted_s'] * 1e3:.4g}",
-                "traced (ms)": "–" if row["measured_s"] is None else f"{row['measured_s'] * 1e3:.4g}",
+                "predicted_s": row["predicted_s"],
+                "traced_s": row["measured_s"],
                 "error": "–" if row["error"] is None else f"{row['error']:+.1%}",
             }
             for row in values["layers"]
@@ -99,8 +99,8 @@ def _print(values: dict[str, Any]) -> None:
     missing = values["missing"]
     more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
     pairs = {
-        "predicted iteration (s)": values["predicted_s"],
-        "traced iteration (s)": values["measured_s"],
+        "predicted_iteration_s": values["predicted_s"],
+        "traced_iteration_s": values["measured_s"],
         "time that layers and update account for": f"{values['covered']:.1%}",
         "not in the traces": "; ".join(missing[:_MOST_NAMED]) + more or "none",
     }

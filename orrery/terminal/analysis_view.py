@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hwprofiles import GIB
 from orrery.terminal.plan_view import plan_headline
 from orrery.terminal.views import print_pairs, print_table
 
@@ -64,14 +63,17 @@ def analysis_values(analysis: "Analysis", *, plan: "StoredPlan") -> dict[str, An
 
 def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> None:
     """Print the analysis as tables of at most ``top`` rows."""
+    from reports.style import memory_unit
+
     path, total_s = analysis.path, analysis.replay.iteration_s
     values = analysis_values(analysis, plan=plan)
     memory = values["memory"]
     pace = values["pace"]
     print(plan_headline(replace(plan.plan, simulated_s=total_s), values))
     print(f"{pace['sentence']}; time left: {pace['left']}.\nTo be faster: {pace['remedy']}.\n")
+    notes = {"notes": plan.notes} if plan.notes else {}
     busiest = {f"busiest device: {name}": value for name, value in values["busiest_device"].items()}
-    print_pairs({"iteration_s": total_s, "additive_s": plan.additive_s, **busiest, "notes": plan.notes})
+    print_pairs({"iteration_s": total_s, "additive_s": plan.additive_s, **busiest, **notes})
     _section("Critical path by kind", [_share("kind", *item, total_s) for item in path.seconds_by("kind").items()])
     stretches = sorted(path.stretches(), key=lambda stretch: -stretch.seconds)[:top]
     in_time = sorted(stretches, key=lambda stretch: stretch.start_s)
@@ -97,7 +99,9 @@ def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> Non
     _section("Busiest links", uses)
     peak = max(memory["peak_bytes"].values())
     share = memory["peak_bytes"][memory["fullest"]] / memory["capacity_bytes"]
-    title = f"Memory: at most {peak / GIB:.3g} GiB; {memory['fullest']} is fullest, {share:.1%}, when it holds"
+    title = (
+        f"Memory: at most {memory_unit([peak]).full(peak)}; {memory['fullest']} is fullest, {share:.1%}, when it holds"
+    )
     _section(title, memory["alive_at_peak"][:top])
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from planner.compression import CompressionSettings
     from planner.plan import Comparison, Plan, SimulatedPlan
     from planner.simulation import Replay
+    from reports.style import Unit
     from studies.reproduce import PaperRow
 
 __all__ = [
@@ -33,6 +34,10 @@ __all__ = [
 
 _WIDTH = 160
 """Characters of a line where no terminal shows the table."""
+
+_WORK = frozenset({"engine", "load", "search", "tables"})
+_HELD = frozenset({"allocated", "held", "memory", "peak"})
+"""Words of fields that tell this program's own time, and memory."""
 
 _UNLESS_ZERO = ("tables_s", "search_s", "width", "compressed", "notes")
 """Values of a plan that are printed only where they are not zero or empty."""
@@ -146,20 +151,28 @@ def row_values(rows: "Sequence[PaperRow]") -> list[dict[str, Any]]:
 
 
 def print_pairs(values: Mapping[str, Any]) -> None:
-    """Print names and values, one pair in a line."""
-    print_table([{"": _header(name), "value": _cell(value)} for name, value in values.items()])
+    """Print names and values, one pair in a line; values of a kind share a unit, as times and amounts of data."""
+    rows = []
+    for name, value in values.items():
+        unit = _unit(_kind(name), (other for field, other in values.items() if _kind(field) == _kind(name)))
+        rows.append({"": _header(name, unit), "value": _cell(value, unit)})
+    print_table(rows)
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows with the same columns; numbers to four digits, right-aligned."""
+    """Print rows with the same columns; numbers to three digits, right-aligned, in one unit a column.
+
+    Columns whose names end in ``_s`` or ``_bytes`` are times and amounts of data in SI units.
+    """
     from rich.table import Table
 
-    table = Table()
+    table, units = Table(), {}
     for name, value in (rows[0] if rows else {}).items():
-        justify: Any = "right" if isinstance(value, int | float) else "left"
-        table.add_column(_header(name), justify=justify, overflow="fold")
+        units[name] = _unit(_kind(name), (row[name] for row in rows))
+        justify: Any = "right" if units[name] or isinstance(value, int | float) else "left"
+        table.add_column(_header(name, units[name]), justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
+        table.add_row(*(_cell(value, units[name]) for name, value in row.items()))
     print_rich(table)
 
 
@@ -175,16 +188,43 @@ def print_width() -> int:
     return get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
 
 
-def _header(name: str) -> str:
-    """Return the heading of a field: ``iteration_s`` becomes ``iteration (s)``."""
-    words, _, unit = name.rpartition("_")
-    return f"{words} ({unit})".replace("_", " ") if unit in ("s", "bytes") else name.replace("_", " ")
+def _kind(name: str) -> str:
+    """Return what the numbers of a field are; empty for plain ones.
+
+    ``work`` is time that this program takes, ``time`` is any other, ``memory`` is what is held, ``data`` what is sent.
+    """
+    words = {*name.split("_")}
+    if words & {"s", "seconds"}:
+        return "work" if words & _WORK else "time"
+    return "" if "bytes" not in words else "memory" if name == "bytes" or words & _HELD else "data"
 
 
-def _cell(value: object) -> str:
-    """Return a value as text: numbers to four digits, lists with semicolons."""
+def _unit(kind: str, values: Iterable[object]) -> "Unit | None":
+    """Return the unit that suits all numbers among values of a kind; None for plain ones."""
+    from reports.style import byte_unit, memory_unit, time_unit
+
+    choose = {"time": time_unit, "work": time_unit, "memory": memory_unit, "data": byte_unit}.get(kind)
+    return choose(value for value in values if isinstance(value, int | float)) if choose else None
+
+
+def _header(name: str, unit: "Unit | None") -> str:
+    """Return the heading of a field: ``iteration_s`` becomes ``iteration (ms)``."""
+    words, _, last = name.rpartition("_")
+    if unit is None:
+        return name.replace("_", " ")
+    return f"{words or {'seconds': 'time', 'bytes': 'size'}[last]} ({unit.name})".replace("_", " ")
+
+
+def _cell(value: object, unit: "Unit | None") -> str:
+    """Return a value as text: numbers to three digits, counts whole, lists with semicolons."""
+    from reports.style import three_digits
+
+    if value is None and unit is not None:
+        return "–"
     if isinstance(value, tuple | list):
         return "; ".join(str(item) for item in value)
+    if isinstance(value, int | float) and unit is not None:
+        return unit.text(value)
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return three_digits(value) if isinstance(value, float) else str(value)

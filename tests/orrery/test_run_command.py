@@ -78,7 +78,7 @@ def test_people_get_a_table(plan_file, capsys):
     assert run_app(app, ["run", plan_file, "--steps", "3", "--stand-in-compute", "--device", "cpu"]) == 0
 
     printed = capsys.readouterr().out
-    for words in ("iteration (s)", "simulated (s)", "images/s", "peak memory by rank", "MiB; "):
+    for words in ("iteration (", "simulated (", "images/s", "peak memory by rank", "MiB; "):
         assert words in printed
 
 
