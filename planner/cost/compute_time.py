@@ -71,9 +71,12 @@ class ComputeTimes:
         """
         graph, layer, part = self.graph, self.graph.layers[index], space.largest_part()
         used, phase_s = self._profiles_used(space), {}
+        inner = graph.has_phase(index, "activation_gradient")
         for phase in LAYER_PHASES:
             if graph.has_phase(index, phase):
-                rows = [kernel_s(p, graph.name, layer, phase, part, graph.element_bytes) for p in self.profiles]
+                rows = [
+                    kernel_s(p, graph.name, layer, phase, part, graph.element_bytes, inner=inner) for p in self.profiles
+                ]
                 phase_s[phase] = np.where(used, np.column_stack(rows), 0.0).max(axis=1)
             else:
                 phase_s[phase] = np.zeros(space.size)
@@ -106,10 +109,12 @@ class ComputeTimes:
         sizes = (regions.high - regions.low).astype(np.float64)
         part = {dim: sizes[:, d] for d, dim in enumerate(layer.output.dims)}
         profile = self.profile_of[space.devices]
-        phase_s = {}
+        inner, phase_s = graph.has_phase(index, "activation_gradient"), {}
         for phase in LAYER_PHASES:
             if graph.has_phase(index, phase):
-                rows = [kernel_s(p, graph.name, layer, phase, part, graph.element_bytes) for p in self.profiles]
+                rows = [
+                    kernel_s(p, graph.name, layer, phase, part, graph.element_bytes, inner=inner) for p in self.profiles
+                ]
                 phase_s[phase] = np.column_stack(rows)[np.arange(len(profile)), profile]
                 phase_s[phase].setflags(write=False)
         return phase_s
@@ -127,8 +132,9 @@ class ComputeTimes:
 
 
 def kernel_s(
-    profile: ComputeProfile, model: str, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int = 4
-) -> Floats:
+    profile: ComputeProfile, model: str, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int = 4,
+    *, inner: bool = True,
+) -> Floats:  # fmt: skip
     """Compute the time of parts of a layer in one phase.
 
     A kernel of transformers whose efficiency the profile knows takes its time (``hwprofiles.compute.fused_s``).
@@ -146,6 +152,7 @@ def kernel_s(
         phase: One of ``LAYER_PHASES``.
         part: Sizes of the parts by dimension, shape (C,) each.
         element_bytes: Bytes of one element.
+        inner: Whether the layer has an activation gradient, too; a kernel that computes all gradients counts there.
 
     Returns:
         Seconds, shape (C,).
@@ -154,7 +161,7 @@ def kernel_s(
     seconds = profile.time_s(stored_kernels(profile, work, phase, element_bytes), phase=phase)
     like, parts = _measured(profile, model, layer, phase)
     if parts is None:
-        return _unmeasured_s(profile, layer, phase, part, element_bytes, seconds)
+        return _unmeasured_s(profile, layer, phase, part, element_bytes, seconds, inner=inner)
     dims, sizes = like.output.dims, np.array(parts.sizes, dtype=np.float64)
     known = like.kernels(phase, dict(zip(dims, sizes.T, strict=True)))
     distance = np.abs(np.subtract.outer(_log_amount(work), _log_amount(known)))
@@ -167,8 +174,9 @@ def kernel_s(
 
 
 def _unmeasured_s(
-    profile: ComputeProfile, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int, seconds: Floats
-) -> Floats:
+    profile: ComputeProfile, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int, seconds: Floats,
+    *, inner: bool,
+) -> Floats:  # fmt: skip
     """Return the time of parts that a profile has not measured: by their own kernel's efficiency, and with dispatch.
 
     Args:
@@ -178,8 +186,9 @@ def _unmeasured_s(
         part: Sizes of the parts.
         element_bytes: Bytes of one element.
         seconds: Time by the roofline.
+        inner: Whether the layer has an activation gradient, too.
     """
-    fused = _fused_s(profile, layer, phase, part, element_bytes)
+    fused = _fused_s(profile, layer, phase, part, element_bytes, inner=inner)
     seconds = seconds if fused is None else fused
     if profile.dispatch_s and phase != "update":
         seconds = np.where(seconds > 0, np.maximum(seconds, profile.dispatch_s), 0.0)
@@ -187,13 +196,17 @@ def _unmeasured_s(
 
 
 def _fused_s(
-    profile: ComputeProfile, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int
+    profile: ComputeProfile, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int, *, inner: bool
 ) -> Floats | None:
     """Return the time of parts whose kernel the profile has an efficiency of its own for; else None."""
     if not profile.fused:
         return None
     stored_bytes = _stored_bytes(profile, element_bytes)
     work = layer.operation.fused_kernels(phase, layer.input_shapes, layer.output, part, stored_bytes)
+    if work is not None and phase == "weight_gradient" and not inner:  # the kernel of all gradients counts here
+        work = layer.operation.fused_kernels(
+            "activation_gradient", layer.input_shapes, layer.output, part, stored_bytes
+        )
     if work is None or not any(kind == work.kind for kind, _ in profile.fused):
         return None
     seconds = fused_s(profile, work, "forward" if phase == "forward" else "backward")

@@ -107,7 +107,7 @@ class Attention(Mapped):
         heads = self._heads(held)
         queries = held.columns / held.samples
         kernels = attention_kernels(
-            samples=held.samples, heads=heads, key_heads=heads, queries=queries,
+            samples=held.samples, heads=heads, key_heads=self._key_heads(held), queries=queries,
             keys=np.full_like(heads, self.keys), head_size=np.minimum(held.channels, self.value_channels),
             causal=False, element_bytes=element_bytes, phase="forward" if phase == "forward" else "backward",
         )  # fmt: skip
@@ -118,6 +118,13 @@ class Attention(Mapped):
     def _heads(self, part: Part) -> Floats:
         """Return the heads of which each part computes the weights."""
         return np.ceil(part.channels / self.value_channels)
+
+    def _key_heads(self, part: Part) -> Floats:
+        """Return the heads of keys that each part reads: fewer than of queries where groups of these share them."""
+        heads = self._heads(part)
+        if len(self.reads) < 3:  # queries, keys and values in one tensor
+            return heads
+        return np.minimum(heads, self._read(part, 1) / (part.samples * self.keys * self.key_channels))
 
     def _forward(self, part: Part) -> Kernels:
         elements = self._inputs(part) + part.outputs

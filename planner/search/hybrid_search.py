@@ -196,9 +196,10 @@ class _Bounds:
             }
             part["sample"] /= micro_batches
             sizes = {dim: np.array([size]) for dim, size in part.items()}
+            inner = graph.has_phase(i, "activation_gradient")
             seconds = {
                 phase: min(
-                    float(kernel_s(profile, graph.name, layer, phase, sizes, graph.element_bytes)[0])
+                    float(kernel_s(profile, graph.name, layer, phase, sizes, graph.element_bytes, inner=inner)[0])
                     for profile in self.model.profiles
                 )
                 if graph.has_phase(i, phase)

@@ -98,7 +98,8 @@ def iteration_s(profile: ComputeProfile, model: str, batch: int) -> float:
         part = {dim: np.array([float(size)]) for dim, size in sizes}
         for phase in LAYER_PHASES:
             if graph.has_phase(index, phase):
-                total += float(kernel_s(profile, graph.name, layer, phase, part)[0])
+                inner = graph.has_phase(index, "activation_gradient")
+                total += float(kernel_s(profile, graph.name, layer, phase, part, inner=inner)[0])
     return total
 
 

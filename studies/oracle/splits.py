@@ -54,15 +54,18 @@ def layer_times(model: CostModel, sizes: Sizes, splits: Sequence[Split]) -> dict
         part = _parts(layer, bool(sizes.flat[i]), sums, splits)
         for phase in LAYER_PHASES:
             if model.graph.has_phase(i, phase):
-                columns = [_seconds(model, k, layer, phase, part) for k in range(len(model.profiles))]
+                inner = model.graph.has_phase(i, "activation_gradient")
+                columns = [_seconds(model, k, layer, phase, part, inner) for k in range(len(model.profiles))]
                 times[phase][:, i] = np.where(used, np.column_stack(columns), 0.0).max(axis=1)
         _reduced(model, i, [c for c, split in enumerate(splits) if sums and split.channels > 1], splits, times)
     return times
 
 
-def _seconds(model: CostModel, profile: int, layer: Layer, phase: str, part: dict[str, Floats]) -> Floats:
+def _seconds(
+    model: CostModel, profile: int, layer: Layer, phase: str, part: dict[str, Floats], inner: bool = True
+) -> Floats:
     graph = model.graph
-    return kernel_s(model.profiles[profile], graph.name, layer, phase, part, graph.element_bytes)
+    return kernel_s(model.profiles[profile], graph.name, layer, phase, part, graph.element_bytes, inner=inner)
 
 
 def _parts(layer: Layer, flat: bool, sums: bool, splits: Sequence[Split]) -> dict[str, Floats]:

@@ -50,6 +50,18 @@ def test_the_last_part_of_a_causal_sequence_sets_the_price(parts):
     assert causal.memory_bytes == full.memory_bytes
 
 
+@pytest.mark.parametrize(("channels", "heads", "key_heads"), [(2048, 32, 8), (512, 8, 2), (128, 2, 1), (64, 1, 1)])
+def test_heads_of_keys_that_groups_of_queries_share_are_read_once(channels, heads, key_heads):
+    """Llama 3.2 1B: 32 heads of queries, 8 of keys and values, of 64 channels; two bytes an element."""
+    graph = load_model("llama-1b", batch=2)
+    layer = next(layer for layer in graph.layers if layer.operation.kind == "attention")
+    length = layer.output.size("length")
+    part = {"sample": np.array([2.0]), "channel": np.array([float(channels)]), "length": np.array([float(length)])}
+    found = layer.operation.fused_kernels("forward", layer.input_shapes, layer.output, part, 2)
+
+    assert found.memory_bytes == pytest.approx(2 * 2 * length * 64 * (2 * heads + 2 * key_heads))
+
+
 def test_norms_are_priced_by_their_own_kernels():
     """BERT on an H200: rows of 768 channels; the backward kernel computes all gradients."""
     graph, profile = load_model("bert-base", batch=4, element_bytes=2), load_profile("h200@bfloat16")
@@ -60,6 +72,8 @@ def test_norms_are_priced_by_their_own_kernels():
         expected = fused_s(profile, norm_kernels(rows=rows, columns=columns, phase=kernel), kernel)
         assert kernel_s(profile, "bert-base", layer, phase, part, 2) == pytest.approx(expected, rel=1e-12)
     assert kernel_s(profile, "bert-base", layer, "weight_gradient", part, 2) == 0
+    first = kernel_s(profile, "bert-base", layer, "weight_gradient", part, 2, inner=False)
+    assert first == kernel_s(profile, "bert-base", layer, "activation_gradient", part, 2)  # nobody else pays for it
     split = part | {"channel": np.array([96.0])}  # reads all channels for its sums, so it is no eighth of the kernel
     assert kernel_s(profile, "bert-base", layer, "forward", split, 2) > 0.5 * kernel_s(
         replace(profile, fused={}), "bert-base", layer, "forward", part, 2
