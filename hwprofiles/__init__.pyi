@@ -49,6 +49,7 @@ from .requests import (
     whole_number as whole_number,
 )
 from .rows import (
+    grouped_rows as grouped_rows,
     row_entries as row_entries,
     row_owners as row_owners,
 )

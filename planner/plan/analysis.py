@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwprofiles import Progress
+from hwprofiles import Progress, grouped_rows
 from planner.lowering import Program
 from planner.simulation import (
     ITERATIONS,
@@ -88,8 +88,7 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
     use = resource_use(graph, schedule, np.array([begin, end]))[:, 0].clip(min=0.0)
     # Uses grouped by resource: those of resource r are order[bounds[r] : bounds[r + 1]].
     owner = graph.use_owners
-    order = np.argsort(graph.use_resource, kind="stable")
-    bounds = np.searchsorted(graph.use_resource[order], np.arange(len(graph.capacity) + 1))
+    bounds, order = grouped_rows(graph.use_resource, len(graph.capacity))
     start_s, end_s = (np.clip(times, begin, end)[owner[order]] for times in (schedule.start_s, schedule.end_s))
     kinds = [link.link_class for link in cluster.links] + [device.profile for device in cluster.devices]
     kinds += copy_engines_of(cluster).kinds

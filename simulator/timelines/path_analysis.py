@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
+from hwprofiles import Floats, Ints, grouped_rows
 from simulator.graph import TOLERANCE, Schedule, TaskGraph
 from simulator.timelines.timeline import alone_s
 
@@ -63,10 +63,8 @@ class _Chain:
         self.alone_s = alone_s(graph)
         self.owner = graph.use_owners
         # Uses by resource, each row in order of time, so that those in a span are found by two binary searches.
-        by_resource = np.argsort(graph.use_resource, kind="stable")
-        bounds = np.searchsorted(graph.use_resource[by_resource], np.arange(len(graph.capacity) + 1))
-        rows = [by_resource[bounds[r] : bounds[r + 1]] for r in range(len(graph.capacity))]
-        self.uses_of = [_in_time(row, self.owner, schedule) for row in rows]
+        self._bounds, self._by_resource = grouped_rows(graph.use_resource, len(graph.capacity))
+        self._in_time: dict[int, tuple[Ints, Floats, Floats]] = {}  # of the resources that were asked for
         self.stream_before = np.full(graph.size, -1)
         # Streams [0, -1, 0, 0] of four tasks sort to tasks 1, 0, 2, 3: 0 comes before 2, and 2 before 3.
         order = np.argsort(graph.stream, kind="stable")
@@ -103,13 +101,17 @@ class _Chain:
 
     def _overlapping(self, resource: int, begin_s: float, end_s: float) -> Ints:
         """Return the uses of a resource that may overlap a span of time, its ends included, in order."""
-        uses, starts_s, reached_s = self.uses_of[resource]
-        return np.sort(uses[np.searchsorted(reached_s, begin_s) : np.searchsorted(starts_s, end_s, side="right")])
+        if resource not in self._in_time:
+            row = self._by_resource[self._bounds[resource] : self._bounds[resource + 1]]
+            self._in_time[resource] = _in_time(row, self.owner, self.schedule)
+        uses, starts_s, reached_s = self._in_time[resource]
+        return np.sort(uses[reached_s.searchsorted(begin_s) : starts_s.searchsorted(end_s, side="right")])
 
     def _resources(self, task: int) -> list[int]:
         """Return the resources that a task uses."""
         row = slice(self.graph.use_start[task], self.graph.use_start[task + 1])
-        return [int(resource) for resource in self.graph.use_resource[row]]
+        resources: list[int] = self.graph.use_resource[row].tolist()
+        return resources
 
     def _holder(self, task: int) -> tuple[int, int]:
         """Return the task that released an exclusive resource when this task began, and the resource."""
@@ -118,8 +120,9 @@ class _Chain:
             if not self.graph.exclusive[resource]:
                 continue
             users = self.owner[self._overlapping(resource, start_s * (1 - _SAME), start_s * (1 + _SAME))]
-            left = users[(np.abs(self.schedule.end_s[users] - start_s) <= _SAME * start_s) & (users != task)]
-            left = left[self.alone_s[left] > 0]  # tasks without work hold nothing
+            # tasks without work hold nothing
+            others = (users != task) & (self.alone_s[users] > 0)
+            left = users[others & (np.abs(self.schedule.end_s[users] - start_s) <= _SAME * start_s)]
             if len(left):
                 return int(left[np.argmax(self.schedule.end_s[left] - self.schedule.start_s[left])]), resource
         raise AssertionError(f"task {task} waited for an exclusive resource that nobody left")
