@@ -191,7 +191,11 @@ class _Held:
             raise ConfigError("this change adds or removes devices; press Compare, which chooses the strategies anew")
         self._cluster = cluster
         self._set_prices(request.subject)
-        _ = self._model.network.rank  # its search for routes is then shared by all children
+        network = self._model.network
+        # what all children need of the routes is searched for once
+        _ = network.rank
+        if network.has_tables:
+            _ = network.forward
         # a strategy that has not been priced again yet is shown as it was
         self._results = {each.name: light_result(self._results.get(each.name, each)) for each in found.strategies}
         self._refused = dict(found.refused)
