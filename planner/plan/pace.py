@@ -17,6 +17,8 @@ __all__ = ["Pace", "PaceSetter", "pace_of", "pace_of_analysis"]
 
 _LEAST_SHARE = 0.005
 """Share of the iteration below which a resource is not told of."""
+_TOLD = 3
+"""Resources that the sentence tells of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +65,35 @@ class Pace:
 
     @property
     def sentence(self) -> str:
-        """Say what sets the pace, at which share, and what would come next."""
-        first = self.first
-        verb = "set" if first.kind == "bandwidth" else "sets"
-        where = "" if first.kind == "arithmetic" else f" at {first.where}"
-        text = f"{first.name} {verb} the pace: {first.share:.0%} of the critical path{where}"
-        others = [f"{each.name} {each.share:.0%}" for each in self.setters[1:3] if each.share >= _LEAST_SHARE]
-        return f"{text}; then {', '.join(others)}" if others else text
+        """Say what sets the pace, what the iteration waits for, the longest first, and why the first is not the pace.
+
+        One clause, without a full stop: "switch-port links set the pace: the iteration waits 52% of its time for them
+        (most at node26/plx0 -> node26/host), 43% for arithmetic of titanx-nervana, 5% for fdr links".
+        """
+        first, longest = self.first, max(self.setters, key=lambda each: each.share)
+        shares = [each for each in self._by_share if each is first or each.share >= _LEAST_SHARE]
+        verb, pronoun = ("set", "them") if first.kind == "bandwidth" else ("sets", "it")
+        waits = []
+        for each in shares:
+            name = pronoun if each is longest is first else each.name
+            where = f" (most at {each.where})" if each is first and each.kind != "arithmetic" else ""
+            waits.append(f"{each.share:.0%}{'' if waits else ' of its time'} for {name}{where}")
+        told = "waits for nothing else" if len(shares) == 1 else f"waits {', '.join(waits)}"
+        text = f"{first.name} {verb} the pace: the iteration {told}"
+        return text if longest is first else f"{text}; {self._why_not(longest)}"
+
+    @property
+    def _by_share(self) -> list[PaceSetter]:
+        """Three resources, the one with the largest share first; the one that sets the pace is among them."""
+        others = sorted(self.setters[1:], key=lambda each: -each.share)[: _TOLD - 1]
+        return sorted([self.first, *others], key=lambda each: -each.share)
+
+    def _why_not(self, longest: PaceSetter) -> str:
+        """Say why the resource with the largest share does not set the pace: what else is used too much already."""
+        used = max((use for use in self.busiest if use.of != longest.of), key=lambda use: use.use)
+        better = {"arithmetic": "faster arithmetic", "bandwidth": "more bandwidth", "latency": "a lower latency"}
+        most = f"saves at most {longest.saving:.0%}, as {used.of} is {used.use:.0%} used already"
+        return f"{better[longest.kind]} of {longest.of} {most}"
 
     @property
     def left(self) -> str:

@@ -268,6 +268,6 @@ def _why(after: Pace, before: Pace | None) -> str:
     if (old.kind, old.of) != (new.kind, new.of):
         return f"was {old.name} ({old.share:.0%}); now {after.sentence}"
     others = [use for use in after.busiest if use.of != new.of and use.is_link]
-    waits = f", at {others[0].busy:.0%} use {others[0].of} waits" if others and others[0].busy < 1 else ""
+    idle = f"; {others[0].of} links are idle {1 - others[0].busy:.0%} of the time" if others else ""
     verb = "set" if new.kind == "bandwidth" else "sets"
-    return f"unchanged: {new.name} {verb} the pace ({old.share:.0%} before, {new.share:.0%} now){waits}"
+    return f"unchanged: {new.name} {verb} the pace ({old.share:.0%} of the time before, {new.share:.0%} now){idle}"

@@ -1,5 +1,7 @@
 """What sets the pace, against plans whose bottleneck is known."""
 
+import re
+
 import pytest
 
 from hwprofiles.catalogue import load_cluster
@@ -58,6 +60,14 @@ def test_what_can_save_most_comes_first_and_agrees_with_replays():
     effects = {(row.quantity, row.of): -row.effect for row in sensitivities(program)}
     assert found.first.kind == "arithmetic"
     assert found.busy("titanx-nervana") > 0.9
+    told, _, why = found.sentence.partition("; ")
+    shares = [int(share) for share in re.findall(r"(\d+)%", told)]
+    assert shares == sorted(shares, reverse=True)
+    assert len(shares) == 3
+    assert sum(shares) == pytest.approx(100, abs=2)
+    longest = max(found.setters, key=lambda setter: setter.share)
+    assert longest is not found.first  # what is waited for longest is told first, with why it does not set the pace
+    assert why.startswith(f"a lower {longest.name} saves at most {longest.saving:.0%}, as titanx-nervana is 97% used")
     for setter in found.setters:
         assert effects[kinds[setter.kind], setter.of] <= setter.saving + 0.01
 
