@@ -37,7 +37,8 @@ _LINES = dict(
     )
 )
 """Colour, marker and dash of each strategy; a hybrid has those of its inner strategy, with a dashed line."""
-_COLUMNS = 4
+_COLUMNS = 2
+"""Panels beside each other: on a phone the numbers of more would lie on their neighbours' bars."""
 
 
 def iteration_figure(table: OracleTable) -> go.Figure:
@@ -52,7 +53,7 @@ def iteration_figure(table: OracleTable) -> go.Figure:
     lines = -(-len(names) // columns)
     titles = [name.replace("+", "+<br>") for name in names]  # panels are narrow on a phone
     figure = make_subplots(
-        rows=lines, cols=columns, subplot_titles=titles, vertical_spacing=0.36 / lines, horizontal_spacing=0.05
+        rows=lines, cols=columns, subplot_titles=titles, vertical_spacing=0.36 / lines, horizontal_spacing=0.16
     )
     unit = time_unit([row.iteration_s for row in table.rows])
     shown = [part for part in _PARTS if any(getattr(row, part[0]) > 0 for row in table.rows)]
@@ -66,7 +67,9 @@ def iteration_figure(table: OracleTable) -> go.Figure:
         figure.update_yaxes(title=f"[{unit.name}]" if place["col"] == 1 else None, automargin=True, **place)
     figure.update_xaxes(type="category", tickangle=-45, automargin=True)
     figure.update_annotations(font_size=12)
-    return styled(figure, height=90 + 250 * lines, barmode="stack", bargap=0.2, legend={"y": 1.1 if lines > 1 else 1.2})
+    return styled(
+        figure, height=110 + 190 * lines, barmode="stack", bargap=0.2, legend={"y": 1.1 if lines > 1 else 1.2}
+    )
 
 
 def _add_part(
