@@ -73,7 +73,7 @@ class Pace:
         first, longest = self.first, max(self.setters, key=lambda each: each.share)
         shares = [each for each in self._by_share if each is first or each.share >= _LEAST_SHARE]
         verb, pronoun = ("set", "them") if first.kind == "bandwidth" else ("sets", "it")
-        waits = []
+        waits: list[str] = []
         for each in shares:
             name = pronoun if each is longest is first else each.name
             where = f" (most at {each.where})" if each is first and each.kind != "arithmetic" else ""
