@@ -51,9 +51,8 @@ def iteration_figure(table: OracleTable) -> go.Figure:
     names = [name for name in STRATEGIES if any(row.strategy == name for row in table.rows)]
     columns = min(_COLUMNS, len(names))
     lines = -(-len(names) // columns)
-    titles = [name.replace("+", "+<br>") for name in names]  # panels are narrow on a phone
     figure = make_subplots(
-        rows=lines, cols=columns, subplot_titles=titles, vertical_spacing=0.36 / lines, horizontal_spacing=0.16
+        rows=lines, cols=columns, subplot_titles=names, vertical_spacing=0.36 / lines, horizontal_spacing=0.2
     )
     unit = time_unit([row.iteration_s for row in table.rows])
     shown = [part for part in _PARTS if any(getattr(row, part[0]) > 0 for row in table.rows)]
