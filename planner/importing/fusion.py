@@ -6,11 +6,11 @@ follow one another become one kernel, as compilers make one of them.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.graph import IntervalMap, Layer, Operation
+from planner.graph import IntervalMap, Layer, Operation, Parameter
 from planner.importing.read_elementwise import FUSED_ACTIVATIONS
 from planner.importing.recording import renamed_steps, whole_axes
 from planner.operations import Add, BatchNorm, Convolution, Dropout, Elementwise, Linear, Operand, Step
@@ -121,22 +121,36 @@ def _chained(one: Layer, other: Layer, slot: int) -> Layer | None:
     # a tensor that both read in the same way is read once
     rows = list(dict.fromkeys(zip(names, shapes, reads, strict=True)))
     saves = "nothing" if first.saves == second.saves == "nothing" else "inputs"
-    both = [*first.weights, *second.weights]
-    weights = [replace(p, name=f"weight{i or ''}") for i, p in enumerate(both)]
+    weights = _joined_weights(one, first, other, second)
+    if weights is None:
+        return None
+    named = {key: each.name for key, each in weights.items()}
     operation = replace(
         second, steps=(*first.steps, *second.steps), reads=tuple(row[2] for row in rows), saves=saves,
-        weights=tuple(weights), computes=_joined_steps(one, first, other, second, slot, rows),
+        weights=tuple(weights.values()), computes=_joined_steps(one, first, other, second, slot, rows, named),
     )  # fmt: skip
-    named = tuple((p.name, key) for p, (_, key) in zip(weights, (*one.keys, *other.keys), strict=True))
     return replace(
         other, operation=operation, inputs=tuple(row[0] for row in rows), input_shapes=tuple(row[1] for row in rows),
-        keys=named,
+        keys=tuple((name, key) for key, name in named.items()),
     )  # fmt: skip
+
+
+def _joined_weights(one: Layer, first: Elementwise, other: Layer, second: Elementwise) -> dict[str, Parameter] | None:
+    """Return the parameters of two layers together, by key; None where both use one, each along another axis."""
+    found: dict[str, Parameter] = {}
+    for layer, operation in ((one, first), (other, second)):
+        keys = dict(layer.keys)
+        for each in operation.weights:
+            known = found.setdefault(keys[each.name], replace(each, name=f"weight{len(found) or ''}"))
+            if (known.split, known.axis) != (each.split, each.axis):
+                return None
+    return found
 
 
 def _joined_steps(
-    one: Layer, first: Elementwise, other: Layer, second: Elementwise, slot: int, rows: Sequence[Any]
-) -> tuple[Step, ...]:
+    one: Layer, first: Elementwise, other: Layer, second: Elementwise, slot: int, rows: Sequence[Any],
+    weights: Mapping[str, str],
+) -> tuple[Step, ...]:  # fmt: skip
     """Return what two layers compute one after the other; nothing where it is not known of one of them.
 
     Args:
@@ -146,14 +160,13 @@ def _joined_steps(
         second: Its operation.
         slot: Input of the second that is the result of the first.
         rows: Inputs of both together, each with its shape and maps.
+        weights: Names of the parameters of both together, by key.
     """
     if not first.computes or not second.computes:
         return ()
     own = list(zip(one.inputs, one.input_shapes, first.reads, strict=True))
     read = list(zip(other.inputs, other.input_shapes, second.reads, strict=True))
-    count = len(first.weights)
-    names = {each.name: f"weight{i or ''}" for i, each in enumerate(first.weights)}
-    behind = {each.name: f"weight{i + count or ''}" for i, each in enumerate(second.weights)}
+    names, behind = ({name: weights[key] for name, key in layer.keys} for layer in (one, other))
     slots = {i: rows.index(row) for i, row in enumerate(own)}
     others = {i: rows.index(row) for i, row in enumerate(read) if i != slot}
     before = renamed_steps(first.computes, names, slots, 0, None)

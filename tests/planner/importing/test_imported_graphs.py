@@ -86,6 +86,43 @@ def test_tied_weights_are_one_parameter():
     assert found.graph.has_phase(found.graph.index["head"], "weight_gradient")
 
 
+def test_a_parameter_that_a_chain_uses_twice_is_one():
+    """A chain has one tensor of a key: with two of them a run would train each by a part of the gradient."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.shift = nn.Parameter(torch.ones(8)), nn.Parameter(torch.ones(6, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return ((x * self.scale + self.shift).tanh() * self.scale + self.shift) * self.scale
+
+    graph = imported(Scaled(), "4x6x8").graph
+    chain = graph.layers[0]
+
+    assert graph.parameter_count == 8 + 6 * 8
+    assert [key for _, key in chain.keys] == ["scale", "shift"]
+    used = [o.constant.parameter for step in chain.operation.computes for o in step.operands if o.constant]
+    assert [dict(chain.keys)[name] for name in used] == ["scale", "shift", "scale", "shift", "scale"]
+
+
+def test_a_parameter_along_two_axes_joins_no_chain():
+    """A split of channels splits the first use, and not the second: they stay two layers that share it."""
+
+    class Crossed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scale + self.scale[:, None]
+
+    graph = imported(Crossed(), "4x8x8").graph
+
+    assert graph.parameter_count == 8
+    assert [p.shared for layer in graph.layers for p in layer.parameters] == ["", graph.layers[0].name]
+
+
 def test_unknown_operations_are_split_by_samples_and_listed():
     """An operation without a rule keeps its samples apart, and the report says so."""
 
