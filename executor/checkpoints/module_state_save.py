@@ -40,10 +40,11 @@ def save_module_state(session: Session, path: Path, *, start: str, steps: int) -
 def _start(start: str) -> dict[str, Tensor]:
     """Return copies of the tensors that training started from, those of one storage as one tensor."""
     given = read_module_state(Path(start)) if start else {}
-    copies: dict[tuple[int, tuple[int, ...]], Tensor] = {}
+    copies: dict[tuple[object, ...], Tensor] = {}
     state = {}
     for key, each in given.items():
-        state[key] = copies.setdefault((each.data_ptr(), tuple(each.shape)), each.clone())
+        view = each.data_ptr(), tuple(each.shape), each.stride(), each.dtype  # a square transpose has its shape
+        state[key] = copies.setdefault(view, each.clone())
     return state
 
 

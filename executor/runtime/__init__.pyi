@@ -20,6 +20,7 @@ from .module_state import (
     check_module_state as check_module_state,
     norm_prefix as norm_prefix,
     read_module_state as read_module_state,
+    with_tied as with_tied,
 )
 from .optimizer_spec import (
     OptimizerSpec as OptimizerSpec,

@@ -13,7 +13,15 @@ from hwprofiles import ConfigError, check_input
 from planner.graph import ComputationGraph, Layer
 from planner.operations import BatchNorm, Mapped
 
-__all__ = ["RUNNING", "buffer_keys", "check_keys", "check_module_state", "norm_prefix", "read_module_state"]
+__all__ = [
+    "RUNNING",
+    "buffer_keys",
+    "check_keys",
+    "check_module_state",
+    "norm_prefix",
+    "read_module_state",
+    "with_tied",
+]
 
 RUNNING = ("running_mean", "running_var")
 """Names of the running statistics of a batch normalisation, in a part and in a module."""
@@ -100,12 +108,44 @@ def check_module_state(path: Path, graph: ComputationGraph) -> None:
     Raises:
         ConfigError: It does not; the message names the key.
     """
-    state = read_module_state(path)
+    state = with_tied(read_module_state(path), graph)
+    for layer in graph.undivided.layers:
+        keys = dict(layer.keys)
+        for name, other in layer.aliases:
+            one, two = (state.get(key) for key in (keys[name], other))
+            if one is not None and two is not None and not _equal(one, two):
+                raise ConfigError(
+                    f"init {path}: {keys[name]} and {other} must be equal, for {graph.name} has one parameter for both"
+                )
     for key, shape in _wanted(graph):
         if key not in state:
             raise ConfigError(f"init {path} must hold {key}, which {graph.name} trains or reads")
         if tuple(state[key].shape) != shape:
             raise ConfigError(f"init {path}: {key} must have sizes {list(shape)}, got {list(state[key].shape)}")
+
+
+def with_tied(state: Mapping[str, Tensor], graph: ComputationGraph) -> dict[str, Tensor]:
+    """Return a state with tied parameters under their first key, where it has one of the others only.
+
+    Files of tensors without storages in common, such as ``.safetensors``, keep one key of such a parameter.
+
+    Args:
+        state: Tensors by key.
+        graph: The model, whose parameters have keys.
+    """
+    found = dict(state)
+    for layer in graph.undivided.layers:
+        keys = dict(layer.keys)
+        for name, other in layer.aliases:
+            if other in state:
+                found.setdefault(keys[name], state[other])
+    return found
+
+
+def _equal(one: Tensor, two: Tensor) -> bool:
+    """Return whether two tensors hold the same; those of one storage are not read."""
+    same = one.data_ptr() == two.data_ptr() and one.stride() == two.stride() and one.dtype == two.dtype
+    return one.shape == two.shape and (same or torch.equal(one, two))
 
 
 def _wanted(graph: ComputationGraph) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -23,6 +23,7 @@ from executor.runtime import (
     make_optimizer,
     norm_prefix,
     read_module_state,
+    with_tied,
 )
 from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.stand_in import StandInPart
@@ -94,7 +95,7 @@ def open_session(
     view = RankProgram(program, rank, region_messages_of(program))
     recorder = Recorder(program.size, device)
     boxes = {i: _parameter_boxes(graph, i, view.parts.held(i)) for i, part in enumerate(view.parts.index) if part >= 0}
-    state = read_module_state(Path(options.init)) if options.init else {}
+    state = with_tied(read_module_state(Path(options.init)), graph) if options.init else {}
     parameters, optimizers = _parameters(graph, boxes, options, state, dtype, device)
     data: Dataset
     if options.stand_in:

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from executor.checkpoints.module_state_save import _start
 from executor.data.load import load_data
 from executor.run.plan_run import run_plan
 from executor.runtime.boxes import whole_box
-from executor.runtime.module_state import read_module_state
+from executor.runtime.module_state import check_module_state, read_module_state, with_tied
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.run_options import RunOptions
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
@@ -94,6 +95,7 @@ def test_training_goes_on_from_pytorch_and_back(tmp_path, strategy):
     [
         (lambda state: state.pop("places"), r"must hold places"),
         (lambda state: state.update({"head.bias": torch.zeros(5)}), r"head.bias must have sizes \[4\], got \[5\]"),
+        (lambda state: state.update({"second.weight": torch.zeros(8, 8)}), "first.weight and second.weight must be eq"),
         (lambda state: state.update(step=3), r"dense tensors only, got int for 'step'"),
     ],
 )
@@ -106,6 +108,29 @@ def test_states_that_do_not_fit_are_named(tmp_path, change, message):
 
     with pytest.raises(ConfigError, match=message):
         run_plan(chosen)
+
+
+@pytest.mark.parametrize("missing", ["first.weight", "second.weight"])
+def test_a_tied_parameter_needs_one_of_its_keys(tmp_path, missing):
+    """Files that keep no storages in common have one key of it; whichever that is, it is the parameter."""
+    state = Normed().state_dict()
+    torch.save({key: each for key, each in state.items() if key != missing}, tmp_path / "start.pt")
+    graph = imported_graph(trace_of(Normed(), input_specs([f"{BATCH}x3x4x4"])), name="net").graph
+    check_module_state(tmp_path / "start.pt", graph)
+
+    assert torch.equal(
+        with_tied(read_module_state(tmp_path / "start.pt"), graph)["first.weight"], state["first.weight"]
+    )
+
+
+def test_tensors_of_one_storage_that_differ_stay_apart(tmp_path):
+    """A square matrix and its transpose have one place in memory and one shape."""
+    one = torch.arange(9.0).reshape(3, 3)
+    torch.save({"one": one, "same": one, "other": one.t()}, tmp_path / "start.pt")
+    state = _start(str(tmp_path / "start.pt"))
+
+    assert state["one"] is state["same"]
+    assert torch.equal(state["other"], one.t())
 
 
 def test_safetensors_are_read_where_their_library_is(tmp_path):
