@@ -67,6 +67,7 @@ def read_model_file(path: Path, *, name: str, batch: int, element_bytes: int = 4
     reader = _FileReader(where, dict(data), set(data))
     layers = [reader.layer(row, number) for number, row in enumerate(rows)]
     graph = ComputationGraph(name, batch, layers, element_bytes=element_bytes)
+    _check_keys_differ(where, layers)
     try:
         assert graph.shared is not None  # all parameters that layers borrow are there
     except ConfigError as error:
@@ -245,6 +246,23 @@ def _keys(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     given = row.get("parameters")
     rows = given.items() if isinstance(given, dict) else ()
     return tuple((str(n), str(v["key"])) for n, v in rows if isinstance(v, dict) and isinstance(v.get("key"), str))
+
+
+def _check_keys_differ(where: str, layers: Sequence[Layer]) -> None:
+    """Refuse two trained parameters of one key: a state_dict has one tensor of it."""
+    taken: dict[str, str] = {}
+    for layer in layers:
+        trained = {each.name for each in layer.parameters if not each.shared}
+        for name, key in (*layer.keys, *layer.aliases):
+            if name not in trained:
+                continue
+            place = f"{name} of layer {layer.name}"
+            if key in taken:
+                raise ConfigError(
+                    f"{where}: keys and aliases of parameters must differ, got {key[:80]!r} for {taken[key]} and again "
+                    f"for {place}: a parameter that two layers use is shared by the second"
+                )
+            taken[key] = place
 
 
 def _aliases(where: str, row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -51,6 +51,12 @@ class Mapped(OperationBase):
             )
         for size in self.sizes:
             check_int(f"{self._kind}.sizes", size, 1)
+        for weight in self.weights:
+            if not 0 <= weight.axis < max(len(weight.shape), 1):
+                raise ConfigError(
+                    f"{self._kind}: axis of parameter {weight.name} must be one of its {len(weight.shape)}, counted "
+                    f"from 0, got {weight.axis}"
+                )
         known = {None, "sample", *self.dims}
         for maps in self.reads:
             for each in maps:

@@ -94,6 +94,49 @@ def test_mistakes_of_editing_are_named(tmp_path, old, new, message):
     assert "\n" not in str(caught.value)
 
 
+_TIED = """format: orrery model 2
+batch: 4
+data:
+  input: {channel: 8, length: 4}
+layers:
+- name: first
+  kind: matrix_product
+  inputs: [input]
+  depth: 8
+  output: {channel: 8, length: 4}
+  reads:
+  - {sample: sample, channel: all, length: length}
+  parameters:
+    weight: {shape: [8, 8], split: true, axis: 0, key: one, aliases: [two]}
+- name: second
+  kind: matrix_product
+  inputs: [first]
+  depth: 8
+  output: {channel: 8, length: 4}
+  reads:
+  - {sample: sample, channel: all, length: length}
+  parameters:
+    weight: {shape: [8, 8], split: true, shared: first, key: one}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("axis: 0", "axis: 2", "axis of parameter weight must be one of its 2, counted from 0, got 2"),
+        ("axis: 0", "axis: -1", "axis of parameter weight must be one of its 2, counted from 0, got -1"),
+        ("[two]", "[one]", "keys and aliases of parameters must differ, got 'one' for weight of layer first and again"),
+        ("shared: first, ", "", "got 'one' for weight of layer first and again for weight of layer second"),
+        ("shared: first", "shared: second", "layer second must come before it and train a parameter of the same key"),
+    ],
+)
+def test_wrong_marks_of_tied_parameters_are_named(tmp_path, old, new, message):
+    """A file says once which tensor of the state_dict a parameter is, and who trains it."""
+    assert load_model(written(tmp_path, _TIED), batch=4).parameter_count == 64
+    with pytest.raises(ConfigError, match=message):
+        load_model(written(tmp_path, _TIED.replace(old, new)), batch=4)
+
+
 def test_a_file_runs_no_code(tmp_path):
     """Tags of YAML that would build objects are refused."""
     path = written(tmp_path, f"!!python/object/apply:os.system ['touch {tmp_path}/owned']\n")
