@@ -19,6 +19,8 @@ def renamed_keywords(**new_names: str) -> Callable[[Callable[_P, _R]], Callable[
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        """Let a function take the old names too, with a warning."""
+
         @wraps(function)
         def call(*args: _P.args, **options: _P.kwargs) -> _R:
             for old in new_names.keys() & options.keys():

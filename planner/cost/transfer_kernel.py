@@ -28,6 +28,7 @@ import numpy as np
 from numba import njit
 
 from hwprofiles import Bools, Floats, Ints
+from simulator.compiled import inner
 
 __all__ = ["TransferPairs", "price_pairs"]
 
@@ -123,7 +124,7 @@ def price_pairs(pairs: Any, overlaps: Any, routes: Any, cost_s: Any) -> None:
         busy += batch.wait
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _add_blocks(batch: Any, configurations: Any, starts: Any, devices: Any, block: Any, samples: int) -> None:
     """Add the blocks that hold parts or regions, all or evenly picked ones, to the blocks of every pair."""
     seen, blocks, block_count = batch.seen, batch.blocks, batch.block_count
@@ -140,7 +141,7 @@ def _add_blocks(batch: Any, configurations: Any, starts: Any, devices: Any, bloc
                 block_count[k] += 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _visit_inside(batch: Any, overlaps: Any, routes: Any, element_bytes: float) -> None:  # noqa: C901 - a nest of loops
     """Visit the messages inside the blocks: load their links, and find their longest latency.
 
@@ -196,7 +197,7 @@ def _visit_inside(batch: Any, overlaps: Any, routes: Any, element_bytes: float) 
                 entering[k, top, here] += rest
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _sum_leaving(batch: Any, overlaps: Any, routes: Any) -> None:
     """Add what parts send in all to ``leaving`` of the top level, and see whether anything crosses between blocks."""
     us, vs, blocks, block_count, crosses = (
@@ -221,7 +222,7 @@ def _sum_leaving(batch: Any, overlaps: Any, routes: Any) -> None:
         crosses[k] = total > 0.0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _bound_waits(batch: Any, overlaps: Any, routes: Any, pairs: Any) -> None:
     """Bound the latency of messages between blocks: the largest overlap, on the latency classes that both ends have."""
     us, vs, ceiling, element_bytes = batch.producer, batch.consumer, batch.ceiling, pairs.element_bytes
@@ -242,7 +243,7 @@ def _bound_waits(batch: Any, overlaps: Any, routes: Any, pairs: Any) -> None:
         ceiling[k] = longest if rising else np.inf
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _visit_crossing(batch: Any, overlaps: Any, routes: Any, pairs: Any) -> None:
     """Raise ``wait`` to the longest latency of messages between blocks; stop where it reaches ``ceiling``.
 
@@ -300,7 +301,7 @@ def _visit_crossing(batch: Any, overlaps: Any, routes: Any, pairs: Any) -> None:
                     index[step] += 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _load_exits(batch: Any, routes: Any) -> None:
     """Load exits and entries with what leaves and enters at each level, and empty both for the next batch."""
     blocks, block_count, load = batch.blocks, batch.block_count, batch.load
@@ -326,7 +327,7 @@ def _load_exits(batch: Any, routes: Any) -> None:
                         entering[k, level, at] = 0.0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _find_busiest(batch: Any, routes: Any, element_bytes: float) -> None:
     """Write the time of the busiest link of each pair to ``busy``, and set the loads to 0 for the next batch."""
     blocks, block_count, load, busy = batch.blocks, batch.block_count, batch.load, batch.busy
@@ -340,7 +341,7 @@ def _find_busiest(batch: Any, routes: Any, element_bytes: float) -> None:
                 load[k, link] = 0.0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _latency(size: float, c: int, class_start: Any, class_size: Any, class_latency: Any) -> Any:
     """Return the latency of class ``c`` for a message of ``size`` bytes: piecewise linear, constant at the ends."""
     first, last = class_start[c], class_start[c + 1]

@@ -33,7 +33,7 @@ class MessageOverheads:
 
     def __init__(self, cluster: DeviceGraph) -> None:
         rows = [device.message_overhead for device in cluster.devices]
-        self.declared = any(rows)
+        self.declared = any(set(rows))  # equal devices are looked at once
         """True if any device has an overhead."""
         self._message_s = np.array([row.message_s for row in rows])
         self._byte_s = np.array([row.byte_s for row in rows])

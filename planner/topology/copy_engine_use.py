@@ -51,8 +51,9 @@ class CopyEngineUses:
         self._engine = {
             kind: np.full(len(cluster.devices), -1) for kind in ("total", "host_to_device", "device_to_host", "peer")
         }
+        declared = {engines: engines.declared for engines in {device.copy_engines for device in cluster.devices}}
         for i, device in enumerate(cluster.devices):
-            for kind, count in device.copy_engines.declared.items():
+            for kind, count in declared[device.copy_engines].items():
                 self._engine[kind][i] = len(names)
                 names.append(f"{device.name} copies, {kind.replace('_', ' ')}")
                 capacity.append(count)

@@ -26,9 +26,10 @@ from numba import njit
 
 from hwprofiles import Floats, Ints, row_entries, row_owners
 from planner.topology.latency_classes import LatencyFunctions
-from simulator.compiled import spare_scipy
+from simulator.compiled import inner, spare_scipy
 
 __all__ = ["RouteLevels", "levels_of"]
+
 
 spare_scipy()
 
@@ -179,14 +180,21 @@ def _companions(start: Any, links: Any, beside: Any) -> None:
         for link in route:
             if not seen[link]:  # its first route; each further one removes the links that it does not cross
                 seen[link] = True
-                beside[link, : len(route)] = route
+                _copy(route, beside[link])
                 continue
             for i in range(beside.shape[1]):
                 if beside[link, i] >= 0 and not _has(route, beside[link, i]):
                     beside[link, i] = -1
 
 
-@njit(cache=True)
+@inner
+def _copy(route: Any, row: Any) -> None:
+    """Write a route to the beginning of a row; assigning to a slice takes seconds to compile, for its errors."""
+    for i in range(len(route)):
+        row[i] = route[i]
+
+
+@inner
 def _has(route: Any, link: Any) -> bool:
     """Return whether a link is among those of a route; comparing arrays takes ten times as long."""
     for other in route:  # noqa: SIM110 - numba knows no ``any`` of a generator
@@ -226,7 +234,7 @@ def _split(  # noqa: C901 - one compiled pass over all pairs
             if coarse[a] == coarse[b] and fine[a] != fine[b]:
                 route = links[start[a * count + b] : start[a * count + b + 1]]
                 if first:  # the first route; each further one removes the links that it does not cross
-                    exits[a, : len(route)] = route
+                    _copy(route, exits[a])
                     first = False
                 for i in range(exits.shape[1]):
                     if exits[a, i] >= 0 and not _has(route, exits[a, i]):

@@ -4,6 +4,9 @@ from .event_loop import (
 from .initial import (
     initial_state as initial_state,
 )
+from .jit import (
+    inner as inner,
+)
 from .numba_start import (
     spare_scipy as spare_scipy,
 )

@@ -7,7 +7,18 @@ users change (``touched``), and exclusive resources that may be handed over (``o
 from simulator.compiled.heap import post
 from simulator.compiled.jit import compiled
 from simulator.compiled.queues import enqueue
-from simulator.compiled.state import BEGUN, EARLIEST, ENDED, INSTANT, LATENCY, OFFERED, TIMER, TOUCHED, ReplayState
+from simulator.compiled.state import (
+    BEGUN,
+    EARLIEST,
+    ENDED,
+    INSTANT,
+    LATENCY,
+    OFFERED,
+    TIMER,
+    TOUCHED,
+    ReplayState,
+    int64,
+)
 
 __all__ = ["become_ready", "begin_work", "dependencies_met", "end_latency", "finish_work"]
 
@@ -62,9 +73,9 @@ def end_latency(state: ReplayState, i: int, now: float) -> None:
 @compiled
 def _wait_for_ports(state: ReplayState, i: int) -> None:
     """Put task ``i`` into the queue of one of its exclusive resources: one that is in use, if there is any."""
-    port = -1
+    port = int64(-1)
     for u in range(state.use_start[i], state.use_start[i + 1]):
-        r = state.use[u].resource
+        r = int64(state.use[u].resource)
         if state.resource[r].exclusive and (port < 0 or state.resource[r].users > 0):
             port = r
     enqueue(state, port, i)
@@ -97,7 +108,7 @@ def begin_work(state: ReplayState, i: int, now: float) -> None:
     task = state.task[i]
     task.rate, task.remaining, task.since_s = 0.0, task.work, now
     for u in range(state.use_start[i], state.use_start[i + 1]):
-        r = state.use[u].resource
+        r = int64(state.use[u].resource)
         users = state.resource[r].users
         state.users[state.slot_start[r] + users] = u
         state.use[u].slot = users
@@ -121,7 +132,7 @@ def finish_work(state: ReplayState, i: int, now: float) -> None:
     """Finish the work of task ``i``: remove it from the users of its resources and end it."""
     state.task[i].serial = 0
     for u in range(state.use_start[i], state.use_start[i + 1]):
-        r = state.use[u].resource
+        r = int64(state.use[u].resource)
         users = state.resource[r].users - 1
         state.resource[r].users = users
         # The last user of the resource moves into the slot that becomes free, so that slots stay contiguous.

@@ -20,6 +20,7 @@ from simulator.compiled.state import (
     TIMER,
     TOUCHED,
     ReplayState,
+    int64,
 )
 from simulator.graph import TOLERANCE
 
@@ -30,7 +31,7 @@ __all__ = ["replay_of"]
 def _run_due(state: ReplayState, now: float, limit: float) -> None:
     """Run all events that are due by ``limit``, but for those that follow from them."""
     count = state.counts
-    ready = -1
+    ready = int64(-1)
     while count[HEAP] > 0 and state.heap[0].key <= limit:
         live, serial, i = is_live(state, 0), state.heap[0].serial, state.heap[0].item
         pop(state.heap, count[HEAP])
@@ -59,7 +60,7 @@ def _settle(state: ReplayState, now: float, limit: float) -> None:
         i = state.ended[at]
         at += 1
         for d in range(state.dependent_start[i], state.dependent_start[i + 1]):
-            _drop_dependency(state, state.dependent[d], now, limit)
+            _drop_dependency(state, int64(state.dependent[d]), now, limit)
         if state.task[i].follower >= 0:
             _drop_dependency(state, state.task[i].follower, now, limit)
     hand_over(state, now)

@@ -9,7 +9,7 @@ import numpy as np
 from simulator.compiled.filling import solve_rates
 from simulator.compiled.heap import post
 from simulator.compiled.jit import compiled
-from simulator.compiled.state import BEGUN, FLOWS, INSTANT, LINKS, MIXED, SERIAL, TOUCHED, ReplayState
+from simulator.compiled.state import BEGUN, FLOWS, INSTANT, LINKS, MIXED, SERIAL, TOUCHED, ReplayState, int64
 from simulator.graph import TOLERANCE
 
 __all__ = ["update_rates"]
@@ -30,7 +30,7 @@ def _update_binding(state: ReplayState) -> None:
             use = state.use[state.users[slot]]
             wanted += use.weight * state.task[use.task].alone
             if bound and state.task[use.task].bottleneck == r:
-                _include(state, use.task)
+                _include(state, int64(use.task))
         state.resource[r].binds = wanted > state.resource[r].capacity * (1.0 + TOLERANCE)
 
 
@@ -55,7 +55,7 @@ def _include_joined(state: ReplayState) -> None:
             if state.resource[r].binds:
                 first = state.slot_start[r]
                 for slot in range(first, first + state.resource[r].users):
-                    _include(state, state.use[state.users[slot]].task)
+                    _include(state, int64(state.use[state.users[slot]].task))
 
 
 @compiled
@@ -102,7 +102,7 @@ def _include_unfair(state: ReplayState, r: int) -> None:
                 held = task.share
     full = resource.free <= TOLERANCE * resource.capacity
     for slot in range(first, last):
-        i = state.use[state.users[slot]].task
+        i = int64(state.use[state.users[slot]].task)
         task = state.task[i]
         if task.solved != state.counts[INSTANT]:
             # Too slow: its bottleneck has room, or gives others more.  Too fast: it exceeds those that r limits.

@@ -5,13 +5,17 @@ This is the compiled form of ``simulator.graph.sharing.max_min_rates``, over the
 
 from simulator.compiled.heap import pop, push
 from simulator.compiled.jit import compiled
-from simulator.compiled.state import FLOWS, INSTANT, LINKS, MIXED, SOLUTION, ReplayState
+from simulator.compiled.state import FLOWS, INSTANT, LINKS, MIXED, SOLUTION, ReplayState, int64
 from simulator.graph import TOLERANCE
 
 __all__ = ["solve_rates"]
 
 _LATER, _RISING = -2.0, -1.0
 """Marks in place of a share: the priority class of the activity is not filled yet; its rate still rises."""
+_LIMITED, _ALL = int64(1), int64(0)
+"""Which rising users a level stops: those whose own rate is lower, or all."""
+_NO_SERIAL = int64(0)
+"""Entries of levels are never stale."""
 
 
 @compiled
@@ -89,11 +93,11 @@ def _fill(state: ReplayState, priority: int) -> int:  # noqa: C901 - one compile
                     state.task[i].share = _RISING
                     resource[r].weight += state.use[u].weight
                     resource[r].rising += 1
-    size = 0
+    size = int64(0)
     for r in links:
         resource[r].class_weight = resource[r].weight
         if resource[r].rising > 0:
-            push(levels, size, _level(state, r), r, 0)
+            push(levels, size, _level(state, r), r, _NO_SERIAL)
             size += 1
     while size > 0:
         r = levels[0].item
@@ -104,10 +108,10 @@ def _fill(state: ReplayState, priority: int) -> int:  # noqa: C901 - one compile
         level = _level(state, r)
         # Levels only rise as others stop, so an entry that is too low goes back.  Those limited below
         # the level stop at their limit, which raises it too.
-        if (size == 0 or level <= levels[0].key) and not _stop(state, r, level, True):
-            _stop(state, r, level, False)
+        if (size == 0 or level <= levels[0].key) and not _stop(state, r, level, _LIMITED):
+            _stop(state, r, level, _ALL)
         elif resource[r].rising > 0:
-            push(levels, size, _level(state, r), r, 0)
+            push(levels, size, _level(state, r), r, _NO_SERIAL)
             size += 1
     return members
 
@@ -127,8 +131,8 @@ def _level(state: ReplayState, r: int) -> float:
 
 
 @compiled
-def _stop(state: ReplayState, r: int, level: float, limited: bool) -> bool:
-    """Stop the rising users of a resource, those limited below the level or all; return whether there were any."""
+def _stop(state: ReplayState, r: int, level: float, limited: int) -> bool:
+    """Stop the rising users of a resource, ``_LIMITED`` below the level or ``_ALL``; return whether there were any."""
     any_stopped = False
     first = state.slot_start[r]
     for slot in range(first, first + state.resource[r].users):

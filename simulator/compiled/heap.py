@@ -4,7 +4,7 @@ An event that no longer holds stays in the heap; its serial number shows that it
 """
 
 from simulator.compiled.jit import compiled
-from simulator.compiled.state import HEAP, Records, ReplayState
+from simulator.compiled.state import HEAP, Records, ReplayState, int64
 
 __all__ = ["is_live", "pop", "post", "push"]
 
@@ -59,7 +59,7 @@ def post(state: ReplayState, time_s: float, task: int, serial: int) -> None:
     """Put an event on the heap; where the heap is full, most events are stale and are removed first."""
     count = state.counts
     if count[HEAP] == len(state.heap):
-        kept = 0
+        kept = int64(0)
         for at in range(count[HEAP]):
             if is_live(state, at):
                 key, item, old = state.heap[at].key, state.heap[at].item, state.heap[at].serial

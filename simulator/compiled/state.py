@@ -1,6 +1,7 @@
 """The state of a replay as arrays: records of tasks, resources and uses, lists and counters."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +33,16 @@ __all__ = [
     "Indices",
     "Records",
     "ReplayState",
+    "int64",
 ]
 
 Records = Any
 """Structured arrays, whose fields numba reads as attributes."""
 Indices = NDArray[np.int32]
-"""Indices of tasks, uses or resources."""
+"""Indices of tasks or uses."""
+
+int64 = cast(Callable[[int], int], np.int64)
+"""Widens an index or a literal: numba compiles a function anew for every type of argument, and for every literal."""
 
 TASK = np.dtype(
     [
@@ -51,9 +56,9 @@ TASK = np.dtype(
         ("share", "f8"),  # rate being solved, or a mark of ``filling``
         ("serial", "i8"),  # of its rate
         ("priority", "i8"),
+        ("chain", "i8"),  # next timer of the same heap entry, or -1
+        ("follower", "i8"),  # next task of its stream, or -1
         ("missing", "i4"),  # tasks that it still waits for
-        ("chain", "i4"),  # next timer of the same heap entry, or -1
-        ("follower", "i4"),  # next task of its stream, or -1
         ("instant", "i4"),  # at which it became ready
         ("solved", "i4"),  # instant of its last solution
         ("bottleneck", "i4"),  # binding resource that limits its rate, or -1
@@ -79,9 +84,9 @@ RESOURCE = np.dtype(
     align=True,
 )
 USE = np.dtype([("weight", "f8"), ("resource", "i4"), ("task", "i4"), ("slot", "i4")], align=True)
-ENTRY = np.dtype([("key", "f8"), ("serial", "i8"), ("item", "i4")], align=True)  # of a heap
+ENTRY = np.dtype([("key", "f8"), ("serial", "i8"), ("item", "i8")], align=True)  # of a heap
 
-EARLIEST, LATENCY = -1, -2
+EARLIEST, LATENCY = int64(-1), int64(-2)
 """Serial numbers of timers: the earliest start of a task, and the end of its latency."""
 
 # Counters, as indices into ``counts``: lengths of the lists below, then numbers of solutions, rates and instants.
@@ -116,17 +121,17 @@ class ReplayState(NamedTuple):
     """Heap of events by time, records ``ENTRY``."""
     levels: Records
     """Heap of the resources being solved by the rate at which they are full, records ``ENTRY``."""
-    ended: Indices
+    ended: Ints
     """Tasks that ended at this instant."""
-    begun: Indices
+    begun: Ints
     """Tasks that began to work at this instant."""
-    touched: Indices
+    touched: Ints
     """Resources whose users changed at this instant."""
-    offered: Indices
+    offered: Ints
     """Exclusive resources that may have to be handed over at this instant."""
-    flows: Indices
+    flows: Ints
     """Activities whose rates are solved at this instant."""
-    links: Indices
+    links: Ints
     """Binding resources of these activities."""
     counts: Ints
     """Counters ``HEAP`` ... ``SOURCES``, shape (COUNTERS,)."""

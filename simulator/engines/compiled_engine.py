@@ -11,10 +11,11 @@ It is fast for six reasons:
 * Timers set at one instant for one time share an entry.
 """
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from simulator.compiled import FINISHED, initial_state, replay_of
@@ -32,6 +33,8 @@ def digest(paths: Iterable[Path]) -> int:
     return int.from_bytes(sha256(b"".join(path.read_bytes() for path in paths)).digest()[:7])
 
 
+_MOST_WAIT_S, _POLL_S = 600.0, 0.1
+"""How long one process waits at most until another has compiled, and how often it looks."""
 _SOURCES = digest(COMPILED_FILES)
 replay_kernel = replay_of(_SOURCES)
 """The compiled replay of a state, which is compiled or loaded from disk at its first call."""
@@ -40,10 +43,12 @@ _dispatcher: Any = replay_kernel  # what numba makes of it
 
 def replay_compiled(graph: TaskGraph) -> Schedule:
     """Replay a valid task graph (see ``simulator.graph.graph_checks``)."""
-    state, is_first = initial_state(graph), not _dispatcher.signatures
-    replay_kernel(state)
-    if is_first:
-        _mark_as_cached()
+    is_first = not _dispatcher.signatures
+    with _alone() if is_first and not is_cached() else nullcontext():
+        state = initial_state(graph)
+        replay_kernel(state)
+        if is_first:
+            _mark_as_cached()
     assert state.counts[FINISHED] == graph.size, "a valid graph runs to its end"
     return Schedule(ready_s=state.ready_s, start_s=state.start_s, end_s=state.end_s)
 
@@ -51,6 +56,33 @@ def replay_compiled(graph: TaskGraph) -> Schedule:
 def is_cached() -> bool:
     """Return whether the replay is compiled already, in this process or on disk, from these very sources."""
     return bool(_dispatcher.signatures) or _mark().exists()
+
+
+@contextmanager
+def _alone(wait_s: float = _MOST_WAIT_S) -> Iterator[None]:
+    """Wait while another process compiles, whose code is then on disk; where no file can be locked, or too long, go on.
+
+    The system takes the lock from a process that has ended.
+    """
+    try:
+        from fcntl import LOCK_EX, LOCK_NB, flock  # not on every system
+
+        file = Path(_dispatcher.stats.cache_path, "replay.lock").open("w")  # noqa: SIM115 - it may not be opened
+    except (ImportError, OSError):
+        yield
+        return
+    with file:
+        end_s = monotonic() + wait_s
+        while monotonic() < end_s:
+            try:
+                flock(file, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                sleep(_POLL_S)
+            except OSError:
+                break
+            else:
+                break
+        yield
 
 
 def _mark() -> Path:

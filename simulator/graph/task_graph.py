@@ -88,6 +88,8 @@ class TaskGraph:
     @property
     def earliest_s(self) -> float:
         """Earliest time at which a task may start; 0 for an empty graph."""
+        if not self.start_s.any():
+            return 0.0
         # Only tasks that wait for no other count: all others wait for one of these, whatever their own earliest start.
         waits = np.diff(self.after_start) > 0
         by_stream = np.argsort(self.stream, kind="stable")
