@@ -89,7 +89,7 @@ def norm_kernels(*, rows: Floats, columns: Floats, element_bytes: int = 2, phase
     return _streaming("norm", rows * columns * ((3.0 if _is_backward(phase) else 2.0) * element_bytes))
 
 
-def elementwise_kernels(*, elements: Floats, accesses: float = 2.0, element_bytes: int = 2) -> FusedKernels:
+def elementwise_kernels(*, elements: Floats, accesses: Floats | float = 2.0, element_bytes: int = 2) -> FusedKernels:
     """Return passes over elements with so many reads and writes of each."""
     return _streaming("elementwise", elements * (accesses * element_bytes))
 

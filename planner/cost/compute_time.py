@@ -47,6 +47,7 @@ class ComputeTimes:
             check_codec_times(profile)
         self._keys: dict[int, tuple[object, ...]] = {}
         self._parts: dict[tuple[object, ...], dict[str, Floats]] = {}
+        self._slowest: dict[tuple[object, ...], dict[str, Floats]] = {}
 
     @cached_property
     def digest(self) -> str:
@@ -68,7 +69,15 @@ class ComputeTimes:
 
         Returns:
             For each of ``LAYER_PHASES``, seconds, shape (C,); zero for a phase that the layer does not have.
+            Read-only, for equal layers share them.
         """
+        key = (self.layer_key(index), space)
+        if key not in self._slowest:
+            self._slowest[key] = self._slowest_part_s(index, space)
+        return self._slowest[key]
+
+    def _slowest_part_s(self, index: int, space: ConfigSpace) -> dict[str, Floats]:
+        """Compute what ``slowest_part_s`` returns."""
         graph, layer, part = self.graph, self.graph.layers[index], space.largest_part()
         used, phase_s = self._profiles_used(space), {}
         inner = graph.has_phase(index, "activation_gradient")

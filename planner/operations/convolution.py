@@ -148,7 +148,7 @@ class Convolution(OperationBase):
             rows=part.channels,
             columns=part.columns,
             depth=self._depth(part),
-            elements=self._operands(part),
+            elements=self._operands(part, self._loaded_share),
             streamed=self.passes[0] * part.outputs,
             window=self.window,
         )
@@ -170,7 +170,7 @@ class Convolution(OperationBase):
             rows=part.channels,
             columns=self._depth(part),
             depth=part.columns,
-            elements=self._operands(part),
+            elements=self._operands(part, self._loaded_share),
             streamed=self.passes[1] * part.outputs,
             window=self.window,
         )
@@ -179,6 +179,11 @@ class Convolution(OperationBase):
         """Return the length of the sums of the forward product: input channels of a group times kernel positions."""
         return part.inputs[0].size("channel") // self.groups * math.prod(self.kernel)
 
-    def _operands(self, part: Part) -> Floats:
-        """Return the elements of inputs, weights and outputs of each part."""
-        return self._read(part) + part.channels * self._depth(part) + part.outputs
+    @property
+    def _loaded_share(self) -> float:
+        """Share of the input's rows that windows touch: strides that are larger than the window pass over others."""
+        return min(self.kernel[0] / self.stride[0], 1.0) if len(self.kernel) > 1 else 1.0
+
+    def _operands(self, part: Part, share: float = 1.0) -> Floats:
+        """Return the elements of a share of the inputs, of weights and of outputs of each part."""
+        return self._read(part) * share + part.channels * self._depth(part) + part.outputs

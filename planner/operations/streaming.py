@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from hwprofiles import ConfigError, Floats
-from hwprofiles.compute import FusedKernels, Kernels, norm_kernels
+from hwprofiles.compute import FusedKernels, Kernels, elementwise_kernels, norm_kernels
 from planner.graph import SavedTensors, Shape
-from planner.operations.base import Part
+from planner.operations.base import ELEMENT_BYTES, Part
 from planner.operations.mapped import Mapped
 
 __all__ = ["Elementwise", "Embedding", "FeatureNorm", "TensorReduction", "Unknown"]
@@ -41,6 +41,18 @@ class Elementwise(Mapped):
         """Return what the derivatives are computed from."""
         return SavedTensors(
             inputs=self.saves == "inputs", output=self.saves == "output", passes_on=self.saves == "nothing"
+        )
+
+    def fused_kernels(
+        self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats], element_bytes: int
+    ) -> FusedKernels | None:
+        """Return the kernel of a chain without parameters, which moves what the phase reads and writes."""
+        if self.weights or phase not in ("forward", "activation_gradient"):
+            return None
+        held = Part(tuple(inputs), output, part)
+        work = self._forward(held) if phase == "forward" else self._activation_gradient(held)
+        return elementwise_kernels(
+            elements=work.memory_bytes / ELEMENT_BYTES, accesses=1.0, element_bytes=element_bytes
         )
 
     def _forward(self, part: Part) -> Kernels:

@@ -104,6 +104,25 @@ def calibrated(
             content["launch_overhead_us"] = part.launch_overhead_us
         if precision == "bfloat16" and arithmetic == "tf32" and "efficiency" in part.sections:
             content["efficiency"] = part.sections["efficiency"]  # of the same tensor cores
+    errors |= _add_fused(content, base, fused)
+    content["sources"] = [*base["sources"], *(source for source in sources if source not in base["sources"])]
+    fit = {"method": _METHOD, "held_out": _HELD_OUT, "errors": error_section(errors), "at_prior": at_prior}
+    before = base.get("fit", {}).get("transferred_from")
+    if before and not any(row.window for row in kernels):
+        fit["transferred_from"] = before
+    content["fit"] = fit
+    return Calibrated(content, errors, tuple(at_prior))
+
+
+def _add_fused(
+    content: dict[str, Any], base: Mapping[str, Any], fused: Sequence[MeasuredFused]
+) -> dict[str, HeldOutErrors]:
+    """Add the efficiencies of fused kernels to the content of a profile file; return their errors by kind.
+
+    Raises:
+        ConfigError: Rows are of an arithmetic whose peak the data sheet does not have.
+    """
+    arithmetic, errors = str(base["arithmetic"]), dict[str, HeldOutErrors]()
     for precision in dict.fromkeys(row.precision for row in fused):
         _check_known(precision, arithmetic, base)
         rows, fused_errors = _fused_rows(content, precision, [row for row in fused if row.precision == precision])
@@ -114,13 +133,7 @@ def calibrated(
         if precision != arithmetic:
             content["precisions"] = dict(content["precisions"]) | {precision: section}
         errors |= {(kind if precision == arithmetic else f"{precision} {kind}"): e for kind, e in fused_errors.items()}
-    content["sources"] = [*base["sources"], *(source for source in sources if source not in base["sources"])]
-    fit = {"method": _METHOD, "held_out": _HELD_OUT, "errors": error_section(errors), "at_prior": at_prior}
-    before = base.get("fit", {}).get("transferred_from")
-    if before and not any(row.window for row in kernels):
-        fit["transferred_from"] = before
-    content["fit"] = fit
-    return Calibrated(content, errors, tuple(at_prior))
+    return errors
 
 
 def _fused_rows(

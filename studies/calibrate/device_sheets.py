@@ -15,10 +15,13 @@ __all__ = ["base_content", "device_labels", "device_names"]
 _FILE = Path(__file__).with_name("device_sheets.yaml")
 _NUMBERS = ("description", "arithmetic", "peak_tflop_per_s", "memory_bandwidth_gbyte_per_s", "memory_gib",
             "multiprocessors")  # fmt: skip
-_TENSOR_BYTES = 16
-"""Bytes of input channels of a position that tensor cores take at once."""
+_TENSOR_BYTES, _AMPERE_BYTES = 16, 32
+"""Bytes of input channels of a position that tensor cores take at once: those without and with TF32 (the depth of the
+instruction mma: 8 half-precision numbers since Turing, 16 since Ampere, PTX ISA)."""
 _TENSOR_SHARE = 0.43
 """Share of their peak that convolutions of whole networks reach in half precision on V100, where nothing is fitted."""
+_LIBRARY = "library"
+"""Key of the profile whose convolutions, of a newer library, a device takes."""
 _CLOCK = "sustained_clock"
 """Key of the clock in long runs, of cards whose power does not allow the boost clock there."""
 _NEVER = 1e6
@@ -46,7 +49,8 @@ def base_content(name: str) -> dict[str, Any]:
     """Return the content of a device's profile before calibration.
 
     A device with a data sheet takes what the sheet does not say from the profile of its nearest relative in the
-    catalogue, with the half sizes of the output scaled by the multiprocessors.
+    catalogue, with the half sizes of the output scaled by the multiprocessors.  Where a sheet names a ``library``, the
+    convolutions are those of that profile, whose device was measured with a newer one.
 
     Args:
         name: A device with a data sheet, a profile of the catalogue, or the path of a profile file.
@@ -71,20 +75,20 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
     if name in catalogue():  # what a data sheet says of streams; the rest is to be fitted anew
         own = yaml_input(catalogue()[name], "compute profile")
         content |= {"launch": own["launch"]} if "launch" in own else {}
-    for donor in donors:
+    for donor in (sheet[_LIBRARY], *donors) if _LIBRARY in sheet else donors:
         lent: dict[str, Any] = dict(yaml_input(catalogue()[donor], "compute profile"))
         scale = sheet["multiprocessors"] / lent["multiprocessors"]
-        for section in ("efficiency", "convolution"):
+        for section in ("convolution",) if donor == sheet.get(_LIBRARY) else ("efficiency", "convolution"):
             if section in lent and section not in content:
                 content[section] = _scaled(lent[section], scale)
         for key in ("launch_overhead_us", _CLOCK):
-            if key in lent:
+            if key in lent and donor != sheet.get(_LIBRARY):
                 content.setdefault(key, lent[key])
     content = {key: sheet[key] for key in _NUMBERS} | content
     if _CLOCK in sheet:
         content[_CLOCK] = sheet[_CLOCK]
     if sheet["arithmetic"] == "tf32":
-        content["convolution"] = _in_tensor_cores(content["convolution"], 4)
+        content["convolution"] = _in_tensor_cores(content["convolution"], _AMPERE_BYTES // 4)
     content["sources"] = [sheet["sheet"]]
     content["fit"] = {
         "method": "none: every parameter but the data sheet is a relative's", "held_out": "nothing", "errors": {},
@@ -104,7 +108,8 @@ def _precision(content: dict[str, Any], peak: float, element_bytes: int) -> dict
     """Return the section of another arithmetic before calibration, which tensor cores compute if it is much faster."""
     section: dict[str, Any] = {"peak_tflop_per_s": peak, "element_bytes": element_bytes}
     if peak > content["peak_tflop_per_s"] and "convolution" in content:
-        section["convolution"] = _in_tensor_cores(content["convolution"], _TENSOR_BYTES // element_bytes)
+        together = _AMPERE_BYTES if content["arithmetic"] == "tf32" else _TENSOR_BYTES
+        section["convolution"] = _in_tensor_cores(content["convolution"], together // element_bytes)
     return section
 
 

@@ -1,4 +1,4 @@
-"""Tables of measured attention, normalisation and experts, and the efficiencies that they determine."""
+"""Tables of measured attention, norms, elementwise chains and experts, and the efficiencies that they determine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +13,7 @@ from hwprofiles.compute import (
     FusedEfficiency,
     FusedKernels,
     attention_kernels,
+    elementwise_kernels,
     expert_kernels,
     fused_s,
     norm_kernels,
@@ -27,18 +28,20 @@ __all__ = ["MeasuredFused", "fit_fused", "fused_columns", "held_out_fused", "tab
 _COLUMNS = {
     "attention": ("pass", "causal", "batch", "seq", "q_heads", "kv_heads", "head_dim", "time_us"),
     "norm": ("pass", "rows", "columns", "time_us"),
+    "elementwise": ("pass", "elements", "accesses", "time_us"),
     "moe": ("pass", "tokens", "hidden", "expert_ffn", "experts", "topk", "gated", "time_us"),
 }
 """Columns of each kind of table."""
 _FAMILY = {
     "attention": (("q_heads", "head_dim"), ("seq",)), "norm": (("columns",),),
+    "elementwise": (("accesses",), ("elements",)),
     "moe": (("hidden", "expert_ffn", "experts"),),
 }  # fmt: skip
 """Columns whose values are held out together; others where a table has one value of the first."""
 _FLAGS = {"attention": "causal", "moe": "gated"}
 """Columns of 0 and 1."""
 _PASSES = {"fwd": "forward", "bwd": "backward"}
-_MOST = 10**9
+_MOST = 10**12
 _ERROR, _FOLDS, _LEAST_ROWS = 0.1, 4, 8
 _PRIOR = {
     "ceiling": (0.6, 0.3), "half_blocks": (1.0, 1.0), "head_exponent": (0.3, 0.7), "memory": (0.6, 0.4),
@@ -71,7 +74,7 @@ def fused_columns(table: "pd.DataFrame") -> str | None:
 
 
 def table_fused(table: "pd.DataFrame", name: str) -> list[MeasuredFused]:
-    """Return the measured kernels of a table of attention, normalisation or experts.
+    """Return the measured kernels of a table of attention, normalisation, elementwise chains or experts.
 
     Raises:
         ConfigError: A value is no positive number, or a pass neither ``fwd`` nor ``bwd``.
@@ -174,6 +177,8 @@ def _kernels(kind: str, sizes: dict[str, Floats], phase: str, precision: str) ->
         )  # fmt: skip
     if kind == "norm":
         return norm_kernels(rows=sizes["rows"], columns=sizes["columns"], element_bytes=element_bytes, phase=phase)
+    if kind == "elementwise":
+        return elementwise_kernels(elements=sizes["elements"], accesses=sizes["accesses"], element_bytes=element_bytes)
     return expert_kernels(
         tokens=sizes["tokens"], hidden=sizes["hidden"], inner=sizes["expert_ffn"], experts=sizes["experts"],
         top_k=sizes["topk"], gated=bool(sizes["gated"][0]), element_bytes=element_bytes,

@@ -1,6 +1,7 @@
 """Tables of measured kernels: their columns, their units, and the kernels that they stand for."""
 
 import io
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -192,7 +193,8 @@ def _convolution(row: object, phase: str, time_s: float, precision: str, name: s
         "activation_gradient": (into, batch * positions, out * window),
         "weight_gradient": (out, into * window, batch * positions),
     }[phase]
-    elements = batch * into * width * height + into * out * window + batch * out * positions
+    read = height if phase == "activation_gradient" else math.ceil(height * min(r / stride_h, 1.0))
+    elements = batch * into * width * read + into * out * window + batch * out * positions
     return MeasuredKernel(
         phase=phase, rows=sizes[0], columns=sizes[1], depth=sizes[2], samples=batch, time_s=time_s, source=name,
         memory_bytes=float(OPERAND_BYTES[precision] * elements), precision=precision,

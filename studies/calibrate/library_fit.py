@@ -30,6 +30,8 @@ _WIDTHS = {"call_us": 0.7, "hop_us": 0.5, "far_hop_us": 0.7, "near_share": 0.25,
            "copy_gbyte_per_s": 0.5, "link_share": 0.2, "bandwidth_gbyte_per_s": 0.4}  # fmt: skip
 """Standard deviations of the logarithms of the parameters before any measurement."""
 _SHARES = ("near_share", "tree_share", "link_share")
+_LEAST_SHARE = 0.02
+"""A cluster file takes no less than 0.01."""
 _FOLDS = 3
 _LEAST_US = 0.01
 _Path = tuple[str | int, ...]
@@ -228,7 +230,7 @@ class _Fit:
             owner: Any = section
             for key in path[:-1]:
                 owner = owner[key]
-            owner[path[-1]] = _rounded(min(value, 1.0) if path[-1] in _SHARES else value)
+            owner[path[-1]] = _rounded(min(max(value, _LEAST_SHARE), 1.0) if path[-1] in _SHARES else value)
         return section
 
 

@@ -14,6 +14,8 @@ from hwprofiles.errors import ConfigError
 
 ALL = profile_names()
 SIZES = ("rows", "columns", "depth", "samples")
+STEEPEST = 1.1
+"""Largest power of a size with which the time of a measured kernel grows."""
 size = st.integers(1, 10_000).map(float)
 
 
@@ -65,15 +67,18 @@ def test_time_respects_the_roofline(name, phase, m, n, k, b):
     positions=st.integers(1, 3000),
     axis=st.sampled_from(["rows", "columns", "depth", "samples"]),
 )
-def test_half_a_part_takes_no_longer_and_at_least_half(name, phase, sizes, positions, axis):
-    """Splitting never gains more than the number of parts; samples are split with the columns they make."""
+def test_half_a_part_takes_no_longer_and_hardly_less_than_half(name, phase, sizes, positions, axis):
+    """Measured tables may grow by 2.14 where a size doubles, as kernels do where caches overflow, and not by more.
+
+    Samples are split with the columns they make.
+    """
     profile, (m, n, k) = load_profile(name), sizes
     whole = {"rows": m, "columns": n * positions if axis == "samples" else n, "depth": k, "samples": n}
     half = {key: value / 2 if key in {axis, "columns" if axis == "samples" else axis} else value
             for key, value in whole.items()}  # fmt: skip
     whole_s, half_s = (profile.time_s(products(*(d[s] for s in SIZES)), phase=phase) for d in (whole, half))
 
-    assert whole_s / 2 * (1 - 1e-12) <= half_s <= whole_s * (1 + 1e-12)
+    assert whole_s / 2**STEEPEST * (1 - 1e-12) <= half_s <= whole_s * (1 + 1e-12)
 
 
 def test_entries_do_not_meet_and_keep_their_shape():

@@ -27,10 +27,10 @@ def write(tmp_path, data) -> str:
 
 def test_the_catalogue_holds_the_papers_and_todays_devices():
     assert profile_names() == sorted(
-        ["a100-40gb", "a100-80gb", "b200", "cpu-core", "gtx-1080", "gtx-1080ti", "gtx-titan", "h100-80gb", "h200",
-         "k80", "m40", "m60", "p100", "t4", "titanx", "titanx-nervana", "titanx-pascal", "titanxp",
-         "v100-16gb", "v100-32gb"]
-    )  # fmt: skip
+            ["a100-40gb", "a100-80gb", "b200", "cpu-core", "gtx-1080", "gtx-1080-cudnn6", "gtx-1080ti",
+             "gtx-titan", "h100-80gb", "h200", "k80", "m40", "m60", "p100", "t4", "titanx", "titanx-cudnn6",
+             "titanx-nervana", "titanx-pascal", "titanx-pascal-cudnn6", "titanxp", "v100-16gb", "v100-32gb"]
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", profile_names())

@@ -36,12 +36,26 @@ size = st.integers(1, 3000).map(lambda x: 2.0 * x)
     name=st.sampled_from(FITTED), phase=st.sampled_from(PROFILE_PHASES[:3]), window=st.sampled_from(WINDOWS),
     sizes=st.tuples(size, size, size), axis=st.integers(0, 2),
 )  # fmt: skip
-def test_half_a_convolution_takes_no_longer_and_at_least_half(name, phase, window, sizes, axis):
+def test_half_a_convolution_takes_no_longer_and_hardly_less_than_half(name, phase, window, sizes, axis):
+    """Measured products of recent cards take up to 1.36 times four times as long for four times the samples."""
     half = [value / 2 if at == axis else value for at, value in enumerate(sizes)]
     profile = load_profile(name)
     whole_s, half_s = (profile.time_s(convolution(window, *each), phase=phase)[0] for each in (sizes, half))
 
-    assert whole_s / 2 * (1 - 1e-12) <= half_s <= whole_s * (1 + 1e-12)
+    assert whole_s / 2**1.1 * (1 - 1e-12) <= half_s <= whole_s * (1 + 1e-12)
+
+
+def test_kernels_that_grow_faster_than_their_size_are_followed_a_little():
+    """A product whose half is measured 40 % faster: the table follows by 2^0.1, without lowering all larger ones."""
+    sizes = np.array([[4096.0, 4096.0, 4096.0], [4096.0, 8192.0, 4096.0], [4096.0, 16384.0, 4096.0]])
+    rows = TableRows(
+        phase=np.zeros(3, int), sizes=sizes, positions=np.zeros(3, int), stride=np.ones(3, int),
+        correction=np.array([-0.2, 0.2, 0.2]),
+    )  # fmt: skip
+    steep = KernelTable(rows=rows, lengths=(1.5, 0.5, 1.5, 1.0, 1.0), spread=0.3, noise=0.05)
+    found_s = steep.arithmetic_s(tuple(sizes.T), 0, None, lambda m, n, k: 2 * m * n * k, "flop")
+    assert found_s[1] / found_s[0] == pytest.approx(2**1.1)
+    assert found_s[2] / (2 * sizes[2].prod()) > 1
 
 
 @settings(max_examples=40)
@@ -113,11 +127,11 @@ def test_one_dimensional_windows_cost_what_inception_shows():
     assert slow / square == pytest.approx(1.55, rel=0.01)
 
 
-@pytest.mark.parametrize(("name", "multiple"), [("v100-32gb@float16", 8), ("a100-40gb", 4)])
+@pytest.mark.parametrize(("name", "multiple"), [("v100-32gb@float16", 8), ("a100-40gb", 8)])
 def test_tensor_cores_pad_channels_and_know_no_winograd(name, multiple):
     profile, columns = replace(load_profile(name), table=None), 1e6
     few, padded = (
-        arithmetic_s(profile, "forward", 64, columns, 9 * channels, 32, positions=9) for channels in (1, multiple)
+        arithmetic_s(profile, "forward", 64, columns, 9 * channels, 32, positions=9) for channels in (2, multiple)
     )
     direct, winograd = (
         arithmetic_s(profile, "forward", 256, columns, 2304, 32, positions=9, winograd=flag) for flag in (False, True)

@@ -7,7 +7,7 @@ import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.compute_profile import MeasuredRow
-from hwprofiles.compute.fused_kernels import attention_kernels, norm_kernels
+from hwprofiles.compute.fused_kernels import attention_kernels, elementwise_kernels, norm_kernels
 from hwprofiles.compute.fused_times import fused_s
 from hwprofiles.compute.profile_file import load_profile
 from planner.cost.compute_time import kernel_s
@@ -104,3 +104,17 @@ def test_a_measured_time_has_its_dispatch_in_it():
     whole = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
     assert kernel_s(measured, "lenet5", layer, "forward", whole) == pytest.approx([1e-5])
     assert kernel_s(profile, "lenet5", layer, "forward", whole) >= profile.dispatch_s
+
+
+def test_elementwise_chains_move_what_they_read_and_write():
+    """The gate of Llama reads two tensors and writes one; back it also reads both inputs for its derivative."""
+    graph, profile = load_model("llama-1b", batch=2, element_bytes=2), load_profile("h100-80gb@bfloat16")
+    layer = next(
+        layer for layer in graph.layers if layer.operation.kind == "elementwise" and layer.name.endswith("mlp")
+    )
+    assert (len(layer.input_shapes), layer.operation.saves) == (2, "inputs")
+    part = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
+    elements = np.array([float(np.prod(layer.output.sizes))])
+    for phase, kernel, accesses in (("forward", "forward", 3.0), ("activation_gradient", "backward", 5.0)):
+        expected = fused_s(profile, elementwise_kernels(elements=elements, accesses=accesses), kernel)
+        assert kernel_s(profile, "llama-1b", layer, phase, part, 2) == pytest.approx(expected)

@@ -150,6 +150,17 @@ def test_convolution_bytes_by_hand():
     assert np.max(activated.streamed_bytes) / 4 == 3 * written
 
 
+def test_strides_beyond_the_window_pass_over_rows():
+    """A 1 x 1 window of stride 2 reads every other row, though of these all bytes; its gradient writes all rows."""
+    inputs = [shape(8, 16, 12, 24)]
+    operation = convolution(kernel=(1, 1), stride=(2, 2), pad=(0, 0), bias=False)
+    weights, written = 32 * 16, 8 * 32 * 6 * 12
+    moved = {phase: work(operation, phase, inputs).memory_bytes[0] / 4 for phase in LAYER_PHASES[:3]}
+    read = 8 * 16 * 11 * 23  # up to the last window
+    assert moved["forward"] == moved["weight_gradient"] == read / 2 + weights + written
+    assert moved["activation_gradient"] == read + weights + written
+
+
 def test_linear_flattens_positions():
     operation = Linear(channels=24)
     kernels = work(operation, "forward", [shape(8, 16, 3, 5)], {"channel": 4})

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hwprofiles.compute.kernels import ConvolutionWindow
-from hwprofiles.compute.profile_file import ProfileFile, load_profile
+from hwprofiles.compute.profile_file import ProfileFile, catalogue, load_profile
 from hwprofiles.errors import ConfigError
 from hwprofiles.measured.measured_tables import measured_table
 from orrery.cli import app
@@ -132,6 +132,25 @@ def test_every_device_has_a_profile_before_any_row(name):
     assert ProfileFile.model_validate(content).profile(name).convolution is not None
     assert content["fit"]["transferred_from"] != name
     assert set(device_names()) <= {*device_names(), name}
+
+
+def test_a_newer_library_lends_its_convolutions_and_nothing_else():
+    own, other, newer = (base_content(name) for name in ("titanx", "gtx-1080ti", "titanx-cudnn6"))
+    lent = yaml.safe_load(catalogue()["gtx-1080ti"].read_text())["convolution"]
+    assert {key: newer["convolution"][key] for key in ("ceiling", "winograd")} == {
+        key: lent[key] for key in ("ceiling", "winograd")
+    }
+    forward = newer["convolution"]["half_sizes"]["forward"]["output_elements"]
+    assert forward == pytest.approx(lent["half_sizes"]["forward"]["output_elements"] * 24 / 28, abs=0.1)
+    assert newer["peak_tflop_per_s"] == own["peak_tflop_per_s"] != other["peak_tflop_per_s"]
+
+
+@pytest.mark.parametrize(("name", "own", "half"), [("a100-40gb", 8, 16), ("h100-80gb", 8, 16), ("v100-16gb", 1, 8)])
+def test_tensor_cores_take_channels_by_the_depth_of_their_instruction(name, own, half):
+    """The instruction mma of Ampere is 16 deep in half precision and 8 in TF32; Volta and Turing take 8."""
+    content = base_content(name)
+    assert content["convolution"].get("channel_multiple", 1) == own
+    assert content["precisions"]["float16"]["convolution"]["channel_multiple"] == half
 
 
 def test_the_content_is_a_profile_that_says_how_good_it_is():

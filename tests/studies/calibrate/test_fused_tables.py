@@ -1,4 +1,4 @@
-"""Tables of attention, normalisation and experts: known parameters are found again, and unfit input is refused."""
+"""Tables of attention, norms, elementwise chains, experts: known parameters are found again, unfit input is refused."""
 
 from dataclasses import replace
 
@@ -38,6 +38,23 @@ def test_known_parameters_are_found_again():
     for name in ("ceiling", "half_blocks", "head_exponent", "memory", "overhead_s"):
         assert getattr(found, name) == pytest.approx(getattr(TRUTH, name), rel=0.1)
     assert np.abs(held_out_fused(load_profile("h100-80gb@bfloat16"), rows)).max() < 0.1
+
+
+def test_what_elementwise_chains_reach_is_found_again():
+    """Chains move all that they read and write at one share of the bandwidth, after one launch."""
+    sizes = [(elements, accesses) for elements in (1e6, 4e6, 16e6, 64e6) for accesses in (2, 3, 5)]
+    profile = load_profile("h100-80gb@bfloat16")
+    us_an_access = 2 / (0.9 * profile.memory_bytes_per_s) * 1e6
+    table = pd.DataFrame(
+        {"pass": "bwd", "elements": elements, "accesses": accesses, "precision": "bf16",
+         "time_us": 9.0 + elements * accesses * us_an_access}
+        for elements, accesses in sizes
+    )  # fmt: skip
+    (rows,) = table_fused(table, "made")
+    found = fit_fused(profile, [rows])
+
+    assert rows.kernels.kind == "elementwise"
+    assert (found.memory, found.overhead_s) == (pytest.approx(0.9, rel=0.02), pytest.approx(9e-6, rel=0.02))
 
 
 def test_the_kind_of_a_table_follows_from_its_columns():
