@@ -28,6 +28,27 @@ class _Protocol(_Section):
     hop_us: _Microseconds
     far_hop_us: _Microseconds
     wire_ratio: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False, strict=True)]
+    tree_hop_us: _Microseconds | None = None
+    tree_far_hop_us: _Microseconds | None = None
+    far_wire_ratio: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False, strict=True)] | None = None
+    near_only: Annotated[bool, Field(strict=True)] = False
+
+    @property
+    def in_seconds(self) -> LibraryProtocol:
+        """The protocol in SI units; where nothing is said, trees and messages between nodes are as others."""
+        tree_us = self.hop_us if self.tree_hop_us is None else self.tree_hop_us
+        tree_far_us = self.far_hop_us if self.tree_far_hop_us is None else self.tree_far_hop_us
+        return LibraryProtocol(
+            name=self.name,
+            call_s=self.call_us * MICRO,
+            hop_s=self.hop_us * MICRO,
+            far_hop_s=self.far_hop_us * MICRO,
+            wire_ratio=self.wire_ratio,
+            tree_hop_s=tree_us * MICRO,
+            tree_far_hop_s=tree_far_us * MICRO,
+            far_wire_ratio=self.wire_ratio if self.far_wire_ratio is None else self.far_wire_ratio,
+            near_only=self.near_only,
+        )
 
 
 class _InSwitch(_Section):
@@ -52,6 +73,7 @@ class LibrarySection(_Section):
     tree_share: _Share | None = 0.92
     in_switch: _InSwitch | None = None
     in_network: _InSwitch | None = None
+    near_send_call_us: _Microseconds | None = None
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
@@ -66,21 +88,13 @@ class LibrarySection(_Section):
         """The library in SI units."""
         return CollectiveLibrary(
             name=self.name,
-            protocols=tuple(
-                LibraryProtocol(
-                    name=each.name,
-                    call_s=each.call_us * MICRO,
-                    hop_s=each.hop_us * MICRO,
-                    far_hop_s=each.far_hop_us * MICRO,
-                    wire_ratio=each.wire_ratio,
-                )
-                for each in self.protocols
-            ),
+            protocols=tuple(each.in_seconds for each in self.protocols),
             copy_bytes_per_s=self.copy_gbyte_per_s * GIGA,
             near_share=self.near_share,
             tree_share=self.tree_share,
             in_switch=None if self.in_switch is None else self.in_switch.in_seconds,
             in_network=None if self.in_network is None else self.in_network.in_seconds,
+            near_send_call_s=None if self.near_send_call_us is None else self.near_send_call_us * MICRO,
         )
 
 

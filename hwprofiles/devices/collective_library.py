@@ -19,6 +19,14 @@ class LibraryProtocol:
     """Latency of a step between nodes."""
     wire_ratio: float
     """Bytes on a link for each byte of the buffer: flags beside data, or synchronisation; >= 1."""
+    tree_hop_s: float
+    """Latency of a step of a tree between devices of one node: a rank hands on whole chunks, after it added its own."""
+    tree_far_hop_s: float
+    """The same between nodes."""
+    far_wire_ratio: float
+    """``wire_ratio`` of rings between nodes."""
+    near_only: bool
+    """True if nothing goes by it between nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +60,5 @@ class CollectiveLibrary:
     """Sums of the switches inside a node; None where these compute none."""
     in_network: InSwitchSums | None = None
     """Sums of the switches between nodes, such as NVIDIA's SHARP; None where these compute none."""
+    near_send_call_s: float | None = None
+    """Time from the call until data of long sends inside a node moves; None: as long as by the last protocol."""

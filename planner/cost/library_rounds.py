@@ -26,6 +26,8 @@ _LEAST_IN_SWITCH = 3
 """Devices from which a switch saves bytes."""
 _CHUNK_BYTES = {"ll": 2**15, "ll128": 576_000, "simple": 2**19}
 """Data of a chunk of a broadcast in one channel: an eighth of NCCL's buffers, which are 512 KiB, 4.9 MB and 4 MiB."""
+_SHORT_SEND_BYTES = 2**14
+"""Longest send by the first protocol, whose steps are the shortest."""
 _CHANNEL_BYTES_PER_S = 12.5e9
 """Share of the links' bandwidth that one channel serves: NCCL has two for each NVLink."""
 
@@ -49,7 +51,8 @@ def _library_of(network: ClusterRoutes) -> CollectiveLibrary:
 def library_schemes(network: ClusterRoutes, devices: Ints, collective: str = "all-reduce") -> list[str]:
     """Return the algorithms and protocols that the library of a cluster chooses from, such as ``library-ring-ll``.
 
-    An all-to-all is made of sends, which between nodes go by the last protocol alone, without flags beside the data.
+    An all-to-all is made of sends: short ones inside a node by the first protocol, all others by the last, without
+    flags beside the data.
 
     Args:
         network: Routes of the cluster.
@@ -57,21 +60,23 @@ def library_schemes(network: ClusterRoutes, devices: Ints, collective: str = "al
         collective: One of ``COLLECTIVES``.
 
     Source:
-        NVIDIA's NCCL, environment variable NCCL_ALLOC_P2P_NET_LL_BUFFERS: sends over a network have no buffers for
-        protocols with flags unless it is set.
+        NVIDIA's NCCL, environment variables NCCL_ALLOC_P2P_NET_LL_BUFFERS: sends over a network have no buffers for
+        protocols with flags unless it is set; and NCCL_P2P_LL_THRESHOLD: longest send with flags, 16 KiB.
 
     Raises:
         ConfigError: The cluster's library is not known.
     """
     library, sums = _library_of(network), collective == "all-reduce"
-    if collective == "all-to-all" and len(np.unique(network.node[devices])) > 1:
-        return [f"{LIBRARY}-ring-{library.protocols[-1].name}"]
     algorithms, between = ["ring"], len(np.unique(network.node[devices])) > 1
+    if collective == "all-to-all":
+        used = library.protocols[-1:] if between else library.protocols[:: max(len(library.protocols) - 1, 1)]
+        return [f"{LIBRARY}-ring-{protocol.name}" for protocol in used]
     if sums and library.tree_share is not None and between:
         algorithms.append("tree")
     if sums and joined_directly(network, devices):
         algorithms.append("chain")
-    schemes = [f"{LIBRARY}-{each}-{protocol.name}" for each in algorithms for protocol in library.protocols]
+    protocols = [each for each in library.protocols if not (between and each.near_only)]
+    schemes = [f"{LIBRARY}-{each}-{protocol.name}" for each in algorithms for protocol in protocols]
     if sums and library.in_network is not None and between:
         schemes.append(f"{LIBRARY}-network-sums")
     return [*schemes, f"{LIBRARY}-switch-sums"] if sums and library.in_switch is not None else schemes
@@ -135,7 +140,7 @@ def library_collective(
         source, target = np.divmod(np.arange(count * count), count)
         apart = source != target
         pairs = round_of(source[apart], target[apart])
-        return (_timed(network, scheme, members, replace(pairs, chunks=count, low=target[apart]), 1),)
+        return (_sends(network, scheme, members, replace(pairs, chunks=count, low=target[apart])),)
     if "-chain-" in scheme:
         return _chain(network, scheme, members)
     if collective == "broadcast":  # chains, from rank 0 on, each with its part of the buffer in a pipeline
@@ -177,7 +182,8 @@ def library_collective_s(
     if len(devices) == 1:
         return np.zeros_like(size)
     seconds = []
-    for scheme in library_schemes(network, members, collective):
+    schemes = library_schemes(network, members, collective)
+    for scheme in schemes:
         steps = library_collective(network, scheme, collective, devices)
         fixed_s = sum(step.fixed_s or 0.0 for step in steps)
         if in_a_row and collective == "broadcast":
@@ -189,7 +195,20 @@ def library_collective_s(
             waits = min(len(devices) - 2, 1) if in_a_row else len(devices) - 2
             filling = waits * np.minimum(size, _chunks_bytes(network, scheme, steps[0], members))
         seconds.append(fixed_s + (size + filling) * per_byte)
+    if collective == "all-to-all":
+        short = size / len(devices) <= _SHORT_SEND_BYTES
+        return np.asarray(np.where(short, np.minimum(seconds[0], seconds[-1]), seconds[-1]))
     return np.asarray(np.min(seconds, axis=0))
+
+
+def _sends(network: ClusterRoutes, scheme: str, devices: Ints, pairs: Round) -> Round:
+    """Return the round of an all-to-all with its latency and bytes."""
+    library = _library_of(network)
+    timed, protocol = _timed(network, scheme, devices, pairs, 1), _protocol(network, scheme)
+    inside = len(np.unique(network.node[devices])) == 1
+    if library.near_send_call_s is None or not inside or protocol != library.protocols[-1]:
+        return timed
+    return replace(timed, fixed_s=(timed.fixed_s or 0.0) - protocol.call_s + library.near_send_call_s)
 
 
 def _chunks_bytes(network: ClusterRoutes, scheme: str, chain: Round, devices: Ints) -> float:
@@ -261,7 +280,9 @@ def _timed(network: ClusterRoutes, scheme: str, devices: Ints, rings: Round, ste
     fixed_s = protocol.call_s + steps * ((1 - far) * protocol.hop_s + far * protocol.far_hop_s)
     # The time of the copy, as bytes that the busiest link could have carried meanwhile.
     copied_s = 1 / count / library.copy_bytes_per_s if own else 0.0
-    slowed_s = _busiest_s_per_byte(network, rings, devices, near=1 / library.near_share)
+    slowed_s = _busiest_s_per_byte(
+        network, rings, devices, near=1 / library.near_share, far=protocol.far_wire_ratio / protocol.wire_ratio
+    )
     return replace(rings, fixed_s=fixed_s, wire_ratio=protocol.wire_ratio * (slowed_s + copied_s) / busiest_s)
 
 
@@ -317,4 +338,4 @@ def _tree_latency_s(network: ClusterRoutes, protocol: LibraryProtocol, devices: 
     """Return the latency of a tree over nodes whose devices form chains, up and down."""
     nodes = len(np.unique(network.node[devices]))
     inside, levels = len(devices) / nodes - 1, np.ceil(np.log2(nodes))
-    return float(protocol.call_s + 2 * (inside * protocol.hop_s + levels * protocol.far_hop_s))
+    return float(protocol.call_s + 2 * (inside * protocol.tree_hop_s + levels * protocol.tree_far_hop_s))

@@ -8,15 +8,16 @@ from plans import random_strategy
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices import InSwitchSums
+from hwprofiles.devices.device_graph import Latency
 from hwprofiles.errors import ConfigError
 from hwprofiles.measured import measured_table
-from planner.cost.all_reduce import all_reduce_s, choose_all_reduce
+from planner.cost.all_reduce import all_reduce_s, choose_all_reduce, layer_choice
 from planner.cost.cost_model import CostModel
 from planner.cost.library_rounds import COLLECTIVES, library_collective, library_collective_s, library_schemes
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, space_of
-from planner.parallel.strategies import spaces_of
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.planning import make_plan
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
@@ -119,6 +120,29 @@ def test_cost_and_replay_agree(spec):
         program = lower(model, spaces_of(model.graph, strategy, 6))
         replayed = replay(program, overlap=False, contention=False, iterations=2)
         np.testing.assert_allclose(replayed.ends_s[0], additive_s(model, strategy), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sums"), [("dgx-h100", "switch"), ("dgx-h100:nodes=2", "network"), ("abci-v100:nodes=2", "network")]
+)
+def test_sums_in_switches_cost_what_their_replay_takes(spec, sums):
+    """As one activity exactly; message by message the same bytes, but for the call: links have no latency here."""
+    cluster = load_cluster(spec)
+    cluster = cluster.with_links([replace(link, latency=Latency.constant(0.0)) for link in cluster.links])
+    count, call_s = len(cluster.devices), 1e-7
+    both = InSwitchSums(call_s=call_s, link_share=0.8)
+    cluster.library = replace(cluster.library, in_switch=both, in_network=both)
+    model = CostModel(load_model("lenet5", batch=2 * count), cluster, "library")
+    strategy = named_strategy("data", model.graph, count)
+    spaces = spaces_of(model.graph, strategy, count)
+    trained = [(layer, space) for layer, space in zip(model.graph.layers, spaces, strict=True) if layer.parameters]
+    chosen = {layer_choice(model.network, "library", *pair, 4).scheme for pair in trained}
+    assert chosen == {f"library-{sums}-sums"}
+
+    free = {"overlap": False, "contention": False, "iterations": 2}
+    activity, steps = (replay(lower(model, spaces, collectives=form), **free) for form in ("activity", "steps"))
+    np.testing.assert_allclose(activity.ends_s[0], additive_s(model, strategy), rtol=1e-9)
+    np.testing.assert_allclose(steps.ends_s[0], activity.ends_s[0] - len(trained) * call_s, rtol=1e-9)
 
 
 @pytest.mark.parametrize("spec", ["titanx-4:nodes=2", "fdr-32x3:nodes=2", "p100-4x4"])
@@ -253,3 +277,49 @@ def test_sends_between_nodes_have_no_flags_beside_their_data():
     assert simple.wire_ratio == 1.0
     assert small_s == pytest.approx(simple.call_s + simple.far_hop_s, rel=1e-9)
     assert library_collective_s(network, "all-to-all", (0, 1), np.array(1e-9)) < simple.call_s
+
+
+def test_long_sends_inside_a_node_have_no_flags_beside_their_data():
+    """An all-to-all of two devices: up to 16 KiB by the first protocol, above by the last with a call of its own."""
+    network = routes_of_cluster(load_cluster("dgx-h100"))
+    library, link = network.library, 385e9 * network.library.near_share
+    first, last = library.protocols[0], library.protocols[-1]
+    sizes = np.array([2.0**15, 2.0**15 + 2, 2.0**29])
+    seconds = library_collective_s(network, "all-to-all", (0, 1), sizes)
+    byte_s = 1 / 2 / link + 1 / 2 / library.copy_bytes_per_s
+
+    assert seconds[0] == pytest.approx(first.call_s + first.hop_s + first.wire_ratio * sizes[0] * byte_s)
+    assert seconds[1:] == pytest.approx(library.near_send_call_s + last.hop_s + last.wire_ratio * sizes[1:] * byte_s)
+    for spec, count in (("dgx-h100", 8), ("p100-4x4", 4), ("dgx1-p100", 8)):
+        fine = np.linspace(2.0**12, 2.0**19, 200)
+        grown = library_collective_s(routes_of_cluster(load_cluster(spec)), "all-to-all", tuple(range(count)), fine)
+        assert (np.diff(grown) > 0).all()
+
+
+def test_steps_of_trees_and_protocols_between_nodes():
+    """One device in each of two nodes: trees, rings and a protocol that stays inside nodes, by hand."""
+    network = routes_of_cluster(load_cluster("dgx-h100:nodes=2"))
+    flags = network.library.protocols[0]
+
+    def seconds(**changes):
+        only = replace(network.library, protocols=(replace(flags, **changes),), tree_share=changes.pop("share", None))
+        other = routes_of_cluster(load_cluster("dgx-h100:nodes=2"))
+        other.library = only
+        return library_collective_s(other, "all-reduce", (0, 8), SIZES)
+
+    byte_s = 1 / network.library.copy_bytes_per_s / 2 * flags.wire_ratio
+    ring_s = flags.call_s + 2 * flags.far_hop_s + SIZES * (flags.far_wire_ratio / 48.5e9 + byte_s)
+    np.testing.assert_allclose(seconds(), ring_s, rtol=1e-12)
+    np.testing.assert_allclose(seconds(far_wire_ratio=flags.wire_ratio), ring_s - SIZES * 2 / 48.5e9, rtol=1e-9)
+
+    tree = routes_of_cluster(load_cluster("dgx-h100:nodes=2"))
+    tree.library = replace(tree.library, protocols=(replace(flags, far_hop_s=1.0),), tree_share=0.5)
+    tree_s = flags.call_s + 2 * flags.tree_far_hop_s + SIZES * flags.wire_ratio / 0.5 / 48.5e9
+    np.testing.assert_allclose(library_collective_s(tree, "all-reduce", (0, 8), SIZES), tree_s, rtol=1e-12)
+
+    tree.library = replace(
+        network.library,
+        protocols=tuple(replace(each, near_only=each.name == "ll128") for each in network.library.protocols),
+    )
+    assert not any("ll128" in each for each in library_schemes(tree, np.array([0, 8])))
+    assert any("ll128" in each for each in library_schemes(tree, np.array([0, 1])))

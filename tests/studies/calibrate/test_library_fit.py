@@ -12,7 +12,7 @@ from hwprofiles.catalogue import cluster_of_content, cluster_path, load_cluster,
 from hwprofiles.readers import Collectives
 from planner.cost import library_collective_s
 from planner.topology import ClusterRoutes
-from studies.calibrate.library_fit import fitted_library
+from studies.calibrate.library_fit import _Fit, _group, fitted_library
 
 SIZES = tuple(float(4**power) for power in range(2, 15))
 MACHINES = Path(__file__).parents[2] / "hwprofiles" / "data" / "machines"
@@ -121,3 +121,15 @@ def test_too_many_machines_or_devices_are_refused():
         fitted_library(content("abci-v100"), rows)
     with pytest.raises(ConfigError, match="needs a section library"):
         fitted_library(content("k80-16"), rows)
+
+
+def test_no_share_leaves_what_a_cluster_file_takes():
+    """Two machines whose library never took trees drew the share of these below what a file may say."""
+    known = content("dgx-a100")
+    known["parameters"]["nodes"]["default"] = 2
+    graph = cluster_of_content(known, "c")
+    rows = timed(known, "all-reduce", (0, 8), ("a", "b"))
+    fit = _Fit(known, ClusterRoutes(graph), graph, [_group(graph, rows)])
+    section = fit.content_of(np.full(len(fit.names), -6.0))["library"]
+    assert 0.01 < section["tree_share"] < 0.05
+    assert np.isfinite(fit.errors(np.full(len(fit.names), -6.0))[0]).all()
