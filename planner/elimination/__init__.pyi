@@ -14,10 +14,18 @@ from .depth_first_search import (
 from .eliminate_nodes import (
     eliminate as eliminate,
 )
+from .elimination_state import (
+    GraphTooWideError as GraphTooWideError,
+)
 from .search_problem import (
     SearchProblem as SearchProblem,
-    Solution as Solution,
     TensorCost as TensorCost,
     restrict as restrict,
     strategy_cost as strategy_cost,
+)
+from .wide_search import (
+    WIDE_LIMIT_SUMS as WIDE_LIMIT_SUMS,
+    FoundStrategy as FoundStrategy,
+    search_wide as search_wide,
+    whole_choice as whole_choice,
 )

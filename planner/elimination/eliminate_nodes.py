@@ -25,7 +25,9 @@ DEFAULT_LIMIT_BYTES = 2e9
 """Largest table that elimination makes unless the caller sets another limit."""
 
 
-def eliminate(problem: SearchProblem, *, limit_bytes: float = DEFAULT_LIMIT_BYTES) -> Solution:
+def eliminate(
+    problem: SearchProblem, *, limit_bytes: float = DEFAULT_LIMIT_BYTES, limit_sums: float = math.inf
+) -> Solution:
     """Return a strategy of least cost.
 
     Where several strategies cost the same, the result is always the same one of them.
@@ -34,14 +36,16 @@ def eliminate(problem: SearchProblem, *, limit_bytes: float = DEFAULT_LIMIT_BYTE
         problem: Cost tables of N nodes with at most C configurations.  The time is C^3 for each node or edge of
             series-parallel graphs; a layer whose tables are the objects of an equal layer costs nothing.
         limit_bytes: Largest table that elimination by width may make.
+        limit_sums: Most sums that elimination by width may compare, all tables together.
 
     Raises:
-        InfeasiblePlanError: The graph is too wide for the limit, or every strategy costs ``inf``.
+        GraphTooWideError: The graph is too wide for a limit.
+        InfeasiblePlanError: Every strategy costs ``inf``.
 
     Source:
         Jia et al., ICML 2018, Algorithm 1, with the rules above in addition.
     """
-    network = EliminationState(problem, limit_bytes=limit_bytes)
+    network = EliminationState(problem, limit_bytes=limit_bytes, limit_sums=limit_sums)
     spine = _spine(problem)
     core_nodes = 1
     while network.cost:
@@ -175,7 +179,7 @@ def _eliminate_by_width(network: EliminationState) -> None:
     """Join all tables of one node and minimise over its configurations.
 
     Raises:
-        InfeasiblePlanError: The smallest such table is above the limit.
+        GraphTooWideError: The smallest such table is above a limit.
 
     Source:
         Dechter, 1999: bucket elimination.
@@ -185,6 +189,7 @@ def _eliminate_by_width(network: EliminationState) -> None:
     node = min(sizes, key=lambda node: (sizes[node] * len(network.cost[node]), node))
     scope = scopes[node]
     network.check_room(3 * sizes[node])  # the result, one term, and their sum
+    network.spend(sizes[node] * len(network.cost[node]))
     factors: list[Factor] = [
         *(Dense(tuple(sorted((node, other))), table) for other, table in network.near[node].items()),
         *dict.fromkeys(network.factors[node]),
@@ -197,7 +202,6 @@ def _eliminate_by_width(network: EliminationState) -> None:
         window = {node: slice(at, at + 1)}
         total = sum((broadcast_over(factor.window(window), factor.scope, axes) for factor in factors), own[at])
         np.minimum(least, np.reshape(total, least.shape), out=least)
-    network.candidates += least.size * len(own)
 
     def undo(choice: list[int]) -> None:
         """Choose the configuration of the node, given those of its scope."""

@@ -17,7 +17,7 @@ from hwprofiles import GIGA, Floats, InfeasiblePlanError, Ints
 from planner.elimination.minplus import product
 from planner.elimination.search_problem import SearchProblem, TensorCost
 
-__all__ = ["Dense", "EliminationState", "Factor", "Fork", "Slot", "Undo", "broadcast_over"]
+__all__ = ["Dense", "EliminationState", "Factor", "Fork", "GraphTooWideError", "Slot", "Undo", "broadcast_over"]
 
 Undo = Callable[[list[int]], None]
 """Function that writes the configuration of an eliminated node into a choice that has those of its neighbours."""
@@ -26,6 +26,10 @@ Slot = tuple[int, Floats, Ints]
 _ALL = slice(None)
 ENTRY_BYTES = 8
 """Size of an entry of a table."""
+
+
+class GraphTooWideError(InfeasiblePlanError):
+    """Elimination by width needs a larger table, or compares more sums, than it may."""
 
 
 class Factor(Protocol):
@@ -100,10 +104,11 @@ class EliminationState:
     Args:
         problem: The cost tables; never written to.
         limit_bytes: Largest table that may be made.
+        limit_sums: Most sums that elimination by width may compare.
     """
 
-    def __init__(self, problem: SearchProblem, *, limit_bytes: float) -> None:
-        self.limit_bytes = limit_bytes
+    def __init__(self, problem: SearchProblem, *, limit_bytes: float, limit_sums: float) -> None:
+        self.limit_bytes, self.limit_sums = limit_bytes, limit_sums
         self._memo: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
         self._equal: dict[bytes, NDArray[Any]] = {}
         self.cost = {node: self._unique(cost) for node, cost in enumerate(problem.node_cost_s)}
@@ -196,13 +201,24 @@ class EliminationState:
         """Refuse a table before it is allocated.
 
         Raises:
-            InfeasiblePlanError: It would not fit.
+            GraphTooWideError: It would not fit.
         """
         if entries * ENTRY_BYTES > self.limit_bytes:
-            raise InfeasiblePlanError(
+            raise GraphTooWideError(
                 f"exact search needs a table of {entries * ENTRY_BYTES / GIGA:.2g} GB, above the limit of "
                 f"{self.limit_bytes / GIGA:.2g} GB; offer fewer configurations per layer"
             )
+
+    def spend(self, sums: int) -> None:
+        """Count the sums that elimination by width is about to compare.
+
+        Raises:
+            GraphTooWideError: They are more than it may compare.
+        """
+        self.limit_sums -= sums
+        self.candidates += sums
+        if self.limit_sums < 0:
+            raise GraphTooWideError("exact search takes too many sums; offer fewer configurations per layer")
 
     def remove(self, node: int, *, joined: int) -> None:
         """Remove a node with its pair tables; ``joined`` is the number of other nodes that its tables joined."""

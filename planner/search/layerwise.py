@@ -2,7 +2,8 @@
 
 On large clusters most of the time goes into pricing transfers, so elimination runs on lower bounds of them first.  The
 resulting strategy is then priced: if its price equals the bound, it is optimal.  If not, that price is an upper bound,
-which rules out most pairs of configurations; only the others are priced, and elimination runs once more.
+which rules out most pairs of configurations; only the others are priced, and elimination runs once more.  Graphs that
+are too wide for this, with many long branches side by side, are searched among the most promising configurations.
 
 Source:
     Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.
@@ -10,24 +11,30 @@ Source:
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 
 from hwprofiles import Bools, Floats
 from planner.cost import CostModel
 from planner.elimination import (
+    WIDE_LIMIT_SUMS,
+    FoundStrategy,
+    GraphTooWideError,
     SearchProblem,
-    Solution,
     TensorCost,
     edge_bounds,
     eliminate,
     keep_within,
     relax,
     restrict,
+    search_wide,
     strategy_cost,
+    whole_choice,
 )
 from planner.graph import Edge
 from planner.parallel import ConfigSpace, Configuration, Strategy
@@ -35,6 +42,7 @@ from planner.search.search_tables import search_problem
 
 __all__ = ["BOUND_SAMPLES", "LayerwiseResult", "price_within", "search_layerwise"]
 
+_R = TypeVar("_R")
 
 DIRECT_PAIRS = 60_000
 """Most pairs of configurations that are all priced at once: about 0.05 s."""
@@ -44,12 +52,16 @@ BOUND_SAMPLES = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerwiseResult:
-    """Strategy of least additive cost, with the effort of the search."""
+    """Strategy of least additive cost, or on too wide a graph the best one found, with the effort of the search."""
 
     strategy: dict[str, Configuration]
     """Configuration of each layer, by the layer's name."""
     cost_s: float
     """Additive cost (Eq. 1), exact; a tensor that several consumers read in one layout is transferred once."""
+    least_s: float
+    """Lower bound of the additive costs of all strategies: ``cost_s`` unless the graph is too wide for exact search."""
+    exact: bool
+    """Whether no strategy has a smaller additive cost."""
     tables_s: float
     """Time spent on cost tables and bounds."""
     search_s: float
@@ -69,40 +81,68 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
         model: Costs of a network on a cluster.
         known: Strategies whose costs may be good upper bounds; those with other configurations are ignored.
 
-    Raises:
-        InfeasiblePlanError: The graph is too wide for exact elimination.
-
     Source:
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.
     """
-    began, spaces, searched = time.perf_counter(), model.all_configurations(), 0.0
+    began, spaces = time.perf_counter(), model.all_configurations()
     pairs = sum(spaces[edge.producer].size * spaces[edge.consumer].size for edge in model.graph.edges)
     samples = 0 if pairs <= DIRECT_PAIRS else BOUND_SAMPLES
     problem = search_problem(model, spaces, partial(model.transfer_times.table, samples=samples))
-    solution, seconds = _eliminated(problem)
-    choice, cost_s, searched = solution.choice, solution.cost_s, searched + seconds
-    if samples and (price := _price(model, spaces, choice)) > cost_s:
-        upper_s = min([price, *(_price(model, spaces, known) for known in _choices(spaces, model, known))])
-        problem, keep = price_within(model, spaces, problem, upper_s)
-        solution, seconds = _eliminated(problem)
-        choice = tuple(int(np.flatnonzero(mask)[c]) for mask, c in zip(keep, solution.choice, strict=True))
-        cost_s, searched = solution.cost_s, searched + seconds
-    chosen = zip(model.graph.layers, spaces, choice, strict=True)
+    starts = _choices(spaces, model, known)
+    try:
+        found, searched_s = _exact(model, spaces, problem, starts, bounds=samples > 0)
+    except GraphTooWideError:
+        known_s = [(choice, _price(model, spaces, choice)) for choice in starts]
+        found, searched_s = _timed(partial(search_wide, problem, partial(_price_among, model, spaces), known_s))
+    chosen = zip(model.graph.layers, spaces, found.choice, strict=True)
     return LayerwiseResult(
         strategy={layer.name: space.configuration(index) for layer, space, index in chosen},
-        cost_s=cost_s,
-        tables_s=time.perf_counter() - began - searched,
-        search_s=searched,
-        width=solution.width,
+        cost_s=found.cost_s,
+        least_s=found.least_s,
+        exact=found.least_s == found.cost_s,
+        tables_s=time.perf_counter() - began - searched_s,
+        search_s=searched_s,
+        width=found.width,
         configurations=sum(space.size for space in spaces),
         pairs_priced=model.transfer_times.pairs_priced,
     )
 
 
-def _eliminated(problem: SearchProblem) -> tuple[Solution, float]:
-    """Return the solution of a search problem, and the seconds that it took."""
+def _exact(
+    model: CostModel,
+    spaces: Sequence[ConfigSpace],
+    problem: SearchProblem,
+    starts: Sequence[Sequence[int]],
+    *,
+    bounds: bool,
+) -> tuple[FoundStrategy, float]:
+    """Return the strategy of least cost, and the seconds that elimination took.
+
+    Args:
+        model: Costs of a network on a cluster.
+        spaces: For every layer the configurations to choose from.
+        problem: Search problem over them.
+        starts: Strategies whose costs are upper bounds.
+        bounds: Whether the transfer times of the problem are lower bounds.
+
+    Raises:
+        GraphTooWideError: The graph is too wide for elimination.
+    """
+    limited = partial(eliminate, limit_sums=WIDE_LIMIT_SUMS)
+    solution, searched_s = _timed(partial(limited, problem))
+    choice, cost_s = solution.choice, solution.cost_s
+    if bounds and (price := _price(model, spaces, choice)) > cost_s:
+        upper_s = min([price, *(_price(model, spaces, start) for start in starts)])
+        narrowed, keep = price_within(model, spaces, problem, upper_s)
+        solution, again_s = _timed(partial(limited, narrowed))
+        choice, cost_s, searched_s = whole_choice(keep, solution.choice), solution.cost_s, searched_s + again_s
+    return FoundStrategy(choice=choice, cost_s=cost_s, least_s=cost_s, width=solution.width), searched_s
+
+
+def _timed(function: Callable[[], _R]) -> tuple[_R, float]:
+    """Call a function; return its result, and the seconds that it took."""
     began = time.perf_counter()
-    return eliminate(problem), time.perf_counter() - began
+    return function(), time.perf_counter() - began
 
 
 def _price(model: CostModel, spaces: Sequence[ConfigSpace], choice: Sequence[int]) -> float:
@@ -159,25 +199,50 @@ def price_within(
         The problem on the configurations that remain, and a mask of these for every layer.
     """
     relaxation = relax(bounds)
-    wanted: dict[int, Bools] = {}
+    pairs: list[tuple[Edge, Bools]] = []
     for tensor, limits in zip(bounds.tensors, edge_bounds(bounds, relaxation), strict=True):
-        for table, mask in zip(tensor.cost_s, keep_within(limits, upper_s), strict=True):
-            wanted[id(table)] = wanted.get(id(table), False) | mask
-    priced: dict[int, Floats] = {}
-
-    def exact(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
-        """Return the transfer times of the wanted pairs of configurations; infinity for the others."""
-        key = id(model.transfer_times.table(edge, producer, consumer, samples=BOUND_SAMPLES))
-        if key not in priced:
-            u, v = np.nonzero(wanted[key])
-            priced[key] = np.full(wanted[key].shape, math.inf)
-            priced[key][u, v] = model.transfer_times.seconds(edge, producer, consumer, u, v)
-        return priced[key]
-
+        pairs.extend(zip(model.graph.outgoing[tensor.producer], keep_within(limits, upper_s), strict=True))
     # Equal layers share a cost table.  They keep the configurations that any of them keeps, so that elimination still
     # solves them once.
     joined: dict[int, Bools] = {}
     for cost, mask in zip(bounds.node_cost_s, keep_within(relaxation.node_s, upper_s), strict=True):
         joined[id(cost)] = joined.get(id(cost), False) | mask
     keep = [joined[id(cost)] for cost in bounds.node_cost_s]
-    return restrict(search_problem(model, spaces, exact), keep), keep
+    return _price_pairs(model, spaces, pairs, keep), keep
+
+
+def _price_among(model: CostModel, spaces: Sequence[ConfigSpace], keep: Sequence[Bools]) -> SearchProblem:
+    """Price all pairs of the configurations that ``keep`` masks, and exclude the others."""
+    edges = chain.from_iterable(model.graph.outgoing)
+    pairs = [(edge, np.logical_and.outer(keep[edge.producer], keep[edge.consumer])) for edge in edges]
+    return _price_pairs(model, spaces, pairs, keep)
+
+
+def _price_pairs(
+    model: CostModel, spaces: Sequence[ConfigSpace], pairs: Sequence[tuple[Edge, Bools]], keep: Sequence[Bools]
+) -> SearchProblem:
+    """Return the search problem on the configurations that ``keep`` masks, with some pairs of configurations priced.
+
+    Args:
+        model: Costs of a network on a cluster.
+        spaces: For every layer the configurations to choose from.
+        pairs: Every edge with the pairs to price, shape (C_producer, C_consumer); others are forbidden.
+        keep: Configurations of every layer that remain.
+    """
+    times = model.transfer_times
+    wanted: dict[tuple[object, ...], Bools] = {}
+    for edge, mask in pairs:
+        key = times.key(edge, spaces[edge.producer], spaces[edge.consumer])
+        wanted[key] = wanted.get(key, False) | mask
+    priced: dict[tuple[object, ...], Floats] = {}
+
+    def exact(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
+        """Return the transfer times of the wanted pairs of configurations; infinity for the others."""
+        key = times.key(edge, producer, consumer)
+        if key not in priced:
+            u, v = np.nonzero(wanted[key])
+            priced[key] = np.full(wanted[key].shape, math.inf)
+            priced[key][u, v] = times.seconds(edge, producer, consumer, u, v)
+        return priced[key]
+
+    return restrict(search_problem(model, spaces, exact), keep)
