@@ -2,10 +2,12 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from shlex import join
 from typing import Annotated
 
 import typer
 
+from hwprofiles import InfeasiblePlanError
 from orrery.terminal import (
     BatchOption,
     ClusterOption,
@@ -22,6 +24,7 @@ from orrery.terminal import (
     progress_bar,
     takes_requests,
     to_json,
+    typed_options,
 )
 
 __all__ = ["orrery_compare"]
@@ -45,7 +48,7 @@ def orrery_compare(
     from planner.cost import Conditions
     from planner.models import load_model
     from planner.parallel import split_list
-    from planner.plan import DTYPE_BYTES, arithmetic_of, compare
+    from planner.plan import DTYPE_BYTES, NoStrategyFitsError, arithmetic_of, compare
     from reports.pages import write_comparison_page
 
     names = split_list(strategies)
@@ -55,10 +58,18 @@ def orrery_compare(
         dtype = given.pop("dtype")
         graph = load_model(model, batch=batch, element_bytes=DTYPE_BYTES[dtype])
         machines = load_cluster(cluster)
-        comparison = compare(
-            graph, machines, names, gradient_sync=gradient_sync, refine=refine, progress=progress,
-            conditions=Conditions.of(machines, **given, arithmetic=arithmetic_of(dtype)),
-        )  # fmt: skip
+        try:
+            comparison = compare(
+                graph, machines, names, gradient_sync=gradient_sync, refine=refine, progress=progress,
+                conditions=Conditions.of(machines, **given, arithmetic=arithmetic_of(dtype)),
+            )  # fmt: skip
+        except NoStrategyFitsError as error:
+            words = ["orrery", "compare", model, "--cluster", cluster, "--batch", str(error.batch)]
+            words += ["--strategies", ",".join(names), "--out", str(out)]
+            words += ["--gradient-sync", gradient_sync] if gradient_sync else []
+            words += [*(["--refine", str(refine)] if refine else []), *typed_options(conditions)]
+            works = f"; this works: {join(words)}" if error.batch else ""
+            raise InfeasiblePlanError(f"{error}{works}") from None
         values = comparison_values(comparison, page=page)
         write_comparison_page(comparison, file)
         numbers.write_bytes(to_json(values))

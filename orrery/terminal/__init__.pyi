@@ -40,6 +40,7 @@ from .output import (
 from .plan_view import (
     print_plan as print_plan,
     refusal_with_command as refusal_with_command,
+    typed_options as typed_options,
 )
 from .progress import (
     progress_bar as progress_bar,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hwprofiles.devices import DeviceGraph
     from planner.plan import Plan, PlanRequest
 
-__all__ = ["configuration_rows", "plan_command", "plan_headline", "print_plan", "refusal_with_command"]
+__all__ = ["configuration_rows", "plan_command", "plan_headline", "print_plan", "refusal_with_command", "typed_options"]
 
 
 def print_plan(plan: "Plan", values: Mapping[str, Any]) -> None:
@@ -67,7 +67,12 @@ def plan_command(request: "PlanRequest", out: Path) -> str:
         request: The request.
         out: Plan file.
     """
-    words = ["orrery", "plan", request.model]
+    return shlex.join(["orrery", "plan", request.model, *typed_options(request), "--out", str(out)])
+
+
+def typed_options(request: Any) -> list[str]:
+    """Return a request as words of a command: all of its options that differ from their defaults."""
+    words = []
     for field in fields(request):
         value = getattr(request, field.name)
         said: dict[str, Any] = field.metadata.get("option", {})
@@ -78,7 +83,7 @@ def plan_command(request: "PlanRequest", out: Path) -> str:
             words.append(name if value else f"--no-{name.removeprefix('--')}")
         else:
             words += [name, ",".join(value) if isinstance(value, tuple) else str(value)]
-    return shlex.join([*words, "--out", str(out)])
+    return words
 
 
 def refusal_with_command(

@@ -15,8 +15,18 @@ from hwprofiles.devices import DeviceGraph
 from orrery.workbench.comparison_view import has_timeline, light_result, timeline_view
 from orrery.workbench.processes import BrokeOff, follow_parent, said_of
 from planner.cost import CostModel
+from planner.lowering import Program
 from planner.memory import check_plan_memory, peak_memory_bytes
-from planner.plan import Comparison, StrategyResult, lowered, one_device_s, price_strategy, strategy_result
+from planner.plan import (
+    Comparison,
+    PricedStrategy,
+    StrategyResult,
+    lowered,
+    one_device_s,
+    price_strategy,
+    strategy_ladder,
+    strategy_result,
+)
 from planner.simulation import check_replay_fits, replay
 from reports.pages import write_comparison_page
 
@@ -82,29 +92,35 @@ def _speak(pipe: Connection, function: Callable[..., Said], arguments: tuple[Any
             pipe.send(("failed", said_of(error)))
 
 
-def strategy_again(model: CostModel, result: StrategyResult, shown: bool) -> Said:
+def strategy_again(model: CostModel, result: StrategyResult, known: Program | None, shown: bool) -> Said:
     """Price and replay a strategy that was chosen before, as ``orrery simulate`` does with a plan.
 
     Args:
         model: Prices on the changed cluster.
         result: The strategy as it was compared.
+        known: Its program on the changed cluster, if there is one already.
         shown: Whether its timeline is wanted.
     """
-    assert result.strategy is not None
-    program = lowered(model, result.strategy, micro_batching=result.micro_batching, check_memory=False)
-    replayed = replay(program)
-    priced = price_strategy(model, result.name, result.strategy, result.micro_batching, known=replayed)
-    simulated_s = priced.full.iteration_s
+    strategy, micro_batching = result.strategy, result.micro_batching
+    assert strategy is not None
+    program = known or lowered(model, strategy, micro_batching=micro_batching, check_memory=False)
+    priced_s, ladder = strategy_ladder(model, strategy, micro_batching, program)
+    simulated_s = list(ladder.values())[-1]
     yield "priced", {
-        "ladder_s": priced.ladder_s, "additive_s": priced.additive_s, "simulated_s": simulated_s,
+        "ladder_s": ladder, "additive_s": priced_s, "simulated_s": simulated_s,
         "images_per_s": model.graph.batch / simulated_s,
     }  # fmt: skip
-    if shown:
-        yield "timeline", timeline_view(result.name, priced.full, model.cluster)
-    else:
+    if not shown:
         os.nice(_LATER)
+    full = replay(program)
+    if shown:
+        yield "timeline", timeline_view(result.name, full, model.cluster)
     check_plan_memory(program, peak_memory_bytes(program))
-    check_replay_fits(replayed)
+    check_replay_fits(full)
+    priced = PricedStrategy(
+        model=model, name=result.name, strategy=strategy, micro_batching=micro_batching, full=full,
+        additive_s=priced_s, ladder_s=ladder,
+    )  # fmt: skip
     yield "result", light_result(strategy_result(priced, one_device_s(model)))
 
 

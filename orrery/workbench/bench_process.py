@@ -18,10 +18,12 @@ from orrery.workbench.bench_children import Child, page_of, start_child, strateg
 from orrery.workbench.comparison_view import comparison_view, ladder_view, light_result, partial_comparison
 from orrery.workbench.processes import BrokeOff, follow_parent, said_of
 from orrery.workbench.subject import BenchSubject, loaded_cluster, loaded_graph
-from planner.cost import Conditions, CostModel
+from planner.cost import Conditions, CostModel, declared_sync
 from planner.graph import ComputationGraph
+from planner.lowering import Program, relinked
 from planner.models import load_model
-from planner.plan import Comparison, StrategyResult, arithmetic_of, compare, compared_model
+from planner.plan import Comparison, StrategyResult, arithmetic_of, compare, compared_model, lowered
+from planner.simulation import additive_s
 
 __all__ = ["BenchRequest", "bench"]
 
@@ -80,6 +82,7 @@ def _begun(held: "_Held", request: BenchRequest) -> list[Child]:
         if request.kind == "compare":
             held.compare(request)
             held.tell(request, "done", None)
+            held.prepare()
             return []
         return held.children_of(request)
     except (BrokenPipeError, ConnectionResetError):
@@ -126,6 +129,10 @@ class _Held:
         self._graph: ComputationGraph
         self._model: CostModel
         self._cluster: DeviceGraph
+        self._first: CostModel
+        """Prices on the cluster that was compared."""
+        self._programs: dict[str, Program] = {}
+        """Strategies lowered on that cluster."""
         self._results: dict[str, StrategyResult] = {}
         self._refused: dict[str, str] = {}
         self.priced: set[str] = set()
@@ -141,8 +148,11 @@ class _Held:
         """Compare strategies; tell of progress, and of every result as it arrives."""
         subject = request.subject
         self._graph, self._cluster = loaded_graph(subject), loaded_cluster(subject)
-        self._set_prices(subject)
-        self._results, self._refused, self._found = {}, {}, None
+        conditions = Conditions.of(self._cluster, arithmetic=arithmetic_of(subject.dtype))
+        self._first = self._model = compared_model(
+            self._graph, self._cluster, gradient_sync=subject.gradient_sync, conditions=conditions
+        )
+        self._results, self._refused, self._found, self._programs = {}, {}, None, {}
         names = list(dict.fromkeys(subject.strategies))
 
         def arrived(result: StrategyResult) -> None:
@@ -150,21 +160,32 @@ class _Held:
             self.tell(request, "table", comparison_view(self._now(names)))
 
         self._found = compare(
-            self._graph, self._cluster, names, gradient_sync=subject.gradient_sync, conditions=self._conditions,
+            self._graph, self._cluster, names, gradient_sync=subject.gradient_sync, conditions=conditions,
             progress=lambda label, done, total: self.tell(request, "progress", (label, done, total)), arrived=arrived,
         )  # fmt: skip
         self._results = {each.name: each for each in self._found.strategies}
         self._refused = dict(self._found.refused)
         self.tell(request, "table", {**comparison_view(self._found), "searched": True, "complete": True})
+
+    def prepare(self) -> None:
+        """Do what changes to come would each have to do again: what does not depend on links is then known."""
+        for each in self._found.strategies if self._found else ():
+            assert each.strategy is not None
+            with suppress(OrreryError):
+                program = lowered(self._first, each.strategy, micro_batching=each.micro_batching, check_memory=False)
+                additive_s(self._first, each.strategy, each.micro_batching, program=program)
+                self._programs[each.name] = program
         gc.collect()
         gc.freeze()  # children then share what is here
 
     def _set_prices(self, subject: BenchSubject) -> None:
-        """Set the conditions and prices on the cluster as it is now."""
-        self._conditions = Conditions.of(self._cluster, arithmetic=arithmetic_of(subject.dtype))
-        self._model = compared_model(
-            self._graph, self._cluster, gradient_sync=subject.gradient_sync, conditions=self._conditions
-        )
+        """Set the prices on the cluster as it is now."""
+        conditions = Conditions.of(self._cluster, arithmetic=arithmetic_of(subject.dtype))
+        sync = subject.gradient_sync or declared_sync(self._cluster)
+        if sync == self._first.gradient_sync:
+            self._model = self._first.on(self._cluster, conditions)
+        else:
+            self._model = compared_model(self._graph, self._cluster, gradient_sync=sync, conditions=conditions)
 
     def _now(self, order: list[str]) -> Comparison:
         """Return the comparison as far as it has come."""
@@ -201,7 +222,15 @@ class _Held:
         self._refused = dict(found.refused)
         self.priced, self._fresh = set(), []
         rows = sorted(found.strategies, key=lambda each: -each.tasks)  # the largest first, for they take longest
-        return [start_child(each.name, strategy_again, self._model, each, each.name == shown) for each in rows]
+        return [
+            start_child(each.name, strategy_again, self._model, each, self._relinked(each.name), each.name == shown)
+            for each in rows
+        ]
+
+    def _relinked(self, name: str) -> Program | None:
+        """Return the program of a strategy on the cluster as it is now, where that needs no lowering."""
+        program = self._programs.get(name)
+        return relinked(program, self._first, self._model) if program else None
 
     def hear(self, request: BenchRequest, name: str, kind: str, values: Any) -> None:
         """Take in and pass on what the child of a strategy says."""

@@ -10,8 +10,7 @@ from planner.graph import ComputationGraph
 from planner.plan import Comparison, StrategyResult
 from planner.simulation import LinkUse, Replay
 from reports.drawings import pack_timeline, with_members
-from reports.figures import ladder_figure
-from reports.pages import plain_figure
+from reports.figures import plain_ladder
 from reports.style import kind_colours, time_unit
 from reports.tables import (
     comparison_columns,
@@ -66,7 +65,7 @@ def ladder_view(comparison: Comparison) -> dict[str, Any]:
     unit = time_unit([strategy.simulated_s for strategy in comparison.strategies])
     return {
         "winner": comparison.winner,
-        "ladder": plain_figure(ladder_figure(comparison)),
+        "ladder": plain_ladder(comparison),
         "unit": unit.name,
         "times": {
             s.name: {"additive": unit.text(s.additive_s), "simulated": unit.text(s.simulated_s)}

@@ -93,6 +93,27 @@ class CostModel:
             self._by_batch[batch] = CostModel(graph, self.cluster, self.gradient_sync, self.batch_norm, self.conditions)
         return self._by_batch[batch]
 
+    def on(self, cluster: DeviceGraph, conditions: Conditions) -> "CostModel":
+        """Return the costs of the same network on another cluster.
+
+        Where its devices compute as those of this cluster do, as after a change of links, what was priced of their
+        arithmetic is kept.
+
+        Args:
+            cluster: Device graph.
+            conditions: As of the class.
+
+        Raises:
+            ConfigError: As of the class.
+        """
+        model = CostModel(self.graph, cluster, self.gradient_sync, self.batch_norm, conditions)
+        kinds = [[(device.profile, device.speed) for device in each.devices] for each in (self.cluster, cluster)]
+        if kinds[0] == kinds[1] and conditions.arithmetic == self.conditions.arithmetic:
+            model.compute_times = self.compute_times
+            model._by_batch = {batch: each.on(cluster, conditions) for batch, each in self._by_batch.items()}
+            model._by_slices = {slices: each.on(cluster, conditions) for slices, each in self._by_slices.items()}
+        return model
+
     def with_slices(self, slices: Mapping[str, int]) -> "CostModel":
         """Return the costs of the same network with layers as partial sums over slices of their input channels.
 

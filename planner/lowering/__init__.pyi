@@ -1,3 +1,6 @@
+from .changed_links import (
+    relinked as relinked,
+)
 from .input_layouts import (
     InputLayout as InputLayout,
     input_layouts_of as input_layouts_of,

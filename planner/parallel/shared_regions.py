@@ -34,7 +34,7 @@ class ShardRows(NamedTuple):
 
     @property
     def key(self) -> tuple[bytes, ...]:
-        """What tells apart two distributions of a parameter over devices."""
+        """Devices and lower ends: two distributions of a parameter with the same key are the same."""
         return self.device.tobytes(), self.low.tobytes(), self.high.tobytes()
 
 

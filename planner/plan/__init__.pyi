@@ -15,6 +15,9 @@ from .lowered_plan import (
     lower_plan as lower_plan,
     lowered as lowered,
 )
+from .no_strategy_fits import (
+    NoStrategyFitsError as NoStrategyFitsError,
+)
 from .pace import (
     Pace as Pace,
     pace_of as pace_of,
@@ -40,9 +43,11 @@ from .planning import (
     simulated_plan as simulated_plan,
 )
 from .priced_strategy import (
+    PricedStrategy as PricedStrategy,
     compared_model as compared_model,
     layer_results as layer_results,
     one_device_s as one_device_s,
     price_strategy as price_strategy,
+    strategy_ladder as strategy_ladder,
     strategy_result as strategy_result,
 )

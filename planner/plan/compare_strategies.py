@@ -15,9 +15,10 @@ from planner.plan.comparison import Comparison, StrategyResult
 from planner.plan.data_parallel_note import data_parallel_note
 from planner.plan.layerwise_choice import SimulatedStrategy, layerwise, refined
 from planner.plan.lowered_plan import lowered
+from planner.plan.no_strategy_fits import NoStrategyFitsError, fitting_batch
 from planner.plan.priced_strategy import compared_model, one_device_s, price_strategy, strategy_result
 from planner.search import HYBRID, search_hybrids, strategy_and_micro_batching
-from planner.simulation import Replay, additive_s, replay
+from planner.simulation import Replay, additive_s, steady_s
 
 __all__ = ["compare"]
 
@@ -46,7 +47,7 @@ class _Found:
     """Results and reasons by the names of strategies, and notes of the searches."""
 
     results: dict[str, StrategyResult] = field(default_factory=dict)
-    refused: dict[str, str]
+    refused: dict[str, InfeasiblePlanError]
     notes: tuple[str, ...] = ()
     simulated: list[SimulatedStrategy] = field(default_factory=list)
     """Strategies without micro-batches, of not too many tasks, with their replays."""
@@ -83,21 +84,16 @@ def compare(
 
     Raises:
         ConfigError: A name is unknown, this batch cannot have a strategy, or the cluster not what the conditions ask.
-        InfeasiblePlanError: No strategy fits in memory.
+        NoStrategyFitsError: No strategy fits in memory.
     """
     model = compared_model(graph, cluster, gradient_sync=gradient_sync, conditions=conditions)
     named = _named(model, strategies)
     alone_s = one_device_s(model)
     found = _results(model, named, _Search(refine=refine, progress=progress), alone_s, arrived)
-    results, refused = [found.results[name] for name in named if name in found.results], found.refused
+    results = [found.results[name] for name in named if name in found.results]
     if progress:
         progress("validating the additive model", len(named), len(named) + 1)
-    whole = {
-        result.name: result.strategy
-        for result in results
-        if result.strategy is not None and result.micro_batching.parts == 1
-    }
-    tried = _tried(model, results, whole)
+    tried = _tried(model, results)
     return Comparison(
         model=graph.name,
         cluster=cluster.name,
@@ -108,7 +104,7 @@ def compare(
         samples_are=graph.samples_are,
         one_device_s=alone_s,
         strategies=tuple(results),
-        refused=refused,
+        refused={name: str(error) for name, error in found.refused.items()},
         winner=min(results, key=lambda result: (result.simulated_s, result.name != "layerwise")).name,
         rank_correlation=float(tried["additive_s"].rank().corr(tried["simulated_s"].rank())),
         tried=tried,
@@ -116,22 +112,22 @@ def compare(
     )
 
 
-def _named(model: CostModel, names: Sequence[str]) -> dict[str, _Subject | str | None]:
-    """Return by name the strategies that follow from a rule, the reason of one that is refused, and None to search."""
+def _named(model: CostModel, names: Sequence[str]) -> dict[str, _Subject | InfeasiblePlanError | None]:
+    """Return by name the strategies that follow from a rule, the error of one that is refused, and None to search."""
     if not names:
         raise ConfigError("strategies must name at least one, got none")
-    subjects: dict[str, _Subject | str | None] = {}
+    subjects: dict[str, _Subject | InfeasiblePlanError | None] = {}
     for name in names:
         try:
             subjects[name] = None if name in ("layerwise", HYBRID) else strategy_and_micro_batching(model, name)
         except InfeasiblePlanError as error:
-            subjects[name] = str(error)
+            subjects[name] = error
     return subjects
 
 
 def _results(
     model: CostModel,
-    named: Mapping[str, _Subject | str | None],
+    named: Mapping[str, _Subject | InfeasiblePlanError | None],
     search: _Search,
     alone_s: float,
     arrived: Callable[[StrategyResult], None] | None,
@@ -139,9 +135,9 @@ def _results(
     """Simulate every strategy, ``layerwise`` last; return those that fit, and the reasons of all others.
 
     Raises:
-        InfeasiblePlanError: No strategy fits in memory.
+        NoStrategyFitsError: No strategy fits in memory.
     """
-    found = _Found(refused={name: reason for name, reason in named.items() if isinstance(reason, str)})
+    found = _Found(refused={name: error for name, error in named.items() if isinstance(error, InfeasiblePlanError)})
     others = sorted((name for name in named if name not in found.refused), key=lambda name: name == "layerwise")
     for done, name in enumerate(others):
         if search.progress:
@@ -154,20 +150,22 @@ def _results(
                 found.simulated.append(SimulatedStrategy(name=name, strategy=strategy, replayed=priced.full))
             result = strategy_result(priced, alone_s)
         except InfeasiblePlanError as error:
-            found.refused[name] = str(error)
+            found.refused[name] = error
             continue
         found.results[name] = result
         if arrived:
             arrived(result)
     if not found.results:
-        raise InfeasiblePlanError("; ".join(f"{name}: {reason}" for name, reason in found.refused.items()))
+        # to print an error in full is to search for changes of a plan that fit, which takes long for each strategy
+        reasons = {name: str(getattr(error, "brief", error)) for name, error in found.refused.items()}
+        raise NoStrategyFitsError(reasons, fitting_batch(model, list(named)))
     return found
 
 
 def _subject(
     model: CostModel,
     name: str,
-    known: _Subject | str | None,
+    known: _Subject | InfeasiblePlanError | None,
     search: _Search,
     simulated: Sequence[SimulatedStrategy],
 ) -> tuple[_Subject, tuple[str, ...], Replay | None]:
@@ -195,9 +193,14 @@ def _subject(
     return (candidate.strategy, WHOLE_BATCH), notes, candidate.replayed
 
 
-def _tried(model: CostModel, results: Sequence[StrategyResult], strategies: dict[str, Strategy]) -> pd.DataFrame:
+def _tried(model: CostModel, results: Sequence[StrategyResult]) -> pd.DataFrame:
     """Return additive and simulated times of every strategy, and of random mixtures of those on the whole batch."""
     rows = [(result.name, result.additive_s, result.simulated_s) for result in results]
+    strategies = {
+        result.name: result.strategy
+        for result in results
+        if result.strategy is not None and result.micro_batching.parts == 1
+    }
     names, layers = list(strategies), [layer.name for layer in model.graph.layers]
     same = {name: next(first for first in names if strategies[first] == strategies[name]) for name in names}
     known: dict[tuple[str, ...], tuple[float, float] | None] = {
@@ -225,4 +228,4 @@ def _priced_and_simulated_s(model: CostModel, strategy: Strategy) -> tuple[float
         return None
     if program.size > _MOST_TASKS:
         return None
-    return additive_s(model, strategy, program=program), replay(program).iteration_s
+    return additive_s(model, strategy, program=program), steady_s(program)

@@ -8,10 +8,10 @@ Source:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hwprofiles import MILLI, ConfigError, InfeasiblePlanError, Progress
+from hwprofiles import MILLI, ConfigError, DeviceMemoryError, InfeasiblePlanError, Progress
 from planner.cost import CostModel
 from planner.lowering import Program
 from planner.memory import check_plan_memory, peak_memory_bytes
@@ -20,7 +20,7 @@ from planner.plan.lowered_plan import lowered
 from planner.search import LayerwiseResult, Refined, near_best, refine, search_layerwise
 from planner.simulation import Replay, arithmetic_s, busiest_s, check_replay_fits, replay
 
-__all__ = ["SimulatedStrategy", "layerwise", "refined"]
+__all__ = ["NoCandidateFitsError", "SimulatedStrategy", "layerwise", "refined"]
 
 _STARTS = 8
 """Strategies of least additive cost that a refinement starts from."""
@@ -45,6 +45,31 @@ class SimulatedStrategy:
         return self.replayed.iteration_s
 
 
+class NoCandidateFitsError(InfeasiblePlanError):
+    """No candidate of the layer-wise search fits in memory; to print it takes a search for changes that fit.
+
+    Args:
+        refused: Errors of the candidates.
+    """
+
+    def __init__(self, refused: Mapping[str, InfeasiblePlanError]) -> None:
+        self._refused = refused
+        super().__init__(self.brief)
+
+    @property
+    def brief(self) -> str:
+        """Message without the changes that fit."""
+        first = self._refused["layerwise"]
+        return self._said(first.brief if isinstance(first, DeviceMemoryError) else str(first))
+
+    def _said(self, why: str) -> str:
+        others = ", ".join(name for name in self._refused if name != "layerwise")
+        return f"{why}; neither do the candidates {others} fit"
+
+    def __str__(self) -> str:
+        return f"layerwise: {self._said(str(self._refused['layerwise']))}"
+
+
 def layerwise(
     model: CostModel, *, progress: Progress | None = None, known: Sequence[SimulatedStrategy] = ()
 ) -> tuple[LayerwiseResult, SimulatedStrategy, tuple[str, ...]]:
@@ -64,7 +89,7 @@ def layerwise(
     """
     searched, candidates, notes = _candidates(model, progress)
     best: SimulatedStrategy | None = None
-    optimum, refused = "does not fit in memory", {}
+    optimum, refused = "does not fit in memory", dict[str, InfeasiblePlanError]()
     for done, (name, strategy) in enumerate(candidates.items()):
         if progress:
             progress(f"simulating {name}", done + 1, len(candidates) + 1)
@@ -83,12 +108,12 @@ def layerwise(
         if best is None or candidate.simulated_s < best.simulated_s:
             best = candidate
     if best is None:
-        others = ", ".join(name for name in refused if name != "layerwise")
-        raise InfeasiblePlanError(f"layerwise: {refused['layerwise']}; neither do the candidates {others} fit")
+        raise NoCandidateFitsError(refused)
     if best.name != "layerwise":
         notes.append(
             f"Layer-wise search found nothing faster than {best.name} ({best.simulated_s / MILLI:.4g} ms simulated): "
-            "the least sum of compute, transfer and synchronisation times (Eq. 1 of Jia et al., 2018), "
+            f"the least sum {'' if searched.exact else 'found '}of compute, transfer and synchronisation times "
+            "(Eq. 1 of Jia et al., 2018), "
             f"{searched.cost_s / MILLI:.4g} ms, is that of a strategy that {optimum}"
         )
     return searched, best, tuple(notes)
@@ -144,7 +169,7 @@ def refined(
         InfeasiblePlanError: No start fits in memory.
     """
     searched, candidates, notes = _candidates(model, progress)
-    near = near_best(model, searched.cost_s, min(_STARTS, plans))
+    near = near_best(model, searched.cost_s, min(_STARTS, plans)) if searched.exact else []
     starts = {**candidates, **{f"additive plan {k}": strategy for k, strategy in enumerate(near[1:], 2)}}
     best = refine(model, starts, plans=plans, progress=progress)
     notes += [f"{name} is no candidate: {reason}" for name, reason in best.refused.items()]
@@ -169,4 +194,10 @@ def _candidates(model: CostModel, progress: Progress | None) -> tuple[LayerwiseR
     if progress:
         progress("searching", 0, len(usual) + 2)
     searched = search_layerwise(model, known=list(usual.values()))
+    if not searched.exact:
+        notes.append(
+            "layerwise: so many branches lie side by side that an exact search would take too long; the least sum of "
+            f"times among the most promising configurations of each layer is {searched.cost_s / MILLI:.4g} ms, and no "
+            f"strategy has one below {searched.least_s / MILLI:.4g} ms"
+        )
     return searched, {"layerwise": searched.strategy, **usual}, notes

@@ -21,12 +21,15 @@ from planner.simulation import (
     iteration_bound,
     ladder_s,
     program_sync_s,
-    replay,
     replay_that_fits,
+    steady_s,
     upper_rungs_s,
 )
 
-__all__ = ["PricedStrategy", "compared_model", "layer_results", "one_device_s", "price_strategy", "strategy_result"]
+__all__ = [
+    "PricedStrategy", "compared_model", "layer_results", "one_device_s", "price_strategy", "strategy_ladder",
+    "strategy_result",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +42,6 @@ class PricedStrategy:
     micro_batching: MicroBatching
     full: Replay
     """Replay under all conditions of the model."""
-    plain: Replay
-    """Replay with overlap and contention, and nothing above."""
     additive_s: float
     ladder_s: dict[str, float]
 
@@ -88,13 +89,33 @@ def price_strategy(
     full = known or replay_that_fits(lowered(model, strategy, micro_batching=micro_batching))
     program = full.program
     above = model.conditions.interference or model.conditions.spread
-    plain = replay(program, interference=False, spread=False) if above else full
+    plain_s = steady_s(program, interference=False, spread=False) if above else full.iteration_s
     priced_s = additive_s(model, strategy, micro_batching, program=program)
-    ladder = _ladder(model, strategy, micro_batching, plain, priced_s) | upper_rungs_s(program, model.conditions, full)
+    ladder = _ladder(model, strategy, micro_batching, program, priced_s, plain_s)
     return PricedStrategy(
-        model=model, name=name, strategy=strategy, micro_batching=micro_batching, full=full, plain=plain,
-        additive_s=priced_s, ladder_s=ladder,
+        model=model, name=name, strategy=strategy, micro_batching=micro_batching, full=full, additive_s=priced_s,
+        ladder_s=ladder | upper_rungs_s(program, model.conditions, full.iteration_s),
     )  # fmt: skip
+
+
+def strategy_ladder(
+    model: CostModel, strategy: Strategy, micro_batching: MicroBatching, program: Program
+) -> tuple[float, dict[str, float]]:
+    """Return the price and ladder of a strategy, as ``price_strategy`` has them to the last bit, without its replay.
+
+    Args:
+        model: Prices of a network on a cluster.
+        strategy: Configuration of every layer.
+        micro_batching: Layers that compute in micro-batches.
+        program: The strategy lowered.
+
+    Returns:
+        Additive cost, and seconds by rung, of which the last is the simulated time.
+    """
+    plain_s = steady_s(program, interference=False, spread=False)
+    priced_s = additive_s(model, strategy, micro_batching, program=program)
+    ladder = _ladder(model, strategy, micro_batching, program, priced_s, plain_s)
+    return priced_s, ladder | upper_rungs_s(program, model.conditions)
 
 
 def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
@@ -133,15 +154,25 @@ def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
 
 
 def _ladder(
-    model: CostModel, strategy: Strategy, micro_batching: MicroBatching, plain: Replay, price_s: float
-) -> dict[str, float]:
-    """Return the iteration time under each execution model; micro-batches come last, to show the gain of them alone."""
+    model: CostModel, strategy: Strategy, micro_batching: MicroBatching, program: Program, price_s: float,
+    plain_s: float,
+) -> dict[str, float]:  # fmt: skip
+    """Return the rungs up to contention; micro-batches come last, to show the gain of them alone.
+
+    Args:
+        model: As for ``strategy_ladder``, as are the next three.
+        strategy: See there.
+        micro_batching: See there.
+        program: See there.
+        price_s: Additive cost.
+        plain_s: Time with overlap and contention, and nothing above.
+    """
     if micro_batching.parts == 1:
-        return ladder_s(plain.program, price_s, plain, IDEAL_CONDITIONS)
+        return ladder_s(program, price_s, plain_s, IDEAL_CONDITIONS)
     prices, spaces, _ = applied(model, strategy)
     whole = lower(prices, spaces)  # the whole batch at once, whether or not it would fit
     rungs = ladder_s(whole, additive_s(model, strategy, program=whole), conditions=IDEAL_CONDITIONS)
-    return {**rungs, "pipelining": plain.iteration_s}
+    return {**rungs, "pipelining": plain_s}
 
 
 def layer_results(

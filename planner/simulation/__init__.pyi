@@ -16,6 +16,7 @@ from .graph_export import (
 )
 from .ladder import (
     ladder_s as ladder_s,
+    steady_s as steady_s,
     upper_rungs_s as upper_rungs_s,
 )
 from .link_use import (

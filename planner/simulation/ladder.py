@@ -1,47 +1,133 @@
 """The ladder: the iteration time of one program under one execution model after the other, from the simplest on."""
 
+from dataclasses import replace
+
+import numpy as np
+
+from hwprofiles import Bools, Floats, row_owners
 from planner.cost import Conditions
 from planner.lowering import Program
-from planner.simulation.program_replay import Replay, replay
+from planner.simulation.execution_models import ITERATIONS
+from planner.simulation.program_replay import replay, replayed_graph
+from simulator.engines import simulate
+from simulator.graph import TaskGraph, check_task_graph
 
-__all__ = ["ladder_s", "upper_rungs_s"]
+__all__ = ["ladder_s", "steady_s", "upper_rungs_s"]
 
 _ABOVE = ("interference", "spread")
 """Rungs above contention."""
+_SHARE = 8
+"""Of the iteration behind those that count, one task in so many is replayed, the first ones."""
 
 
 def ladder_s(
-    program: Program, additive_s: float, full: Replay | None = None, conditions: Conditions | None = None
+    program: Program, additive_s: float, full_s: float | None = None, conditions: Conditions | None = None
 ) -> dict[str, float]:
     """Return the iteration time of a program under each execution model.
 
     Args:
         program: One iteration.
         additive_s: Its additive cost.
-        full: Its replay with overlap and contention and nothing above, if there is one already.
+        full_s: Its time with overlap and contention and nothing above, if it is known.
         conditions: Rungs above contention; None: those of the program.
 
     Returns:
         Seconds by rung: additive, overlap, contention, and those above that are on.
     """
-    full = replay(program, interference=False, spread=False) if full is None else full
-    rungs = {"additive": additive_s, "overlap": replay(program, contention=False).iteration_s}
-    rungs["contention"] = full.iteration_s
+    rungs = {"additive": additive_s, "overlap": steady_s(program, contention=False)}
+    rungs["contention"] = steady_s(program, interference=False, spread=False) if full_s is None else full_s
     return rungs | upper_rungs_s(program, conditions or program.conditions)
 
 
-def upper_rungs_s(program: Program, conditions: Conditions, last: Replay | None = None) -> dict[str, float]:
+def upper_rungs_s(program: Program, conditions: Conditions, last_s: float | None = None) -> dict[str, float]:
     """Return the iteration time of a program on the rungs above contention that are on, each with those below it.
 
     Args:
         program: One iteration.
         conditions: The rungs.
-        last: Its replay under all of them, if there is one already.
+        last_s: Its time under all of them, if it is known.
     """
     on, rungs = [name for name in _ABOVE if getattr(conditions, name)], {}
     for count, rung in enumerate(on, 1):
-        replayed = last if count == len(on) else None
-        if replayed is None:
-            replayed = replay(program, interference="interference" in on[:count], spread="spread" in on[:count])
-        rungs[rung] = replayed.iteration_s
+        rung_s = last_s if count == len(on) else None
+        if rung_s is None:
+            rung_s = steady_s(program, interference="interference" in on[:count], spread="spread" in on[:count])
+        rungs[rung] = rung_s
     return rungs
+
+
+def steady_s(
+    program: Program, *, overlap: bool = True, contention: bool = True,
+    interference: bool | None = None, spread: bool | None = None,
+) -> float:  # fmt: skip
+    """Return ``replay(...).iteration_s``, to the last bit, in about three quarters of its time.
+
+    A replay ends with an iteration that does not count: it only shares the cluster with the one before.  Tasks of it
+    that wait for a task that ends with or behind the iteration before cannot delay that, so they are left out.  If
+    others than its first tasks could, all is replayed::
+
+        iteration 2   ------------------|
+        iteration 3                  ---------------------|
+        iteration 4                                     ---- ...  replayed: the first eighth of its tasks
+                                                            ^ all others begin behind iteration 3
+
+    Args:
+        program: One iteration, lowered.
+        overlap: As for ``replay``, as are the others.
+        contention: See there.
+        interference: See there.
+        spread: See there.
+
+    Raises:
+        ConfigError: As for ``replay``.
+    """
+    built = replayed_graph(
+        program, overlap=overlap, contention=contention, interference=interference, spread=spread, iterations=ITERATIONS
+    )
+    graph = built.graph
+    counted = graph.size // ITERATIONS * (ITERATIONS - 1)
+    kept = counted + (graph.size - counted) // _SHARE
+    if not (graph.after[: graph.after_start[kept]] < kept).all():
+        return _whole_s(program, overlap, contention, interference, spread)
+    # Every iteration has the first one's tasks; those behind it also wait for tasks of the iteration before.
+    check_task_graph(_first_tasks(graph, graph.size // ITERATIONS))
+    schedule = simulate(_first_tasks(graph, kept), checked=True)
+    ends_s = np.maximum.accumulate(schedule.end_s[built.task_of[:-1]].max(axis=1))
+    if not _follow(graph, kept, schedule.end_s, float(ends_s[-1])).all():
+        return _whole_s(program, overlap, contention, interference, spread)
+    return float(ends_s[-1] - ends_s[-3]) / 2  # as ``Replay.steady_s`` has it
+
+
+def _whole_s(
+    program: Program, overlap: bool, contention: bool, interference: bool | None, spread: bool | None
+) -> float:
+    """Return the time by a whole replay."""
+    return replay(program, overlap=overlap, contention=contention, interference=interference, spread=spread).iteration_s
+
+
+def _first_tasks(graph: TaskGraph, count: int) -> TaskGraph:
+    """Return the graph of the first tasks, which wait for none of the others."""
+    uses, waits = graph.use_start[count], graph.after_start[count]
+    columns = ("work", "latency_s", "start_s", "rate_limit", "priority", "stream")
+    return replace(
+        graph, **{name: getattr(graph, name)[:count] for name in columns},
+        use_start=graph.use_start[: count + 1], use_resource=graph.use_resource[:uses],
+        use_weight=graph.use_weight[:uses], after_start=graph.after_start[: count + 1], after=graph.after[:waits],
+    )  # fmt: skip
+
+
+def _follow(graph: TaskGraph, first: int, end_s: Floats, over_s: float) -> Bools:
+    """Return which tasks from ``first`` on wait for one that ends at a time or later, or for one of themselves.
+
+    Args:
+        graph: The whole graph.
+        first: Number of tasks that were replayed.
+        end_s: Their ends, shape (first,).
+        over_s: The time.
+    """
+    ends_s = np.append(end_s, np.full(graph.size - first, np.inf))
+    start = graph.after_start[first:]
+    late = ends_s[graph.after[start[0] :]] >= over_s
+    follow = np.zeros(graph.size - first, dtype=np.bool_)
+    follow[row_owners(start - start[0])[late]] = True
+    return follow

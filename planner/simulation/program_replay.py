@@ -23,7 +23,7 @@ from simulator.timelines import before_in_streams, last_causes, resource_use, un
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Replay", "Shares", "iteration_rows", "last_waited_for", "replay", "stream_before"]
+__all__ = ["Replay", "Shares", "iteration_rows", "last_waited_for", "replay", "replayed_graph", "stream_before"]
 
 
 _TRACED_LINKS = 16
@@ -333,11 +333,7 @@ def replay(
         ConfigError: ``iterations`` < 1, more than memory should be spent on, an unknown engine, interference without
             contention, a seed without a spread, or a cluster that declares nothing of what interferes or spreads.
     """
-    detailed = overlap and contention
-    interference = detailed and program.conditions.interference if interference is None else interference
-    spread = detailed and program.conditions.spread if spread is None else spread
-    if interference and not contention:
-        raise ConfigError("contention must be on where interference is")
+    interference, spread = _rungs(program, overlap, contention, interference, spread)
     if seed is not None and not spread:
         raise ConfigError(f"seed must be left out without spread, got {seed}")
     if iterations < 1:
@@ -346,17 +342,48 @@ def replay(
     if iterations > most:
         rule = f"at most {most:,} for a program of {program.size:,} tasks"
         raise ConfigError(f"iterations must be {rule}, got {iterations}")
-    program_graph = build_program_graph(program, overlap=overlap, contention=contention, iterations=iterations)
-    if interference:
-        program_graph = with_interference(program, program_graph)
-    late = wait_share(program) if spread and seed is None else 0.0
-    if spread and seed is None:
-        program_graph = with_slowest_rank(program, program_graph)
-    elif seed is not None:
+    program_graph = _under(program, overlap, contention, interference, spread and seed is None, iterations)
+    if seed is not None:
         program_graph = with_factors(program, program_graph, drawn_factors(program.cluster, seed, iterations))
+    late = wait_share(program) if spread and seed is None else 0.0
     begin = perf_counter()
     schedule = simulate(program_graph.graph, engine=engine)
     return Replay(
         program=program, program_graph=program_graph, schedule=schedule, engine_s=perf_counter() - begin,
         wait_share=late,
     )  # fmt: skip
+
+
+def replayed_graph(
+    program: Program, *, overlap: bool, contention: bool, interference: bool | None, spread: bool | None,
+    iterations: int,
+) -> ProgramGraph:  # fmt: skip
+    """Return the task graph that ``replay`` replays without a seed; arguments as there.
+
+    Raises:
+        ConfigError: As there.
+    """
+    interference, spread = _rungs(program, overlap, contention, interference, spread)
+    return _under(program, overlap, contention, interference, spread, iterations)
+
+
+def _rungs(
+    program: Program, overlap: bool, contention: bool, interference: bool | None, spread: bool | None
+) -> tuple[bool, bool]:
+    """Return whether there is interference and a spread: where nothing is said, as the conditions have it."""
+    detailed = overlap and contention
+    interference = detailed and program.conditions.interference if interference is None else interference
+    spread = detailed and program.conditions.spread if spread is None else spread
+    if interference and not contention:
+        raise ConfigError("contention must be on where interference is")
+    return interference, spread
+
+
+def _under(
+    program: Program, overlap: bool, contention: bool, interference: bool, late: bool, iterations: int
+) -> ProgramGraph:
+    """Return the task graph under an execution model; ``late``: all ranks compute as long as the slowest."""
+    program_graph = build_program_graph(program, overlap=overlap, contention=contention, iterations=iterations)
+    if interference:
+        program_graph = with_interference(program, program_graph)
+    return with_slowest_rank(program, program_graph) if late else program_graph

@@ -14,6 +14,7 @@ from .figure_of import (
 from .ladder import (
     ladder_figure as ladder_figure,
     ladder_models as ladder_models,
+    plain_ladder as plain_ladder,
 )
 from .memory import (
     memory_figure as memory_figure,

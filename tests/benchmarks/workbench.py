@@ -3,16 +3,19 @@
     python tests/benchmarks/workbench.py [CHANGES]
 
 VGG-16 on 96 GPUs (fdr-32x3), a mini-batch of 768.  The times are wall times of this machine, whatever else it does;
-beside them stands the processor time of all processes of the server for the change.  At last the numbers are compared
+beside them stands the processor time of all processes of the server, until the whole ladder is there and for all.
+At last the numbers are compared
 with those of ``lower_plan`` and ``replay``, as ``orrery simulate`` uses them, on the changed cluster.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
+from statistics import median
 
 import httpx
 import psutil
@@ -24,6 +27,8 @@ from planner.simulation import additive_s, replay
 
 SUBJECT = {"model": "vgg16", "cluster": "fdr-32x3", "batch": 768, "strategies": ["data", "owt", "spatial", "layerwise"]}
 BENCH = "benchmark-of-the-workbench"
+PAUSE_S = 1.0
+"""Between changes, so that a bench that prepares itself is not part of the next."""
 
 
 def events(client, kind, subject, shown=""):
@@ -71,18 +76,26 @@ def measure(client, server, changes):
     for at_s, kind, values in events(client, "compare", SUBJECT):
         if kind in ("table", "failed"):
             print(f"compare: {kind} after {at_s:.2f} s: {values if kind == 'failed' else values['strategies']}")
-    print("GB/s   first times   ladder   timeline   all numbers   processor   [s]")
+    print("GB/s  first ladder  whole ladder  timeline  all numbers  processor: ladder  all  [s]")
+    rows = []
     for step in range(changes):
         bandwidth = f"{5.5 - 4 * step / changes:.3g}"
         subject = {**SUBJECT, "edits": {"link.fdr.bandwidth_gbyte_per_s": bandwidth}}
-        times, used_s = {}, processor_s(server)
+        times, used_s = {}, {"begun": processor_s(server)}
         for at_s, kind, values in events(client, "reprice", subject, shown):
             times.setdefault(f"first {kind}", at_s)
             times[kind] = at_s
+            if kind in ("ladder", "table"):
+                used_s[kind] = processor_s(server) - used_s["begun"]
             if kind == "table":
                 table = values
-        row = [times["first ladder"], times["ladder"], times["timeline"], times["table"], processor_s(server) - used_s]
-        print(f"{bandwidth:>4}" + "".join(f"{each:12.2f}" for each in row))
+        rows.append([times[each] for each in ("first ladder", "ladder", "timeline", "table")])
+        rows[-1] += [used_s["ladder"], used_s["table"]]
+        print(f"{bandwidth:>4}" + "".join(f"{each:12.2f}" for each in rows[-1]))
+        time.sleep(PAUSE_S)
+    for word, of in (("min", min), ("med", median)):
+        print(f"{word:>4}" + "".join(f"{of(column):12.2f}" for column in zip(*rows, strict=True)))
+    print("load", *(f"{each:.1f}" for each in os.getloadavg()))
     check(table["numbers"], bandwidth)
 
 

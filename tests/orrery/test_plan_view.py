@@ -58,6 +58,21 @@ def test_a_refusal_prints_a_command_that_works(capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["simulated_s"] > 0
 
 
+def test_a_refused_comparison_prints_a_command_that_works(capsys, tmp_path):
+    """Each strategy has its reason; the command has the largest batch that one of them fits with, and all options."""
+    asked = ["compare", "alexnet", "--cluster", "titanx-4", "--strategies", "data,owt", "--gradient-sync", "tree"]
+    assert run_app(app, [*asked, "--batch", "65536", "--out", str(tmp_path / "a page")]) == 2
+    error = capsys.readouterr().err
+    assert "data: plan does not fit" in error
+    assert "owt: plan does not fit" in error
+    words = shlex.split(error.partition("this works: orrery ")[2])
+    assert words[-2:] == ["--gradient-sync", "tree"]
+    assert run_app(app, [*words, "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["batch"] < 65536
+    assert {row["name"] for row in values["strategies"]} <= {"data", "owt"}
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"strategy": "owt", "sub_batches": 4, "update_each": True}, {"strategy": "pipeline", "stage_at": ("a", "b")}],

@@ -7,7 +7,7 @@ import pytest
 from plans import cluster_of, inception_module
 
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from hwprofiles.errors import ConfigError
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.memory.peak_memory import peak_memory_bytes
@@ -16,6 +16,7 @@ from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import named_strategy
 from planner.plan.compare_strategies import compare
 from planner.plan.lowered_plan import lowered
+from planner.plan.no_strategy_fits import NoStrategyFitsError
 from planner.plan.plan_file import save_plan
 from planner.plan.planning import make_plan
 from planner.search.pipeline_strategy import strategy_and_micro_batching
@@ -191,8 +192,27 @@ def test_what_does_not_fit_is_refused_with_the_reason():
     assert "plan does not fit on" in found.refused["data"]
     assert "the device has 0.47 GiB" in found.refused["data"]
     assert found.tried["name"].tolist() == ["model"]
-    with pytest.raises(InfeasiblePlanError, match="data: plan does not fit"):
-        compare(graph, cluster, ["data"])
+
+
+def test_where_nothing_fits_the_largest_batch_tried_that_does_is_named():
+    """It fits, and the next larger eighth of its half does not; layer-wise search could have any of the usual ones."""
+    cluster = with_memory(cluster_of("titanx-4", 4), 5e8)
+    with pytest.raises(NoStrategyFitsError, match="model: plan does not fit") as caught:
+        compare(load_model("alexnet", batch=2048), cluster, ["model", "layerwise"])
+    fits = caught.value.batch
+    assert f"what fits: --batch {fits}" in str(caught.value)
+    assert compare(load_model("alexnet", batch=fits), cluster, ["model", "layerwise"]).strategies
+    tried = {2048 * eighth // 8 >> half for half in range(12) for eighth in (8, 7, 6, 5, 4)}
+    larger = min(batch for batch in tried if batch > fits)
+    with pytest.raises(NoStrategyFitsError):
+        compare(load_model("alexnet", batch=larger), cluster, ["model", "layerwise"])
+
+
+def test_where_no_batch_fits_more_devices_are_the_advice():
+    cluster = with_memory(cluster_of("titanx-4", 4), 5e8)
+    with pytest.raises(NoStrategyFitsError, match=r"data: plan does not fit .*; use more devices") as caught:
+        compare(load_model("alexnet", batch=4), cluster, ["data"])
+    assert caught.value.batch is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+"""A program on changed links is the one that lowering anew gives, or there is none."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.cost.conditions import Conditions
+from planner.cost.cost_model import CostModel
+from planner.cost.framework import framework_of
+from planner.lowering.changed_links import relinked
+from planner.lowering.lower_strategy import lower
+from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy, spaces_of
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.program_replay import replay
+from simulator.collectives.schemes import ALL_REDUCES
+
+SLOW = "fdr-32x3:nodes=2,link.fdr.bandwidth_gbyte_per_s=1.5"
+GRAPH = load_model("alexnet", batch=12)
+
+
+def model_on(spec, sync="ring", framework="ideal"):
+    conditions = Conditions(framework=framework_of(framework))
+    return CostModel(GRAPH, load_cluster(spec), sync, conditions=conditions)
+
+
+def lowered(model, name):
+    count = len(model.cluster.devices)
+    return lower(model, spaces_of(GRAPH, named_strategy(name, GRAPH, count), count))
+
+
+def assert_same(one, other):
+    """Equal in every field; rounds of collectives are compared one by one."""
+    for field in fields(one):
+        left, right = getattr(one, field.name), getattr(other, field.name)
+        if isinstance(left, np.ndarray):
+            np.testing.assert_array_equal(left, right, err_msg=field.name)
+        elif field.name == "collectives":
+            assert left.keys() == right.keys()
+            for mine, theirs in zip(left.values(), right.values(), strict=True):
+                assert (mine.devices, mine.buffer_bytes) == (theirs.devices, theirs.buffer_bytes)
+                np.testing.assert_array_equal(mine.round.source, theirs.round.source)
+                np.testing.assert_array_equal(mine.round.target, theirs.round.target)
+                np.testing.assert_array_equal(mine.round.share, theirs.round.share)
+        else:
+            assert left == right, field.name
+
+
+@pytest.mark.parametrize("sync", ALL_REDUCES)
+@pytest.mark.parametrize("name", ["data", "owt"])
+def test_it_is_the_program_that_lowering_gives_anew(name, sync):
+    before = model_on("fdr-32x3:nodes=2", sync)
+    now = before.on(load_cluster(SLOW), before.conditions)
+    new = lowered(CostModel(GRAPH, now.cluster, sync, conditions=now.conditions), name)
+    again = relinked(lowered(before, name), before, now)
+    assert_same(again, new)
+    assert replay(again).iteration_s == replay(new).iteration_s != replay(lowered(before, name)).iteration_s
+
+
+@pytest.mark.parametrize(
+    ("spec", "sync", "framework"),
+    [
+        (SLOW, "auto", "ideal"),  # another algorithm may be the fastest
+        (SLOW, "ring", "ddp"),  # buckets close by the time
+        ("fdr-32x3:nodes=2,device.node0/gpu0.speed=0.5", "ring", "ideal"),  # computes longer
+        ("fdr-32x3:nodes=2,link.switch-port.bandwidth_factor=0.01", "ring", "ideal"),
+    ],
+)
+def test_there_is_none_where_lowering_may_look_at_the_change(spec, sync, framework):
+    before = model_on("fdr-32x3:nodes=2", sync, framework)
+    now = before.on(load_cluster(spec), before.conditions)
+    if spec.endswith("0.01"):  # devices in another order around the ring
+        now.network.rank = now.network.rank[::-1].copy()
+    assert relinked(lowered(before, "data"), before, now) is None
+
+
+@pytest.mark.parametrize("change", ["link.fdr.bandwidth_gbyte_per_s=1.5", "device.node0/gpu0.speed=0.5"])
+def test_prices_on_a_changed_cluster_are_those_of_a_new_model(change):
+    """Arithmetic is priced once where devices stay as they are, and again where one is slower."""
+    before, strategy = model_on("fdr-32x3:nodes=2"), named_strategy("owt", GRAPH, 6)
+    known_s = additive_s(before, strategy)
+    changed = f"fdr-32x3:nodes=2,{change}"
+    now = before.on(load_cluster(changed), before.conditions)
+    assert additive_s(now, strategy) == additive_s(model_on(changed), strategy) != known_s
+    assert (now.compute_times is before.compute_times) == change.startswith("link")
