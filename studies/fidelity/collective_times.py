@@ -44,7 +44,7 @@ _SYSTEMS = {
     "h100_sxm": _System(cluster="dgx-h100", fitted=((2, ""), (8, "all-reduce"))),
     "a100_sxm": _System(cluster="dgx-a100", fitted=((2, ""),)),
     "b200_sxm": _System(cluster="dgx-b200", fitted=((2, ""),)),
-    "vtrain-a100": _System(cluster="dgx-a100"),
+    "vtrain-a100": _System(cluster="vtrain-a100", fitted=((2, ""),)),
     "vtrain-v100": _System(cluster="dgx1-v100", fitted=((2, ""),)),
     "abci-vnode": _System(cluster="abci-v100:nodes=NODES", per_node=4),
     "abci-anode": _System(cluster="abci-a100:nodes=NODES"),

@@ -3,12 +3,13 @@
 import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from itertools import chain
 from typing import NamedTuple
 
 from hwprofiles import ConfigError, Progress
 from studies.fidelity.collective_times import collective_rows
 from studies.fidelity.judged_row import KINDS_JUDGED, JudgedRow
-from studies.fidelity.many_gpu_training import many_gpu_rows
+from studies.fidelity.many_gpu_training import many_gpu_rows, replica_rows
 from studies.fidelity.one_gpu_training import one_gpu_rows
 from studies.fidelity.paper_tables import paper_rows
 from studies.fidelity.single_kernels import kernel_rows
@@ -44,7 +45,7 @@ _LONGEST = ("deepa", "layerwise", "mxnet_single_gpu", "eight-bit", "turbodl", "p
 _ROWS: dict[str, Callable[[str], Iterable[JudgedRow]]] = {
     "kernels": lambda _: kernel_rows(),
     "one-gpu": one_gpu_rows,
-    "many-gpu": lambda _: many_gpu_rows(),
+    "many-gpu": lambda _: chain(many_gpu_rows(), replica_rows()),
     "collectives": lambda _: collective_rows(),
     "transformers": lambda _: transformer_rows(),
     "papers": paper_rows,

@@ -18,6 +18,7 @@ _CLOSE = 0.1
 _WORST = 3
 
 
+_MEDIUM_BYTES = 2**24
 _Rule = tuple[Callable[[JudgedRow], bool], str]
 
 
@@ -30,6 +31,15 @@ _RULES: tuple[_Rule, ...] = (
     (_has("cuDNN 4."), "cuDNN 4, before its Winograd kernels"),
     (_has("Nervana"), "Nervana's own kernels, which were faster than cuDNN's of that time"),
     (_has("CuDNN[R4]"), "cuDNN 4, before its Winograd kernels"),
+    (
+        lambda row: row.group == "polaris" and row.nodes > 1 and row.size <= _MEDIUM_BYTES,
+        "medium messages between nodes: the same machine takes up to four times as long by other settings of its "
+        "network's plugin, or another release of NCCL",
+    ),
+    (
+        lambda row: row.group == "alps" and row.nodes > 1 and row.size <= _MEDIUM_BYTES,
+        "medium messages between nodes: measured times fall to a seventh from 1 to 2 MiB; the network's plugin",
+    ),
     (_has("vtrain-v100"), "the machine's wiring is not stated: a DGX-1 is assumed"),
     (_has("convnet", "TensorFlow"), "TensorFlow of early 2016, with cuDNN 4"),
     (
@@ -103,7 +113,7 @@ def _against_linear(rows: Sequence[JudgedRow]) -> Iterator[str]:
             linear = np.median([abs(1 / row.measured_s - 1) for row in own])
             yield (
                 f"{measure.name}: predicted losses correlate with measured ones by {together:.2f}; "
-                f"that n GPUs are n times as fast as one errs by {linear:.1%} in the median".replace("%", " %")
+                f"that n are n times as fast as one errs by {linear:.1%} in the median".replace("%", " %")
             )
 
 

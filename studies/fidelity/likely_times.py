@@ -103,7 +103,8 @@ def likely_s(parts: TimeParts, errors: Mapping[str, PartError] | None = None) ->
         errors: Errors of the parts; those that ship if None.
 
     Returns:
-        Lowest and highest likely seconds; None where an error that is needed is not known.
+        Lowest and highest likely seconds, which always enclose the time itself; None where an error that is needed is
+        not known.
     """
     known = recorded_errors() if errors is None else errors
     if not set(_needed(parts)) <= set(known):
@@ -112,7 +113,8 @@ def likely_s(parts: TimeParts, errors: Mapping[str, PartError] | None = None) ->
     centre = math.log(parts.total_s) + _shift(parts, known)
     down = math.hypot(*(share * (known[part].centre - known[part].low) for part, share in weights.items()))
     up = math.hypot(*(share * (known[part].high - known[part].centre) for part, share in weights.items()))
-    return math.exp(centre - down), math.exp(centre + up)
+    low, high = math.exp(centre - down), math.exp(centre + up)
+    return min(low, parts.total_s), max(high, parts.total_s)
 
 
 def told_apart(one: TimeParts, other: TimeParts, errors: Mapping[str, PartError] | None = None) -> bool:

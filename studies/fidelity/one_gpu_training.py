@@ -7,7 +7,7 @@ from functools import lru_cache
 import pandas as pd
 
 from hwprofiles import MILLI, ConfigError, InfeasiblePlanError
-from hwprofiles.compute import load_profile
+from hwprofiles.compute import catalogue, load_profile
 from hwprofiles.devices import Device, DeviceGraph
 from planner.cost import CostModel
 from planner.models import load_model
@@ -27,6 +27,10 @@ MODELS_MEASURED = {
 """Models by the names that tables of measurements give them, in lower case."""
 _LIBRARIES = ("CuDNN[R4]-fp32", "TensorFlow", "Nervana-neon-fp32")
 """Rows of convnet-benchmarks that are judged: libraries that were current then, others were known to be slow."""
+_NEWER = ("cuDNN 5.1", "Nervana")
+"""Beginnings of libraries that have Winograd's algorithm with tiles of 4 x 4 and for weight gradients.  cuDNN has both
+since 5.1 (its release notes), Nervana's kernels since the end of 2015 (Lavin and Gray).  cuDNN 5, with which DeepBench
+measured some devices, has neither."""
 _FEW_BYTES = 256 * 2**30
 
 
@@ -116,7 +120,7 @@ def _judged(case: _Case) -> JudgedRow:
     else:
         arithmetic = "@float16" if case.precision == "fp16" else ""
         try:
-            predicted_s = iteration_on_one(f"{profile}{arithmetic}", model, case.batch)
+            predicted_s = iteration_on_one(f"{_with_library(profile, case)}{arithmetic}", model, case.batch)
         except (ConfigError, InfeasiblePlanError) as error:
             reason = str(error)
     return JudgedRow(
@@ -131,6 +135,12 @@ def _judged(case: _Case) -> JudgedRow:
         fitted=bool(profile and is_fitted_to(profile, case.table)),
         reason=reason,
     )
+
+
+def _with_library(profile: str, case: _Case) -> str:
+    """Return the profile of a device with the library of a case: another one where that is newer than the usual."""
+    newer = f"{profile}-cudnn6"
+    return newer if newer in catalogue() and case.detail.removeprefix(", ").startswith(_NEWER) else profile
 
 
 @lru_cache(maxsize=1024)

@@ -1,19 +1,34 @@
-"""Iterations of GPT on one machine: public times beside the sum of kernels and collectives that they are made of.
+"""Iterations of GPT: public times beside those of the kernels, collectives and launches that they are made of.
 
 The iteration is priced as Megatron runs it with full recomputation: for each micro-batch and layer two passes forward
 and one backward, attention with its scores in memory, six all-reduces over the tensor-parallel devices; then the
-gradients' all-reduce over the replicas and the update.  Nothing overlaps, and the host is not counted.
+gradients' all-reduce over the replicas and the update.  Kernels and collectives do not overlap; the host runs beside
+them.  Of a pipeline the stage with the logits is passed by all micro-batches, the others by one.
+
+The host launches kernels one by one and runs ahead of the device, so a pass over layers takes as long as the slower of
+the two.  The kernels of Megatron's layer, by its source:
+
+    forward   normalisations 2, products 4 and the addition of one bias, scores, softmax, dropout, values, their
+              transposition, two sums of bias, dropout and residual, activation: 15
+    backward  products 8, gradients of biases 4, attention's products 4, of softmax, dropout and transpositions 5,
+              normalisations 6, activation 1, sums of bias and residual 4, residuals 2, accumulation of 12
+              parameters: 46
+
+and one all-reduce at each end of attention and of the products around the activation.
 
 Source:
-    Shoeybi et al., Megatron-LM, 2019, Sec. 3: the split of a layer.  Narayanan et al., 2021: recomputation.
+    Shoeybi et al., Megatron-LM, 2019, Sec. 3: the split of a layer.  Narayanan et al., 2021: recomputation, and
+    Sec. 2.2.1: the time of a pipeline.  Kernels: NVIDIA/Megatron-LM, megatron/model/transformer.py and
+    fused_softmax.py of 2021.
 """
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from hwprofiles import MILLI, Floats
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.compute import ComputeProfile, Kernels, elementwise_kernels, fused_s, load_profile, norm_kernels
 from planner.cost import library_collective_s
@@ -21,31 +36,75 @@ from planner.topology import routes_of_cluster
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 
-__all__ = ["gpt_iteration_s", "transformer_rows"]
+__all__ = ["gpt_iteration_s", "host_s", "transformer_rows"]
 
-_PROFILE, _CLUSTER = "a100-80gb@float16", "dgx-a100"
+_PROFILE, _CLUSTER, _PER_NODE = "a100-80gb@float16", "dgx-a100", 8
 _BYTES, _UPDATE_ACCESSES = 2, 13
 """Bytes of an element; half words that a parameter's update by Adam with master weights in float32 moves."""
 _VOCABULARY = 51200
 _SMALL = 4096000
-"""Tokens of a micro-batch times hidden size over tensor parallelism below which layers count as small.  Of the
-smallest, two sequences take as long as one, 3.6 ms a layer over four devices: the host's launches bound them."""
+"""Tokens of a micro-batch times hidden size over tensor parallelism below which layers count as small."""
+
+_FORWARD, _BACKWARD = 15, 46
+_ALL_REDUCES = 2
+"""All-reduces of a layer in a pass, of tensor-parallel devices."""
+_HEAD = 15
+"""Kernels of the words' embedding, their logits and the loss; twice as many backward."""
+_UNFUSED, _FUSED_MULTIPLE = 4, 4
+"""Kernels more where softmax is not fused, and the number that sequences times heads must be a multiple of to be."""
+_LAUNCH_S = 45.8e-6
+"""Time of the host from one kernel to the next: Python, recomputation and autograd included.  Fitted to the rows of
+vTrain that are named by ``_HOST_FITTED``; those of other hidden sizes or degrees would give 38 to 52 microseconds."""
+_HOST_FITTED = {"source": "VIA-Research/vTrain", "hidden": 1024, "tensor": 1, "pipeline": 1}
+"""Sizes of the rows that the host's time was fitted to."""
+
+
+class _Sizes(NamedTuple):
+    """What the time of a layer depends on."""
+
+    hidden: int
+    heads: int
+    seq_len: int
+    micro_batch: int
+    tensor: int
 
 
 def transformer_rows() -> Iterator[JudgedRow]:
-    """Yield every measured iteration of GPT without pipelines."""
-    for row in sorted(rows_of_table("vtrain_iterations"), key=lambda each: each.tensor):
-        small = row.seq_len * row.micro_batch * row.hidden / row.tensor < _SMALL
+    """Yield every measured iteration of GPT, then measured passes of single layers."""
+    rows = rows_of_table("gpt_iterations")
+    for row in sorted(rows, key=lambda each: (each.source, each.pipeline > 1, each.tensor)):
+        size = "small" if row.seq_len * row.micro_batch * row.hidden / row.tensor < _SMALL else "large"
+        staged = row.pipeline > 1
+        where = "pipelines" if staged else f"{size} layers"
+        software = row.source.rpartition("/")[2]
         yield JudgedRow(
-            measure=f"iterations of GPT, {'small' if small else 'large'} layers",
-            comparison=f"vTrain, A100, {row.tensor} tensor-parallel, {'small' if small else 'large'} layers",
-            label=f"hidden {row.hidden}, {row.seq_len} x {row.micro_batch} tokens, {row.tensor} x {row.replicas} GPUs",
-            group="vtrain-a100-iterations",
+            measure=f"iterations of GPT, {where}",
+            comparison=f"{software}, A100, {row.tensor} tensor-parallel, {where}",
+            label=f"hidden {row.hidden}, {row.seq_len} x {row.micro_batch} tokens, {row.tensor} x {row.replicas}"
+            f"{f' x {row.pipeline}' if staged else ''} GPUs",
+            group=f"{software.lower()}-a100-iterations",
             subject=f"hidden {row.hidden}, {row.tensor} tensor-parallel",
             size=row.micro_batch,
             measured_s=row.time_s,
             predicted_s=gpt_iteration_s(row),
-            reason="bound by the host's launches, which are not modelled" if small else "",
+            fitted=all(getattr(row, name) == value for name, value in _HOST_FITTED.items()),
+        )
+    yield from _layer_rows()
+
+
+def _layer_rows() -> Iterator[JudgedRow]:
+    """Yield measured passes of single layers, which the host does not bound."""
+    for row in rows_of_table("gpt_layers"):
+        forward_s, backward_s = _passes_s(_sizes(row))
+        backward_s += forward_s if row.phase.endswith("recomputed") else 0.0
+        yield JudgedRow(
+            measure="layers of GPT",
+            comparison="Megatron-LM, A100, layers",
+            label=f"hidden {row.hidden}, {row.seq_len} x {row.micro_batch} tokens, {row.tensor} GPUs, {row.phase}",
+            group="megatron-lm-a100-iterations",
+            subject=row.phase,
+            measured_s=row.time_ms * MILLI,
+            predicted_s=forward_s if row.phase == "forward" else backward_s,
         )
 
 
@@ -54,21 +113,66 @@ def gpt_iteration_s(row: Any) -> float:
 
     Args:
         row: Its sizes: ``layers``, ``hidden``, ``heads``, ``seq_len``, ``micro_batch`` in sequences, ``micro_batches``,
-            ``tensor`` (tensor-parallel devices) and ``replicas``.
+            ``tensor`` (tensor-parallel devices), ``pipeline`` (stages) and ``replicas``.
     """
     profile, hidden, split, tokens = load_profile(_PROFILE), row.hidden, row.tensor, row.seq_len * row.micro_batch
-    forward_s, backward_s = _layer_s(profile, row)
-    summed_s = _all_reduce_s(tuple(range(split)), _BYTES * tokens * hidden)
-    layer_s = 2 * forward_s + backward_s + 6 * summed_s
-    logits_s = sum(_product_s(profile, tokens, _VOCABULARY // split, hidden))
-    logits_s += _pass_s(profile, tokens * _VOCABULARY / split, 8)
-    parameters = (12 * row.layers * hidden + _VOCABULARY) * hidden / split
+    logits_s = np.array(_product_s(profile, tokens, _VOCABULARY // split, hidden))
+    logits_s += _pass_s(profile, tokens * _VOCABULARY / split, 4)
+    last_s = _stage_s(row, logits_s)
+    others_s = (row.pipeline - 1) * _stage_s(row) if row.pipeline > 1 else 0.0
+    words = _VOCABULARY * hidden / split
+    parameters = 12 * row.layers / row.pipeline * hidden**2 / split + words
     replicas = tuple(range(0, split * row.replicas, split))
     updated_s = _all_reduce_s(replicas, _BYTES * parameters) + _pass_s(profile, parameters, _UPDATE_ACCESSES)
-    return float(row.micro_batches * (row.layers * layer_s + logits_s) + updated_s)
+    if row.pipeline > 1:  # the first and the last stage both hold the words
+        updated_s += _all_reduce_s((0, split * row.replicas * (row.pipeline - 1)), _BYTES * words)
+    return float(row.micro_batches * last_s + others_s + updated_s)
 
 
-def _layer_s(profile: ComputeProfile, row: Any) -> tuple[float, float]:
+def _stage_s(row: Any, logits_s: Floats | None = None) -> float:
+    """Return the seconds of a micro-batch in one stage of a pipeline: in each pass the slower of device and host.
+
+    Args:
+        row: Sizes of the iteration.
+        logits_s: Seconds of the logits, forward and backward, in the stage that computes them.
+    """
+    layers, (forward_s, backward_s) = row.layers / row.pipeline, _passes_s(_sizes(row))
+    device_s = layers * np.array([forward_s, forward_s + backward_s]) + (0.0 if logits_s is None else logits_s)
+    heads, split = row.micro_batch * row.heads // row.tensor, row.tensor > 1
+    return float(np.maximum(device_s, host_s(layers=layers, heads=heads, split=split, head=logits_s is not None)).sum())
+
+
+def host_s(*, layers: float, heads: int, split: bool, head: bool) -> tuple[float, float]:
+    """Return the seconds of the host for a micro-batch, forward and backward with recomputation.
+
+    Args:
+        layers: Layers of the device.
+        heads: Sequences times heads that the device computes.
+        split: Whether layers are split over tensor-parallel devices.
+        head: Whether the device computes the logits, too.
+    """
+    unfused = 0 if heads % _FUSED_MULTIPLE == 0 else _UNFUSED
+    summed = _ALL_REDUCES if split else 0
+    forward = _FORWARD + unfused + summed
+    backward = forward + _BACKWARD + unfused + summed
+    ends = _HEAD if head else 0
+    return (layers * forward + ends) * _LAUNCH_S, (layers * backward + 2 * ends) * _LAUNCH_S
+
+
+def _sizes(row: Any) -> _Sizes:
+    """Return the sizes of a row's layers."""
+    return _Sizes(*(getattr(row, name) for name in _Sizes._fields))
+
+
+@lru_cache(maxsize=1024)
+def _passes_s(row: _Sizes) -> tuple[float, float]:
+    """Return the seconds of one layer of one device, forward and backward, with its all-reduces."""
+    forward_s, backward_s = _layer_s(load_profile(_PROFILE), row)
+    summed_s = _all_reduce_s(tuple(range(row.tensor)), _BYTES * row.seq_len * row.micro_batch * row.hidden)
+    return forward_s + 2 * summed_s, backward_s + 2 * summed_s
+
+
+def _layer_s(profile: ComputeProfile, row: _Sizes) -> tuple[float, float]:
     """Return the seconds of one layer of one device, forward and backward, without its all-reduces."""
     hidden, split, tokens = row.hidden, row.tensor, row.seq_len * row.micro_batch
     heads, head, inner = row.micro_batch * row.heads // split, hidden // row.heads, 4 * hidden // split
@@ -129,6 +233,9 @@ def _norm_s(profile: ComputeProfile, rows: int, columns: int, phase: str) -> flo
 
 @lru_cache(maxsize=1024)
 def _all_reduce_s(devices: tuple[int, ...], size_bytes: float) -> float:
-    """Return the seconds of an all-reduce as the machine's library runs it."""
-    network = routes_of_cluster(load_cluster(_CLUSTER))
+    """Return the seconds of an all-reduce as the machines' library runs it, over nodes of eight devices."""
+    if len(devices) == 1:
+        return 0.0
+    nodes = devices[-1] // _PER_NODE + 1
+    network = routes_of_cluster(load_cluster(_CLUSTER if nodes == 1 else f"{_CLUSTER}:nodes={nodes}"))
     return float(library_collective_s(network, "all-reduce", devices, np.array(size_bytes)))

@@ -9,7 +9,7 @@ import pytest
 from hwprofiles.errors import ConfigError
 from studies.reproduce.deepa import DEEPA_CLAIMS, MODELS as DEEPA_MODELS
 from studies.reproduce.deepa_tables import table_rows
-from studies.reproduce.layerwise_paper import LAYERWISE_CLAIMS
+from studies.reproduce.layerwise_paper import LAYERWISE_CLAIMS, _flat_optimum
 from studies.reproduce.paper_clusters import cluster_of
 from studies.reproduce.papers import reproduce
 from studies.reproduce.priced_cases import PricedCases
@@ -213,3 +213,19 @@ def test_two_runs_agree_to_the_last_bit():
     first, second = ([claim("deepa", key, bench) for key in keys] for bench in (PricedCases(), PricedCases()))
 
     assert first == second
+
+
+def test_overlap_decides_owt_for_inception_v3(bench):
+    """By Eq. 1 OWT wins as printed, more with one server; where sums overlap the backward pass it does not."""
+    found = claim("deepa", "owt_gain inception-v3", bench)
+    eq_1 = float(re.search(r"without overlap (\S+);", found.note)[1])
+    one_server = float(re.search(r"and (\S+) with one server", found.note)[1])
+    assert found.ours < 1 <= eq_1 < one_server
+    assert "overlap decides" in found.note
+
+
+def test_few_percent_decide_how_many_bytes_layerwise_saves(bench):
+    """Fig. 8, AlexNet: two dense layers over four devices or two."""
+    slower, factor = map(float, re.search(r"cost (\S+) % more.* and give (\S+)", _flat_optimum(bench)).groups())
+    assert 0 < slower < 5
+    assert factor < 3
