@@ -5,7 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from planner.plan import Comparison
+from planner.plan import Comparison, StrategyResult
 from reports.figures.labels import label_places
 from reports.figures.look import log_ticks, spread_out, styled
 from reports.style import COMPUTE, IDLE, MARK, time_unit
@@ -19,9 +19,10 @@ def agreement_figure(comparison: Comparison) -> go.Figure:
 
     Both axes are logarithmic where the times span more than a factor of 10.
     """
-    points = _points(comparison)
+    points, names = _points(comparison)
     times_s = [value for _, additive_s, simulated_s, _ in points for value in (additive_s, simulated_s)]
     unit, winner = time_unit(times_s), winner_of(comparison)
+    fastest = names[winner.name] if winner else ""
     figure = go.Figure()
     ends = [min(times_s) / unit.factor * 0.8, max(times_s) / unit.factor * 1.25]
     style = {"width": 1.5, "dash": "dash", "color": IDLE}
@@ -31,9 +32,9 @@ def agreement_figure(comparison: Comparison) -> go.Figure:
         ("compared", {"size": 11, "color": COMPUTE, "symbol": "circle"}),
         ("fastest", {"size": 15, "color": MARK, "symbol": "star"}),
     )
-    places = _places(points, winner.name if winner else "", ends, unit.factor)
+    places = _places(points, fastest, ends, unit.factor)
     for label, marker in groups:
-        chosen = [point for point in points if _group(point, winner.name if winner else "") == label]
+        chosen = [point for point in points if _group(point, fastest) == label]
         figure.add_scatter(
             x=[additive_s / unit.factor for _, additive_s, _, _ in chosen],
             y=[simulated_s / unit.factor for _, _, simulated_s, _ in chosen],
@@ -57,17 +58,27 @@ def agreement_figure(comparison: Comparison) -> go.Figure:
     )
 
 
-def _points(comparison: Comparison) -> list[tuple[str, float, float, bool]]:
-    """Return (name, additive, simulated, is compared) of every strategy that was simulated, in seconds."""
-    compared = {s.name: (s.name, s.additive_s, s.simulated_s, True) for s in comparison.strategies}
+def _points(comparison: Comparison) -> tuple[list[tuple[str, float, float, bool]], dict[str, str]]:
+    """Return (name, additive, simulated, is compared) of every strategy that was simulated, in seconds.
+
+    Compared strategies of equal times are one point, ``data and owt alike``; the names of points come by strategy.
+    """
+    alike: dict[tuple[str, str], list[StrategyResult]] = {}
+    for each in comparison.strategies:
+        alike.setdefault((f"{each.additive_s:.9g}", f"{each.simulated_s:.9g}"), []).append(each)
+    compared, names = [], dict[str, str]()
+    for members in alike.values():
+        one = members[0].name
+        said = f"{', '.join(each.name for each in members[:-1])} and {members[-1].name} alike" if members[1:] else one
+        compared.append((said, members[0].additive_s, members[0].simulated_s, True))
+        names |= {each.name: said for each in members}
     tried = comparison.tried
-    names = tried["name"] if len(tried) else ()
     others = [
         (str(name), float(tried["additive_s"].iloc[i]), float(tried["simulated_s"].iloc[i]), False)
-        for i, name in enumerate(names)
-        if name not in compared
+        for i, name in enumerate(tried["name"] if len(tried) else ())
+        if name not in names
     ]
-    return others + list(compared.values())
+    return others + compared, names
 
 
 def _places(

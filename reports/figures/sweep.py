@@ -1,10 +1,12 @@
 """Results of a sweep as lines."""
 
+from typing import Any
+
 import pandas as pd
 import plotly.graph_objects as go
 
 from hwprofiles import ConfigError
-from reports.figures.look import spread_out, styled
+from reports.figures.look import log_ticks, spread_out, styled
 from reports.style import SERIES, SYMBOLS
 from reports.tables import column_label, column_unit
 
@@ -49,9 +51,10 @@ def sweep_figure(
             marker={"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8},
             hovertemplate=f"{value}: %{{y:.4~g}} {unit.name} at %{{x}}<extra></extra>",
         )
-    kind = "log" if spread_out((best[y] / unit.factor).tolist()) else "linear"
+    values = (best[y] / unit.factor).tolist()
+    yaxis: dict[str, Any] = {"type": "log", **log_ticks(min(values), max(values))} if spread_out(values) else {}
     xaxis = {"title": column_label(x).replace("_", " "), "automargin": True}
     if across <= 12:
         xaxis |= {"tickvals": sorted(best[x].unique().tolist())}
     title = f"{column_label(y).replace('_', ' ')} [{unit.name}]" if unit.name else column_label(y).replace("_", " ")
-    return styled(figure, height=400, xaxis=xaxis, yaxis={"title": title, "type": kind, "automargin": True})
+    return styled(figure, height=400, xaxis=xaxis, yaxis={"title": title, "automargin": True, **yaxis})

@@ -24,7 +24,6 @@ from .oracle_page import (
     write_oracle_page as write_oracle_page,
 )
 from .page_template import (
-    plain_figure as plain_figure,
     template_text as template_text,
 )
 from .paper_pages import (

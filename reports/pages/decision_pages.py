@@ -14,8 +14,9 @@ from reports.tables import (
     size_headline,
     size_lines,
     whatif_cells,
+    whatif_extremes,
+    whatif_finding,
     whatif_headers,
-    whatif_headline,
     whatif_reason_lines,
 )
 from studies.size import SizeAnswer
@@ -92,9 +93,11 @@ def whatif_html(result: WhatIf) -> str:
     paces = [(row.strategy, row.pace) for row in today if row.pace is not None]
     return rendered(
         "whatif.html",
-        headline=whatif_headline(result),
+        headline=whatif_finding(result),
         result=result,
+        tiles=_change_tiles(result),
         notes=[
+            *(f"{row.scenario}, {row.strategy}: {row.why}" for row in whatif_extremes(result) if row),
             *(f"{name} today: {pace.sentence}; time left: {pace.left}; {pace.remedy}" for name, pace in paces),
             *whatif_reason_lines(result),
         ],
@@ -111,3 +114,14 @@ def whatif_html(result: WhatIf) -> str:
         ],
         data={"change": plain_figure(whatif_figure(result))},
     )
+
+
+def _change_tiles(result: WhatIf) -> list[tuple[str, str, str]]:
+    """Return what the extreme scenarios bring and cost: label, number, and the interval."""
+    tiles = []
+    for row in whatif_extremes(result):
+        if row:
+            between = row.likely_against_today
+            interval = f", {between[0] - 1:+.0%} to {between[1] - 1:+.0%}" if between else ""
+            tiles.append((f"{row.scenario}, {row.strategy}", f"{row.against_today - 1:+.1%}", f"samples/s{interval}"))
+    return tiles

@@ -75,6 +75,8 @@ from .whatif_tables import (
     sensitivity_cells as sensitivity_cells,
     sensitivity_table as sensitivity_table,
     whatif_cells as whatif_cells,
+    whatif_extremes as whatif_extremes,
+    whatif_finding as whatif_finding,
     whatif_headers as whatif_headers,
     whatif_headline as whatif_headline,
     whatif_reason_lines as whatif_reason_lines,

@@ -13,6 +13,8 @@ __all__ = [
     "sensitivity_cells",
     "sensitivity_table",
     "whatif_cells",
+    "whatif_extremes",
+    "whatif_finding",
     "whatif_headers",
     "whatif_headline",
     "whatif_reason_lines",
@@ -23,26 +25,46 @@ __all__ = [
 
 def whatif_headline(result: WhatIf) -> str:
     """Return the finding in one sentence: the scenarios that bring most and cost most, and the reason."""
+    best, worst = whatif_extremes(result)
+    parts = []
+    if best:
+        parts.append(f"{best.scenario} brings most: {_change(best)} samples/s with {best.strategy}")
+    if worst:
+        parts.append(f"{worst.scenario} costs most: {_change(worst)} samples/s with {worst.strategy}")
+    shown = worst or best
+    return f"{'; '.join(parts)} ({shown.why})." if shown else _unchanged(result)
+
+
+def whatif_finding(result: WhatIf) -> str:
+    """Return the finding in few words, for a page that has intervals and reasons beside it."""
+    best, worst = whatif_extremes(result)
+    parts = [f"{best.scenario} brings most, {best.against_today - 1:+.1%} samples/s"] if best else []
+    parts += [f"{worst.scenario} costs most, {worst.against_today - 1:+.1%}"] if worst else []
+    return f"{'; '.join(parts)}." if parts else _unchanged(result)
+
+
+def _unchanged(result: WhatIf) -> str:
+    """Return the finding where no scenario brings or costs anything."""
     rows = [row for row in result.rows if row.scenario != "today" and not math.isnan(row.against_today)]
     if not rows:
         return f"No scenario of {result.model} on {result.cluster} has a plan."
-    best, worst = (pick(rows, key=lambda row: row.against_today) for pick in (max, min))
-    parts = []
-    if best.against_today > 1:
-        parts.append(f"{best.scenario} brings most: {_change(best)} samples/s with {best.strategy}")
-    if worst.against_today < 1:
-        parts.append(f"{worst.scenario} costs most: {_change(worst)} samples/s with {worst.strategy}")
-    text = "; ".join(parts) or f"no scenario changes the samples/s of {result.model} on {result.cluster}"
-    shown = worst if worst.against_today < 1 else best
-    return f"{text} ({shown.why})."
+    return f"no scenario changes the samples/s of {result.model} on {result.cluster} ({rows[0].why})."
+
+
+def whatif_extremes(result: WhatIf) -> tuple[WhatIfRow | None, WhatIfRow | None]:
+    """Return the rows that bring most and cost most; None where no row brings or costs anything."""
+    rows = [row for row in result.rows if row.scenario != "today" and not math.isnan(row.against_today)]
+    best = max(rows, key=lambda row: row.against_today, default=None)
+    worst = min(rows, key=lambda row: row.against_today, default=None)
+    return best if best and best.against_today > 1 else None, worst if worst and worst.against_today < 1 else None
 
 
 def whatif_headers(result: WhatIf) -> list[str]:
     """Return the headings of the table."""
     times = time_unit([row.iteration_s for row in result.rows])
     return [
-        "scenario", "strategy", "devices", "batch", f"iteration [{times.name}]", "samples/s", "against today",
-        "80 % interval",
+        "scenario", "strategy", "against today", "80 % interval", f"iteration [{times.name}]", "samples/s", "devices",
+        "batch",
     ]  # fmt: skip
 
 
@@ -52,9 +74,9 @@ def whatif_cells(result: WhatIf) -> list[list[str]]:
     rates = plain_unit([row.images_per_s for row in result.rows])
     return [
         [
-            row.scenario, row.strategy, f"{row.devices:,}", f"{row.batch:,}", times.text(row.iteration_s),
-            rates.text(row.images_per_s), "–" if math.isnan(row.against_today) else f"{row.against_today - 1:+.1%}",
-            _interval(row),
+            row.scenario, row.strategy, "–" if math.isnan(row.against_today) else f"{row.against_today - 1:+.1%}",
+            _interval(row), times.text(row.iteration_s), rates.text(row.images_per_s), f"{row.devices:,}",
+            f"{row.batch:,}",
         ]
         for row in result.rows
     ]  # fmt: skip

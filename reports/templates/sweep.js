@@ -78,12 +78,18 @@ function traces(kind, rows, x, y, colour, axes, legend, tone) {
   }
   return out;
 }
-function logTicks(values) { // 1, 2 and 5 times the powers of ten, for colours by logarithm
-  const low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), 0), ticks = [];
-  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) for (const n of [1, 2, 5]) ticks.push(n * 10 ** power);
-  const shown = ticks.filter((tick) => tick >= low && tick <= high);
-  return { tickvals: shown.map(Math.log10), ticktext: shown.map((tick) => tick.toLocaleString("en", { maximumSignificantDigits: 2 })) };
+// Ticks of a logarithmic axis at 1, 2 and 5 times the powers of ten; finer ones over a short range, coarser over a long one.
+function logTicks(values) {
+  const low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), 0);
+  const at = (digits) => {
+    const ticks = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) for (const digit of digits) ticks.push(Number(`${digit}e${power}`));
+    return ticks.filter((tick) => tick >= low * 0.95 && tick <= high * 1.05);
+  };
+  const usual = at([1, 2, 5]), shown = usual.length < 3 ? at([1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9]) : usual.length > 12 ? at([1]) : usual;
+  return shown.length < 2 ? {} : { tickvals: shown, ticktext: shown.map((tick) => tick.toLocaleString("en", { maximumSignificantDigits: 2 })) };
 }
+const inLogs = (ticks) => (ticks.tickvals ? { ...ticks, tickvals: ticks.tickvals.map(Math.log10) } : {});
 function drawPicture() {
   const kind = choice("draw"), x = byName.get(choice("x")), y = byName.get(choice("y")), colour = byName.get(choice("colour"));
   const rows = usable(y.name, ...(x.numeric ? [x.name] : [])), every = panelsOf(rows), panels = every.slice(0, MOST_PANELS);
@@ -97,12 +103,13 @@ function drawPicture() {
     all.push(...traces(kind, part, x, y, colour, { xaxis: `x${n}`, yaxis: `y${n}` }, legend, tone));
     const wide = 1 / across, high = 1 / down, domain = [column * wide + (column ? 0.045 : 0), (column + 1) * wide - 0.005], up = [1 - (line + 1) * high + (line < down - 1 ? 0.09 : 0), 1 - line * high - 0.05];
     layoutOf[`xaxis${n}`] = { domain, anchor: `y${n}`, title: { text: titled(x) }, type: kind === "heat" || !x.numeric ? "category" : log && rows.every((i) => x.values[i] > 0) ? "log" : "linear", zeroline: false, automargin: true };
-    layoutOf[`yaxis${n}`] = { domain: up, anchor: `x${n}`, title: column ? undefined : { text: kind === "heat" ? (colour ? titled(colour) : "") : titled(y) }, showticklabels: kind !== "heat" || !column, type: kind === "heat" ? "category" : log && rows.every((i) => y.values[i] > 0) ? "log" : "linear", zeroline: false, automargin: true };
+    layoutOf[`yaxis${n}`] = { domain: up, anchor: `x${n}`, title: column ? undefined : { standoff: 14, text: kind === "heat" ? (colour ? titled(colour) : "") : titled(y) }, showticklabels: kind !== "heat" || !column, type: kind === "heat" ? "category" : log && rows.every((i) => y.values[i] > 0) ? "log" : "linear", zeroline: false, automargin: true };
+    for (const [axis, of] of [["xaxis", x], ["yaxis", y]]) if (layoutOf[`${axis}${n}`].type === "log") Object.assign(layoutOf[`${axis}${n}`], logTicks(part.map((i) => drawn(of)(of.values[i]))));
     if (layoutOf[`xaxis${n}`].type === "log" && distinct(x, rows).length <= 12) { const ticks = distinct(x, rows).map(drawn(x)); Object.assign(layoutOf[`xaxis${n}`], { tickvals: ticks, ticktext: ticks.map((value) => value.toLocaleString("en", { maximumSignificantDigits: 4 })) }); }
     if (title) (layoutOf.annotations ??= []).push({ text: title, x: (domain[0] + domain[1]) / 2, y: up[1], xref: "paper", yref: "paper", xanchor: "center", yanchor: "bottom", showarrow: false });
   });
   Plotly.react("picture", all, { ...layout({ height: down > 1 ? 340 * down : 460, margin: { l: 64, r: 16, t: 40, b: 48 } }), ...layoutOf, showlegend: kind !== "heat", legend: { orientation: "h", y: 1.04, yanchor: "bottom", x: 0 },
-    coloraxis: { colorscale: "Cividis", reversescale: !y.more, colorbar: { title: { text: titled(y) }, thickness: 12, ...(deep ? logTicks(rows.map((i) => drawn(y)(y.values[i]))) : {}) } } }, CONFIG);
+    coloraxis: { colorscale: "Cividis", reversescale: !y.more, colorbar: { title: { text: titled(y) }, thickness: 12, ...(deep ? inLogs(logTicks(rows.map((i) => drawn(y)(y.values[i])))) : {}) } } }, CONFIG);
   const cut = every.length > panels.length ? ` ${every.length - panels.length} more panels are not drawn: filter, or choose other panels.` : "";
   const left = data.count - rows.length, several = rows.length - drawnRows - every.slice(MOST_PANELS).reduce((sum, [, mine]) => sum + mine.length, 0);
   $("picture-title").textContent = `${y.label} over ${x.label}`;
@@ -111,11 +118,15 @@ function drawPicture() {
 }
 
 // ---- the table --------------------------------------------------------------------------------------------
+// On a phone the first columns are those that one looks for: which strategy, and how fast it is.
+const FIRST = ["strategy", "speedup", "images_per_s", "iteration_s"], narrow = matchMedia("(max-width: 600px)").matches;
+const placeOf = (column) => (FIRST.includes(column.name) ? FIRST.indexOf(column.name) : FIRST.length);
+const tableColumns = narrow ? [...columns].sort((a, b) => placeOf(a) - placeOf(b)) : columns;
 function drawTable() {
   const body = document.querySelector("#points tbody"), rows = kept.slice(first, first + PAGE);
   body.replaceChildren(...rows.map((i) => {
     const row = document.createElement("tr");
-    for (const column of columns) {
+    for (const column of tableColumns) {
       const cell = row.insertCell();
       cell.textContent = shownValue(column, i);
       if (!column.numeric) cell.className = column.name === "error" ? "word wrap" : "word";
@@ -129,7 +140,7 @@ function drawTable() {
 function drawHead() {
   const head = document.querySelector("#points thead"), names = head.insertRow(), row = head.insertRow();
   row.className = "filters";
-  for (const column of columns) {
+  for (const column of tableColumns) {
     const th = Object.assign(document.createElement("th"), { scope: "col", className: column.numeric ? "" : "word" }), button = Object.assign(document.createElement("button"), { type: "button", textContent: titled(column) });
     button.addEventListener("click", () => {
       sorted = { name: column.name, falling: sorted.name === column.name && !sorted.falling };

@@ -83,24 +83,8 @@ def best_for_budget(
         check_positive("within_s", within_s)
     curve, notes = list[CurvePoint](), dict[str, None]()
     for cluster in clusters:
-        price = budget.price(cluster)
-        sizes = cluster_sizes(cluster, most_devices=most_devices, batch=subject.batch)
-
-        def make(at: int, sizes: Sequence = sizes, price: float | None = price) -> CurvePoint:  # type: ignore[type-arg]
-            """Plan one size."""
-            return _judged(trained_point(subject, sizes[at], training, price), budget, within_s)
-
-        tried = TriedPoints(make, f"{cluster}, size", progress)
-        if within_s is None:  # larger clusters cost more: the last that is not over the budget is the fastest
-            found = _first_over(tried, len(sizes), budget.limit)
-            if found.first is None and tried[len(sizes) - 1].holds:
-                most = f"{sizes[-1].devices:,} devices of {cluster}"
-                notes[f"{most}, the most that are tried, are within the budget"] = None
-        else:  # and the first that is in time is the cheapest
-            found = find_boundary(len(sizes), partial(_total_at, tried), partial(_is_in_time, tried, within_s))
-            find_boundary(len(sizes), partial(_total_at, tried), partial(_is_surely_in_time, tried, within_s))
-        notes |= dict.fromkeys(scan_notes(found))
-        curve += tried.curve()
+        tried, said = _tried_sizes(subject, cluster, training, budget, within_s, most_devices, progress)
+        curve, notes = curve + tried, notes | said
     order = _spent if within_s is not None else _total_s
     best = min((each for each in curve if each.holds), key=order, default=None)
     late = f" and within {hours_text(within_s)}" if within_s is not None else ""
@@ -118,6 +102,36 @@ def best_for_budget(
             notes=tuple(notes),
         )
     )
+
+
+def _tried_sizes(
+    subject: Subject,
+    cluster: str,
+    training: TrainingRun,
+    budget: Budget,
+    within_s: float | None,
+    most_devices: int,
+    progress: Progress | None,
+) -> tuple[list[CurvePoint], dict[str, None]]:
+    """Return the sizes of a cluster that were tried, and notes; arguments as for ``best_for_budget``."""
+    notes = dict[str, None]()
+    price = budget.price(cluster)
+    sizes = cluster_sizes(cluster, most_devices=most_devices, batch=subject.batch)
+
+    def make(at: int) -> CurvePoint:
+        """Plan one size."""
+        return _judged(trained_point(subject, sizes[at], training, price), budget, within_s)
+
+    tried = TriedPoints(make, f"{cluster}, size", progress)
+    if within_s is None:  # larger clusters cost more: the last that is not over the budget is the fastest
+        found = _first_over(tried, len(sizes), budget.limit)
+        if found.first is None and tried[len(sizes) - 1].holds:
+            most = f"{sizes[-1].devices:,} devices of {cluster}"
+            notes[f"{most}, the most that are tried, are within the budget"] = None
+    else:  # and the first that is in time is the cheapest
+        found = find_boundary(len(sizes), partial(_total_at, tried), partial(_is_in_time, tried, within_s))
+        find_boundary(len(sizes), partial(_total_at, tried), partial(_is_surely_in_time, tried, within_s))
+    return list(tried.curve()), notes | dict.fromkeys(scan_notes(found))
 
 
 def _judged(row: CurvePoint, budget: Budget, within_s: float | None) -> CurvePoint:

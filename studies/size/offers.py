@@ -42,21 +42,7 @@ def best_offer(
     Raises:
         ConfigError: There is no offer, no offer has a plan, a price is missing, or the deadline is not positive.
     """
-    if not clusters:
-        raise ConfigError("cluster must be given at least once, got none")
-    if within_s is not None:
-        check_positive("within_s", within_s)
-    curve = list[CurvePoint]()
-    for done, cluster in enumerate(dict.fromkeys(clusters)):
-        if progress:
-            progress(cluster, done, len(clusters))
-        price = prices.get(cluster, prices.get(""))
-        if price is None and by == "money":
-            raise ConfigError(f"price of {cluster} must be given where offers are compared by money, got none")
-        sized = SizedCluster(spec=cluster, devices=len(load_cluster(cluster).devices))
-        curve.append(_judged(trained_point(subject, sized, training, price), by, within_s, done))
-    if all(row.point.refusal for row in curve):
-        raise ConfigError("; ".join(f"{row.point.cluster}: {row.point.refusal}" for row in curve))
+    curve = _judged_offers(subject, clusters, training, prices=prices, by=by, within_s=within_s, progress=progress)
     order = sorted(curve, key=lambda row: (not row.holds, row.quantity))
     best = order[0] if order[0].holds else None
     late = f" within {hours_text(within_s)}" if within_s is not None else ""
@@ -77,6 +63,35 @@ def best_offer(
             notes=_undecided(best, order[1:]),
         )
     )
+
+
+def _judged_offers(
+    subject: Subject,
+    clusters: Sequence[str],
+    training: TrainingRun,
+    *,
+    prices: Mapping[str, float],
+    by: str,
+    within_s: float | None,
+    progress: Progress | None,
+) -> list[CurvePoint]:
+    """Return a point for every offer; arguments and errors as for ``best_offer``."""
+    if not clusters:
+        raise ConfigError("cluster must be given at least once, got none")
+    if within_s is not None:
+        check_positive("within_s", within_s)
+    curve = list[CurvePoint]()
+    for done, cluster in enumerate(dict.fromkeys(clusters)):
+        if progress:
+            progress(cluster, done, len(clusters))
+        price = prices.get(cluster, prices.get(""))
+        if price is None and by == "money":
+            raise ConfigError(f"price of {cluster} must be given where offers are compared by money, got none")
+        sized = SizedCluster(spec=cluster, devices=len(load_cluster(cluster).devices))
+        curve.append(_judged(trained_point(subject, sized, training, price), by, within_s, done))
+    if all(row.point.refusal for row in curve):
+        raise ConfigError("; ".join(f"{row.point.cluster}: {row.point.refusal}" for row in curve))
+    return curve
 
 
 def _judged(row: CurvePoint, by: str, within_s: float | None, at: int) -> CurvePoint:

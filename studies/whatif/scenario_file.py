@@ -113,16 +113,24 @@ def _scenario(name: str, rows: Mapping[str, Mapping[str, Any]], origin: str) -> 
 
 
 def _changes(name: str, rows: Mapping[str, Mapping[str, Any]], origin: str, within: Sequence[str]) -> dict[str, Any]:
-    """Return all changes of a scenario by name; those of a later one take the place of earlier ones."""
+    """Return all changes of a scenario by name: its own in place of those of the scenarios that it builds on.
+
+    Raises:
+        ConfigError: It builds on itself or on no scenario, or on two that set one change to different values.
+    """
     if name in within:
         raise ConfigError(f"{origin}: scenarios.{name} must not build on itself, got {' -> '.join([*within, name])}")
-    row, changes = rows[name], dict[str, Any]()
+    row, changes, setter = rows[name], dict[str, Any](), dict[str, str]()
     bases = row.get(_BASE, [])
     for base in bases if isinstance(bases, list) else [bases]:
         if not isinstance(base, str) or base not in rows:
             hint = did_you_mean(str(base), rows)
             raise ConfigError(f"{origin}: scenarios.{name}.from must name another scenario, got {base!r}{hint}")
-        changes |= _changes(base, rows, origin, [*within, name])
+        for key, value in _changes(base, rows, origin, [*within, name]).items():
+            if key not in row and changes.get(key, value) != value:
+                both = f"{setter[key]} has {changes[key]!r} and {base} has {value!r}"
+                raise ConfigError(f"{origin}: scenarios.{name} must set {key} itself, for {both}")
+            changes[key], setter[key] = value, base
     return changes | {key: value for key, value in row.items() if key != _BASE}
 
 

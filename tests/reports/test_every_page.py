@@ -42,7 +42,10 @@ ANSWERS = {
     "index": ("() => `${document.querySelectorAll('#results a[href$=html]').length} page`", None),
     "oracle": ("() => document.querySelector('#winners tr:last-child td:nth-child(4)').textContent.trim()", None),
     "size": (TILE, "devices"),
-    "whatif": ("() => document.querySelector('#rows tr:nth-last-child(2) td:nth-child(7)').textContent.trim()", None),
+    "whatif": (
+        "() => document.querySelector('#rows tr:nth-last-child(2) td:nth-child(3)').firstChild.textContent.trim()",
+        None,
+    ),
     "streams": (TILE, "iteration"),
     "eight_bit": (
         "() => three(Math.max(...data.points.filter((each) => each.link_speed === 1).map((each) => each.speedup)))",

@@ -1,6 +1,9 @@
 """One function draws every result, and every result is a frame."""
 
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 import pytest
 from page_kinds import small_view, sweep_frame
@@ -74,6 +77,23 @@ def test_a_comparison_as_a_frame_has_its_numbers():
         assert row["simulated_s"] == strategy.simulated_s
         assert row["peak_memory_bytes"] == max(strategy.peak_memory_bytes)
         assert row["ladder.additive_s"] == strategy.ladder_s["additive"]
+
+
+def test_strategies_of_equal_times_are_one_point_with_both_names():
+    """One drawn over the other would look as if there were one."""
+    made = make_comparison(tasks=40, devices=2)
+    first, second, *others = made.strategies
+    twin = replace(second, additive_s=first.additive_s, simulated_s=first.simulated_s)
+    for winner in (first.name, second.name, others[0].name):
+        drawn = orrery.figure(replace(made, strategies=(first, twin, *others), winner=winner), "agreement")
+        named = [row[2] for trace in drawn.data[2:] for row in trace.customdata]
+        assert sorted(named) == sorted([f"{first.name} and {second.name} alike", *(each.name for each in others)])
+
+
+def test_a_logarithmic_axis_of_a_sweep_has_ticks_at_one_two_and_five():
+    frame = pd.DataFrame({"devices": [1, 2], "strategy": "data", "batch": 8, "iteration_s": [0.3, 0.007]})
+    axis = orrery.figure(frame).layout.yaxis
+    assert (axis.type, list(axis.ticktext)) == ("log", ["10", "20", "50", "100", "200"])
 
 
 def test_an_oracle_as_a_frame_has_a_row_for_each():

@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from reports.tables.sweep_columns import fitting_columns, reason_lines, sweep_table
+from reports.pages.sweep_page import _column
+from reports.tables.sweep_columns import fitting_columns, is_answer, reason_lines, sweep_table
 
 FRAME = pd.DataFrame(
     {
@@ -68,3 +69,19 @@ def test_reasons_are_counted_by_how_points_end():
         "1 failed: batch must be a multiple of the 8 devices",
         "2 refused: batch must be a multiple of the 8 devices (other reasons: 1, in the column error)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [([True, False, True], ["yes", "no", "yes"]), ([True, None, False], ["yes", "–", "no"])],
+)
+def test_answers_are_yes_and_no(values, texts):
+    """In the table and on the page, whose column filters by these words; numbers and words are no answers."""
+    frame = pd.concat([FRAME.head(1)] * 3, ignore_index=True).assign(interference=pd.Series(values, dtype=object))
+    assert is_answer(frame["interference"])
+    assert [each for each in FRAME.columns if is_answer(FRAME[each])] == []
+    table = sweep_table(frame[["interference"]])
+    assert [str(cell) for cell in table.columns[0].cells] == texts
+    column = _column(frame, "interference")
+    assert (column["numeric"], column["role"]) == (False, "axis")
+    assert column["values"] == [None if text == "–" else text for text in texts]

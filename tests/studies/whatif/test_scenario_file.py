@@ -47,6 +47,11 @@ def test_the_all_reduce_is_that_of_the_command_unless_it_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            HEAD
+            + "  a: {link.edr.bandwidth_factor: 0.5}\n  b: {link.edr.bandwidth_factor: 0.8}\n  c: {from: [a, b]}\n",
+            "scenarios.c must set link.edr.bandwidth_factor itself, for a has 0.5 and b has 0.8",
+        ),
         (HEAD + "  a: {from: b}\n", "scenarios.a.from must name another scenario, got 'b'"),
         (HEAD + "  a: {from: b}\n  b: {from: a}\n", "scenarios.a must not build on itself, got a -> b -> a"),
         (HEAD + "  a: {nodes: [1]}\n", r"scenarios.a.nodes must be a number or a word without commas, got \[1\]"),
