@@ -1,10 +1,12 @@
 """What all tests share: one hypothesis profile, quick processes, few collections."""
 
 import gc
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -34,18 +36,31 @@ gc.set_threshold(50_000, 10, 10)
 
 
 LONGEST = (
-    "test_lab_network.py",
     "test_documents.py",
-    "test_sweep_run.py",
-    "test_fuzz.py",
-    "test_chaos.py",
-    "test_lab.py",
-    "test_watchdog.py",
+    "test_lab_network.py",
     "test_validation.py",
-    "test_accuracy.py",
     "test_listening.py",
+    "test_workbench_in_browser.py",
+    "test_compressed_training.py",
+    "test_imported_training.py",
+    "test_sweep_run.py",
+    "test_watchdog.py",
+    "test_chaos.py",
+    "test_input_channel_training.py",
+    "test_workbench_jobs.py",
+    "test_checkpoint.py",
+    "test_lab.py",
     "test_killed_supervisor.py",
     "test_replay.py",
+    "test_every_page.py",
+    "test_training.py",
+    "test_accuracy.py",
+    "test_stream_threads.py",
+    "test_pipelines.py",
+    "test_fuzz.py",
+    "test_micro_batch_training.py",
+    "test_resume_residuals.py",
+    "test_ordered_gradient_sync.py",
     "test_input_channel_split.py",
     "test_hybrid_search.py",
     "test_comparison_page.py",
@@ -54,12 +69,21 @@ LONGEST = (
 
 
 def pytest_configure(config):
-    """Compile the kernels of a fresh checkout once, before several processes begin and each would."""
+    """Compile the kernels of a fresh checkout once, before several processes begin and each would: two at a time."""
     compiled = Path(__file__).parents[1] / "simulator" / "compiled" / "__pycache__"
     if not config.getoption("numprocesses", None) or any(compiled.glob("replay-*.cached")):
         return
-    script, folder = "import warm_python; warm_python.preload()", Path(__file__).parent
-    subprocess.run([sys.executable, "-c", script], cwd=folder, stderr=subprocess.DEVNULL, check=False)
+    # The second loads the engine too, and compiles the kernels of the planner and of the executor before.
+    scripts = "from simulator.engines import prepare; prepare()", "import warm_python; warm_python.preload()"
+    paths = os.pathsep.join([*map(str, Path(__file__).parents[:2]), os.environ.get("PYTHONPATH", "")])
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": paths}, stderr=subprocess.DEVNULL
+        )
+        for script in scripts
+    ]
+    for process in both:
+        process.wait()
 
 
 def pytest_collection_modifyitems(items):
@@ -67,8 +91,28 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: first.get(item.path.name, len(first)))
 
 
+FORKED = (
+    "executor.checkpoints.checkpoint",
+    "hypothesis",
+    "numba.np.arraymath",
+    "orrery.workbench.bench_process",
+    "pandas",
+    "pydantic",
+    "pytest",
+    "torch.distributed.checkpoint",
+)
+"""What the processes that tests fork need: a server imports it once, which takes seconds of a core."""
+
+
 def pytest_collection_finish():
-    """What is loaded by now stays: no later look for cycles, and none at the end, passes through it."""
+    """Prepare a quick run of what is collected.
+
+    What is loaded by now stays: no later look for cycles, and none at the end, passes through it.  There is one server
+    that forks processes, and its first user decides what it imports, so that is told it here, for all of them.
+    """
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(FORKED))
+    if "PYTEST_XDIST_WORKER" in os.environ:  # a run of many files needs it, and it imports while other tests run
+        forkserver.ensure_running()
     gc.freeze()
 
 

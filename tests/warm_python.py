@@ -1,16 +1,17 @@
 """Interpreters that start warm: a server imports what commands and ranks import once, and forks each from itself.
 
 Importing torch takes two seconds of a core, and tests start hundreds of processes.  ``started`` makes the
-programs ``python`` and ``orrery``.  Each sends its arguments, environment, working directory and open descriptors to
-the server, which forks a child that takes them over, in the process group of the program, and runs the module.  The
-program ends as the child ends; the child is killed when the program is.  Modules are imported already and kernels are
-loaded; everything else is as in a process of its own.  Tests of imports, of what the system says of a process, and of
-what it inherits use the real interpreter.
+programs ``python``, ``orrery`` and ``torchrun``.  Each sends its arguments, environment, working directory and open
+descriptors to the server, which forks a child that takes them over, in the process group and the network of the
+program, and runs the module.  The program ends as the child ends; the child is killed when the program is.  Modules are
+imported already and kernels are loaded; everything else is as in a process of its own.  Tests of imports, of what the
+system says of a process, and of what it inherits use the real interpreter.
 """
 
 import array
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
 import io
@@ -19,6 +20,7 @@ import os
 import pkgutil
 import runpy
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -34,13 +36,13 @@ PACKAGES = ("hwprofiles", "simulator", "planner", "studies", "executor", "report
 NOT_HERE = ("__main__", "triton_kernels", "first_process")
 """Modules that run when they are imported, or that need what not every machine has."""
 LIBRARIES = ("pandas", "numba.np.arraymath", "torch.distributed.checkpoint", "plotly.graph_objects", "typer.rich_utils")
+PROGRAMS = {"python": [], "orrery": ["-m", "orrery"], "torchrun": ["-m", "torch.distributed.run"]}
+"""Names of the programs, and the words before those that they are called with."""
 SMALL = ("compare", "lenet5", "--cluster", "titanx-4", "--batch", "64")
 """A command that loads the compiled kernels; what it needs, most commands need."""
 CLIENT = """#!{python} -IS
 import array, json, os, signal, socket, sys
-words = sys.argv[1:]
-if {command!r}:
-    words = ["-m", "orrery", *words]
+words = [*{before!r}, *sys.argv[1:]]
 words = words[words[:1] == ["-u"]:]
 if not words or not (words[0] in ("-m", "-c") or words[0].endswith(".py")):
     os.execv({python!r}, [{python!r}, *words])
@@ -48,7 +50,8 @@ server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
 fds = [int(name) for name in os.listdir("/proc/self/fd")]
 fds = [fd for fd in fds if os.path.exists(f"/proc/self/fd/{{fd}}") and os.get_inheritable(fd)]
-job = json.dumps(dict(words=words, cwd=os.getcwd(), env=dict(os.environ), group=os.getpgid(0), fds=fds)).encode()
+job = dict(words=words, cwd=os.getcwd(), env=dict(os.environ), group=os.getpgid(0), fds=fds, pid=os.getpid())
+job = json.dumps(job).encode()
 server.sendmsg([len(job).to_bytes(8, "little")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
 server.sendall(job)
 child = int.from_bytes(server.recv(8), "little")
@@ -64,21 +67,41 @@ sys.exit(code)
 
 
 @contextlib.contextmanager
-def started(folder: Path) -> Iterator[None]:
-    """Run a server whose programs lie in ``folder``."""
-    with tempfile.TemporaryDirectory(prefix="warm-") as short:  # the path of a socket has at most 107 bytes
+def started(folder: Path, *, loaded: str = "all") -> Iterator[None]:
+    """Run a server whose programs ``python``, ``orrery`` and ``torchrun`` lie in ``folder``.
+
+    Args:
+        folder: Gets the programs.
+        loaded: ``all`` that commands need, or only what every ``rank`` imports.
+    """
+    with _short_folder() as short:
         address = f"{short}/socket"
-        for name in ("python", "orrery"):
+        for name, before in PROGRAMS.items():
             program = folder / name
-            program.write_text(CLIENT.format(python=sys.executable, command=name == "orrery", address=address))
+            program.write_text(CLIENT.format(python=sys.executable, before=before, address=address))
             program.chmod(0o755)
         server = subprocess.Popen(
-            [sys.executable, __file__, address, str(folder / "python")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, __file__, address, str(folder / "python"), loaded],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         with server:  # closes its input, which ends it
             assert server.stdout is not None
             assert server.stdout.readline() == b"ready\n"
             yield
+
+
+@contextlib.contextmanager
+def _short_folder() -> Iterator[Path]:
+    """Yield a folder for a socket, whose path has at most 107 bytes.
+
+    Unlike the standard library's, no fork of this process removes it when it ends.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def preload() -> None:
@@ -94,6 +117,13 @@ def preload() -> None:
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         assert run_app(app, [*SMALL, "--out", folder]) == 0
+    gc.freeze()
+
+
+def preload_rank() -> None:
+    """Import what every rank does, in less than half of the time."""
+    for name in ("orrery.cli", "executor.run", "torch.distributed.run", "torch.distributed.checkpoint"):
+        importlib.import_module(name)
     gc.freeze()
 
 
@@ -161,6 +191,7 @@ def become(job: dict[str, Any], fds: list[int], closed: list[int]) -> None:
             os.setpgid(0, job["group"])
         except PermissionError:  # a group of another session
             os.setsid()
+        enter_network(job["pid"])
         first = max([*fds, *job["fds"]]) + 1
         moved = [os.dup2(fd, first + i) for i, fd in enumerate(fds)]
         for fd in (*closed, *fds):
@@ -197,6 +228,19 @@ def become(job: dict[str, Any], fds: list[int], closed: list[int]) -> None:
         os._exit(code)
 
 
+def enter_network(pid: int) -> None:
+    """Enter the network of a program, where that is another one: a host of a lab.
+
+    Raises:
+        OSError: The system does not let it.
+    """
+    theirs = f"/proc/{pid}/ns/net"
+    if os.readlink(theirs) != os.readlink("/proc/self/ns/net"):
+        with open(theirs) as network:
+            if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), 0):
+                raise OSError(ctypes.get_errno(), "setns")
+
+
 def run(kind: str, what: str) -> int:
     """Run a module, text or file as the main program; returns the exit code that an interpreter would end with."""
     try:
@@ -219,6 +263,6 @@ def run(kind: str, what: str) -> int:
 
 
 if __name__ == "__main__":
-    preload()
+    preload() if sys.argv[3] == "all" else preload_rank()
     sys.executable = sys.argv[2]
     serve(sys.argv[1])

@@ -90,6 +90,7 @@ class BucketedSync(GradientSync):
                 self._recorder.start(task)
 
         def work() -> None:
+            """Sum the bucket over the ranks, once they agree, and record it."""
             for task in waits:
                 self._recorder.end(task)
             if started is not None:
@@ -116,6 +117,7 @@ class BucketedSync(GradientSync):
 
     @override
     def residuals(self) -> dict[int, Residual]:
+        """Return what compression has left out of the sums so far, by layer."""
         residuals = {}
         for layer, bucket in self._bucket.items():
             flat = bucket.compressed.residual if bucket.compressed else None

@@ -157,6 +157,7 @@ class GlooTransport(Transport):
 
     @override
     def start_phase(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
+        """Post the sends of one phase; its receives were posted when the ones before were released."""
         self._release_sent()
         for message, content in outgoing:
             for task, size in zip(message.tasks, message.sizes, strict=True):
@@ -168,6 +169,7 @@ class GlooTransport(Transport):
 
     @override
     def receive(self, message: Message) -> Tensor:
+        """Wait until a message has arrived, and return its buffer."""
         receive = self._receives[message]
         if not receive.arrived.wait(self._timeout_s):
             raise TimeoutError(f"rank {message.source} sent nothing within {self._timeout_s:g} s")
@@ -177,12 +179,14 @@ class GlooTransport(Transport):
 
     @override
     def release(self, message: Message) -> None:
+        """Post the receive of the same message of the next iteration."""
         receive = self._receives[message]
         receive.arrived.clear()
         receive.post()
 
     @override
     def end_iteration(self) -> None:
+        """Wait until all messages of the iteration have left; raise where one has not in time."""
         if not self._sending:
             return
         self._posted.put(left := threading.Event())
@@ -194,6 +198,7 @@ class GlooTransport(Transport):
 
     @override
     def close(self) -> None:
+        """End the thread that waits for sends."""
         self._posted.put(None)
 
 
@@ -207,9 +212,11 @@ class NcclTransport(Transport):
 
     @override
     def start_phase(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
+        """Queue the sends and receives of one phase, as one batch, on the stream of messages."""
         buffers = [_buffer(message, self._dtype, self._device.torch_device) for message in incoming]
 
         def work() -> None:
+            """Send and receive, and record it."""
             sends = [dist.P2POp(dist.isend, content, message.target) for message, content in outgoing]
             receives = [
                 dist.P2POp(dist.irecv, buffer, message.source)
@@ -233,20 +240,23 @@ class NcclTransport(Transport):
 
     @override
     def receive(self, message: Message) -> Tensor:
+        """Let the current stream wait for a message, and return its buffer."""
         handle, buffer = self._arrived[message]
         handle.wait(0.0)
         return buffer
 
     @override
     def release(self, message: Message) -> None:
+        """Forget a message that was taken in."""
         del self._arrived[message]
 
     @override
     def end_iteration(self) -> None:
-        pass  # the streams run in order
+        """Wait for nothing: the streams run in order."""
 
     @override
     def close(self) -> None:
+        """End the stream of messages."""
         self._lane.close()
 
 

@@ -4,10 +4,12 @@ Run as ``lab_network.py CLUSTER FOLDER PART`` in a lab; the folder has ``plan.js
 are the runs that are watched for what they listen at, and those that are refused: they may run side by side.
 """
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +19,9 @@ from listening import listened_at
 from executor.lab.inside import lab_hosts
 from executor.lab.tools import call
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
+
+sys.path.append(str(Path(__file__).parents[1]))
+import warm_python
 
 SECOND = "second0"
 """Interface of the second network of each host."""
@@ -76,7 +81,7 @@ def run(hosts, folder, port, *, secrets, interface, torchrun=False):
         while not all(one.done() for one in told):
             for rank, process in enumerate(processes):
                 listened[rank] |= listened_at(process.pid, own=False)
-            time.sleep(0.02)
+            time.sleep(0.1)  # sockets are open for seconds
     return {
         "codes": [process.returncode for process in processes],
         "lines": [[line for line in one.result()[1].splitlines() if line.startswith("orrery: ")] for one in told],
@@ -99,7 +104,11 @@ def main(spec, folder, part):
     folder = Path(folder)
     ours, other = secret_file(folder, f"ours {part}"), secret_file(folder, f"another {part}")
     report = {}
-    with lab_hosts(load_cluster(spec)) as hosts:
+    with contextlib.ExitStack() as stack:
+        hosts = stack.enter_context(lab_hosts(load_cluster(spec)))
+        warm = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(warm_python.started(Path(warm), loaded="rank"))
+        sys.executable = f"{warm}/python"  # importing torch eighteen times is spared
         for rank in range(2):
             add_second_network(hosts, rank)
         secrets = [ours, ours] if part == TRAINS else [ours, other]

@@ -17,8 +17,6 @@ from executor.runtime.run_options import RunOptions
 from executor.training.session import open_session
 
 TIMEOUT_S = 100.0
-_LIBRARIES = ["hypothesis", "numba.np.arraymath", "pandas", "pydantic", "pytest", "torch.distributed.checkpoint"]
-"""What every rank imports, which takes seconds of a core: one process imports it, and the others fork from that."""
 
 
 def slices_of(session):
@@ -66,7 +64,6 @@ class Ranks:
         count = self.count
         context, self.held = get_context("forkserver"), ExitStack()
         port = self.held.enter_context(held_port())
-        context.set_forkserver_preload(_LIBRARIES)
         self.pipes, self.processes = [], []
         for rank in range(count):
             here, there = context.Pipe()

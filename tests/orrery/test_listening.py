@@ -56,7 +56,7 @@ def listened_by(process):
             break
         for pid in pids:
             found |= listened_at(pid, own=True)
-        time.sleep(0.1)  # sockets are open for seconds, and to look at all processes takes long
+        time.sleep(0.5)  # sockets are open for seconds, and to look at all processes takes long
     return found
 
 

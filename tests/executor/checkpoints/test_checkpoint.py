@@ -27,7 +27,6 @@ from planner.models.registry import load_model
 pytestmark = pytest.mark.timeout(120)
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["executor.checkpoints.checkpoint"])
 IDENTITY = {"model_identity": "abc", "dtype": "float64", "optimizer": "sgd"}
 
 

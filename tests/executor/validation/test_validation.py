@@ -230,7 +230,8 @@ def test_the_command_writes_the_page_and_its_numbers(capsys, tmp_path, monkeypat
 def test_the_lab_is_predicted(tmp_path):
     """Real packets, waits for arithmetic; the bound is generous, for other work may disturb (see the benchmark)."""
     assert not is_inside()
-    words = ["vgg11-cifar", "--batch", "16", "--lab", "lab-4", "--stand-in-compute", "--strategies", "data,model"]
+    words = ["vgg11-cifar", "--batch", "16", "--lab", "lab-4:nodes=2", "--stand-in-compute"]
+    words += ["--strategies", "data,model"]
     command = [PYTHON, "-m", "orrery", "validate", *words, "--rounds", "1", "--budget", "1", "--json"]
     for _ in range(3):
         ended = subprocess.run(command, capture_output=True, text=True, check=True)
