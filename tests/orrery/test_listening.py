@@ -36,7 +36,7 @@ SMALL = ["lenet5", "--batch", "8", "--processes", "2", "--strategies", "data", "
 COMMANDS = {
     "run": ["run", "plan.json", "--steps", "8", "--device", "cpu"],
     "probe": ["probe", *SMALL, "--repetitions", "1", "--out", "probed"],
-    "validate": ["validate", *SMALL, "--cluster", CLUSTER, "--stand-in-compute", "--rounds", "1"],
+    "validate": ["validate", *SMALL, "--cluster", CLUSTER, "--stand-in-compute", "--rounds", "4"],
     "sweep": ["sweep", "sweep.yaml", "--store", "processes.sqlite", "--processes", "2"],
     "dask": ["sweep", "sweep.yaml", "--store", "dask.sqlite", "--dask", "local:2"],
 }
@@ -56,7 +56,7 @@ def listened_by(process):
             break
         for pid in pids:
             found |= listened_at(pid, own=True)
-        time.sleep(0.5)  # sockets are open for seconds, and to look at all processes takes long
+        time.sleep(0.1)  # each command has sockets open for seconds; to look at all processes takes a fiftieth of one
     return found
 
 
