@@ -150,6 +150,7 @@ def _run_as_rank(options: RunOptions, report: "_Report", stall_s: float | None) 
     from planner.plan import load_plan
 
     def work(where: "RankEnvironment", status: "RankStatus") -> None:
+        """Train as one rank, under the watchdog."""
         plan = load_plan(Path(options.plan))
         program = program_of(plan)
         check_program(program, where.ranks)

@@ -11,6 +11,7 @@ halo of one element by 1 or 2, the table has a row for each interval held and a 
              4-7   4     1     4
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -92,12 +93,50 @@ def overlaps_of(
         source: Shape of the tensor.
         device_count: Number of devices of the cluster.
     """
-    regions = needed_regions(consumer, interval_maps, source)
     # for each dimension of the tensor the consumer's dimension that splits it; -1: every part reads all of it
     reads = [
         consumer.output.dims.index(interval_map.dim) if interval_map.dim is not None else -1
         for interval_map in interval_maps
     ]
+    tables, offsets = _tables(producer, consumer, interval_maps, source, reads)
+    rows, columns, sent_rows, by_degree, most_rows = (
+        np.column_stack(list(each)) for each in zip(*offsets, strict=True)
+    )
+    shared, sent, most = (np.concatenate([table.ravel() for table in each]) for each in zip(*tables, strict=True))
+    unread = [c for c in range(len(consumer.output.dims)) if c not in reads]
+    regions = needed_regions(consumer, interval_maps, source)
+    return Overlaps(
+        sizes=np.array(source.sizes), degrees=producer.degrees,
+        part_start=producer.device_start, part_devices=producer.devices, part_on=_parts_on(producer, device_count),
+        region_start=consumer.device_start, region_devices=consumer.devices,
+        region_on=_parts_on(consumer, device_count),
+        low=regions.low, high=regions.high, volume=regions.volume.astype(np.float64),
+        table=shared, rows=rows, columns=columns, sent=sent, sent_rows=sent_rows, sent_columns=by_degree,
+        copies=consumer.degrees[:, unread].prod(axis=1).astype(np.float64),
+        most=most, most_rows=most_rows, most_columns=by_degree,
+    )  # fmt: skip
+
+
+def _tables(
+    producer: ConfigSpace,
+    consumer: ConfigSpace,
+    interval_maps: tuple[IntervalMap, ...],
+    source: Shape,
+    reads: Sequence[int],
+) -> tuple[list[tuple[Floats, Floats, Floats]], list[tuple[Ints, Ints, Ints, Ints, Ints]]]:
+    """Compute the tables of each dimension of the tensor, and where in them the parts and regions stand.
+
+    Args:
+        producer: Configurations of the layer that makes the tensor.
+        consumer: Configurations of the layer that reads it.
+        interval_maps: For each dimension of the tensor, the interval of it that a part of the consumer reads.
+        source: Shape of the tensor.
+        reads: For each dimension of the tensor the consumer's dimension that splits it, or -1.
+
+    Returns:
+        By dimension, what ``_along`` returns; and ``rows``, ``columns``, ``sent_rows``, ``sent_columns`` and
+        ``most_rows`` of ``Overlaps``.
+    """
     part_index, region_index = _indices(producer), _indices(consumer)
     part_owner, region_owner = producer.part_owners, consumer.part_owners
     tables, offsets, begin = [], [], [0, 0, 0]
@@ -127,21 +166,7 @@ def overlaps_of(
         )
         tables.append(made)
         begin = [before + table.size for before, table in zip(begin, made, strict=True)]
-    rows, columns, sent_rows, by_degree, most_rows = (
-        np.column_stack(list(each)) for each in zip(*offsets, strict=True)
-    )
-    shared, sent, most = (np.concatenate([table.ravel() for table in each]) for each in zip(*tables, strict=True))
-    unread = [c for c in range(len(consumer.output.dims)) if c not in reads]
-    return Overlaps(
-        sizes=np.array(source.sizes), degrees=producer.degrees,
-        part_start=producer.device_start, part_devices=producer.devices, part_on=_parts_on(producer, device_count),
-        region_start=consumer.device_start, region_devices=consumer.devices,
-        region_on=_parts_on(consumer, device_count),
-        low=regions.low, high=regions.high, volume=regions.volume.astype(np.float64),
-        table=shared, rows=rows, columns=columns, sent=sent, sent_rows=sent_rows, sent_columns=by_degree,
-        copies=consumer.degrees[:, unread].prod(axis=1).astype(np.float64),
-        most=most, most_rows=most_rows, most_columns=by_degree,
-    )  # fmt: skip
+    return tables, offsets
 
 
 @lru_cache(maxsize=1024)

@@ -1,9 +1,11 @@
 """Lowering of transfers: regions go from device to device as they are, or compressed before and decompressed after."""
 
+from typing import Any
+
 import numpy as np
 
 from hwprofiles import Ints
-from planner.compression import CompressionSettings
+from planner.compression import Compression, CompressionSettings
 from planner.cost import ACTIVATIONS, CostModel, codec_s, compression_of, decompression_of
 from planner.graph import Edge
 from planner.lowering.task_builder import TaskPairs, Tasks
@@ -79,15 +81,9 @@ class TransferTasks:
         elements = (regions.high - regions.low).prod(axis=1)
         size = elements * float(self.model.graph.element_bytes)
         if kind is not None and len(source):
-            devices, work = compression_of(kind, source, regions)
-            self.tasks.group += 1
-            compresses = self.tasks.add(
-                "compress", edge.producer, len(devices), device=devices, compressed_bytes=work.compressed_bytes,
-                work_s=codec_s(self.model, kind, ACTIVATIONS, devices, work), **columns,
-            )  # fmt: skip
-            task_of = compresses[np.searchsorted(devices, source)]
-            self.tasks.wait(task_of[ready[0]], ready[1])
-            size, ready = kind.compressed_bytes(elements) * 1.0, (np.arange(len(source)), task_of)
+            compresses = self._codec("compress", kind, edge.producer, source, regions, columns)
+            self.tasks.wait(compresses[ready[0]], ready[1])
+            size, ready = kind.compressed_bytes(elements) * 1.0, (np.arange(len(source)), compresses)
         self.tasks.group += 1
         sends = self.tasks.add(
             "transfer", edge.producer, len(source), device=source, peer=target, part=regions.part, size_bytes=size,
@@ -97,12 +93,31 @@ class TransferTasks:
         self.regions.append((sends, regions))
         if kind is None or not len(source):
             return sends
-        devices, work = decompression_of(kind, target, regions)
+        decompresses = self._codec("decompress", kind, edge.producer, target, regions, columns)
+        self.tasks.wait(decompresses, sends)
+        return decompresses
+
+    def _codec(
+        self, task: str, kind: Compression, layer: int, at: Ints, regions: TransferRegions, columns: dict[str, Any]
+    ) -> Ints:
+        """Add a task that compresses or decompresses on every device that has some of K regions to send or received.
+
+        Args:
+            task: ``compress`` or ``decompress``.
+            kind: The compression.
+            layer: Layer that makes the tensor.
+            at: Device of each region, shape (K,).
+            regions: The regions.
+            columns: Other columns of the tasks.
+
+        Returns:
+            Shape (K,): task of each region.
+        """
+        devices, work = (compression_of if task == "compress" else decompression_of)(kind, at, regions)
         self.tasks.group += 1
-        decompresses = self.tasks.add(
-            "decompress", edge.producer, len(devices), device=devices, decompressed_bytes=work.decompressed_bytes,
+        added = self.tasks.add(
+            task, layer, len(devices), device=devices,
+            compressed_bytes=work.compressed_bytes, decompressed_bytes=work.decompressed_bytes,
             work_s=codec_s(self.model, kind, ACTIVATIONS, devices, work), **columns,
         )  # fmt: skip
-        there = decompresses[np.searchsorted(devices, target)]
-        self.tasks.wait(there, sends)
-        return there
+        return added[np.searchsorted(devices, at)]

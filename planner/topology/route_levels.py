@@ -291,15 +291,11 @@ def _assemble(
     block = np.unique(blocks[-2], return_inverse=True)[1] if top > 1 else np.zeros(count, dtype=np.int64)
     members = np.argsort(block, kind="stable")
     member_start = np.concatenate(([0], np.cumsum(np.bincount(block))))
-    loaded = []
-    # Links that messages of a block can load: routes of level 1 inside it, exits and entries of its devices.
-    for inside in np.split(members, member_start[1:-1]):
-        pairs, across = (inside[:, None] * count + inside).ravel(), np.add.outer(np.arange(top + 1) * count, inside)
-        routes = _links_of_rows(route_start, route_links, pairs)
-        exits, entries = (
-            _links_of_rows(*table, across.ravel()) for table in ((out_start, out_links), (in_start, in_links))
-        )
-        loaded.append(np.unique(np.concatenate([routes, exits, entries])))
+    inside = np.split(members, member_start[1:-1])
+    loaded = [
+        _loaded_links(each, count, top, (route_start, route_links), (out_start, out_links), (in_start, in_links))
+        for each in inside
+    ]
     # One bit for each latency class, joined over all targets of a source, and over all sources of a target.
     classes = np.where(level == top, 1 << (latency_class.reshape(count, count) % CLASS_BITS), 0)
     return RouteLevels(
@@ -321,6 +317,24 @@ def _assemble(
         in_classes=np.bitwise_or.reduce(classes, axis=0),
         **timing,
     )
+
+
+def _loaded_links(
+    inside: Ints, count: int, top: int, routes: tuple[Ints, Ints], exits: tuple[Ints, Ints], entries: tuple[Ints, Ints]
+) -> Ints:
+    """Return the links that messages of a block can load: routes inside it, exits and entries of its devices.
+
+    Args:
+        inside: Devices of the block.
+        count: Devices of the cluster.
+        top: Highest level.
+        routes: Offsets and links of the routes of level 1, by pairs of devices.
+        exits: The same of exits, by levels and devices.
+        entries: The same of entries.
+    """
+    pairs, across = (inside[:, None] * count + inside).ravel(), np.add.outer(np.arange(top + 1) * count, inside)
+    rows = ((routes, pairs), (exits, across.ravel()), (entries, across.ravel()))
+    return np.unique(np.concatenate([_links_of_rows(*table, chosen) for table, chosen in rows]))
 
 
 def _packed(rows: Sequence[Ints]) -> tuple[Ints, Ints]:
