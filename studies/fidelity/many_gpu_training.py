@@ -17,7 +17,7 @@ from planner.simulation import replay
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 from studies.fidelity.one_gpu_training import MODELS_MEASURED
-from studies.fidelity.transformer_training import gpt_iteration_s
+from studies.fidelity.transformer_training import gpt_iteration_s, gpt_row
 
 __all__ = ["many_gpu_rows", "replica_rows"]
 
@@ -153,17 +153,14 @@ def _replica_sizes(row: Any) -> tuple[Any, ...]:
 
 def _relative_replicas(row: Any, alone: list[Any]) -> JudgedRow:
     """Return a row of several replicas relative to one."""
-    software = row.source.rpartition("/")[2]
-    each = row.tensor * row.pipeline
-    return JudgedRow(
+    replicas = f"{row.replicas} replicas of {row.tensor * row.pipeline} GPUs"
+    alone_s = sum(other.time_s for other in alone) / len(alone)
+    return gpt_row(
+        row,
         measure="replicas of GPT relative to one",
-        comparison=f"{software}, A100, replicas",
-        label=f"hidden {row.hidden}, {row.seq_len} x {row.micro_batch} tokens, {row.micro_batches} micro-batches, "
-        f"{row.replicas} replicas of {each} GPUs",
-        group=f"{software.lower()}-a100-iterations",
-        subject=f"hidden {row.hidden}, {row.replicas} replicas of {each} GPUs",
-        size=row.micro_batch,
-        measured_s=row.time_s * len(alone) / sum(other.time_s for other in alone),
-        predicted_s=gpt_iteration_s(row) / gpt_iteration_s(alone[0]),
+        compared="replicas",
+        devices=f"{row.micro_batches} micro-batches, {replicas}",
+        subject=replicas,
+        times=(row.time_s / alone_s, gpt_iteration_s(row) / gpt_iteration_s(alone[0])),
         profile="a100-80gb",
     )

@@ -36,7 +36,7 @@ from planner.topology import routes_of_cluster
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 
-__all__ = ["gpt_iteration_s", "host_s", "transformer_rows"]
+__all__ = ["gpt_iteration_s", "gpt_row", "host_s", "transformer_rows"]
 
 _PROFILE, _CLUSTER, _PER_NODE = "a100-80gb@float16", "dgx-a100", 8
 _BYTES, _UPDATE_ACCESSES = 2, 13
@@ -76,20 +76,44 @@ def transformer_rows() -> Iterator[JudgedRow]:
         size = "small" if row.seq_len * row.micro_batch * row.hidden / row.tensor < _SMALL else "large"
         staged = row.pipeline > 1
         where = "pipelines" if staged else f"{size} layers"
-        software = row.source.rpartition("/")[2]
-        yield JudgedRow(
+        yield gpt_row(
+            row,
             measure=f"iterations of GPT, {where}",
-            comparison=f"{software}, A100, {row.tensor} tensor-parallel, {where}",
-            label=f"hidden {row.hidden}, {row.seq_len} x {row.micro_batch} tokens, {row.tensor} x {row.replicas}"
-            f"{f' x {row.pipeline}' if staged else ''} GPUs",
-            group=f"{software.lower()}-a100-iterations",
-            subject=f"hidden {row.hidden}, {row.tensor} tensor-parallel",
-            size=row.micro_batch,
-            measured_s=row.time_s,
-            predicted_s=gpt_iteration_s(row),
+            compared=f"{row.tensor} tensor-parallel, {where}",
+            devices=f"{row.tensor} x {row.replicas}{f' x {row.pipeline}' if staged else ''} GPUs",
+            subject=f"{row.tensor} tensor-parallel",
+            times=(row.time_s, gpt_iteration_s(row)),
             fitted=all(getattr(row, name) == value for name, value in _HOST_FITTED.items()),
         )
     yield from _layer_rows()
+
+
+def gpt_row(
+    row: Any, *, measure: str, compared: str, devices: str, subject: str, times: tuple[float, float], **more: Any
+) -> JudgedRow:
+    """Return a measured iteration of GPT beside its prediction.
+
+    Args:
+        row: Sizes, and the software that ran it.
+        measure: Name of the measure.
+        compared: What rows of one comparison have in common beside the software.
+        devices: Devices, and what else the label says.
+        subject: What rows of one subject have in common beside the hidden size.
+        times: Measured and predicted time.
+        more: Other fields of the result.
+    """
+    software = row.source.rpartition("/")[2]
+    return JudgedRow(
+        measure=measure,
+        comparison=f"{software}, A100, {compared}",
+        label=f"hidden {row.hidden}, {row.seq_len} x {row.micro_batch} tokens, {devices}",
+        group=f"{software.lower()}-a100-iterations",
+        subject=f"hidden {row.hidden}, {subject}",
+        size=row.micro_batch,
+        measured_s=times[0],
+        predicted_s=times[1],
+        **more,
+    )
 
 
 def _layer_rows() -> Iterator[JudgedRow]:
