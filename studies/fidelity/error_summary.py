@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hwprofiles import yaml_input
 from hwprofiles.compute import catalogue
-from studies.fidelity.judged_row import MEASURES
+from studies.fidelity.judged_row import Measure
 
 __all__ = ["ErrorSummary", "WorstRow", "held_out_errors", "held_out_measure"]
 
@@ -86,9 +86,8 @@ def held_out_errors(only: str | None = None) -> Iterator[ErrorSummary]:
                 )
 
 
-def held_out_measure(kind: str, summaries: list[ErrorSummary]) -> ErrorSummary:
-    """Return the errors of one kind over all profiles: means of their medians and percentiles, weighted by rows."""
-    measure = next(each for each in MEASURES if each.kind == kind)
+def held_out_measure(measure: Measure, summaries: list[ErrorSummary]) -> ErrorSummary:
+    """Return the errors of one measure over all profiles: means of their medians and percentiles, weighted by rows."""
     rows = sum(each.rows for each in summaries)
 
     def mean(name: str) -> float:
@@ -96,7 +95,7 @@ def held_out_measure(kind: str, summaries: list[ErrorSummary]) -> ErrorSummary:
 
     return ErrorSummary(
         name=f"{measure.name}, held out",
-        kind=kind,
+        kind=measure.kind,
         fitted="held out",
         rows=rows,
         median=mean("median"),

@@ -87,9 +87,9 @@ def summarised(rows: Iterable[JudgedRow], held_out: Iterable[ErrorSummary] = ())
         own = [row for row in everything if row.measure == measure.name]
         for name, part in _by_fit(measure, own):
             measures.append(_summary(name, measure, part))
-        others = [each for each in left_out if each.kind == measure.kind]
+        others = [each for each in left_out if measure.counts(each.kind, each.name.partition(",")[0])]
         if others:
-            measures.append(held_out_measure(measure.kind, others))
+            measures.append(held_out_measure(measure, others))
             comparisons += others
             left_out = [each for each in left_out if each not in others]
         for name in dict.fromkeys(row.comparison for row in own):

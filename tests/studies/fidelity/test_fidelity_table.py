@@ -5,6 +5,7 @@ import math
 import pytest
 from fidelity_rows import make_row
 
+from studies.fidelity.error_summary import ErrorSummary
 from studies.fidelity.fidelity_table import summarised
 
 
@@ -39,3 +40,24 @@ def test_worst_rows_have_their_reasons():
     reasons = {row.label: row.reason for row in table.measures[0].worst_rows}
     assert reasons["table, device: resnet50, batch 2, fp32"].startswith("bound by the host's launches")
     assert reasons["table, device: resnet50, batch 32"] == ""
+
+
+def test_held_out_rows_of_kernels_count_where_their_kind_does():
+    """The bars of products are not those of experts, whatever the order."""
+    cases = {
+        "float16 product": (30, 0.04),
+        "bfloat16 moe forward": (10, 0.4),
+        "convolution weight gradient": (10, 0.08),
+    }
+    held_out = [
+        ErrorSummary(name=f"{case}, p100, held out", kind="kernels", fitted="held out", rows=rows, median=median)
+        for case, (rows, median) in cases.items()
+    ]
+    table = summarised([], held_out)
+
+    assert {each.name: (each.rows, each.median_bar) for each in table.measures} == {
+        "convolutions, products and attention, held out": (40, 0.08),
+        "norms, elementwise chains and experts, held out": (10, None),
+    }
+    assert table.measures[0].median == pytest.approx((30 * 0.04 + 10 * 0.08) / 40)
+    assert sorted(each.name for each in table.comparisons) == sorted(each.name for each in held_out)
