@@ -83,6 +83,13 @@ class LibrarySection(_Section):
             raise ValueError(f"protocols need different names, got {', '.join(names)}")
         return self
 
+    @model_validator(mode="after")
+    def _last_crosses_nodes(self) -> Self:
+        """Raise where the last protocol, by which long sends go, stays inside nodes."""
+        if self.protocols[-1].near_only:
+            raise ValueError(f"the last of protocols must not be near_only, got {self.protocols[-1].name}")
+        return self
+
     @property
     def in_seconds(self) -> CollectiveLibrary:
         """The library in SI units."""

@@ -250,6 +250,11 @@ CLASS, LEVEL = "link_classes.pcie", "levels.0"
             "protocols.0.wire_ratio: must be",
         ),
         ("library", {**LIBRARY, "protocols": [PROTOCOL, PROTOCOL]}, "protocols need different names, got ll, ll"),
+        (
+            "library",
+            {**LIBRARY, "protocols": [PROTOCOL, {**PROTOCOL, "name": "ll128", "near_only": True}]},
+            "the last of protocols must not be near_only, got ll128",
+        ),
         ("library", {**LIBRARY, "in_switch": {"call_us": 75}}, "library.in_switch.link_share: missing"),
         ("version", 2, "version: must be 1, got 2"),
         ("version", None, "version: missing"),
