@@ -1,7 +1,8 @@
 """A cluster's library of collectives fitted to measured ones: robust least squares on its physical parameters.
 
-The parameters are those of the section ``library`` (calls, steps, shares of links), and between machines the rate of
-the links that only messages between machines cross.  What the section says before is the prior.
+The parameters are those of the section ``library`` (calls, steps of rings and of trees, shares of links, the rate of
+copies), and between machines the rate of the links that only messages between machines cross.  What the section says
+before is the prior.  Bytes on the wire by byte of data are the protocols' own: they are taken as they are.
 """
 
 import copy
@@ -26,12 +27,18 @@ _ERROR, _IDENTIFIED = 0.15, 0.5
 """Size of an ordinary residual, in logarithms; share of a parameter's information that must come from the rows."""
 _LEAST_ROWS = 8
 _MIB = 2**20
-_WIDTHS = {"call_us": 0.7, "hop_us": 0.5, "far_hop_us": 0.7, "near_share": 0.25, "tree_share": 0.3,
-           "copy_gbyte_per_s": 0.5, "link_share": 0.2, "bandwidth_gbyte_per_s": 0.4}  # fmt: skip
+_WIDTHS = {"call_us": 0.7, "near_send_call_us": 0.7, "hop_us": 0.5, "far_hop_us": 0.7, "tree_hop_us": 0.7,
+           "tree_far_hop_us": 0.7, "near_share": 0.25, "tree_share": 0.3, "copy_gbyte_per_s": 0.5, "link_share": 0.2,
+           "bandwidth_gbyte_per_s": 0.4}  # fmt: skip
 """Standard deviations of the logarithms of the parameters before any measurement."""
+_TREE_SHARE = 0.92
+"""What a section takes that does not name its share."""
+_SUMS = ("in_network", "in_switch")
 _SHARES = ("near_share", "tree_share", "link_share")
 _LEAST_SHARE = 0.02
 """A cluster file takes no less than 0.01."""
+_MOST_STEPS = 40
+"""Steps of the search; those of calls that are three times as long as before take about 30."""
 _FOLDS = 3
 _LEAST_US = 0.01
 _Path = tuple[str | int, ...]
@@ -86,7 +93,7 @@ def fitted_library(content: Mapping[str, Any], measured: Sequence[Collectives]) 
         part, _ = fit.solve([~mask for mask in fold])
         for place, (mask, error) in enumerate(zip(fold, fit.errors(part), strict=True)):
             held_out[place][mask] = error[mask]
-    dropped = tuple(name for name, has in zip(fit.names, known, strict=True) if not has)
+    dropped = (*(name for name, has in zip(fit.names, known, strict=True) if not has), *fit.unseen)
     result = fit.content_of(logs)
     judged, left = _by_size(groups, held_out), _by_size(groups, errors)
     result["fit"] = {
@@ -162,20 +169,11 @@ class _Fit:
         self, content: Mapping[str, Any], network: ClusterRoutes, graph: DeviceGraph, groups: Sequence[_Group]
     ) -> None:
         self._content, self._network, self._groups = content, network, groups
-        across = [group for group in groups if len(np.unique(network.node[list(group.devices)])) > 1]
-        near = any(_inside(network, group) for group in groups)
         section = content["library"]
-        self._paths: list[_Path] = []
-        for number, protocol in enumerate(section["protocols"]):
-            keys = ["call_us", *(["hop_us"] if near else []), *(["far_hop_us"] if across else [])]
-            self._paths += [("protocols", number, key) for key in keys if protocol[key] > 0]
-        self._paths += [(key,) for key in (["near_share"] if near else []) + ["copy_gbyte_per_s"]]
-        if across and section.get("tree_share", 0.92):
-            self._paths.append(("tree_share",))
-        if section.get("in_network") and across:
-            self._paths += [("in_network", "call_us"), ("in_network", "link_share")]
-        if section.get("in_switch") and any(len(group.devices) > 2 for group in groups):
-            self._paths += [("in_switch", "call_us"), ("in_switch", "link_share")]
+        across = [group for group in groups if _nodes(network, group) > 1]
+        seen = _seen(section, network, groups)
+        self._paths: list[_Path] = [path for path in _parameters(section) if path in seen and _at(section, path) > 0]
+        self.unseen = tuple(_name(section, path) for path in _parameters(section) if path not in self._paths)
         self._far = _far_links(network, graph, across)
         middle = [float(_at(section, path)) for path in self._paths] + [1.0] * (self._far is not None)
         self.names = tuple(_name(section, path) for path in self._paths)
@@ -191,7 +189,9 @@ class _Fit:
             rows = [error[mask] / _ERROR for error, mask in zip(self.errors(logs), chosen, strict=True)]
             return np.concatenate([*rows, (logs - self._start) / self._width])
 
-        fit = least_squares(residuals, self._start, loss="soft_l1", max_nfev=12, x_scale=self._width, diff_step=1e-3)
+        fit = least_squares(
+            residuals, self._start, loss="soft_l1", max_nfev=_MOST_STEPS, x_scale=self._width, diff_step=1e-3
+        )
         information = (fit.jac[: -len(self.names)] ** 2).sum(axis=0)
         known = information / (information + 1 / self._width**2) >= _IDENTIFIED
         return np.where(known, fit.x, self._start), known
@@ -236,15 +236,56 @@ class _Fit:
 
 def _inside(network: ClusterRoutes, group: _Group) -> bool:
     """Return whether some messages of a collective stay inside a machine."""
-    nodes = network.node[list(group.devices)]
-    return len(np.unique(nodes)) < len(nodes)
+    return _nodes(network, group) < len(group.devices)
+
+
+def _nodes(network: ClusterRoutes, group: _Group) -> int:
+    """Return how many machines take part in a collective."""
+    return len(np.unique(network.node[list(group.devices)]))
+
+
+def _parameters(section: Mapping[str, Any]) -> list[_Path]:
+    """Return the paths of all parameters of a library that any measurement could determine."""
+    steps = ("hop_us", "far_hop_us", "tree_hop_us", "tree_far_hop_us")
+    found: list[_Path] = []
+    for number, protocol in enumerate(section["protocols"]):
+        found += [("protocols", number, key) for key in ("call_us", *steps) if protocol.get(key) is not None]
+    found += [(key,) for key in ("near_send_call_us", "copy_gbyte_per_s") if section.get(key) is not None]
+    found += [("near_share",), *([("tree_share",)] if _has_trees(section) else [])]
+    return found + [(key, part) for key in _SUMS if section.get(key) for part in ("call_us", "link_share")]
+
+
+def _seen(section: Mapping[str, Any], network: ClusterRoutes, groups: Sequence[_Group]) -> set[_Path]:
+    """Return the paths of the parameters that some of the measured collectives could depend on."""
+    across = [group for group in groups if _nodes(network, group) > 1]
+    summed = [group for group in across if group.collective == "all-reduce" and _has_trees(section)]
+    sends = [group for group in groups if group.collective == "all-to-all" and _nodes(network, group) == 1]
+    steps = {
+        "call_us": groups,
+        "hop_us": [group for group in groups if _inside(network, group)],
+        "far_hop_us": across,
+        "tree_hop_us": [group for group in summed if _inside(network, group)],
+        "tree_far_hop_us": summed,
+    }
+    numbers = range(len(section["protocols"]))
+    seen: set[_Path] = {("protocols", number, key) for key, some in steps.items() if some for number in numbers}
+    shared = {"near_send_call_us": sends, "copy_gbyte_per_s": groups, "near_share": steps["hop_us"],
+              "tree_share": summed}  # fmt: skip
+    seen |= {(key,) for key, some in shared.items() if some}
+    sums = {"in_network": across, "in_switch": [group for group in groups if len(group.devices) > 2]}
+    return seen | {(key, part) for key, some in sums.items() if some for part in ("call_us", "link_share")}
+
+
+def _has_trees(section: Mapping[str, Any]) -> bool:
+    """Return whether a library sums along trees between machines."""
+    return section.get("tree_share", _TREE_SHARE) is not None
 
 
 def _at(section: Mapping[str, Any], path: _Path) -> Any:
-    """Return a value of the section; a share that it leaves out is 1."""
+    """Return a value of the section; a share that it leaves out is what a cluster file then takes."""
     value: Any = section
     for key in path:
-        value = value.get(key, 0.92 if key == "tree_share" else 1.0) if isinstance(value, dict) else value[key]
+        value = value.get(key, _TREE_SHARE if key == "tree_share" else 1.0) if isinstance(value, dict) else value[key]
     return value
 
 
