@@ -2,7 +2,8 @@
 # installed again only when pyproject.toml or constraints.txt change.
 
 PYTHON ?= python3
-JOBS ?= 2
+# Tests wait for processes that they start: three at a time keep two cores busy.
+JOBS ?= 3
 VENV := .venv
 IN_VENV := $(VENV)/bin/python -m
 INSTALL := $(IN_VENV) pip install --quiet --disable-pip-version-check -c constraints.txt

@@ -1,11 +1,13 @@
 """What all tests share: one hypothesis profile, quick processes, few collections."""
 
+import contextlib
 import gc
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -19,6 +21,9 @@ sys.dont_write_bytecode = False
 
 # A defect of ours shows its traceback, here and in the commands that tests start.
 os.environ["ORRERY_DEBUG"] = "1"
+
+# More threads wait than there are cores: those that wait leave the cores to others.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Standard error holds what a test is about, however busy the machine is.
 os.environ["ORRERY_PROGRESS"] = "off"
@@ -68,22 +73,25 @@ LONGEST = (
 """Files that take longest: each goes to one process as a whole (``--dist loadfile``), so they go first."""
 
 
+WARM = "ORRERY_WARM_PROGRAMS"
+"""Names the folder of the programs that start warm, where several processes run tests."""
+
+
 def pytest_configure(config):
-    """Compile the kernels of a fresh checkout once, before several processes begin and each would: two at a time."""
-    compiled = Path(__file__).parents[1] / "simulator" / "compiled" / "__pycache__"
-    if not config.getoption("numprocesses", None) or any(compiled.glob("replay-*.cached")):
+    """Before several processes run tests: start one server for all, and compile the kernels of a fresh checkout once."""
+    if not config.getoption("numprocesses", None):
         return
-    # The second loads the engine too, and compiles the kernels of the planner and of the executor before.
-    scripts = "from simulator.engines import prepare; prepare()", "import warm_python; warm_python.preload()"
-    paths = os.pathsep.join([*map(str, Path(__file__).parents[:2]), os.environ.get("PYTHONPATH", "")])
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": paths}, stderr=subprocess.DEVNULL
-        )
-        for script in scripts
-    ]
-    for process in both:
-        process.wait()
+    stack, root = contextlib.ExitStack(), Path(__file__).parents[1]
+    config.add_cleanup(stack.close)
+    os.environ[WARM] = stack.enter_context(tempfile.TemporaryDirectory())
+    paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", paths)
+        stack.enter_context(warm_python.started(Path(os.environ[WARM])))
+        compiled = root / "simulator" / "compiled" / "__pycache__"
+        if not any(compiled.glob("replay-*.cached")):  # meanwhile the server compiles the other kernels
+            subprocess.run([sys.executable, "-c", "from simulator.engines import prepare; prepare()"], check=True)
+            subprocess.run([Path(os.environ[WARM]) / "python", "-c", ""], check=True)
 
 
 def pytest_collection_modifyitems(items):
@@ -119,6 +127,9 @@ def pytest_collection_finish():
 @pytest.fixture(scope="session")
 def warm_programs(tmp_path_factory):
     """Folder with ``python`` and ``orrery`` that start warm."""
+    if WARM in os.environ:
+        yield Path(os.environ[WARM])
+        return
     folder = tmp_path_factory.mktemp("warm")
     with warm_python.started(folder):
         yield folder

@@ -38,16 +38,21 @@ NOT_HERE = ("__main__", "triton_kernels", "first_process")
 LIBRARIES = ("pandas", "numba.np.arraymath", "torch.distributed.checkpoint", "plotly.graph_objects", "typer.rich_utils")
 PROGRAMS = {"python": [], "orrery": ["-m", "orrery"], "torchrun": ["-m", "torch.distributed.run"]}
 """Names of the programs, and the words before those that they are called with."""
+STARTS_S = 150
+"""Longest time that programs wait for the server: on a fresh checkout it compiles the kernels."""
 SMALL = ("compare", "lenet5", "--cluster", "titanx-4", "--batch", "64")
 """A command that loads the compiled kernels; what it needs, most commands need."""
 CLIENT = """#!{python} -IS
-import array, json, os, signal, socket, sys
+import array, json, os, signal, socket, sys, time
 words = [*{before!r}, *sys.argv[1:]]
 words = words[words[:1] == ["-u"]:]
 if not words or not (words[0] in ("-m", "-c") or words[0].endswith(".py")):
     os.execv({python!r}, [{python!r}, *words])
-server = socket.socket(socket.AF_UNIX)
-server.connect({address!r})
+server, until_s = socket.socket(socket.AF_UNIX), time.monotonic() + {starts_s}
+while server.connect_ex({address!r}):
+    if time.monotonic() > until_s:
+        sys.exit("the warm interpreter has not started")
+    time.sleep(0.05)
 fds = [int(name) for name in os.listdir("/proc/self/fd")]
 fds = [fd for fd in fds if os.path.exists(f"/proc/self/fd/{{fd}}") and os.get_inheritable(fd)]
 job = dict(words=words, cwd=os.getcwd(), env=dict(os.environ), group=os.getpgid(0), fds=fds, pid=os.getpid())
@@ -68,7 +73,7 @@ sys.exit(code)
 
 @contextlib.contextmanager
 def started(folder: Path, *, loaded: str = "all") -> Iterator[None]:
-    """Run a server whose programs ``python``, ``orrery`` and ``torchrun`` lie in ``folder``.
+    """Run a server whose programs ``python``, ``orrery`` and ``torchrun`` lie in ``folder``; they wait for it.
 
     Args:
         folder: Gets the programs.
@@ -78,16 +83,12 @@ def started(folder: Path, *, loaded: str = "all") -> Iterator[None]:
         address = f"{short}/socket"
         for name, before in PROGRAMS.items():
             program = folder / name
-            program.write_text(CLIENT.format(python=sys.executable, before=before, address=address))
+            program.write_text(
+                CLIENT.format(python=sys.executable, before=before, address=address, starts_s=STARTS_S)
+            )
             program.chmod(0o755)
-        server = subprocess.Popen(
-            [sys.executable, __file__, address, str(folder / "python"), loaded],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        with server:  # closes its input, which ends it
-            assert server.stdout is not None
-            assert server.stdout.readline() == b"ready\n"
+        words = [sys.executable, __file__, address, str(folder / "python"), loaded]
+        with subprocess.Popen(words, stdin=subprocess.PIPE):  # closes its input, which ends it
             yield
 
 
@@ -141,7 +142,6 @@ def serve(address: str) -> None:
     for each in (listener, woken, 0):
         selector.register(each, selectors.EVENT_READ)
     children: dict[int, socket.socket] = {}
-    print("ready", flush=True)
     while True:
         for key, _ in selector.select():
             if key.fileobj == 0:

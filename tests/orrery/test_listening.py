@@ -56,7 +56,7 @@ def listened_by(process):
             break
         for pid in pids:
             found |= listened_at(pid, own=True)
-        time.sleep(0.1)  # each command has sockets open for seconds; to look at all processes takes a fiftieth of one
+        time.sleep(0.25)  # each command has sockets open for seconds, and to look at all processes takes long
     return found
 
 
