@@ -41,7 +41,7 @@ MEASURES = (
     Measure(name="several GPUs relative to one", kind="many-gpu", median_bar=0.03, p90_bar=0.10),
     Measure(name="several GPUs relative to one, default options", kind="many-gpu", median_bar=0.03, p90_bar=0.10),
     Measure(name="several GPUs relative to one, ideal machines", kind="many-gpu"),
-    Measure(name="replicas of GPT relative to one", kind="many-gpu", median_bar=0.03, p90_bar=0.10),
+    Measure(name="replicas of GPT relative to one", kind="many-gpu"),
     Measure(name="collectives above 1 MiB", kind="collectives", median_bar=0.10, p90_bar=0.25),
     Measure(name="collectives up to 1 MiB", kind="collectives", median_bar=0.20),
     Measure(name="all-reduce in PCIe trees", kind="collectives", median_bar=0.12),
@@ -51,7 +51,11 @@ MEASURES = (
     Measure(name="layers of GPT", kind="transformers"),
     Measure(name="tables of papers", kind="papers"),
 )
-"""All measures in the order in which they are shown; the bars are the project's aims."""
+"""All measures in the order in which they are shown; the bars are the project's aims.
+
+The bars of several GPUs relative to one are not for replicas of GPT: these lose so little that no prediction of a loss at
+all would be within them.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
