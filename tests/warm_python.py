@@ -83,9 +83,7 @@ def started(folder: Path, *, loaded: str = "all") -> Iterator[None]:
         address = f"{short}/socket"
         for name, before in PROGRAMS.items():
             program = folder / name
-            program.write_text(
-                CLIENT.format(python=sys.executable, before=before, address=address, starts_s=STARTS_S)
-            )
+            program.write_text(CLIENT.format(python=sys.executable, before=before, address=address, starts_s=STARTS_S))
             program.chmod(0o755)
         words = [sys.executable, __file__, address, str(folder / "python"), loaded]
         with subprocess.Popen(words, stdin=subprocess.PIPE):  # closes its input, which ends it

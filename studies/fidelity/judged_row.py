@@ -53,8 +53,8 @@ MEASURES = (
 )
 """All measures in the order in which they are shown; the bars are the project's aims.
 
-The bars of several GPUs relative to one are not for replicas of GPT: these lose so little that no prediction of a loss at
-all would be within them.
+Replicas of GPT relative to one have none: most lose so little that predicting no loss at all would meet those of
+several GPUs relative to one.
 """
 
 

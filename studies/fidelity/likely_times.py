@@ -7,9 +7,13 @@ Each has an error, the logarithm of measured over predicted time, whose 80 % int
 l and up by h; several devices add the error of their overlap and interference, o:
 
     centre of T   T (c exp(m_c) + x exp(m_x)) exp(m_o)
-    down to       exp of the centre's logarithm less sqrt((c' l_c)^2 + (x' l_x)^2 + l_o^2)
+    low end       exp of the centre's logarithm less sqrt((c' l_c)^2 + (x' l_x)^2 + l_o^2), but at most T
+    high end      exp of the centre's logarithm plus sqrt((c' h_c)^2 + (x' h_x)^2 + h_o^2), but at least T
 
-with the shares c' and x' after the correction, and the errors of the parts independent of each other.
+with the shares c' and x' after the correction, and the errors of the parts independent of each other.  Before the last
+words of each line the ends are the quantiles at 10 and 90 %.  Where T itself lies outside them, since measured times
+were longer, or shorter, than almost all predictions, the interval reaches to T: that end is then the prediction and no
+quantile, and more than 80 of 100 times are likely inside.
 
 Two strategies of one model on one cluster have the same errors of kernels, links and overlap.  In the logarithm of the
 ratio of their times these cancel as far as the shares are equal; what stays is the difference of the shares times the
@@ -103,18 +107,23 @@ def likely_s(parts: TimeParts, errors: Mapping[str, PartError] | None = None) ->
         errors: Errors of the parts; those that ship if None.
 
     Returns:
-        Lowest and highest likely seconds, which always enclose the time itself; None where an error that is needed is
-        not known.
+        Lowest and highest likely seconds, the quantiles at 10 and 90 %.  An end beyond which the time itself lies is
+        that time, and no quantile.  None where an error that is needed is not known.
     """
     known = recorded_errors() if errors is None else errors
     if not set(_needed(parts)) <= set(known):
         return None
-    weights = _weights(parts, known)
-    centre = math.log(parts.total_s) + _shift(parts, known)
-    down = math.hypot(*(share * (known[part].centre - known[part].low) for part, share in weights.items()))
-    up = math.hypot(*(share * (known[part].high - known[part].centre) for part, share in weights.items()))
-    low, high = math.exp(centre - down), math.exp(centre + up)
+    low, high = _quantiles_s(parts, known)
     return min(low, parts.total_s), max(high, parts.total_s)
+
+
+def _quantiles_s(parts: TimeParts, errors: Mapping[str, PartError]) -> tuple[float, float]:
+    """Return the seconds below which 10 and 90 % of measured times are likely, wherever the predicted time lies."""
+    weights = _weights(parts, errors)
+    centre = math.log(parts.total_s) + _shift(parts, errors)
+    down = math.hypot(*(share * (errors[part].centre - errors[part].low) for part, share in weights.items()))
+    up = math.hypot(*(share * (errors[part].high - errors[part].centre) for part, share in weights.items()))
+    return math.exp(centre - down), math.exp(centre + up)
 
 
 def told_apart(one: TimeParts, other: TimeParts, errors: Mapping[str, PartError] | None = None) -> bool:

@@ -9,7 +9,16 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import t as student
 
 from studies.fidelity.error_quantiles import coverages, part_errors
-from studies.fidelity.likely_times import COMPUTATION, INSIDE, OVERLAP, PartError, TimeParts, likely_s, told_apart
+from studies.fidelity.likely_times import (
+    COMPUTATION,
+    INSIDE,
+    OVERLAP,
+    PartError,
+    TimeParts,
+    _quantiles_s,
+    likely_s,
+    told_apart,
+)
 
 ERRORS = {
     COMPUTATION: PartError(low=-0.1, centre=0.0, high=0.2, specific=0.03, rows=9),
@@ -35,10 +44,25 @@ def test_shares_weigh_the_errors_of_several_devices():
 
 
 def test_a_bias_moves_the_interval():
-    """Where measurements take 30 % longer than predictions, so do likely times."""
+    """Where measurements take 30 % longer than predictions, so do likely times; the interval reaches down to 1."""
     errors = {COMPUTATION: PartError(low=math.log(1.2), centre=math.log(1.3), high=math.log(1.4), specific=0.0, rows=9)}
+    alone = parts(1.0, devices=1)
 
-    assert likely_s(parts(1.0, devices=1), errors) == pytest.approx((1.0, 1.4))  # it encloses the prediction
+    assert _quantiles_s(alone, errors) == pytest.approx((1.2, 1.4))
+    assert likely_s(alone, errors) == pytest.approx((1.0, 1.4))
+
+
+def test_a_prediction_that_is_too_slow_is_the_upper_end():
+    """Of two devices, computation and overlap take 20 and 10 % less than predicted, within a hundredth."""
+    fast, overlap = (math.log(1 - part) for part in (0.2, 0.1))
+    errors = {
+        COMPUTATION: PartError(low=fast - 0.003, centre=fast, high=fast + 0.003, specific=0.0, rows=9),
+        OVERLAP: PartError(low=overlap - 0.004, centre=overlap, high=overlap + 0.004, specific=0.0, rows=9),
+    }
+    one = parts(2.0, devices=2)
+
+    assert _quantiles_s(one, errors) == pytest.approx((1.44 * math.exp(-0.005), 1.44 * math.exp(0.005)))
+    assert likely_s(one, errors) == pytest.approx((1.44 * math.exp(-0.005), 2.0))
 
 
 def test_unknown_errors_give_no_interval():
