@@ -1,19 +1,26 @@
 """The refusal of a comparison in which no strategy fits, with the largest batch found that one fits with."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from hwprofiles import InfeasiblePlanError, OrreryError
+from hwprofiles import ConfigError, InfeasiblePlanError, OrreryError
 from planner.cost import CostModel
 from planner.memory import check_plan_memory, peak_memory_bytes
-from planner.parallel import NAMED
+from planner.parallel import NAMED, MicroBatching, Strategy
 from planner.plan.lowered_plan import lowered
-from planner.search import HYBRID, strategy_and_micro_batching
+from planner.search import HYBRID, first_hybrids, strategy_and_micro_batching
 from planner.simulation import replay_that_fits
 
 __all__ = ["NoStrategyFitsError", "fitting_batch"]
 
 _MOST_TASKS = 1_000_000
 """Tasks that are lowered for all attempts together, some seconds; larger programs are not tried."""
+_MOST_SEARCHES = 4
+"""Batches for which hybrids are ranked, some seconds each."""
+
+
+_Subject = tuple[Strategy, MicroBatching]
+"""Strategy to try, with its micro-batches."""
 
 
 class NoStrategyFitsError(InfeasiblePlanError):
@@ -31,33 +38,82 @@ class NoStrategyFitsError(InfeasiblePlanError):
 
 
 def fitting_batch(model: CostModel, names: Sequence[str]) -> int | None:
-    """Return the largest batch found with which one of several strategies fits, by simulation.
+    """Return the largest batch found with which one of several strategies fits, and all can be had, by simulation.
 
-    Batches are tried by eighths of the batch, then of its half, and so on.
+    Batches are tried by eighths of the batch, then of its half, and so on.  For ``layerwise`` and ``hybrid`` stand the
+    strategies that follow from a rule.  All of those are candidates of ``layerwise``, but not of ``hybrid``: for that,
+    the hybrids that its search simulates decide, of such a batch, of its half, and so on.
 
     Args:
         model: Prices with the batch that is too large.
-        names: Strategies; for those that are searched, such as ``layerwise``, stand those that follow from a rule.
+        names: Strategies.
 
     Returns:
         The batch; None where none was found.
     """
     ruled = [name for name in names if name not in ("layerwise", HYBRID)]
-    ruled += [name for name in NAMED if name not in ruled] if len(ruled) < len(names) else []
-    whole, tasks_left = model.graph.batch, _MOST_TASKS
+    usual = [name for name in NAMED if name not in ruled] if len(ruled) < len(names) else []
+    whole, attempts = model.graph.batch, _Attempts()
     shares = dict.fromkeys(whole * eighth // 8 >> half for half in range(whole.bit_length()) for eighth in (7, 6, 5, 4))
-    for batch in sorted(shares, reverse=True):
-        for name in ruled if batch else ():
-            try:
-                smaller = model.for_batch(batch)
-                strategy, micro_batching = strategy_and_micro_batching(smaller, name)
-                program = lowered(smaller, strategy, micro_batching=micro_batching, check_memory=False)
-                tasks_left -= program.size
-                if tasks_left < 0:
-                    return None
-                check_plan_memory(program, peak_memory_bytes(program))
-                replay_that_fits(program)
-            except OrreryError:
-                continue
+    most_hybrid = whole
+    for batch in sorted(filter(None, shares), reverse=True):
+        smaller = model.for_batch(batch)
+        try:
+            named = [_subject(smaller, name) for name in ruled]
+        except ConfigError:  # the whole comparison would be refused
+            continue
+        if any(attempts.fits(smaller, subject) for subject in named):
             return batch
+        if not any(attempts.fits(smaller, _usual(smaller, name)) for name in usual):
+            continue
+        if "layerwise" in names:
+            return batch
+        if batch <= most_hybrid and attempts.searches_left:
+            attempts.searches_left -= 1
+            if any(attempts.fits(smaller, subject) for subject in first_hybrids(smaller)):
+                return batch
+            most_hybrid = batch // 2
     return None
+
+
+def _subject(model: CostModel, name: str) -> _Subject | None:
+    """Return the strategy of a name, with its micro-batches; None where it is refused for its memory.
+
+    Raises:
+        ConfigError: It cannot be had with this batch.
+    """
+    try:
+        return strategy_and_micro_batching(model, name)
+    except InfeasiblePlanError:
+        return None
+
+
+def _usual(model: CostModel, name: str) -> _Subject | None:
+    """Return one of the usual strategies; None where it cannot be had."""
+    try:
+        return _subject(model, name)
+    except ConfigError:
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Attempts:
+    """What may still be tried."""
+
+    tasks_left: int = _MOST_TASKS
+    searches_left: int = _MOST_SEARCHES
+
+    def fits(self, model: CostModel, subject: _Subject | None) -> bool:
+        """Return whether a strategy fits; False, too, where so many tasks were lowered that nothing more is tried."""
+        if subject is None or self.tasks_left < 0:
+            return False
+        try:
+            program = lowered(model, subject[0], micro_batching=subject[1], check_memory=False)
+            self.tasks_left -= program.size
+            if self.tasks_left < 0:
+                return False
+            check_plan_memory(program, peak_memory_bytes(program))
+            replay_that_fits(program)
+        except OrreryError:
+            return False
+        return True

@@ -7,6 +7,7 @@ from .gradient_order import (
 )
 from .hybrid_search import (
     HYBRID as HYBRID,
+    first_hybrids as first_hybrids,
     search_hybrids as search_hybrids,
 )
 from .layerwise import (

@@ -21,7 +21,7 @@ from planner.parallel import Hybrid, MicroBatching, Strategy, check_hybrid, spli
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 from planner.simulation import additive_s, replay_that_fits
 
-__all__ = ["HYBRID", "Candidate", "FoundHybrid", "candidates_of", "search_hybrids"]
+__all__ = ["HYBRID", "Candidate", "FoundHybrid", "candidates_of", "first_hybrids", "search_hybrids"]
 
 HYBRID = "hybrid"
 """Name of the strategy that this search finds."""
@@ -94,7 +94,7 @@ def search_hybrids(
     """
     if replays < 1:
         raise ConfigError(f"replays must be >= 1, got {replays}")
-    known = sorted(candidates_of(model, stages=stages), key=lambda row: (row.bound_s, row.text))
+    known = _by_bound(model, stages=stages)
     estimated = _estimated(model, known[: _ESTIMATES * replays])
     best: tuple[float, Candidate, Strategy, MicroBatching] | None = None
     tried: set[str] = set()
@@ -117,6 +117,21 @@ def search_hybrids(
         candidate=best[1], strategy=best[2], micro_batching=best[3], simulated_s=best[0], candidates=len(known),
         replayed=len(tried), rest_s=min(rest, default=math.inf),
     )  # fmt: skip
+
+
+def first_hybrids(model: CostModel) -> list[tuple[Strategy, MicroBatching]]:
+    """Return the hybrids that ``search_hybrids`` simulates while none fits: it finds one if one of these fits.
+
+    Args:
+        model: Costs of a network on a cluster.
+    """
+    estimated = _estimated(model, _by_bound(model)[: _ESTIMATES * REPLAYS])
+    return [(strategy, micro_batching) for _, _, strategy, micro_batching in estimated[:REPLAYS]]
+
+
+def _by_bound(model: CostModel, *, stages: bool = True) -> list[Candidate]:
+    """Return the hybrids whose memory bound fits, those first that may be the fastest."""
+    return sorted(candidates_of(model, stages=stages), key=lambda row: (row.bound_s, row.text))
 
 
 def candidates_of(model: CostModel, *, stages: bool = True) -> list[Candidate]:

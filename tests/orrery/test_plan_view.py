@@ -58,6 +58,23 @@ def test_a_refusal_prints_a_command_that_works(capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["simulated_s"] > 0
 
 
+@pytest.mark.parametrize(
+    ("batch", "strategies"),
+    [
+        ("2048", "hybrid"),  # one weird trick fits with twice the batch, but is no hybrid
+        ("1212", "data,model"),  # model fits with 113, too, which cannot be divided among four devices
+    ],
+)
+def test_a_refused_comparison_prints_one_that_works_where_parameters_fill_the_memory(
+    batch, strategies, capsys, tmp_path
+):
+    small = ["compare", "alexnet", "--cluster", "titanx-4:device.*.memory_gib=0.4657", "--strategies", strategies]
+    assert run_app(app, [*small, "--batch", batch, "--out", str(tmp_path)]) == 2
+    words = shlex.split(capsys.readouterr().err.partition("this works: orrery ")[2])
+    assert run_app(app, [*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["batch"] >= 56
+
+
 def test_a_refused_comparison_prints_a_command_that_works(capsys, tmp_path):
     """Each strategy has its reason; the command has the largest batch that one of them fits with, and all options."""
     asked = ["compare", "alexnet", "--cluster", "titanx-4", "--strategies", "data,owt", "--gradient-sync", "tree"]
