@@ -57,8 +57,10 @@ def fitting_batch(model: CostModel, names: Sequence[str]) -> int | None:
     shares = dict.fromkeys(whole * eighth // 8 >> half for half in range(whole.bit_length()) for eighth in (7, 6, 5, 4))
     most_hybrid = whole
     for batch in sorted(filter(None, shares), reverse=True):
-        smaller = model.for_batch(batch)
+        if attempts.tasks_left < 0:
+            break
         try:
+            smaller = model.for_batch(batch)
             named = [_subject(smaller, name) for name in ruled]
         except ConfigError:  # the whole comparison would be refused
             continue
