@@ -8,7 +8,7 @@ from hwprofiles import Bools, Floats, row_owners
 from planner.cost import Conditions
 from planner.lowering import Program
 from planner.simulation.execution_models import ITERATIONS
-from planner.simulation.program_replay import replay, replayed_graph
+from planner.simulation.program_replay import iteration_ends_s, replayed_graph, steady_window_s
 from simulator.engines import simulate
 from simulator.graph import TaskGraph, check_task_graph
 
@@ -60,16 +60,18 @@ def steady_s(
     program: Program, *, overlap: bool = True, contention: bool = True,
     interference: bool | None = None, spread: bool | None = None,
 ) -> float:  # fmt: skip
-    """Return ``replay(...).iteration_s``, to the last bit, in about three quarters of its time.
+    """Return ``replay(...).iteration_s``, to the last bit, in about three quarters of its time for most programs.
 
     A replay ends with an iteration that does not count: it only shares the cluster with the one before.  Tasks of it
-    that wait for a task that ends with or behind the iteration before cannot delay that, so they are left out.  If
-    others than its first tasks could, all is replayed::
+    that wait for a task that ends with or behind the iteration before cannot delay that, so they are left out::
 
         iteration 2   ------------------|
         iteration 3                  ---------------------|
         iteration 4                                     ---- ...  replayed: the first eighth of its tasks
                                                             ^ all others begin behind iteration 3
+
+    All is replayed where others than its first tasks could delay it.  That is known beforehand where the first layer
+    computes micro-batches, as in pipelines: those wait for no task.  Of other programs it shows, and they take longer.
 
     Args:
         program: One iteration, lowered.
@@ -85,24 +87,28 @@ def steady_s(
         program, overlap=overlap, contention=contention, interference=interference, spread=spread, iterations=ITERATIONS
     )
     graph = built.graph
+    # Every iteration has the first one's tasks; those behind it also wait for tasks of the iteration before.
+    check_task_graph(_first_tasks(graph, graph.size // ITERATIONS))
+    end_s = _ends_that_count(graph) if program.micro_batching.of(0) == 1 else None
+    if end_s is None:
+        end_s = simulate(graph, checked=True).end_s
+    ends_s = iteration_ends_s(end_s, built.task_of[:-1])
+    begin, end, count = steady_window_s(ends_s, ITERATIONS)
+    return (end - begin) / count
+
+
+def _ends_that_count(graph: TaskGraph) -> Floats | None:
+    """Return the ends of all tasks but those that the last iteration leaves out; None where it cannot leave them out.
+
+    Args:
+        graph: ``ITERATIONS`` iterations.
+    """
     counted = graph.size // ITERATIONS * (ITERATIONS - 1)
     kept = counted + (graph.size - counted) // _SHARE
     if not (graph.after[: graph.after_start[kept]] < kept).all():
-        return _whole_s(program, overlap, contention, interference, spread)
-    # Every iteration has the first one's tasks; those behind it also wait for tasks of the iteration before.
-    check_task_graph(_first_tasks(graph, graph.size // ITERATIONS))
-    schedule = simulate(_first_tasks(graph, kept), checked=True)
-    ends_s = np.maximum.accumulate(schedule.end_s[built.task_of[:-1]].max(axis=1))
-    if not _follow(graph, kept, schedule.end_s, float(ends_s[-1])).all():
-        return _whole_s(program, overlap, contention, interference, spread)
-    return float(ends_s[-1] - ends_s[-3]) / 2  # as ``Replay.steady_s`` has it
-
-
-def _whole_s(
-    program: Program, overlap: bool, contention: bool, interference: bool | None, spread: bool | None
-) -> float:
-    """Return the time by a whole replay."""
-    return replay(program, overlap=overlap, contention=contention, interference=interference, spread=spread).iteration_s
+        return None
+    end_s = simulate(_first_tasks(graph, kept), checked=True).end_s
+    return end_s if _follow(graph, kept, end_s, float(end_s[:counted].max())).all() else None
 
 
 def _first_tasks(graph: TaskGraph, count: int) -> TaskGraph:

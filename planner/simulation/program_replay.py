@@ -23,7 +23,17 @@ from simulator.timelines import before_in_streams, last_causes, resource_use, un
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Replay", "Shares", "iteration_rows", "last_waited_for", "replay", "replayed_graph", "stream_before"]
+__all__ = [
+    "Replay",
+    "Shares",
+    "iteration_ends_s",
+    "iteration_rows",
+    "last_waited_for",
+    "replay",
+    "replayed_graph",
+    "steady_window_s",
+    "stream_before",
+]
 
 
 _TRACED_LINKS = 16
@@ -75,8 +85,7 @@ class Replay:
     @cached_property
     def ends_s(self) -> Floats:
         """End of each iteration, shape (K,): the end of its last task, and not before that of earlier iterations."""
-        ends = self.schedule.end_s[self.program_graph.task_of].max(axis=1)
-        return np.maximum.accumulate(ends)
+        return iteration_ends_s(self.schedule.end_s, self.program_graph.task_of)
 
     @property
     def tasks(self) -> int:
@@ -85,15 +94,8 @@ class Replay:
 
     @cached_property
     def steady_s(self) -> tuple[float, float, int]:
-        """Start, end and number of the iterations that represent the steady state.
-
-        There are two, because some schedules alternate between two iteration times, and the last is left out, because
-        no iteration behind it shares the cluster.  Shorter replays use the iterations that they have.
-        """
-        ends = np.concatenate([[0.0], self.ends_s])
-        last = max(len(ends) - 2, min(len(ends) - 1, 2))
-        count = max(min(last - 1, 2), 1)
-        return float(ends[last - count]), float(ends[last]), count
+        """Start, end and number of the iterations that represent the steady state: see ``steady_window_s``."""
+        return steady_window_s(self.ends_s, len(self.ends_s))
 
     @cached_property
     def iteration_s(self) -> float:
@@ -225,6 +227,32 @@ class Replay:
             for link in busiest.tolist()
         }
         write_trace(path, rows, dependencies=np.column_stack([program.after, waits]), counters=counters)
+
+
+def iteration_ends_s(end_s: Floats, task_of: Ints) -> Floats:
+    """Return the end of each iteration, shape (K,): the end of its last task, and not before that of earlier ones.
+
+    Args:
+        end_s: Ends of the tasks of a graph.
+        task_of: Task of the graph that represents each task of the program, shape (K, T).
+    """
+    return np.maximum.accumulate(end_s[task_of].max(axis=1))
+
+
+def steady_window_s(ends_s: Floats, iterations: int) -> tuple[float, float, int]:
+    """Return start, end and number of the iterations that represent the steady state.
+
+    There are two, because some schedules alternate between two iteration times, and the last is left out, because
+    no iteration behind it shares the cluster.  Shorter replays use the iterations that they have.
+
+    Args:
+        ends_s: End of each iteration; of two or more, the last need not be there.
+        iterations: Number of iterations in a row.
+    """
+    last = max(iterations - 1, min(iterations, 2))
+    count = max(min(last - 1, 2), 1)
+    ends = np.concatenate([[0.0], ends_s])
+    return float(ends[last - count]), float(ends[last]), count
 
 
 def iteration_rows(program: Program, start_s: Floats, end_s: Floats, *, iteration: int, origin: str) -> "pd.DataFrame":
