@@ -19,7 +19,7 @@ from planner.topology import routes_of_cluster
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 
-__all__ = ["collective_rows"]
+__all__ = ["collective_rows", "judged_cluster"]
 
 _MIB = 2**20
 _FOLDER = Path(__file__).parent / "clusters"
@@ -99,7 +99,7 @@ def _priced(row: Any, system: _System) -> tuple[float, str]:
     devices = _members(row, system)
     if row.collective == "all-reduce":
         return all_reduce_price_s(spec, devices, row.size_bytes), ""
-    network = routes_of_cluster(_cluster(spec))
+    network = routes_of_cluster(judged_cluster(spec))
     if network.library is None:
         return float("nan"), f"{row.collective} has a price only where the cluster has a library"
     seconds = library_collective_s(network, row.collective, devices, np.array(row.size_bytes), in_a_row=True)
@@ -120,7 +120,7 @@ def _is_known(spec: str) -> bool:
 
 
 @lru_cache
-def _cluster(spec: str) -> DeviceGraph:
+def judged_cluster(spec: str) -> DeviceGraph:
     """Return a cluster of the catalogue or of this folder."""
     name, colon, values = spec.partition(":")
     return load_cluster(spec if name in cluster_names() else f"{_FOLDER / name}.yaml{colon}{values}")
@@ -137,7 +137,7 @@ def _replicas(devices: tuple[int, ...], count: int) -> ConfigSpace:
 
 def all_reduce_price_s(cluster: str, devices: tuple[int, ...], size_bytes: float) -> float:
     """Return the price of an all-reduce, as the cluster's library chooses, or by the fastest algorithm without one."""
-    network = routes_of_cluster(_cluster(cluster))
+    network = routes_of_cluster(judged_cluster(cluster))
     scheme = "auto" if network.library is None else "library"
     space = _replicas(devices, network.device_count)
     return choose_all_reduce(network, scheme, space, float(size_bytes), split=True).price_s

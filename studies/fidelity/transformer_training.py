@@ -29,16 +29,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hwprofiles import MILLI, Floats
-from hwprofiles.catalogue import load_cluster
 from hwprofiles.compute import ComputeProfile, Kernels, elementwise_kernels, fused_s, load_profile, norm_kernels
 from planner.cost import library_collective_s
 from planner.topology import routes_of_cluster
+from studies.fidelity.collective_times import judged_cluster
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 
 __all__ = ["gpt_iteration_s", "gpt_row", "host_s", "transformer_rows"]
 
-_PROFILE, _CLUSTER, _PER_NODE = "a100-80gb@float16", "dgx-a100", 8
+_PROFILE, _PER_NODE = "a100-80gb@float16", 8
+_CLUSTER, _CLUSTER_OF = "dgx-a100", {"VIA-Research/vTrain": "vtrain-a100"}
+"""The machines, and those of sources whose own collectives were measured; links are the same, calls take longer."""
 _BYTES, _UPDATE_ACCESSES = 2, 13
 """Bytes of an element; half words that a parameter's update by Adam with master weights in float32 moves."""
 _VOCABULARY = 51200
@@ -54,7 +56,8 @@ _UNFUSED, _FUSED_MULTIPLE = 4, 4
 """Kernels more where softmax is not fused, and the number that sequences times heads must be a multiple of to be."""
 _LAUNCH_S = 45.8e-6
 """Time of the host from one kernel to the next: Python, recomputation and autograd included.  Fitted to the rows of
-vTrain that are named by ``_HOST_FITTED``; those of other hidden sizes or degrees would give 38 to 52 microseconds."""
+vTrain that are named by ``_HOST_FITTED``; those of other hidden sizes or degrees would give 38 to 52 microseconds.
+These have one all-reduce an iteration: with the library of ``_CLUSTER`` the fit is the same to 0.1 microseconds."""
 _HOST_FITTED = {"source": "VIA-Research/vTrain", "hidden": 1024, "tensor": 1, "pipeline": 1}
 """Sizes of the rows that the host's time was fitted to."""
 
@@ -119,7 +122,7 @@ def gpt_row(
 def _layer_rows() -> Iterator[JudgedRow]:
     """Yield measured passes of single layers, which the host does not bound."""
     for row in rows_of_table("gpt_layers"):
-        forward_s, backward_s = _passes_s(_sizes(row))
+        forward_s, backward_s = _passes_s(_sizes(row), _CLUSTER)
         backward_s += forward_s if row.phase.endswith("recomputed") else 0.0
         yield JudgedRow(
             measure="layers of GPT",
@@ -137,7 +140,7 @@ def gpt_iteration_s(row: Any) -> float:
 
     Args:
         row: Its sizes: ``layers``, ``hidden``, ``heads``, ``seq_len``, ``micro_batch`` in sequences, ``micro_batches``,
-            ``tensor`` (tensor-parallel devices), ``pipeline`` (stages) and ``replicas``.
+            ``tensor`` (tensor-parallel devices), ``pipeline`` (stages) and ``replicas``; and its ``source``.
     """
     profile, hidden, split, tokens = load_profile(_PROFILE), row.hidden, row.tensor, row.seq_len * row.micro_batch
     logits_s = np.array(_product_s(profile, tokens, _VOCABULARY // split, hidden))
@@ -147,9 +150,11 @@ def gpt_iteration_s(row: Any) -> float:
     words = _VOCABULARY * hidden / split
     parameters = 12 * row.layers / row.pipeline * hidden**2 / split + words
     replicas = tuple(range(0, split * row.replicas, split))
-    updated_s = _all_reduce_s(replicas, _BYTES * parameters) + _pass_s(profile, parameters, _UPDATE_ACCESSES)
+    updated_s = _all_reduce_s(_cluster_of(row), replicas, _BYTES * parameters)
+    updated_s += _pass_s(profile, parameters, _UPDATE_ACCESSES)
     if row.pipeline > 1:  # the first and the last stage both hold the words
-        updated_s += _all_reduce_s((0, split * row.replicas * (row.pipeline - 1)), _BYTES * words)
+        ends = (0, split * row.replicas * (row.pipeline - 1))
+        updated_s += _all_reduce_s(_cluster_of(row), ends, _BYTES * words)
     return float(row.micro_batches * last_s + others_s + updated_s)
 
 
@@ -160,7 +165,7 @@ def _stage_s(row: Any, logits_s: Floats | None = None) -> float:
         row: Sizes of the iteration.
         logits_s: Seconds of the logits, forward and backward, in the stage that computes them.
     """
-    layers, (forward_s, backward_s) = row.layers / row.pipeline, _passes_s(_sizes(row))
+    layers, (forward_s, backward_s) = row.layers / row.pipeline, _passes_s(_sizes(row), _cluster_of(row))
     device_s = layers * np.array([forward_s, forward_s + backward_s]) + (0.0 if logits_s is None else logits_s)
     heads, split = row.micro_batch * row.heads // row.tensor, row.tensor > 1
     return float(np.maximum(device_s, host_s(layers=layers, heads=heads, split=split, head=logits_s is not None)).sum())
@@ -183,16 +188,21 @@ def host_s(*, layers: float, heads: int, split: bool, head: bool) -> tuple[float
     return (layers * forward + ends) * _LAUNCH_S, (layers * backward + 2 * ends) * _LAUNCH_S
 
 
+def _cluster_of(row: Any) -> str:
+    """Return the name of the cluster that stands for the machines of a row."""
+    return _CLUSTER_OF.get(row.source, _CLUSTER)
+
+
 def _sizes(row: Any) -> _Sizes:
     """Return the sizes of a row's layers."""
     return _Sizes(*(getattr(row, name) for name in _Sizes._fields))
 
 
 @lru_cache(maxsize=1024)
-def _passes_s(row: _Sizes) -> tuple[float, float]:
+def _passes_s(row: _Sizes, cluster: str) -> tuple[float, float]:
     """Return the seconds of one layer of one device, forward and backward, with its all-reduces."""
     forward_s, backward_s = _layer_s(load_profile(_PROFILE), row)
-    summed_s = _all_reduce_s(tuple(range(row.tensor)), _BYTES * row.seq_len * row.micro_batch * row.hidden)
+    summed_s = _all_reduce_s(cluster, tuple(range(row.tensor)), _BYTES * row.seq_len * row.micro_batch * row.hidden)
     return forward_s + 2 * summed_s, backward_s + 2 * summed_s
 
 
@@ -256,10 +266,10 @@ def _norm_s(profile: ComputeProfile, rows: int, columns: int, phase: str) -> flo
 
 
 @lru_cache(maxsize=1024)
-def _all_reduce_s(devices: tuple[int, ...], size_bytes: float) -> float:
+def _all_reduce_s(cluster: str, devices: tuple[int, ...], size_bytes: float) -> float:
     """Return the seconds of an all-reduce as the machines' library runs it, over nodes of eight devices."""
     if len(devices) == 1:
         return 0.0
     nodes = devices[-1] // _PER_NODE + 1
-    network = routes_of_cluster(load_cluster(_CLUSTER if nodes == 1 else f"{_CLUSTER}:nodes={nodes}"))
+    network = routes_of_cluster(judged_cluster(cluster if nodes == 1 else f"{cluster}:nodes={nodes}"))
     return float(library_collective_s(network, "all-reduce", devices, np.array(size_bytes)))

@@ -4,7 +4,7 @@ import pytest
 
 from planner.cost.library_rounds import library_collective_s
 from planner.topology.network_routes import routes_of_cluster
-from studies.fidelity.collective_times import _cluster
+from studies.fidelity.collective_times import judged_cluster
 
 SIZE = 2.0**30
 
@@ -19,5 +19,5 @@ SIZE = 2.0**30
     ],
 )
 def test_an_all_to_all_leaves_a_machine_by_the_threads_or_the_nearest_cards(spec, busiest_share, gbyte_per_s):
-    seconds = library_collective_s(routes_of_cluster(_cluster(spec)), "all-to-all", tuple(range(8)), SIZE)
+    seconds = library_collective_s(routes_of_cluster(judged_cluster(spec)), "all-to-all", tuple(range(8)), SIZE)
     assert seconds == pytest.approx(busiest_share * SIZE / (gbyte_per_s * 1e9), rel=0.01)
