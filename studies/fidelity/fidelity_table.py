@@ -105,8 +105,8 @@ def summarised(rows: Iterable[JudgedRow], held_out: Iterable[ErrorSummary] = ())
 
 def _against_linear(rows: Sequence[JudgedRow]) -> Iterator[str]:
     """Yield, for each measure of several GPUs, whether it beats the rule that n GPUs are n times as fast as one."""
-    for measure in MEASURES:
-        own = [row for row in rows if row.measure == measure.name and row.is_predicted and row.profile]
+    for measure in (each for each in MEASURES if each.kind == "many-gpu"):
+        own = [row for row in rows if row.measure == measure.name and row.is_predicted]
         losses = np.log([(row.measured_s, row.predicted_s) for row in own])
         if len(own) > 2 and losses.std(axis=0).min() > 0:
             together = np.corrcoef(losses.T)[0, 1]

@@ -87,7 +87,7 @@ class JudgedRow:
     communication: float = 0.0
     """Share of the predicted time in which communication is exposed."""
     profile: str = ""
-    """Of several GPUs, their profile."""
+    """Of iterations on several GPUs, their profile."""
     alone: float = 0.0
     """Of several GPUs, the logarithm of predicted over measured time of the same iteration on one of them."""
 

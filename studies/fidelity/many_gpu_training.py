@@ -162,5 +162,4 @@ def _relative_replicas(row: Any, alone: list[Any]) -> JudgedRow:
         devices=f"{row.micro_batches} micro-batches, {replicas}",
         subject=replicas,
         times=(row.time_s / alone_s, gpt_iteration_s(row) / gpt_iteration_s(alone[0])),
-        profile="a100-80gb",
     )

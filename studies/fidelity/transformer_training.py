@@ -115,6 +115,7 @@ def gpt_row(
         size=row.micro_batch,
         measured_s=times[0],
         predicted_s=times[1],
+        profile=_PROFILE.partition("@")[0],
         **more,
     )
 
