@@ -10,7 +10,7 @@ import yaml
 from hwprofiles import ConfigError, did_you_mean, yaml_input
 from hwprofiles.compute import catalogue
 
-__all__ = ["base_content", "device_labels", "device_names"]
+__all__ = ["base_content", "check_library", "device_labels", "device_names"]
 
 _FILE = Path(__file__).with_name("device_sheets.yaml")
 _NUMBERS = ("description", "arithmetic", "peak_tflop_per_s", "memory_bandwidth_gbyte_per_s", "memory_gib",
@@ -43,6 +43,26 @@ def device_names() -> list[str]:
 def device_labels(name: str) -> tuple[str, ...]:
     """Return the names by which tables of measurements know a device; its own name first."""
     return (name, *_sheets().get(name, {}).get("labels", []))
+
+
+def check_library(name: str, convolutions: int) -> None:
+    """Refuse rows of convolutions of a device that takes those of another profile.
+
+    Its labels are those of the same card with the older library, so that these rows would be taken for the newer one's.
+
+    Args:
+        name: Device.
+        convolutions: Number of its rows with windows.
+
+    Raises:
+        ConfigError: There are any, and its data sheet names a ``library``.
+    """
+    sheet = _sheets().get(name, {})
+    if convolutions and _LIBRARY in sheet:
+        raise ConfigError(
+            f"rows of convolutions must be left out for {name}, which has those of {sheet[_LIBRARY]} by a newer"
+            f" library; got {convolutions}; --device {sheet['relative']} takes them"
+        )
 
 
 def base_content(name: str) -> dict[str, Any]:
@@ -92,7 +112,7 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
     content["sources"] = [sheet["sheet"]]
     content["fit"] = {
         "method": "none: every parameter but the data sheet is a relative's", "held_out": "nothing", "errors": {},
-        "transferred_from": donors[0],
+        "transferred_from": sheet.get(_LIBRARY, donors[0]),
     }  # fmt: skip
     if "precisions" in sheet:
         content["precisions"] = {

@@ -10,7 +10,7 @@ import numpy as np
 from hwprofiles import ConfigError, json_input
 from hwprofiles.compute import PROFILE_PHASES
 from planner.models import load_model
-from studies.calibrate.device_sheets import device_labels
+from studies.calibrate.device_sheets import check_library, device_labels
 from studies.calibrate.fused_tables import MeasuredFused, fused_columns, table_fused
 from studies.calibrate.kernel_tables import measurement_table, table_kernels
 from studies.calibrate.measured_kernels import MeasuredKernel
@@ -43,7 +43,8 @@ def read_measurements(files: Sequence[str], device: str, gpu: str = "") -> Measu
             is taken as it is.
 
     Raises:
-        ConfigError: A file cannot be read, or holds no row of the device.
+        ConfigError: A file cannot be read, or holds no row of the device; or the device takes the convolutions of a
+            newer library from another profile, and rows are of convolutions.
     """
     kernels: list[MeasuredKernel] = []
     networks: list[MeasuredNetwork] = []
@@ -61,6 +62,7 @@ def read_measurements(files: Sequence[str], device: str, gpu: str = "") -> Measu
             kernels += table_kernels(table, name)
     if not kernels and not networks and not fused:
         raise ConfigError(f"the measurements hold no kernel and no known network of {device}; got {', '.join(files)}")
+    check_library(device, sum(kernel.window is not None for kernel in kernels))
     return Measurements(tuple(kernels), tuple(networks), tuple(fused))
 
 

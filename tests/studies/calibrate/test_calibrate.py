@@ -145,6 +145,28 @@ def test_a_newer_library_lends_its_convolutions_and_nothing_else():
     assert newer["peak_tflop_per_s"] == own["peak_tflop_per_s"] != other["peak_tflop_per_s"]
 
 
+@pytest.mark.parametrize("name", ["titanx-cudnn6", "titanx-pascal-cudnn6", "gtx-1080-cudnn6"])
+def test_profiles_say_whose_convolutions_they_have(name):
+    """Those that ship, and those that a calibration begins with and writes."""
+    shipped = yaml.safe_load(catalogue()[name].read_text())
+    base = base_content(name)
+    assert base["fit"]["transferred_from"] == shipped["fit"]["transferred_from"] == "gtx-1080ti"
+    rows = made_products(replace(load_profile("p100").for_single_kernels(), table=None), 40, noise=0.03)
+    assert calibrated(rows, [], base).content["fit"]["transferred_from"] == "gtx-1080ti"
+
+
+@pytest.mark.parametrize(("name", "relative"), [("titanx-cudnn6", "titanx"), ("titanx-pascal-cudnn6", "titanx-pascal")])
+def test_convolutions_of_an_older_library_are_refused(name, relative, tmp_path, capsys):
+    """DeepBench measured both cards with cuDNN 5, under the label that the sheet has for their products."""
+    out = tmp_path / "mine.yaml"
+    assert run_app(app, ["calibrate", "deepbench_conv", "--device", name, "--out", str(out)]) == 2
+    said = capsys.readouterr().err.strip()
+    assert re.search(rf"left out for {name}, .* got 1\d\d; --device {relative} takes them", said)
+    assert "\n" not in said
+    assert not out.exists()
+    assert len(read_measurements(["deepbench_gemm"], name).kernels) > 80
+
+
 @pytest.mark.parametrize(("name", "own", "half"), [("a100-40gb", 8, 16), ("h100-80gb", 8, 16), ("v100-16gb", 1, 8)])
 def test_tensor_cores_take_channels_by_the_depth_of_their_instruction(name, own, half):
     """The instruction mma of Ampere is 16 deep in half precision and 8 in TF32; Volta and Turing take 8."""
