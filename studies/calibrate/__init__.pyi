@@ -7,6 +7,7 @@ from .cross_validation import (
 )
 from .device_sheets import (
     base_content as base_content,
+    device_labels as device_labels,
 )
 from .library_fit import (
     fitted_library as fitted_library,

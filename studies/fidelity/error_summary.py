@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hwprofiles import yaml_input
 from hwprofiles.compute import catalogue
+from studies.calibrate import device_labels
 from studies.fidelity.judged_row import Measure
 
 __all__ = ["ErrorSummary", "WorstRow", "held_out_errors", "held_out_measure"]
@@ -63,18 +64,21 @@ class ErrorSummary:
 def held_out_errors(only: str | None = None) -> Iterator[ErrorSummary]:
     """Yield the errors on held-out rows of every profile of the catalogue that was fitted by ``orrery calibrate``.
 
+    Rows count once.  Profiles that tables know by one label, such as those of cards that differ in memory alone, are
+    fitted to the same rows: of as many rows of one kind the first profile by name counts.
+
     Args:
         only: Kind of comparison; None for all.
     """
-    seen = set()  # devices that differ in their memory have the errors of one fit
+    seen = set[tuple[str, int, str]]()
     for name, path in sorted(catalogue().items()):
         content = yaml_input(path, "compute profile")
         fit = content.get("fit") if isinstance(content, dict) else None
         for case, errors in (fit or {}).get("errors", {}).items():
             kind = "one-gpu" if _NETWORK in case else "kernels"
-            key = (case, *errors.values())
-            if only in (None, kind) and errors["rows"] and key not in seen:
-                seen.add(key)
+            same = {(case, int(errors["rows"]), label) for label in device_labels(name)}
+            if only in (None, kind) and errors["rows"] and seen.isdisjoint(same):
+                seen |= same
                 yield ErrorSummary(
                     name=f"{case}, {name}, held out",
                     kind=kind,

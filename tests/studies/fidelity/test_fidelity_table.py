@@ -5,7 +5,8 @@ import math
 import pytest
 from fidelity_rows import make_row
 
-from studies.fidelity.error_summary import ErrorSummary
+from hwprofiles.measured.measured_tables import measured_table
+from studies.fidelity.error_summary import ErrorSummary, held_out_errors
 from studies.fidelity.fidelity_table import summarised
 
 
@@ -72,3 +73,17 @@ def test_notes_compare_losses_of_several_gpus_with_none():
     assert note.startswith(f"{several}: ")
     assert "by 1.00;" in note
     assert "by 16.7 % in the median" in note
+
+
+@pytest.mark.parametrize(
+    ("kind", "tables"),
+    [
+        ("product", ("deepbench_gemm", "gemm_recent")),
+        ("attention", ("attention_recent",)),
+        ("moe", ("experts_recent",)),
+    ],
+)
+def test_every_measured_kernel_is_held_out_once(kind, tables):
+    """Cards of one name with two memories, or two libraries, have a profile each and were measured once."""
+    counted = sum(each.rows for each in held_out_errors("kernels") if kind in each.name.partition(",")[0].split())
+    assert counted == sum(len(measured_table(name)) for name in tables)
