@@ -26,6 +26,11 @@ class OrreryError(Exception):
     exit_code: ClassVar[int] = 2
     """Exit code of the command line: 2 for bad input, 1 where the input is good and the machine fails."""
 
+    @property
+    def brief(self) -> str:
+        """Message without what takes long to find out, such as changes with which a plan fits."""
+        return str(self)
+
 
 class ConfigError(OrreryError, ValueError):
     """A field of the input breaks a rule."""
@@ -37,6 +42,9 @@ class UnreachableError(OrreryError):
 
 class InfeasiblePlanError(OrreryError):
     """A well-formed plan that the given cluster cannot run."""
+
+    needed_bytes: float = 0.0
+    """Memory that the plan needs on its fullest device; 0 where it is not known, or not the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

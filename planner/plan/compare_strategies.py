@@ -157,7 +157,7 @@ def _results(
             arrived(result)
     if not found.results:
         # to print an error in full is to search for changes of a plan that fit, which takes long for each strategy
-        reasons = {name: str(getattr(error, "brief", error)) for name, error in found.refused.items()}
+        reasons = {name: error.brief for name, error in found.refused.items()}
         raise NoStrategyFitsError(reasons, fitting_batch(model, list(named)))
     return found
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hwprofiles import MILLI, ConfigError, DeviceMemoryError, InfeasiblePlanError, Progress
+from hwprofiles import MILLI, ConfigError, InfeasiblePlanError, Progress
 from planner.cost import CostModel
 from planner.lowering import Program
 from planner.memory import check_plan_memory, peak_memory_bytes
@@ -48,19 +48,21 @@ class SimulatedStrategy:
 class NoCandidateFitsError(InfeasiblePlanError):
     """No candidate of the layer-wise search fits in memory; to print it takes a search for changes that fit.
 
+    ``needed_bytes`` is the least that a candidate needs.
+
     Args:
         refused: Errors of the candidates.
     """
 
     def __init__(self, refused: Mapping[str, InfeasiblePlanError]) -> None:
         self._refused = refused
+        self.needed_bytes = min(filter(None, (error.needed_bytes for error in refused.values())), default=0.0)
         super().__init__(self.brief)
 
     @property
     def brief(self) -> str:
         """Message without the changes that fit."""
-        first = self._refused["layerwise"]
-        return self._said(first.brief if isinstance(first, DeviceMemoryError) else str(first))
+        return self._said(self._refused["layerwise"].brief)
 
     def _said(self, why: str) -> str:
         others = ", ".join(name for name in self._refused if name != "layerwise")

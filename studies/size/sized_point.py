@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hwprofiles import ConfigError, DeviceMemoryError, OrreryError
+from hwprofiles import ConfigError, InfeasiblePlanError, OrreryError
 from hwprofiles.devices import DeviceGraph
 from planner.graph import ComputationGraph
 from planner.lowering import Program
@@ -133,11 +133,9 @@ def _fastest(
     for name in subject.strategies:
         try:
             found = simulated_plan(graph, cluster, strategy=name, **subject.options)
-        except DeviceMemoryError as error:  # advice on what fits would take longer than the point itself
+        except OrreryError as error:  # in brief: advice on what fits would take longer than the point itself
             refusals[name] = error.brief
-            needed.append(error.needed_bytes)
-        except OrreryError as error:
-            refusals[name] = str(error)
+            needed += [error.needed_bytes] if isinstance(error, InfeasiblePlanError) and error.needed_bytes else []
         else:
             if best is None or found.plan.simulated_s < best.plan.simulated_s:
                 best = found

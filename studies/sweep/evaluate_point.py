@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from time import perf_counter
 
-from hwprofiles import DeviceMemoryError, OrreryError
+from hwprofiles import OrreryError
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.devices import DeviceGraph
 from planner.graph import ComputationGraph
@@ -45,10 +45,8 @@ def evaluate_point(point: SweepPoint) -> PointResult:
     begin = perf_counter()
     try:
         values = _values(point)
-    except DeviceMemoryError as error:  # advice on what fits would take longer than the point itself
+    except OrreryError as error:  # in brief: advice on what fits would take longer than the point itself
         return PointResult(status="refused", error=error.brief, seconds=perf_counter() - begin)
-    except OrreryError as error:
-        return PointResult(status="refused", error=str(error), seconds=perf_counter() - begin)
     except Exception as error:  # one point's failure must not end the sweep
         message = f"{type(error).__name__}: {' '.join(str(error).split())}"
         return PointResult(status="failed", error=message, seconds=perf_counter() - begin)

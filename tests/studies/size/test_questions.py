@@ -2,10 +2,11 @@
 
 import contextlib
 import math
+from dataclasses import replace
 
 import pytest
 
-from hwprofiles import ConfigError, DeviceMemoryError
+from hwprofiles import GIB, ConfigError, DeviceMemoryError
 from hwprofiles.catalogue import cluster_path, load_cluster
 from planner.models import load_model
 from planner.plan import make_plan
@@ -16,7 +17,7 @@ from studies.size.memory_limit import largest_batch
 from studies.size.network import slowest_network
 from studies.size.offers import best_offer
 from studies.size.sized_cluster import cluster_sizes
-from studies.size.sized_point import Subject
+from studies.size.sized_point import Subject, sized_point
 from studies.size.training import TrainingRun
 from studies.size.typed_values import duration_s, read_prices
 
@@ -83,6 +84,16 @@ def test_the_largest_batch_fits_and_one_more_does_not():
         make_plan(load_model("lenet5", batch=4 * best + 4), graph, strategy="data")
     assert [row.x for row in answer.failing] == [best + 1, best + 2]
     assert answer.best.quantity <= answer.limit < answer.failing[0].quantity
+
+
+def test_a_searched_strategy_says_what_it_needs_without_a_search_for_what_fits(monkeypatch):
+    """The least that one of the candidates needs, which is not more than data parallelism does."""
+    cluster = cluster_sizes("titanx-4:device.*.memory_gib=0.05", most_devices=4)[-1]
+    ruled = sized_point(replace(LENET, batch_per_device=2048), cluster)
+    monkeypatch.setattr(DeviceMemoryError, "fitting", None)
+    searched = sized_point(replace(LENET, batch_per_device=2048, strategies=("layerwise",)), cluster)
+    assert "does not fit on" in searched.refusal
+    assert 0.05 * GIB < searched.peak_bytes <= ruled.peak_bytes < math.inf
 
 
 def test_the_fastest_for_a_budget_is_that_of_a_scan():

@@ -11,7 +11,7 @@ import pytest
 from sweep_points import POINTS, breaking, dying, expected, plain
 
 from hwprofiles.catalogue import load_cluster
-from hwprofiles.errors import ConfigError
+from hwprofiles.errors import ConfigError, DeviceMemoryError
 from planner.models.registry import load_model
 from planner.plan.plan_request import PlanRequest
 from planner.plan.planning import make_plan
@@ -62,6 +62,15 @@ def test_what_cannot_be_had_is_refused_and_what_breaks_has_failed():
     refused = evaluate_point(SweepPoint(model="lenet5", cluster="p100-4x4", batch=7, strategy="data"))
     assert (refused.status, refused.values) == ("refused", {})
     assert "multiple of the 16 devices" in refused.error
+
+
+@pytest.mark.parametrize("strategy", ["data", "layerwise"])
+def test_what_does_not_fit_is_refused_without_a_search_for_what_does(strategy, monkeypatch):
+    """The advice takes longer than the point itself."""
+    monkeypatch.setattr(DeviceMemoryError, "fitting", None)
+    refused = evaluate_point(SweepPoint(model="lenet5", cluster="titanx-4", batch=2**22, strategy=strategy))
+    assert refused.status == "refused"
+    assert re.match(r"plan does not fit on \S+: needs [0-9.]+ GiB, the device has 12.00 GiB", refused.error)
 
 
 @pytest.mark.timeout(120)
