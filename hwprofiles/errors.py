@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from hwprofiles.units import GIB
@@ -82,6 +83,13 @@ class DeviceMemoryError(InfeasiblePlanError):
         self._find, self._otherwise = fitting, otherwise
         self._found: Sequence[FittingChange] | None = None
         super().__init__(self.brief)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies know the changes that were found so far, and search for no others."""
+        known = {"device": self.device, "needed_bytes": self.needed_bytes, "capacity_bytes": self.capacity_bytes}
+        found, otherwise = tuple(self._found or ()), "use more devices or a smaller batch"
+        otherwise = otherwise if self._found is None else self._otherwise
+        return partial(type(self), **known, fitting=partial(tuple, found), otherwise=otherwise), ()
 
     @property
     def brief(self) -> str:

@@ -10,6 +10,7 @@ Source:
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from hwprofiles import MILLI, ConfigError, InfeasiblePlanError, Progress
 from planner.cost import CostModel
@@ -59,6 +60,9 @@ class NoCandidateFitsError(InfeasiblePlanError):
         self.needed_bytes = min(filter(None, (error.needed_bytes for error in refused.values())), default=0.0)
         super().__init__(self.brief)
 
+    def __reduce__(self) -> tuple[type[Self], tuple[dict[str, InfeasiblePlanError]]]:
+        return type(self), (dict(self._refused),)
+
     @property
     def brief(self) -> str:
         """Message without the changes that fit."""
@@ -66,7 +70,7 @@ class NoCandidateFitsError(InfeasiblePlanError):
 
     def _said(self, why: str) -> str:
         others = ", ".join(name for name in self._refused if name != "layerwise")
-        return f"{why}; neither do the candidates {others} fit"
+        return f"{why}; neither do the candidates {others} fit" if others else why
 
     def __str__(self) -> str:
         return f"layerwise: {self._said(str(self._refused['layerwise']))}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from hwprofiles import ConfigError, InfeasiblePlanError, OrreryError
 from planner.cost import CostModel
@@ -32,9 +33,12 @@ class NoStrategyFitsError(InfeasiblePlanError):
     """
 
     def __init__(self, reasons: Mapping[str, str], batch: int | None) -> None:
-        self.batch = batch
+        self._reasons, self.batch = dict(reasons), batch
         advice = f"what fits: --batch {batch}" if batch else "use more devices or a smaller batch"
         super().__init__("; ".join([*(f"{name}: {reason}" for name, reason in reasons.items()), advice]))
+
+    def __reduce__(self) -> tuple[type[Self], tuple[dict[str, str], int | None]]:
+        return type(self), (self._reasons, self.batch)
 
 
 def fitting_batch(model: CostModel, names: Sequence[str]) -> int | None:

@@ -1,6 +1,7 @@
 """Plans: made, priced, lowered again; and the choice among the layer-wise optimum and the usual strategies."""
 
 import dataclasses
+import pickle
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,8 @@ from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.plan.layerwise_choice import layerwise
+from planner.plan.compare_strategies import compare
+from planner.plan.layerwise_choice import NoCandidateFitsError, layerwise
 from planner.plan.lowered_plan import lower_plan, lowered
 from planner.plan.planning import make_plan
 from planner.simulation.additive_cost import additive_s
@@ -127,3 +129,23 @@ def test_what_does_not_fit_is_refused():
         lowered(model, named_strategy("data", graph, 2))
     with pytest.raises(InfeasiblePlanError, match=r"layerwise: plan does not fit .* neither do the candidates data, "):
         make_plan(graph, cluster)
+
+
+def test_without_other_candidates_none_is_said_not_to_fit():
+    refused = {"layerwise": InfeasiblePlanError("plan does not fit")}
+    assert str(NoCandidateFitsError(refused)) == "layerwise: plan does not fit"
+
+
+@pytest.mark.parametrize("strategies", [["data"], ["layerwise"], []])
+def test_refusals_survive_a_pickle(strategies):
+    """Sweeps compute in other processes; a copy knows the changes that were found before, and searches for none."""
+    graph, cluster = load_model("lenet5", batch=2**22), cluster_of("titanx-4", 2)
+    with pytest.raises(InfeasiblePlanError) as caught:
+        make_plan(graph, cluster, strategy=strategies[0]) if strategies else compare(graph, cluster, ["data"])
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is type(caught.value)
+    assert (again.brief, again.needed_bytes) == (caught.value.brief, caught.value.needed_bytes)
+    assert getattr(again, "batch", None) == getattr(caught.value, "batch", None)
+    assert "that was tried" not in str(again)
+    told = str(caught.value)  # now it has searched
+    assert str(pickle.loads(pickle.dumps(caught.value))) == told
