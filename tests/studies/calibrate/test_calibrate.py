@@ -155,6 +155,15 @@ def test_profiles_say_whose_convolutions_they_have(name):
     assert calibrated(rows, [], base).content["fit"]["transferred_from"] == "gtx-1080ti"
 
 
+@pytest.mark.parametrize("name", sorted(catalogue()))
+def test_profiles_that_were_fitted_to_measured_rows_have_their_errors(name):
+    content = yaml.safe_load(catalogue()[name].read_text())
+    fit = content.get("fit", {"method": "none", "errors": {}})
+    fitted = any("hwprofiles/measured/" in source for source in content["sources"])
+    assert bool(fit["errors"]) == fitted
+    assert fit["method"].startswith("none") != fitted
+
+
 @pytest.mark.parametrize(("name", "relative"), [("titanx-cudnn6", "titanx"), ("titanx-pascal-cudnn6", "titanx-pascal")])
 def test_convolutions_of_an_older_library_are_refused(name, relative, tmp_path, capsys):
     """DeepBench measured both cards with cuDNN 5, under the label that the sheet has for their products."""
