@@ -111,7 +111,8 @@ class ComputeProfile:
     algorithm: see `ConvolutionEfficiency`; profiles without that section give 3 x 3 windows of stride 1 Winograd's
     gain, in the 1 of f.  Where kernels were measured, f is corrected: see `KernelTable`.
     Every term has degree at most one in each size, so by the formula time never falls when a size grows, and half of a
-    part never takes less than half its time; measured kernels lower that to 47 %, as they are that much slower.
+    part never takes less than half its time.  Where kernels were measured, twice the size may take 2.14 times as long,
+    so that half of a part takes at least 47 % of its time.
 
     Source:
         The roofline model: Williams, Waterman and Patterson, Communications of the ACM 52 (4), 2009.

@@ -104,7 +104,7 @@ def summarised(rows: Iterable[JudgedRow], held_out: Iterable[ErrorSummary] = ())
 
 
 def _against_linear(rows: Sequence[JudgedRow]) -> Iterator[str]:
-    """Yield, for each measure of several GPUs, whether it beats the rule that n GPUs are n times as fast as one."""
+    """Yield, for each measure of several GPUs, whether it beats predicting that none has a loss."""
     for measure in (each for each in MEASURES if each.kind == "many-gpu"):
         own = [row for row in rows if row.measure == measure.name and row.is_predicted]
         losses = np.log([(row.measured_s, row.predicted_s) for row in own])
@@ -113,7 +113,7 @@ def _against_linear(rows: Sequence[JudgedRow]) -> Iterator[str]:
             linear = np.median([abs(1 / row.measured_s - 1) for row in own])
             yield (
                 f"{measure.name}: predicted losses correlate with measured ones by {together:.2f}; "
-                f"that n are n times as fast as one errs by {linear:.1%} in the median".replace("%", " %")
+                f"predicting no loss at all errs by {linear:.1%} in the median".replace("%", " %")
             )
 
 
