@@ -85,11 +85,13 @@ class DeviceMemoryError(InfeasiblePlanError):
         super().__init__(self.brief)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies know the changes that were found so far, and search for no others."""
-        known = {"device": self.device, "needed_bytes": self.needed_bytes, "capacity_bytes": self.capacity_bytes}
-        found, otherwise = tuple(self._found or ()), "use more devices or a smaller batch"
-        otherwise = otherwise if self._found is None else self._otherwise
-        return partial(type(self), **known, fitting=partial(tuple, found), otherwise=otherwise), ()
+        """Make copies that know the changes that were found so far, and search for no others."""
+        otherwise = "use more devices or a smaller batch" if self._found is None else self._otherwise
+        copied = partial(
+            type(self), device=self.device, needed_bytes=self.needed_bytes, capacity_bytes=self.capacity_bytes,
+            fitting=partial(tuple, self._found or ()), otherwise=otherwise,
+        )  # fmt: skip
+        return copied, ()
 
     @property
     def brief(self) -> str:
