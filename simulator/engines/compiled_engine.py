@@ -62,10 +62,11 @@ def is_cached() -> bool:
 def _alone(wait_s: float = _MOST_WAIT_S) -> Iterator[None]:
     """Wait while another process compiles, whose code is then on disk; where no file can be locked, or too long, go on.
 
-    The system takes the lock from a process that has ended.
+    The system takes the lock from a process that has ended.  It is given back here, for closing the file is not enough
+    where a process that was forked meanwhile has it open, too.
     """
     try:
-        from fcntl import LOCK_EX, LOCK_NB, flock  # not on every system
+        from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock  # not on every system
 
         file = Path(_dispatcher.stats.cache_path, "replay.lock").open("w")  # noqa: SIM115 - it may not be opened
     except (ImportError, OSError):
@@ -82,7 +83,11 @@ def _alone(wait_s: float = _MOST_WAIT_S) -> Iterator[None]:
                 break
             else:
                 break
-        yield
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                flock(file, LOCK_UN)
 
 
 def _mark() -> Path:

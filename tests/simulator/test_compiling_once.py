@@ -1,5 +1,6 @@
 """Of processes that need the compiled engine at once, one compiles it and the others wait for it."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -50,6 +51,25 @@ def test_one_waits_for_another(locked):
 
 def test_one_that_takes_too_long_is_not_waited_for(locked):
     assert entered(0.2)[1].wait(30)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_process_that_was_forked_meanwhile_does_not_keep_the_lock(monkeypatch, tmp_path):
+    """It has the locked file open for as long as it lives."""
+    monkeypatch.setattr(compiled_engine, "_dispatcher", Dispatcher(tmp_path))
+    ends, end = os.pipe()
+    with compiled_engine._alone():
+        child = os.fork()
+        if child == 0:
+            os.close(end)
+            os.read(ends, 1)  # until the parent closes its end
+            os._exit(0)
+    try:
+        assert entered(60.0)[1].wait(10)
+    finally:
+        os.close(end)
+        os.waitpid(child, 0)
+        os.close(ends)
 
 
 def test_without_a_folder_each_compiles(monkeypatch, tmp_path):
