@@ -89,6 +89,7 @@ class ComputeTimes:
                 phase_s[phase] = np.where(used, np.column_stack(rows), 0.0).max(axis=1)
             else:
                 phase_s[phase] = np.zeros(space.size)
+            phase_s[phase].setflags(write=False)
         return phase_s
 
     def part_s(self, index: int, space: ConfigSpace) -> dict[str, Floats]:

@@ -137,3 +137,14 @@ def test_consumers_with_one_layout_pay_once():
     assert strategy_cost(search_problem(model, spaces, model.transfer_times.table), [0] * 4) == pytest.approx(
         nodes + once + other
     )
+
+
+def test_times_that_equal_layers_share_cannot_be_written():
+    """Neither those of all configurations nor those of the parts of one; pools have phases that take no time."""
+    model = CostModel(small_graph(), load_cluster("titanx-4"))
+    for index, layer in enumerate(model.graph.layers):
+        one = space_of(layer, Configuration({"sample": 4}, (0, 1, 2, 3)), 4)
+        for times in (model.compute_times.slowest_part_s(index, one), model.compute_times.part_s(index, one)):
+            for array in times.values():
+                with pytest.raises(ValueError, match="read-only"):
+                    array[:] = 0.0
