@@ -78,7 +78,7 @@ WARM = "ORRERY_WARM_PROGRAMS"
 
 
 def pytest_configure(config):
-    """Before several processes run tests: start one server for all, and compile the kernels of a fresh checkout once."""
+    """Before several processes run tests, start one server for all, and compile a fresh checkout's kernels once."""
     if not config.getoption("numprocesses", None):
         return
     stack, root = contextlib.ExitStack(), Path(__file__).parents[1]

@@ -46,6 +46,8 @@ class Framework:
     """Time for each rank until all have agreed on a buffer."""
     fetches_first: bool = False
     """True if no layer computes before all parameters are fetched from their servers."""
+    fetches_randomly: bool = False
+    """True if parameters are fetched in a random order, not in that of the layers."""
 
     @property
     def is_synchronous(self) -> bool:
@@ -83,7 +85,7 @@ FRAMEWORKS: Mapping[str, Mapping[str, float]] = {
     # The microseconds of the agreement for each rank are assumed: the coordinator reads a small message of every rank
     # and answers it.
     "horovod": {"fusion_mib": 64.0, "cycle_ms": 1.0, "rank_us": 5.0},
-    "ps": {"first": 0.0},
+    "ps": {"first": 0.0, "random": 1.0},
 }
 """Frameworks by name, with the defaults of their parameters."""
 
@@ -117,7 +119,9 @@ def framework_of(text: str) -> Framework:
             name=name, text=text, first_bucket_bytes=fused, bucket_bytes=fused, fits=True,
             cycle_s=values["cycle_ms"] * MILLI, negotiation_s=values["rank_us"] * MICRO,
         )  # fmt: skip
-    return Framework(name=name, text=text, fetches_first=values["first"] > 0) if name == "ps" else IDEAL
+    if name == "ps":
+        return Framework(name=name, text=text, fetches_first=values["first"] > 0, fetches_randomly=values["random"] > 0)
+    return IDEAL
 
 
 def _number(field: str, text: str) -> float:

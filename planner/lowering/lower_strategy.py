@@ -109,8 +109,7 @@ class _Lowering:
         self.gradient_syncs = GradientSyncTasks(batched.model, self.tasks, compressed, expand=expand)
         framework = batched.model.conditions.framework
         self.buckets = GradientBuckets(framework, self.gradient_syncs)
-        first = framework.fetches_first
-        self.servers = ParameterServers(batched, self.tasks, fetches_first=first) if framework.has_servers else None
+        self.servers = ParameterServers(batched, self.tasks) if framework.has_servers else None
         self.computed_s = np.zeros(batched.device_count)
         """Time of the arithmetic so far, by device."""
         self.forward: dict[LoweredUnit, Ints] = {}

@@ -8,16 +8,26 @@ the beginning of a step, once all workers have sent all gradients of the step be
 
 Copies of a device in one direction follow one another.  The hosts' own arithmetic is not priced.
 
+TensorFlow fetches parameters in a random order.  A layer that is the r-th to compute needs its own parameters and those
+of the layers before it; of those behind it, each has arrived before the last of these r with probability r / (r + 1).
+The copy of a layer has as many bytes as arrive, on average over all orders, between what the layer before waits for and
+what it waits for itself; of three layers of 12 bytes each, whose copies are drawn as they follow one another:
+
+    own order     12 bytes, then layer 1     12 bytes, then layer 2     12 bytes, then layer 3
+    random order  24 bytes, then layer 1      8 bytes, then layer 2      4 bytes, then layer 3
+
 Source:
-    tensorflow/tensorflow, docs_src/performance/performance_models.md (2017): variables in ``parameter_server`` mode.
+    tensorflow/tensorflow, docs_src/performance/performance_models.md (2017): variables in ``parameter_server`` mode;
+    Hashemi, Jyothi and Campbell, TicTac, MLSys 2019: the random order.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import ConfigError, Ints
+from hwprofiles import ConfigError, Floats, Ints
 from hwprofiles.devices import DeviceGraph
 from planner.lowering.batched_model import BatchedModel, LoweredUnit
 from planner.lowering.program import HostCopy
@@ -32,14 +42,13 @@ class ParameterServers:
     Args:
         batched: Costs and configurations.
         tasks: Tasks under construction.
-        fetches_first: Let every layer wait for all parameters, not for its own only.
 
     Raises:
         ConfigError: The cluster has no host, or a device holds a share of a layer's parameters only.
     """
 
-    def __init__(self, batched: BatchedModel, tasks: Tasks, *, fetches_first: bool = False) -> None:
-        self._fetches_first = fetches_first
+    def __init__(self, batched: BatchedModel, tasks: Tasks) -> None:
+        self._framework = batched.model.conditions.framework
         self._graph, self._spaces, self._tasks = batched.graph, batched.spaces, tasks
         self._cluster = batched.model.cluster
         self._check()
@@ -82,12 +91,33 @@ class ParameterServers:
 
     def fetch(self) -> None:
         """Append the copies of all parameters to the devices that hold them, layer by layer."""
+        fetched_bytes = self._randomly_fetched_bytes() if self._framework.fetches_randomly else {}
         for i in self._host:
-            self.fetched[i] = self._copies("fetch", (i, 0), self._spaces[i].devices)
+            devices = self._spaces[i].devices
+            size_bytes = fetched_bytes[i] if fetched_bytes else np.full(len(devices), self._bytes(i))
+            self.fetched[i] = self._copies("fetch", (i, 0), devices, size_bytes)
+
+    def _randomly_fetched_bytes(self) -> dict[int, Floats]:
+        """Return the bytes of the copies of each layer to its parts, in whole bytes; hosts send what they hold."""
+        behind: dict[tuple[int, int], float] = defaultdict(float)  # bytes of the layers behind, by device and host
+        for i, host in self._host.items():
+            for device in self._spaces[i].devices.tolist():
+                behind[device, host] += self._bytes(i)
+        missing, rank, found = dict(behind), defaultdict[int, int](int), dict[int, Floats]()
+        for i, host in self._host.items():
+            devices = self._spaces[i].devices.tolist()
+            found[i] = np.empty(len(devices))
+            for part, device in enumerate(devices):
+                rank[device] += 1
+                behind[device, host] -= self._bytes(i)
+                still_missing = behind[device, host] // (rank[device] + 1)
+                found[i][part] = missing[device, host] - still_missing
+                missing[device, host] = still_missing
+        return found
 
     def await_parameters(self, layer: int, tasks: Ints) -> None:
         """Let the tasks of a layer, one a part, wait for its parameters, if it has any, or for those of all layers."""
-        if self._fetches_first:
+        if self._framework.fetches_first:
             last = self._last["fetch"]
             rows = [
                 (task, last[d])
@@ -105,7 +135,8 @@ class ParameterServers:
             unit: The layer, with the micro-batch whose gradients they are, or the last of several.
             ready: Pairs (part, task after which its gradients, or a share of them, are there).
         """
-        tasks = self._copies("push", unit, self._spaces[unit[0]].devices, backward=True)
+        devices = self._spaces[unit[0]].devices
+        tasks = self._copies("push", unit, devices, np.full(len(devices), self._bytes(unit[0])), backward=True)
         self._tasks.wait(tasks[ready[0]], ready[1])
         self._pushed.append(tasks)
 
@@ -123,16 +154,18 @@ class ParameterServers:
         self._tasks.wait(np.full(len(pushed), done), pushed)
         return np.column_stack([fetched, np.full(len(fetched), done)])
 
-    def _copies(self, kind: str, unit: LoweredUnit, devices: Ints, *, backward: bool = False) -> Ints:
+    def _copies(
+        self, kind: str, unit: LoweredUnit, devices: Ints, size_bytes: Floats, *, backward: bool = False
+    ) -> Ints:
         """Append a copy between the host of a layer and each of its devices, behind the device's copy before."""
         self._tasks.group += 1
-        layer, size = unit[0], self._bytes(unit[0])
+        layer = unit[0]
         tasks = self._tasks.add(
             kind, layer, len(devices), device=devices, part=np.arange(len(devices)), micro_batch=unit[1],
-            size_bytes=size, backward=backward,
+            size_bytes=size_bytes, backward=backward,
         )  # fmt: skip
         last = self._last[kind]
-        for task, device in zip(tasks.tolist(), devices.tolist(), strict=True):
+        for task, device, size in zip(tasks.tolist(), devices.tolist(), size_bytes.tolist(), strict=True):
             links = self._routes.links(kind, device, self._host[layer])
             latency_s = sum(self._cluster.links[link].latency.at(size) for link in links)
             self.copies[task] = HostCopy(links, float(latency_s))

@@ -1,5 +1,7 @@
 """Parameter servers in the memory of hosts: where copies go, when, and how long they take."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 from plans import star
@@ -11,6 +13,7 @@ from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.cost.framework import framework_of
 from planner.lowering.lower_strategy import lower
+from planner.lowering.parameter_servers import ParameterServers
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
@@ -22,7 +25,7 @@ PORT_BYTES_PER_S, CARD_BYTES_PER_S, SOCKETS_BYTES_PER_S = 4.5e9, 10e9, 6e9
 """Of k80-16: what two GPUs share, what each has, and what two sockets share."""
 
 
-def served(count, model="alexnet", batch=64, strategy="data", text="ps"):
+def served(count, model="alexnet", batch=64, strategy="data", text="ps:random=0"):
     graph, cluster = load_model(model, batch=batch), load_cluster("k80-16").take(count)
     spaces = spaces_of(graph, named_strategy(strategy, graph, count), count)
     return lower(CostModel(graph, cluster, conditions=Conditions(framework=framework_of(text))), spaces)
@@ -32,9 +35,10 @@ def names_of(program, task):
     return [program.cluster.links[link].name for link in program.host_copies[task].links]
 
 
+@pytest.mark.parametrize("text", ["ps", "ps:random=0"])
 @pytest.mark.parametrize("count", [1, 2, 8])
-def test_every_parameter_goes_both_ways_once_a_device(count):
-    program = served(count)
+def test_every_parameter_goes_both_ways_once_a_device(count, text):
+    program = served(count, text=text)
     total = program.graph.parameter_count * 4
     for kind in (PUSH, FETCH):
         tasks = np.flatnonzero(program.kind == kind)
@@ -109,11 +113,43 @@ def test_workers_fetch_what_all_of_them_have_sent():
 
 def test_all_parameters_may_come_before_any_layer():
     """Nothing hides the copies at the beginning of the step then."""
-    program, plain = (served(2, batch=2048, text=text) for text in ("ps:first=1", "ps"))
+    program, plain = (served(2, batch=2048, text=f"ps:random=0,first={first}") for first in (1, 0))
     schedule = replay(program, iterations=1).schedule
     assert schedule.start_s[program.kind == FORWARD].min() >= schedule.end_s[program.kind == FETCH].max()
     shared = replay(program).iteration_s - replay(plain).iteration_s
     assert shared == pytest.approx(copied_s(plain), rel=0.05)
+
+
+@pytest.fixture
+def one_host(monkeypatch):
+    """One host holds all parameters."""
+    placed = ParameterServers._placed
+    monkeypatch.setattr(ParameterServers, "_placed", lambda self: dict.fromkeys(placed(self), self._routes.hosts[0]))
+
+
+@pytest.mark.usefixtures("one_host")
+def test_layers_wait_for_the_mean_over_all_random_orders():
+    """By all 40,320 orders of eight layers' copies: the bytes that have come when those of the first r are there."""
+    program = served(1, text="ps")
+    fetches = np.flatnonzero(program.kind == FETCH)
+    own = np.array([sum(p.elements for p in program.graph.layers[i].parameters) * 4 for i in program.layer[fetches]])
+    orders = np.array(list(permutations(range(len(own)))))
+    arrived = np.zeros(len(own))
+    for order in orders:
+        there = own[order].cumsum()[np.argsort(order)]  # bytes until each layer's copy has come
+        arrived += np.maximum.accumulate(there)
+    np.testing.assert_allclose(program.size_bytes[fetches].cumsum(), arrived / len(orders), atol=len(own))
+
+
+@pytest.mark.usefixtures("one_host")
+def test_a_random_order_keeps_the_first_layer_waiting_for_half_of_the_copies():
+    programs = [served(2, batch=2048, text=text) for text in ("ps:random=0", "ps")]
+    ordered_s, random_s = (
+        float(replay(program, iterations=1).schedule.start_s[program.kind == FORWARD].min()) for program in programs
+    )
+    assert random_s == pytest.approx(copied_s(programs[0]) / 2, rel=1e-2)
+    assert ordered_s < random_s / 100
+    assert copied_s(programs[1]) == pytest.approx(copied_s(programs[0]), rel=1e-3)
 
 
 def test_copies_by_engines_leave_arithmetic_alone():
@@ -135,5 +171,5 @@ def test_clusters_and_strategies_without_servers_are_refused():
         make_plan(graph, star(2), strategy="data", framework="ps")
     with pytest.raises(ConfigError, match="framework must not be ps where parameters are split: those of"):
         served(4, strategy="owt")
-    with pytest.raises(ConfigError, match="framework must not be ps to be run: no rank serves parameters, got 'ps'"):
+    with pytest.raises(ConfigError, match="framework must not be ps to be run: no rank serves parameters, got 'ps:r"):
         check_program(served(2), 2)
