@@ -1,9 +1,10 @@
 """What sets the pace of an iteration: the resources that its critical path waits for, and how much of each is left.
 
 Every step of the critical path waits for one thing: arithmetic of a device, the bandwidth of a link (also where others
-share it), or a link's latency.  The shares of these add up to the iteration.  A resource that becomes twice as good
-saves at most half of its share, and no more than what is left of the capacity of the most used other resource, for that
-one's work still has to be done.  The resource that can save most sets the pace.
+share it), a link's latency, or the coordination of a framework's ranks.  The shares of these add up to the iteration.
+A resource that becomes twice as good saves at most half of its share, and no more than what is left of the capacity of
+the most used other resource, for that one's work still has to be done; boards become faster with their devices.  The
+resource that can save most sets the pace.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,16 @@ _LEAST_SHARE = 0.005
 """Share of the iteration below which a resource is not told of."""
 _TOLD = 3
 """Resources that the sentence tells of."""
+_NAMES = {
+    "arithmetic": "arithmetic of {}", "bandwidth": "{} links", "latency": "latency of {}",
+    "coordination": "coordination of the {}",
+}  # fmt: skip
+"""Kinds of resources, with what they are called."""
+_BETTER = {
+    "arithmetic": "faster devices", "bandwidth": "more bandwidth", "latency": "a lower latency",
+    "coordination": "a quicker coordination",
+}  # fmt: skip
+"""What would have to change of each kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,22 +37,20 @@ class PaceSetter:
     """A kind of resource on the critical path."""
 
     kind: str
-    """``arithmetic``, ``bandwidth`` or ``latency``."""
+    """One of ``_NAMES``."""
     of: str
-    """Compute profile or class of links."""
+    """Compute profile or class of links; ``ranks`` of coordination."""
     share: float
     """Share of the iteration in which the critical path waits for it."""
     where: str
-    """Device or link on which the path spends most of that time."""
+    """Device or link on which the path spends most of that time; empty of coordination."""
     saving: float
     """Share of the iteration that is saved at most about where the resource becomes twice as good."""
 
     @property
     def name(self) -> str:
         """Resource in words, such as ``arithmetic of p100`` or ``switch-port links``."""
-        return {"arithmetic": "arithmetic of {}", "bandwidth": "{} links", "latency": "latency of {}"}[
-            self.kind
-        ].format(self.of)
+        return _NAMES[self.kind].format(self.of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +85,7 @@ class Pace:
         waits: list[str] = []
         for each in shares:
             name = pronoun if each is longest is first else each.name
-            where = f" (most at {each.where})" if each is first and each.kind != "arithmetic" else ""
+            where = f" (most at {each.where})" if each is first and each.kind in ("bandwidth", "latency") else ""
             waits.append(f"{each.share:.0%}{'' if waits else ' of its time'} for {name}{where}")
         told = "waits for nothing else" if len(shares) == 1 else f"waits {', '.join(waits)}"
         text = f"{first.name} {verb} the pace: the iteration {told}"
@@ -90,10 +99,10 @@ class Pace:
 
     def _why_not(self, longest: PaceSetter) -> str:
         """Say why the resource with the largest share does not set the pace: what else is used too much already."""
-        used = max((use for use in self.busiest if use.of != longest.of), key=lambda use: use.use)
-        better = {"arithmetic": "faster arithmetic", "bandwidth": "more bandwidth", "latency": "a lower latency"}
+        used = max(_others(self.busiest, longest.kind, longest.of), key=lambda use: use.use)
+        better = "faster arithmetic" if longest.kind == "arithmetic" else _BETTER[longest.kind]
         most = f"saves at most {longest.saving:.0%}, as {used.of} is {used.use:.0%} used already"
-        return f"{better[longest.kind]} of {longest.of} {most}"
+        return f"{better} of {longest.of} {most}"
 
     @property
     def left(self) -> str:
@@ -104,9 +113,8 @@ class Pace:
     def remedy(self) -> str:
         """Say what would have to change, and what that can bring at most."""
         first = self.first
-        what = {"arithmetic": "faster devices", "bandwidth": "more bandwidth", "latency": "a lower latency"}[first.kind]
         of = f" of {first.of}" if first.kind != "arithmetic" else f" than {first.of}"
-        return f"{what}{of}: twice as good saves at most about {first.saving:.0%}"
+        return f"{_BETTER[first.kind]}{of}: twice as good saves at most about {first.saving:.0%}"
 
 
 def pace_of(replayed: Replay) -> Pace:
@@ -141,6 +149,9 @@ def _setters(path: CriticalPath, replayed: Replay, busiest: Sequence[ResourceUse
         places[where] = places.get(where, 0.0) + spent_s
 
     for step in path.steps:
+        if step.kind == "coordinate":
+            count("coordination", "ranks", "", step.seconds)
+            continue
         if not (step.communicates and step.link_class):
             count("arithmetic", profile.get(step.device, "a device"), step.device, step.seconds)
             continue
@@ -152,7 +163,7 @@ def _setters(path: CriticalPath, replayed: Replay, busiest: Sequence[ResourceUse
     rows = []
     for (kind, of), places in seconds.items():
         share = sum(places.values()) / total
-        left = 1 - max((use.use for use in busiest if use.of != of), default=0.0)
+        left = 1 - max((use.use for use in _others(busiest, kind, of)), default=0.0)
         rows.append(
             PaceSetter(
                 kind=kind, of=of, share=share, where=max(places, key=places.__getitem__),
@@ -160,6 +171,11 @@ def _setters(path: CriticalPath, replayed: Replay, busiest: Sequence[ResourceUse
             )
         )  # fmt: skip
     return tuple(sorted(rows, key=lambda row: (-row.saving, -row.share)))
+
+
+def _others(uses: Sequence[ResourceUse], kind: str, of: str) -> list[ResourceUse]:
+    """Return the uses of what does not become better with a resource."""
+    return [use for use in uses if use.of != of and not (kind == "arithmetic" and use.of == "board")]
 
 
 def _latest_link(replayed: Replay, step: PathStep) -> Link:

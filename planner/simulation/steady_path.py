@@ -49,8 +49,8 @@ class PathStep:
 
     @property
     def communicates(self) -> bool:
-        """True for a transfer or a collective."""
-        return self.kind in ("transfer", "collective")
+        """True for a transfer, a collective, or a copy to or from a server."""
+        return self.kind in ("transfer", "collective", "push", "fetch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class CriticalPath:
 
         Args:
             key: Field of ``PathStep``.
-            communication: True for transfers and collectives only.
+            communication: True for steps that communicate only.
         """
         totals: dict[str, float] = {}
         for step in self.steps:

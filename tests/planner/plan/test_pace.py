@@ -83,3 +83,39 @@ def test_boards_that_share_their_power_are_resources():
     (compared,) = compare(graph, cluster, ["data"]).strategies
     assert compared.pace.sentence == pace_of(planned.replayed).sentence
     assert compared.pace.left == pace_of(planned.replayed).left
+
+
+def framework_pace(framework, model="alexnet"):
+    """Pace of data parallelism on four K80 under a framework, and what each resource saves if twice as good."""
+    graph, cluster = load_model(model, batch=128), load_cluster("k80-16").take(4)
+    program = simulated_plan(graph, cluster, strategy="data", framework=framework).replayed.program
+    replayed = replay(program)
+    return pace_of(replayed), {(row.quantity, row.of): -row.effect for row in sensitivities(program)}
+
+
+def test_copies_to_and_from_servers_are_waited_for_on_their_links():
+    found, effects = framework_pace("ps")
+    shares = {(setter.kind, setter.of): setter.share for setter in found.setters}
+
+    assert shares["bandwidth", "card-port"] + shares["bandwidth", "inter-socket"] > 0.5
+    assert found.first.kind == "bandwidth"
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert effects["bandwidth", found.first.of] <= found.first.saving + 0.01
+
+
+def test_coordination_of_ranks_sets_the_pace_where_cycles_are_long():
+    found, _ = framework_pace("horovod:cycle_ms=400", "lenet5")
+
+    assert (found.first.kind, found.first.of, found.first.where) == ("coordination", "ranks", "")
+    assert found.sentence.startswith("coordination of the ranks sets the pace: the iteration waits ")
+    assert found.remedy.startswith("a quicker coordination of ranks: twice as good saves at most about ")
+
+
+def test_boards_become_faster_with_their_devices():
+    """The power of a board is no reason why faster devices should not help."""
+    found, effects = framework_pace("ideal")
+    (arithmetic,) = (setter for setter in found.setters if setter.kind == "arithmetic")
+
+    assert found.busy("board") > 0
+    assert effects["speed", "k80"] <= arithmetic.saving + 0.01
+    assert arithmetic.saving > 0.8 * min(arithmetic.share / 2, effects["speed", "k80"])
