@@ -10,7 +10,7 @@ from hwprofiles import Floats
 from planner.graph import Edge
 from planner.lowering import KINDS, InputLayout, UnitTimes, unit_of
 from planner.memory.buffer_account import MemoryAccount
-from planner.memory.buffers import Buffers
+from planner.memory.buffers import BufferRows
 from planner.memory.message_lifetimes import sent_until
 
 __all__ = ["activations"]
@@ -18,7 +18,7 @@ __all__ = ["activations"]
 _TRANSFER = KINDS.index("transfer")
 
 
-def activations(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
+def activations(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:
     """Return the tensors of the forward pass, of the first time and of recomputations."""
     # by cell, the last use of an output, the first time and recomputed: raised by every reader and every message
     last_use = [moments.end.copy() for moments in times.forward]
@@ -41,7 +41,9 @@ def activations(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
     return rows
 
 
-def _assembled(account: MemoryAccount, layout: InputLayout, times: UnitTimes, last_use: list[Floats]) -> list[Buffers]:
+def _assembled(
+    account: MemoryAccount, layout: InputLayout, times: UnitTimes, last_use: list[Floats]
+) -> list[BufferRows]:
     """Return the assembled regions of a tensor in one layout.
 
     Args:
@@ -51,7 +53,7 @@ def _assembled(account: MemoryAccount, layout: InputLayout, times: UnitTimes, la
         last_use: By cell, the last use of its output, the first time and recomputed; raised where this layout is a view
             of it, or assembled from it.
     """
-    rows, program, u = list[Buffers](), account.program, layout.edge.producer
+    rows, program, u = list[BufferRows](), account.program, layout.edge.producer
     size = np.asarray(layout.elements, dtype=float) * program.graph.element_bytes
     here, view = layout.source >= 0, layout.is_view & (layout.source >= 0)
     for again in times.passes:
@@ -68,7 +70,7 @@ def _assembled(account: MemoryAccount, layout: InputLayout, times: UnitTimes, la
         np.maximum.at(last_use[again], layout.source[copied], first[copied])
         whole = ~view & (layout.elements > 0)
         rows.append(
-            Buffers.made("assembled inputs", u, layout.device[whole], size[whole], allocated[whole], until[whole])
+            BufferRows("assembled inputs", u, layout.device[whole], size[whole], allocated[whole], until[whole])
         )
     return rows
 

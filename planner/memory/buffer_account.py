@@ -7,7 +7,7 @@ import numpy as np
 
 from hwprofiles import Bools, Floats, Ints
 from planner.lowering import KINDS, InputLayout, Program, SendPhases, input_layouts_of, unit_of
-from planner.memory.buffers import NOTHING_HELD, Buffers
+from planner.memory.buffers import NOTHING_HELD, BufferRows
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.message_copies import are_copies
 from planner.memory.part_memory import PartMemory, part_memories
@@ -121,7 +121,7 @@ class MemoryAccount:
         device, micro_batch = np.repeat(devices, len(micro_batches)), np.tile(micro_batches, len(devices))
         return unit_of(self.program, np.full(len(device), i), device, micro_batch)
 
-    def by_cell(self, kind: str, i: int, size: Floats, allocated: Floats, released: Floats) -> Buffers:
+    def by_cell(self, kind: str, i: int, size: Floats, allocated: Floats, released: Floats) -> BufferRows:
         """Return one buffer for each cell of a layer.
 
         Args:
@@ -137,7 +137,7 @@ class MemoryAccount:
         times = len(cells) // len(devices)
         if times > 1:
             devices, size = np.repeat(devices, times), np.repeat(size, times)
-        return Buffers.made(kind, i, devices, size, allocated[cells], released[cells])
+        return BufferRows(kind, i, devices, size, allocated[cells], released[cells])
 
     def recomputed_together(self, u: int, v: int) -> bool:
         """Return whether two layers lie in one segment that is recomputed."""

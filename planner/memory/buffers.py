@@ -1,15 +1,15 @@
 """Buffers of a program as rows: contents, device, size, allocation and release."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles import Bools, Floats, Ints
 
-__all__ = ["BUFFERS", "NOTHING_HELD", "Buffers"]
+__all__ = ["BUFFERS", "NOTHING_HELD", "BufferRows", "Buffers"]
 
 
 BUFFERS = (
@@ -47,42 +47,54 @@ class Buffers:
     @classmethod
     def of(cls, rows: Iterable["Buffers"]) -> "Buffers":
         """Concatenate several sets of buffers."""
-        rows = [row for row in rows if len(row.device)] or [NOTHING_HELD]
+        rows = list(rows)
         return cls(**{name: np.concatenate([getattr(row, name) for row in rows]) for name in _COLUMNS})
 
     @classmethod
-    def made(
-        cls, kind: str, layer: Ints | int, device: Ints, size_bytes: Floats | float, allocated_s: Floats | float,
-        released_s: Floats | float,
-    ) -> "Buffers":  # fmt: skip
-        """Return buffers of one kind, without those that are empty or never allocated.
-
-        Args:
-            kind: One of ``BUFFERS``.
-            layer: Shape (B,), or one for all, as are the three sizes and times.
-            device: Shape (B,).
-            size_bytes: Sizes.
-            allocated_s: Times of allocation; infinite for buffers that are never allocated.
-            released_s: Times of release.
-        """
-        count = len(device)
-        size, allocated, released = (_column(row, count, np.float64) for row in (size_bytes, allocated_s, released_s))
-        layers = _column(layer, count, np.int64)
-        real = (size > 0) & (released > allocated) & np.isfinite(allocated)
-        number = np.full(count, BUFFERS.index(kind))
-        rows = device, layers, number, size, allocated, released
-        return cls(**dict(zip(_COLUMNS, rows if real.all() else [row[real] for row in rows], strict=True)))
+    def joined(cls, rows: Iterable["BufferRows"]) -> "Buffers":
+        """Join rows, without buffers that are empty or never allocated."""
+        rows = [row for row in rows if len(row.device)] or [NOTHING_HELD]
+        counts = [len(row.device) for row in rows]
+        joined = cls(
+            device=np.concatenate([row.device for row in rows]),
+            layer=_joined([row.layer for row in rows], counts, np.int64),
+            kind=np.repeat([BUFFERS.index(row.kind) for row in rows], counts),
+            size_bytes=_joined([row.size_bytes for row in rows], counts, np.float64),
+            allocated_s=_joined([row.allocated_s for row in rows], counts, np.float64),
+            released_s=_joined([row.released_s for row in rows], counts, np.float64),
+        )
+        real = joined.released_s > joined.allocated_s
+        real &= (joined.size_bytes > 0) & np.isfinite(joined.allocated_s)
+        return joined if real.all() else joined.take(real)
 
     def take(self, keep: Bools) -> "Buffers":
         """Return the buffers where ``keep`` is true."""
         return Buffers(**{name: getattr(self, name)[keep] for name in _COLUMNS})
 
 
-def _column(value: Ints | Floats | float, count: int, kind: type[np.float64] | type[np.int64]) -> NDArray[Any]:
-    """Return an array of shape (count,), or one value repeated: broadcasting takes longer than either."""
-    column = np.asarray(value, dtype=kind)
-    return column if column.shape == (count,) else np.full(count, column)
+class BufferRows(NamedTuple):
+    """Buffers of one kind before they are joined: to make arrays of each would take longer than all the rest."""
+
+    kind: str
+    """One of ``BUFFERS``."""
+    layer: Ints | int
+    """Shape (B,), or one for all, as are the three sizes and times."""
+    device: Ints
+    """Shape (B,)."""
+    size_bytes: Floats | float
+    allocated_s: Floats | float
+    """Times of allocation; infinite for buffers that are never allocated."""
+    released_s: Floats | float
 
 
-NOTHING_HELD = Buffers.made("parameters", 0, np.empty(0, dtype=np.int64), 0.0, 0.0, 0.0)
+def _joined(values: Sequence[Any], counts: Sequence[int], kind: type[np.float64] | type[np.int64]) -> NDArray[Any]:
+    """Join values of some counts: arrays of that shape, or one number for all."""
+    columns = [
+        value if isinstance(value, np.ndarray) and value.shape == (count,) else np.full(count, value)
+        for value, count in zip(values, counts, strict=True)
+    ]
+    return np.concatenate(columns, dtype=kind)
+
+
+NOTHING_HELD = BufferRows("parameters", 0, np.empty(0, dtype=np.int64), 0.0, 0.0, 0.0)
 """No buffers."""

@@ -19,7 +19,7 @@ from hwprofiles import Bools, Floats, Ints
 from planner.graph import Edge
 from planner.lowering import KINDS, InputLayout, UnitTimes, unit_of
 from planner.memory.buffer_account import MemoryAccount
-from planner.memory.buffers import Buffers
+from planner.memory.buffers import BufferRows
 from planner.memory.message_lifetimes import sent_until
 
 __all__ = ["activation_gradients"]
@@ -36,7 +36,7 @@ class _GradientLayout(NamedTuple):
     readers: list[Edge]
 
 
-def activation_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
+def activation_gradients(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:
     """Return the gradients of all tensors of an iteration."""
     program = account.program
     sends = np.flatnonzero((program.kind == _TRANSFER) & program.backward & ~program.moves_parameters)
@@ -76,7 +76,7 @@ def _computed_at(account: MemoryAccount, times: UnitTimes, cells: Ints, reader: 
     return (moments.end if account.parts[reader.consumer].passes_gradient else moments.second)[cells]
 
 
-def _before_sums(account: MemoryAccount, times: UnitTimes, layouts: list[_GradientLayout]) -> list[Buffers]:
+def _before_sums(account: MemoryAccount, times: UnitTimes, layouts: list[_GradientLayout]) -> list[BufferRows]:
     """Return the workspace of readers whose gradients are added to those of readers that went back before them."""
     rows = []
     for layout, place, readers in layouts:
@@ -86,14 +86,14 @@ def _before_sums(account: MemoryAccount, times: UnitTimes, layouts: list[_Gradie
             scratch = np.minimum(account.parts[e.consumer].scratch["activation_gradient"][layout.part], size)
             allocated, released = _computed_at(account, times, cells, e), times.activation.end[cells]
             rows.append(
-                Buffers.made("workspace", layout.edge.producer, layout.device, 2 * size - scratch, allocated, released)
+                BufferRows("workspace", layout.edge.producer, layout.device, 2 * size - scratch, allocated, released)
             )
     return rows
 
 
 def _computed(
     account: MemoryAccount, times: UnitTimes, layouts: list[_GradientLayout], direct: Bools, sends: Ints
-) -> Buffers:
+) -> BufferRows:
     """Return gradients as readers compute them, until the part takes them or they have been sent."""
     rows, backward = account.layout_rows, times.backward
     allocated, until = np.full(len(rows), np.inf), np.full(len(rows), -np.inf)
@@ -116,7 +116,7 @@ def _computed(
         for n, each in enumerate(group):
             until[each.place] = last
             factor[each.place] = _share(account, consumer, len(group), n)
-    return Buffers.made("activation gradients", rows.layer, rows.device, rows.size * factor, allocated, until)
+    return BufferRows("activation gradients", rows.layer, rows.device, rows.size * factor, allocated, until)
 
 
 def _views(account: MemoryAccount, layouts: list[_GradientLayout]) -> dict[int, list[_GradientLayout]]:
@@ -141,9 +141,9 @@ def _share(account: MemoryAccount, consumer: int, count: int, n: int) -> float:
     return 1.0 if everyone and n == 0 else 0.0
 
 
-def _of_outputs(account: MemoryAccount, times: UnitTimes, direct: Bools) -> list[Buffers]:
+def _of_outputs(account: MemoryAccount, times: UnitTimes, direct: Bools) -> list[BufferRows]:
     """Return the gradients of parts' outputs: where they are summed, and what a part turns them into."""
-    graph, backward, rows = account.program.graph, times.backward, list[Buffers]()
+    graph, backward, rows = account.program.graph, times.backward, list[BufferRows]()
     for i, part in enumerate(account.parts):
         if not graph.consumers[i] or not graph.has_gradient(i):
             continue
@@ -152,7 +152,7 @@ def _of_outputs(account: MemoryAccount, times: UnitTimes, direct: Bools) -> list
         summed = np.where(direct[cells], 0.0, np.repeat(part.output, each))
         device = np.repeat(account.program.spaces[i].devices, each)
         until = (backward.second if part.transforms_gradient else backward.end)[cells]
-        rows.append(Buffers.made("activation gradients", i, device, summed, backward.begin[cells], until))
+        rows.append(BufferRows("activation gradients", i, device, summed, backward.begin[cells], until))
         if part.transforms_gradient:
             rows.append(account.by_cell("activation gradients", i, part.output, backward.first, backward.end))
     return rows

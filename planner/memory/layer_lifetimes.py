@@ -5,7 +5,7 @@ import numpy as np
 from hwprofiles import Floats
 from planner.lowering import UnitTimes
 from planner.memory.buffer_account import MemoryAccount
-from planner.memory.buffers import Buffers
+from planner.memory.buffers import BufferRows
 from planner.operations import BATCH_STATISTICS
 from planner.parallel import needed_regions
 
@@ -16,14 +16,14 @@ _STATISTICS_BYTES = 8
 """Statistics are summed in double precision."""
 
 
-def layer_buffers(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
+def layer_buffers(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:
     """Return the buffers of all layers beside their tensors."""
     return [row for i in range(len(account.parts)) for row in _layer(account, i, times)]
 
 
-def _layer(account: MemoryAccount, i: int, times: UnitTimes) -> list[Buffers]:
+def _layer(account: MemoryAccount, i: int, times: UnitTimes) -> list[BufferRows]:
     """Return the buffers of one layer."""
-    rows, graph, part = list[Buffers](), account.program.graph, account.parts[i]
+    rows, graph, part = list[BufferRows](), account.program.graph, account.parts[i]
     operation = graph.layers[i].operation
     for again in times.passes:
         moments = times.forward[again]
@@ -33,11 +33,9 @@ def _layer(account: MemoryAccount, i: int, times: UnitTimes) -> list[Buffers]:
         rows.append(account.by_cell("kept for backward", i, part.saved, moments.first, saved))
         if not again and "input" in graph.layers[i].inputs:
             rows.append(_data(account, i, times))
-        if (part.scratch["forward"] > 0).any():
-            rows.append(account.by_cell("workspace", i, part.scratch["forward"], moments.first, moments.second))
+        rows.append(account.by_cell("workspace", i, part.scratch["forward"], moments.first, moments.second))
     for phase, moments in (("activation_gradient", times.activation), ("weight_gradient", times.weight)):
-        if (part.scratch[phase] > 0).any():
-            rows.append(account.by_cell("workspace", i, part.scratch[phase], moments.second, moments.end))
+        rows.append(account.by_cell("workspace", i, part.scratch[phase], moments.second, moments.end))
     if operation.statistics:
         size = account.channels(i) * (_STATISTICS_BYTES + graph.element_bytes) * BATCH_STATISTICS
         sizes = np.full(len(account.program.spaces[i].devices), size)
@@ -45,7 +43,7 @@ def _layer(account: MemoryAccount, i: int, times: UnitTimes) -> list[Buffers]:
     return rows
 
 
-def _data(account: MemoryAccount, i: int, times: UnitTimes) -> Buffers:
+def _data(account: MemoryAccount, i: int, times: UnitTimes) -> BufferRows:
     """Return the regions of the training data that the parts of a layer read."""
     first, second = times.forward
     forward_end = np.maximum(np.where(np.isfinite(second.end), second.end, first.end), first.end)

@@ -53,4 +53,4 @@ class BufferLifetimes:
         kinds = (
             activations, activation_gradients, messages, compressed_messages, parameter_gradients, layer_buffers,
         )  # fmt: skip
-        return Buffers.of(row for rows in kinds for row in rows(account, times))
+        return Buffers.joined(row for rows in kinds for row in rows(account, times))

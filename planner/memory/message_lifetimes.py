@@ -5,7 +5,7 @@ import numpy as np
 from hwprofiles import Floats, Ints
 from planner.lowering import KINDS, UnitTimes, unit_of
 from planner.memory.buffer_account import MemoryAccount
-from planner.memory.buffers import Buffers
+from planner.memory.buffers import BufferRows
 
 __all__ = ["compressed_messages", "messages", "sent_until"]
 
@@ -42,7 +42,7 @@ def _released(account: MemoryAccount, times: UnitTimes, sends: Ints) -> Floats:
     return account.memory_policy.backend.released_s(account.send_phases, sends, times.end_s)
 
 
-def messages(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
+def messages(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:
     """Return copies of regions where they leave and, unless messages have buffers of their own, where they arrive."""
     program, task = account.program, account.waiting
     moves = np.flatnonzero(program.kind == _TRANSFER)
@@ -54,15 +54,15 @@ def messages(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
     return [_sent(account, times, moves[~compressed]), _received(account, times, received, arrives[received])]
 
 
-def _sent(account: MemoryAccount, times: UnitTimes, moves: Ints) -> Buffers:
+def _sent(account: MemoryAccount, times: UnitTimes, moves: Ints) -> BufferRows:
     """Return the copies of regions that are sent uncompressed."""
     program, sends = account.program, moves[account.sends_copy[moves]]
     size, allocated = program.region_bytes[sends], _handed_over(account, times, sends)
     released = _released(account, times, sends)
-    return Buffers.made("messages", program.layer[sends], program.device[sends], size, allocated, released)
+    return BufferRows("messages", program.layer[sends], program.device[sends], size, allocated, released)
 
 
-def _received(account: MemoryAccount, times: UnitTimes, moves: Ints, arrives: Ints) -> Buffers:
+def _received(account: MemoryAccount, times: UnitTimes, moves: Ints, arrives: Ints) -> BufferRows:
     """Return regions at their receivers, from when these post the receives until the regions have been read."""
     program = account.program
     device, micro_batch = program.peer[moves], program.micro_batch[moves]
@@ -76,10 +76,10 @@ def _received(account: MemoryAccount, times: UnitTimes, moves: Ints, arrives: In
     size, ready = program.region_bytes[moves], account.send_phases.before(moves, device)
     early = (ready >= 0) & (arrives == moves)
     allocated = np.where(early, np.minimum(times.start_s[arrives], times.end_s[ready]), times.start_s[arrives])
-    return Buffers.made("messages", program.layer[moves], device, size, allocated, until)
+    return BufferRows("messages", program.layer[moves], device, size, allocated, until)
 
 
-def compressed_messages(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
+def compressed_messages(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:
     """Return compressed messages where they are compressed, until they have left, and where they are decompressed."""
     program, task, start_s, end_s = account.program, account.waiting, times.start_s, times.end_s
     # a compressed message is read by all tasks that wait for its maker, and arrives with the first of its transfers
@@ -89,7 +89,7 @@ def compressed_messages(account: MemoryAccount, times: UnitTimes) -> list[Buffer
     np.minimum.at(came_s, task[moves], start_s[program.after[moves]])
     makes, takes = np.flatnonzero(program.compressed_bytes), np.flatnonzero(program.decompressed_bytes)
     return [
-        Buffers.made("compressed messages", program.layer[at], program.device[at], size[at], begin[at], end[at])
+        BufferRows("compressed messages", program.layer[at], program.device[at], size[at], begin[at], end[at])
         for at, size, begin, end in (
             (makes, program.compressed_bytes, start_s, read_s), (takes, program.decompressed_bytes, came_s, end_s),
         )

@@ -7,7 +7,7 @@ from planner.graph import Edge
 from planner.lowering import KINDS, Program, UnitTimes, unit_of
 from planner.memory.backend_memory import BackendMemory
 from planner.memory.buffer_account import MemoryAccount, frozen_bytes, residuals
-from planner.memory.buffers import Buffers
+from planner.memory.buffers import BufferRows, Buffers
 from planner.memory.message_lifetimes import sent_until
 from planner.operations import BATCH_STATISTICS
 from planner.parallel import needed_regions, shared_regions
@@ -23,31 +23,31 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
     That is: parameters with their optimizer's state and master weights, gradients that are synchronised, running
     statistics, residuals of compression and, where the back end has them, buffers of messages.
     """
-    program, backend, rows, never = account.program, account.memory_policy.backend, [], np.inf
+    program, backend, rows, never = account.program, account.memory_policy.backend, list[BufferRows](), np.inf
     for i, devices in account.parameter_devices.items():
         size = account.parameter_bytes[i]
-        rows.append(Buffers.made("parameters", i, devices, size, 0.0, never))
+        rows.append(BufferRows("parameters", i, devices, size, 0.0, never))
         state = size * account.memory_policy.states_of(program.graph.element_bytes)
-        rows.append(Buffers.made("optimizer state", i, devices, state, 0.0, never))
+        rows.append(BufferRows("optimizer state", i, devices, state, 0.0, never))
         if account.synchronised[i]:
-            rows.append(Buffers.made("parameter gradients", i, devices, size, 0.0, never))
+            rows.append(BufferRows("parameter gradients", i, devices, size, 0.0, never))
         if program.graph.layers[i].operation.statistics:
             running = BATCH_STATISTICS * account.channels(i) * program.graph.element_bytes
-            rows.append(Buffers.made("statistics", i, devices, running, 0.0, never))
+            rows.append(BufferRows("statistics", i, devices, running, 0.0, never))
     rows += _borrowed_parameters(account)
     for i, space in enumerate(program.spaces):
-        rows.append(Buffers.made("parameters", i, space.devices, frozen_bytes(program, i), 0.0, never))
+        rows.append(BufferRows("parameters", i, space.devices, frozen_bytes(program, i), 0.0, never))
     for i, device in residuals(program):
-        rows.append(Buffers.made("residuals", i, np.array([device]), account.parameter_bytes[i], 0.0, never))
+        rows.append(BufferRows("residuals", i, np.array([device]), account.parameter_bytes[i], 0.0, never))
     if backend.has_message_buffers:
         moves = np.flatnonzero(program.kind == _TRANSFER)
         size = program.size_bytes[moves]
-        rows.append(Buffers.made("messages", program.layer[moves], program.peer[moves], size, 0.0, never))
+        rows.append(BufferRows("messages", program.layer[moves], program.peer[moves], size, 0.0, never))
         rows.append(_pair_buffers(program, backend))
-    return Buffers.of(rows)
+    return Buffers.joined(rows)
 
 
-def _pair_buffers(program: Program, backend: BackendMemory) -> Buffers:
+def _pair_buffers(program: Program, backend: BackendMemory) -> BufferRows:
     """Return the buffer in which each of two replicas receives what the other one adds."""
     sizes: dict[int, dict[int, float]] = {}
     for task, collective in program.collectives.items():
@@ -56,12 +56,12 @@ def _pair_buffers(program: Program, backend: BackendMemory) -> Buffers:
                 sizes.setdefault(device, {})[int(program.layer[task])] = collective.buffer_bytes
     layer = np.array([min(row) for row in sizes.values()], dtype=np.int64)
     size = np.array([backend.pair_buffer_bytes(sum(row.values())) for row in sizes.values()])
-    return Buffers.made("messages", layer, np.array(list(sizes), dtype=np.int64), size, 0.0, np.inf)
+    return BufferRows("messages", layer, np.array(list(sizes), dtype=np.int64), size, 0.0, np.inf)
 
 
-def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
+def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:
     """Return gradients from a layer's weight gradient to its update or, if synchronised, into their buffer."""
-    program, micro_batching, rows = account.program, account.program.micro_batching, list[Buffers]()
+    program, micro_batching, rows = account.program, account.program.micro_batching, list[BufferRows]()
     update = np.full(times.cells, -np.inf)
     tasks = np.flatnonzero(program.kind == _UPDATE)
     np.maximum.at(update, times.unit[tasks], times.end_s[tasks])
@@ -73,31 +73,31 @@ def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffer
         if micro_batching.update_each or count == 1:
             until = end if synchronised else np.maximum(update[cells], end)
             rows.append(
-                Buffers.made("parameter gradients", i, each, np.repeat(size, count), begin.ravel(), until.ravel())
+                BufferRows("parameter gradients", i, each, np.repeat(size, count), begin.ravel(), until.ravel())
             )
             continue
         last = end.max(axis=1)
         until = last if synchronised else np.maximum(update[cells].max(axis=1), last)
-        rows.append(Buffers.made("parameter gradients", i, devices, size, begin.min(axis=1), until))
+        rows.append(BufferRows("parameter gradients", i, devices, size, begin.min(axis=1), until))
         turn = begin.argsort(axis=1).argsort(axis=1)
         # The second micro-batch's gradient is added to the first's: into a new buffer, or into that of the
         # synchronisation; the gradients of all later ones are added to the sum.
         second = np.where(in_place, 1.0, 2.0)[:, None]
         sums = np.choose(np.minimum(turn, 2), [0.0, second, 1.0]).ravel() * account.parameter_bytes[i]
-        rows.append(Buffers.made("workspace", i, each, sums, begin.ravel(), end.ravel()))
+        rows.append(BufferRows("workspace", i, each, sums, begin.ravel(), end.ravel()))
     rows += _borrowed_gradients(account, times)
     return rows
 
 
-def _borrowed_parameters(account: MemoryAccount) -> list[Buffers]:
+def _borrowed_parameters(account: MemoryAccount) -> list[BufferRows]:
     """Return the copies of shared parameters on devices that do not hold all of what their layer borrows."""
-    program, graph, rows = account.program, account.program.graph, list[Buffers]()
+    program, graph, rows = account.program, account.program.graph, list[BufferRows]()
     for way in dict.fromkeys(program.borrowed_by.values()):
         owner, borrower = program.spaces[way.producer], program.spaces[way.consumer]
         regions = shared_regions(owner, borrower, graph.shared[way], account.devices)
         away = np.unique(regions.device[owner.devices[regions.part] != regions.device])
         size = _borrowed_bytes(account, way)[borrower.part_on(account.devices)[away]]
-        rows.append(Buffers.made("parameters", way.consumer, away, size, 0.0, np.inf))
+        rows.append(BufferRows("parameters", way.consumer, away, size, 0.0, np.inf))
     return rows
 
 
@@ -108,9 +108,9 @@ def _borrowed_bytes(account: MemoryAccount, way: Edge) -> Floats:
     return np.asarray(volume * float(account.program.graph.element_bytes), dtype=np.float64)
 
 
-def _borrowed_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
+def _borrowed_gradients(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:
     """Return the gradients of shared parameters where a layer borrows them, until they are added or have been sent."""
-    program, graph, rows = account.program, account.program.graph, list[Buffers]()
+    program, graph, rows = account.program, account.program.graph, list[BufferRows]()
     sends = np.flatnonzero(program.moves_parameters & program.backward)
     until = sent_until(account, times, sends)
     for way, by in program.borrowed_by.items():
@@ -124,7 +124,7 @@ def _borrowed_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffer
         sent = np.full(account.devices, -np.inf)
         np.maximum.at(sent, program.device[sends[mine]], until[mine])
         size, released = _borrowed_bytes(account, way), np.maximum(last, sent[devices])
-        rows.append(Buffers.made("parameter gradients", way.consumer, devices, size, first, released))
+        rows.append(BufferRows("parameter gradients", way.consumer, devices, size, first, released))
     return rows
 
 

@@ -1,5 +1,6 @@
 """Peak memory on a graph small enough to count by hand."""
 
+import numpy as np
 import pytest
 from plans import cluster_of, program_of
 from stage_memory import surely_needed_bytes
@@ -8,7 +9,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
-from planner.memory.buffers import BUFFERS
+from planner.memory.buffers import BUFFERS, BufferRows, Buffers
 from planner.memory.lifetimes import BufferLifetimes
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
@@ -154,3 +155,23 @@ def test_a_plan_that_just_fits_is_kept():
     check_plan_memory(fits, needed)
     with pytest.raises(InfeasiblePlanError):
         check_plan_memory(misses, needed)
+
+
+def test_rows_are_joined_without_buffers_that_are_never_there():
+    """Numbers stand for all buffers of a row; one is empty, one is released at once, one never allocated."""
+    two, times = np.array([4, 7]), np.array([1.0, np.inf])
+    rows = [
+        BufferRows("parameters", 2, two, 8.0, 0.0, np.inf),
+        BufferRows("messages", np.array([0, 1]), two, np.array([0.0, 3.0]), 1.0, 2.0),
+        BufferRows("workspace", 3, two, np.asarray(5.0), times, np.array([1.5, np.inf])),
+        BufferRows("data", 3, two, 5.0, 1.0, 1.0),
+        BufferRows("data", 3, two[:0], 5.0, 1.0, 2.0),
+    ]
+    joined = Buffers.joined(rows)
+    assert [BUFFERS[kind] for kind in joined.kind] == ["parameters", "parameters", "messages", "workspace"]
+    assert joined.device.tolist() == [4, 7, 7, 4]
+    assert joined.layer.tolist() == [2, 2, 1, 3]
+    assert joined.size_bytes.tolist() == [8, 8, 3, 5]
+    assert joined.allocated_s.tolist() == [0, 0, 1, 1]
+    assert joined.released_s.tolist() == [np.inf, np.inf, 2, 1.5]
+    assert len(Buffers.joined(rows[3:]).device) == len(Buffers.joined([]).device) == 0
