@@ -1,16 +1,20 @@
 """The ladder: the iteration time of one program under one execution model after the other, from the simplest on."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from hwprofiles import Bools, Floats, row_owners
 from planner.cost import Conditions
 from planner.lowering import Program
 from planner.simulation.execution_models import ITERATIONS
-from planner.simulation.program_replay import iteration_ends_s, replayed_graph, steady_window_s
+from planner.simulation.program_replay import (
+    check_first_iteration,
+    first_tasks,
+    iteration_ends_s,
+    replayed_graph,
+    steady_window_s,
+)
 from simulator.engines import simulate
-from simulator.graph import TaskGraph, check_task_graph
+from simulator.graph import TaskGraph
 
 __all__ = ["ladder_s", "steady_s", "upper_rungs_s"]
 
@@ -87,8 +91,7 @@ def steady_s(
         program, overlap=overlap, contention=contention, interference=interference, spread=spread, iterations=ITERATIONS
     )
     graph = built.graph
-    # Every iteration has the first one's tasks; those behind it also wait for tasks of the iteration before.
-    check_task_graph(_first_tasks(graph, graph.size // ITERATIONS))
+    check_first_iteration(graph, ITERATIONS)
     end_s = _ends_that_count(graph) if program.micro_batching.of(0) == 1 else None
     if end_s is None:
         end_s = simulate(graph, checked=True).end_s
@@ -107,19 +110,8 @@ def _ends_that_count(graph: TaskGraph) -> Floats | None:
     kept = counted + (graph.size - counted) // _SHARE
     if not (graph.after[: graph.after_start[kept]] < kept).all():
         return None
-    end_s = simulate(_first_tasks(graph, kept), checked=True).end_s
+    end_s = simulate(first_tasks(graph, kept), checked=True).end_s
     return end_s if _follow(graph, kept, end_s, float(end_s[:counted].max())).all() else None
-
-
-def _first_tasks(graph: TaskGraph, count: int) -> TaskGraph:
-    """Return the graph of the first tasks, which wait for none of the others."""
-    uses, waits = graph.use_start[count], graph.after_start[count]
-    columns = ("work", "latency_s", "start_s", "rate_limit", "priority", "stream")
-    return replace(
-        graph, **{name: getattr(graph, name)[:count] for name in columns},
-        use_start=graph.use_start[: count + 1], use_resource=graph.use_resource[:uses],
-        use_weight=graph.use_weight[:uses], after_start=graph.after_start[: count + 1], after=graph.after[:waits],
-    )  # fmt: skip
 
 
 def _follow(graph: TaskGraph, first: int, end_s: Floats, over_s: float) -> Bools:

@@ -1,6 +1,6 @@
 """Replay of a program on the simulator, and the timeline of its steady iteration."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
@@ -17,7 +17,7 @@ from planner.simulation.link_use import LinkUse
 from planner.simulation.rank_spread import drawn_factors, wait_share, with_factors, with_slowest_rank
 from simulator.engines import simulate
 from simulator.formats import write_trace
-from simulator.graph import Schedule
+from simulator.graph import Schedule, TaskGraph, check_task_graph
 from simulator.timelines import before_in_streams, last_causes, resource_use, union
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Replay",
     "Shares",
+    "check_first_iteration",
+    "first_tasks",
     "iteration_ends_s",
     "iteration_rows",
     "last_waited_for",
@@ -375,10 +377,33 @@ def replay(
         program_graph = with_factors(program, program_graph, drawn_factors(program.cluster, seed, iterations))
     late = wait_share(program) if spread and seed is None else 0.0
     begin = perf_counter()
-    schedule = simulate(program_graph.graph, engine=engine)
+    check_first_iteration(program_graph.graph, iterations)
+    schedule = simulate(program_graph.graph, engine=engine, checked=True)
     return Replay(
         program=program, program_graph=program_graph, schedule=schedule, engine_s=perf_counter() - begin,
         wait_share=late,
+    )  # fmt: skip
+
+
+def check_first_iteration(graph: TaskGraph, iterations: int) -> None:
+    """Check a graph of several iterations by the first, whose tasks all have.
+
+    Those of later ones also wait for tasks of the iteration before, so that no cycle can pass through several.
+
+    Raises:
+        ConfigError: See ``simulator.graph.check_task_graph``.
+    """
+    check_task_graph(first_tasks(graph, graph.size // iterations))
+
+
+def first_tasks(graph: TaskGraph, count: int) -> TaskGraph:
+    """Return the graph of the first tasks, which wait for none of the others."""
+    uses, waits = graph.use_start[count], graph.after_start[count]
+    columns = ("work", "latency_s", "start_s", "rate_limit", "priority", "stream")
+    return replace(
+        graph, **{name: getattr(graph, name)[:count] for name in columns},
+        use_start=graph.use_start[: count + 1], use_resource=graph.use_resource[:uses],
+        use_weight=graph.use_weight[:uses], after_start=graph.after_start[: count + 1], after=graph.after[:waits],
     )  # fmt: skip
 
 

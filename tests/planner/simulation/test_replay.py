@@ -14,9 +14,11 @@ from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model, model_names
 from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import named_strategy
+from planner.simulation import program_replay
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
+from simulator.graph import check_task_graph
 
 SAME = 1e-9
 
@@ -237,3 +239,20 @@ def test_more_iterations_than_memory_should_hold_are_refused():
     message = f"iterations must be at most {most:,} for a program of {program.size:,} tasks, got 99999999999"
     with pytest.raises(ConfigError, match=message):
         replay(program, iterations=99_999_999_999)
+
+
+def test_of_equal_iterations_one_is_checked(monkeypatch):
+    """The others have the same tasks; one with a rule broken is refused all the same."""
+    model, checked = CostModel(load_model("lenet5", batch=8), cluster_of("titanx-4", 4)), []
+
+    def counted(graph):
+        checked.append(graph.size)
+        check_task_graph(graph)
+
+    monkeypatch.setattr(program_replay, "check_task_graph", counted)
+    program = program_of(model, named_strategy("data", model.graph, 4))
+    replayed = replay(program)
+    assert checked == [replayed.program_graph.graph.size / 4]
+    broken = replace(replayed.program_graph.graph, work=-replayed.program_graph.graph.work)
+    with pytest.raises(ConfigError, match="work"):
+        program_replay.check_first_iteration(broken, 4)
