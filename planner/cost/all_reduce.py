@@ -173,6 +173,17 @@ class _SpaceRounds(NamedTuple):
     fixed_s: Floats
 
 
+@lru_cache(maxsize=512)
+def _replicated(space: ConfigSpace, split: bool) -> list[tuple[int, tuple[int, int, int], bytes]]:
+    """Return the configurations in which parameters have replicas, with their shards, and their devices as bytes."""
+    found = []
+    for c, (before, channel, after) in enumerate(space.shards.tolist()):
+        if before * after * (1 if split else channel) > 1:
+            devices = space.devices[space.device_start[c] : space.device_start[c + 1]].tobytes()
+            found.append((c, (before, channel, after), devices))
+    return found
+
+
 @lru_cache(maxsize=4096)
 def _space_rounds(network: ClusterRoutes, scheme: str, space: ConfigSpace, split: bool) -> _SpaceRounds:
     """Return the rounds of all configurations in which parameters have replicas.
@@ -181,12 +192,9 @@ def _space_rounds(network: ClusterRoutes, scheme: str, space: ConfigSpace, split
 
         configuration  [0, 0, 1]     class_start  [0, 2, 3]     classes  [0, 1, 2, 1]
     """
-    rounds, owner = [], []
-    for c, (before, channel, after) in enumerate(space.shards.tolist()):
-        if before * after * (1 if split else channel) > 1:
-            devices = space.devices[space.device_start[c] : space.device_start[c + 1]].tobytes()
-            rounds.append(_rounds(network, scheme, (before, channel, after), devices, split))
-            owner.append(c)
+    replicated = _replicated(space, split)
+    owner = [c for c, _, _ in replicated]
+    rounds = [_rounds(network, scheme, shape, devices, split) for _, shape, devices in replicated]
     empty, none = np.empty(0), np.empty(0, dtype=np.int64)
     classes = [row for each in rounds for row in each.classes]
     return _SpaceRounds(
