@@ -5,6 +5,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate, takewhile
 
 import numpy as np
 
@@ -21,6 +22,8 @@ ROUTING_BYTES = float(2**20)
 """Size of the message whose time over the links of a route, one after another, is least."""
 PICOSECONDS = 1e12
 """Picoseconds in a second."""
+_LEAVING = 10**16
+"""Cost of leaving a node, in picoseconds: more than any way inside takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,8 @@ class DeviceGraph:
     """The devices and switches of a cluster, and the links between them.
 
     Routes take the least sum over links of latency + size / bandwidth for a message of 1 MiB; ties go to
-    fewer links, then to smaller vertices.  Devices never forward the messages of others.
+    fewer links, then to smaller vertices.  Devices never forward the messages of others.  Routes between two devices of
+    a node leave it for a switch of no node only where they must, however fast the network is: drivers copy inside.
 
     Args:
         name: Name of the cluster.
@@ -152,13 +156,28 @@ class DeviceGraph:
         """Return the directions in which links can be crossed, with their costs."""
         arcs = []
         costs: dict[tuple[float, Latency], int] = {}  # a thousand devices have few kinds of links
+        node_of = self._node_of_vertices()
         for i, link in enumerate(self.links):
             kind = (link.bandwidth_bytes_per_s, link.latency)
             cost = costs[kind] if kind in costs else costs.setdefault(kind, link.routing_cost)
-            arcs.append(Arc(link.source, link.target, i, cost))
-            if link.both_ways:
-                arcs.append(Arc(link.target, link.source, i, cost))
+            ways = ((link.source, link.target), (link.target, link.source))
+            for source, target in ways if link.both_ways else ways[:1]:
+                leaves = node_of[source] and not node_of[target]
+                arcs.append(Arc(source, target, i, cost + _LEAVING if leaves else cost))
         return arcs
+
+    def _node_of_vertices(self) -> list[str]:
+        """Return the node of each vertex, by the beginning that the names of its devices share; empty outside nodes."""
+        names: dict[int, list[list[str]]] = {}
+        for device in self.devices:
+            names.setdefault(device.node, []).append(device.name.split("/"))
+        levels = (zip(*row, strict=False) for row in names.values() if len(row) > 1)
+        shared = (takewhile(lambda words: len(set(words)) == 1, row) for row in levels)
+        starts = {"/".join(words[0] for words in row) for row in shared}
+        return [
+            next((start for start in accumulate(vertex.split("/"), "{}/{}".format) if start in starts), "")
+            for vertex in self.vertices
+        ]
 
     def _raise_unreachable(self, source: int, target: int) -> None:
         """Raise the error of two devices that no route joins."""

@@ -227,3 +227,19 @@ def test_numbers_that_are_no_sizes_are_refused(bad):
 def test_other_broken_rules_are_named(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def crossing(spec, source, target):
+    """Vertices that a route of a cluster crosses, by the names of its links."""
+    cluster = load_cluster(spec)
+    return " ".join(cluster.links[link].name for link in cluster.route(source, target))
+
+
+def test_routes_stay_in_a_node_however_fast_the_network_is():
+    """Messages between sockets go over the processors' link, as drivers copy them, unless that has failed."""
+    for fast in ("", ",link.nic-port.bandwidth_factor=4,link.edr.bandwidth_factor=100"):
+        inside = crossing(f"dgx1-p100:nodes=2{fast}", 0, 5)
+        assert "root0 -> node0/root1" in inside
+        assert "fabric" not in inside
+        assert "fabric" in crossing(f"dgx1-p100:nodes=2{fast}", 0, 8)
+    assert "fabric" in crossing("dgx1-p100:nodes=2,link.inter-socket.failed=1", 0, 5)
