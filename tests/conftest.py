@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from multiprocessing import forkserver
+from multiprocessing import forkserver, spawn
 from pathlib import Path
 
 import pytest
@@ -141,3 +141,12 @@ def warm_ranks(warm_programs):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", str(warm_programs / "python"))
         yield
+
+
+@pytest.fixture
+def warm_workers(warm_programs):
+    """Processes of ``multiprocessing`` that this test spawns fork from one that has imported what they need."""
+    before = spawn.get_executable()
+    multiprocessing.set_executable(str(warm_programs / "python"))
+    yield
+    multiprocessing.set_executable(before)

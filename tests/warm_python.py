@@ -16,6 +16,7 @@ import gc
 import importlib
 import io
 import json
+import multiprocessing
 import os
 import pkgutil
 import runpy
@@ -45,7 +46,8 @@ SMALL = ("compare", "lenet5", "--cluster", "titanx-4", "--batch", "64")
 CLIENT = """#!{python} -IS
 import array, json, os, signal, socket, sys, time
 words = [*{before!r}, *sys.argv[1:]]
-words = words[words[:1] == ["-u"]:]
+while words[:1] in (["-u"], ["-B"]):
+    del words[0]
 if not words or not (words[0] in ("-m", "-c") or words[0].endswith(".py")):
     os.execv({python!r}, [{python!r}, *words])
 server, until_s = socket.socket(socket.AF_UNIX), time.monotonic() + {starts_s}
@@ -263,4 +265,5 @@ def run(kind: str, what: str) -> int:
 if __name__ == "__main__":
     preload() if sys.argv[3] == "all" else preload_rank()
     sys.executable = sys.argv[2]
+    multiprocessing.set_executable(sys.executable)
     serve(sys.argv[1])

@@ -42,6 +42,7 @@ def test_every_example_is_found():
         assert len(re.findall(r"^```", text, re.MULTILINE)) == 2 * len(opened), page.name
 
 
+@pytest.mark.usefixtures("warm_ranks", "warm_workers")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_examples_run(page, tmp_path, monkeypatch, warm_programs):
     """Examples neither fail nor depend on anything outside their page, nor leave their models registered."""
