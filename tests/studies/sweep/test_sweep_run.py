@@ -74,12 +74,14 @@ def test_what_does_not_fit_is_refused_without_a_search_for_what_does(strategy, m
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.usefixtures("warm_workers")
 def test_processes_compute_what_one_does():
     found = {point: plain(result) for point, result in compute_locally(POINTS, processes=2)}
     assert found == {point: expected(point) for point in POINTS}
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.usefixtures("warm_workers")
 def test_points_whose_process_dies_fail_alone():
     found = dict(compute_locally(POINTS, processes=2, evaluate_point=dying))
     died = {point for point in POINTS if point.batch == 96 and point.strategy == "owt"}
@@ -89,12 +91,14 @@ def test_points_whose_process_dies_fail_alone():
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.usefixtures("warm_workers")
 def test_an_error_in_the_workers_is_not_swallowed():
     with pytest.raises(ValueError, match="never returned"):
         list(compute_locally(POINTS[:2], processes=1, evaluate_point=breaking))
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.usefixtures("warm_workers")
 def test_only_what_is_missing_is_computed(tmp_path):
     sweep = Sweep(name="half", points=tuple(POINTS[:6]))
     with Store.writing(tmp_path / "r.sqlite") as store:
@@ -161,6 +165,7 @@ def _wait_until_gone(group: int) -> None:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.usefixtures("warm_workers")
 def test_dask_computes_the_same_though_a_worker_is_killed():
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
