@@ -4,6 +4,7 @@ const $ = (id) => document.getElementById(id);
 const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
 
 {% include "numbers.js" %}
+{% include "packed.js" %}
 const time = (s) => figures(s, TIMES);
 const bytes = (b) => figures(b, BYTES);
 const axisUnit = (s) => TIMES.slice(0, 3).find(([, size]) => s >= size) || TIMES[2];
@@ -12,7 +13,7 @@ const moment = (s) => { const [name, size] = unitOf([s], TIMES); return `${(s / 
 
 const signed = (code) => (code & 1 ? -(code + 1) / 2 : code / 2);
 async function unpack({ type, data, steps }) {
-  const packed = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+  const packed = bytesIn(data);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const buffer = await new Response(stream).arrayBuffer();
   if (type === "json") return JSON.parse(new TextDecoder().decode(buffer));
