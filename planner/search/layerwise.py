@@ -99,7 +99,7 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
         strategy={layer.name: space.configuration(index) for layer, space, index in chosen},
         cost_s=found.cost_s,
         least_s=found.least_s,
-        exact=found.least_s == found.cost_s,
+        exact=math.isclose(found.least_s, found.cost_s, rel_tol=1e-12),
         tables_s=time.perf_counter() - began - searched_s,
         search_s=searched_s,
         width=found.width,
