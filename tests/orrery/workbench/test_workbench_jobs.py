@@ -1,5 +1,6 @@
 """Jobs of the workbench over HTTP: rows as they arrive, changes, cancellation, and processes that die."""
 
+import sys
 import time
 
 import psutil
@@ -15,6 +16,12 @@ from planner.simulation.program_replay import replay
 
 LONG = {"model": "inception-v3", "cluster": "fdr-32x3", "batch": 768, "strategies": ["data", "layerwise"]}
 SLOW_SLOT = {**SMALL, "edits": {"link.slot.bandwidth_factor": "0.25", "device.node0/gpu0.speed": "0.5"}}
+
+
+@pytest.fixture(scope="module")
+def server_python():
+    """The real interpreter, whose processes have it as their ancestor."""
+    return sys.executable
 
 
 def changed(edits):

@@ -39,17 +39,17 @@ class Served:
 
 
 @contextmanager
-def served(folder, cwd):
-    """A workbench on any free port, ended by Ctrl-C."""
+def served(folder, cwd, *, python=sys.executable):
+    """A workbench on any free port, ended by Ctrl-C; one that starts warm, which Ctrl-C does not reach, by SIGTERM."""
     cwd.mkdir(exist_ok=True)
-    words = [sys.executable, "-m", "orrery", "serve", str(folder), "--port", "0"]
+    words = [python, "-m", "orrery", "serve", str(folder), "--port", "0"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd) as process:
         try:
             address = re.search(r"http\S+", process.stdout.readline())[0]
             with httpx.Client(base_url=address, timeout=60) as client:
                 yield Served(process=process, address=address, folder=Path(folder), client=client, cwd=cwd)
         finally:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT if python == sys.executable else signal.SIGTERM)
             try:
                 process.communicate(timeout=20)
             except subprocess.TimeoutExpired:
