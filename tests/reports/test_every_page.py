@@ -59,7 +59,12 @@ ANSWERS = {
     "validation": (TILE, "largest error"),
     "accuracy": ("() => document.querySelector('#rows tbody tr td:nth-child(3)').textContent.trim()", None),
     "reproduce": ("() => `of ${document.querySelectorAll('#rows tbody tr').length} printed`", None),
-    "fidelity": ("() => `${document.querySelectorAll('#measures strong').length}`", None),
+    "fidelity": (
+        "() => { const held = [...document.querySelectorAll('#measures td')].filter((each) =>"
+        " each.textContent.includes('(bar ')); const late = document.querySelectorAll('#measures strong').length;"
+        " return `${held.length - late} of ${held.length} errors`; }",
+        None,
+    ),
 }
 """What finds the number of the answer on a page of a kind, which its headline must have too."""
 FIRST_FIGURE = """() => {
