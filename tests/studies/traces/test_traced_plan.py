@@ -55,7 +55,7 @@ def test_every_layer_of_resnet18_is_found_forward_and_backward(recorded):
         assert order.index("layer2.0.downsample") < order.index("layer2.0.add") < order.index("layer2.1.conv1")
         for span in (*times.forward.values(), *times.backward.values()):
             assert 0 <= span[0] <= span[1] <= times.iteration_s
-            assert span[2] <= span[1] - span[0] + 1e-9
+            assert span[2] <= span[1] - span[0] + 1e-8  # starts and lengths of operations are rounded to nanoseconds
 
 
 def test_sums_agree_with_the_profilers_own(recorded):
