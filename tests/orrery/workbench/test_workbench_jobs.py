@@ -150,18 +150,22 @@ def waits_for(condition, seconds=20.0):
     assert condition()
 
 
+def benches(server):
+    """Processes that compare, or are ready to: children of the one that all are forked from."""
+    return [each for child in psutil.Process(server.process.pid).children() for each in child.children()]
+
+
 def test_a_cancelled_comparison_ends_its_process(server):
-    """Another is compared meanwhile and after."""
-    before = {each.pid for each in descendants(server)}
-    job = asked(server.client, "compare", LONG, bench="cancelled-bench").json()["job"]
+    """And no other; another is compared after."""
+    job, working = asked(server.client, "compare", LONG, bench="cancelled-bench").json()["job"], []
     for _, kind, _ in said(server.client, job):
-        if kind == "progress":
+        if kind == "progress" and not working:
+            working = benches(server)
             server.client.delete(f"api/jobs/{job}")
     assert kind == "cancelled"
-    worked = [each for each in descendants(server) if each.pid not in before]
+    waits_for(lambda: len(set(working) - set(benches(server))) == 1)
     compared(server.client, bench="bench-of-tests")
-    busy = [each for each in worked if each.is_running() and each.status() == psutil.STATUS_RUNNING]
-    waits_for(lambda: not any(each.is_running() and each.cpu_percent(0.1) > 50 for each in busy))
+    assert len(set(working) - set(benches(server))) == 1
 
 
 def test_a_killed_process_is_said_and_the_server_lives(server):
@@ -170,10 +174,9 @@ def test_a_killed_process_is_said_and_the_server_lives(server):
     kinds, killed = [], []
     for _, kind, values in said(server.client, job):
         if kind == "progress" and not killed:
-            for child in psutil.Process(server.process.pid).children():
-                for bench in child.children():  # of the process that all benches are forked from
-                    bench.kill()
-                    killed.append(bench)
+            for bench in benches(server):
+                bench.kill()
+                killed.append(bench)
         kinds.append((kind, values))
     psutil.wait_procs(killed, timeout=20)
     assert kinds[-1][0] == "failed"
