@@ -53,12 +53,18 @@ def _convolution(gpu: str, profile: str | None, row: Any) -> Iterator[JudgedRow]
 
 
 def _product(gpu: str, profile: str | None, row: Any) -> JudgedRow:
-    """Return one matrix product, as a fully connected layer forward: DeepBench does not say what it is part of."""
-    operation = Linear(channels=row.m, bias=False)
-    batch = Shape(("sample", "channel"), (row.n, row.k))
+    """Return one matrix product, as the phase of a fully connected layer whose operands are transposed alike."""
+    if row.b_trans == "T":
+        phase, out, samples, into = "weight_gradient", row.m, row.k, row.n
+    elif row.a_trans == "T":
+        phase, out, samples, into = "forward", row.m, row.n, row.k
+    else:
+        phase, out, samples, into = "activation_gradient", row.k, row.n, row.m
+    operation = Linear(channels=out, bias=False)
+    batch = Shape(("sample", "channel"), (samples, into))
     layer = Layer("fc", operation, ("input",), (batch,), operation.output((batch,)))
     label = f"{row.m} x {row.k} times {row.k} x {row.n}, {row.a_trans}{row.b_trans}"
-    return _judged(gpu, profile, layer, "forward", "matrix product", label, row.time_ms)
+    return _judged(gpu, profile, layer, phase, "matrix product", label, row.time_ms)
 
 
 def _judged(
