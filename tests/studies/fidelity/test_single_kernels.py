@@ -5,6 +5,7 @@ import pytest
 
 from hwprofiles.measured import measured_table
 from planner.cost.compute_time import kernel_s
+from studies.calibrate.kernel_tables import table_kernels
 from studies.fidelity import single_kernels
 from studies.fidelity.collective_times import collective_rows
 from studies.fidelity.one_gpu_training import one_gpu_rows
@@ -55,6 +56,21 @@ def test_layers_do_the_work_that_the_table_states(priced):
             assert any(layer.forward_flop() == pytest.approx(flop, rel=0.02) for flop in flops)
             checked += 1
     assert checked >= 150
+
+
+def test_products_are_judged_as_the_kernels_that_profiles_are_fitted_to(priced):
+    """Transposed operands are other kernels of the library: what calibration reads as a gradient is judged as one."""
+    table = measured_table("deepbench_gemm")
+    fitted = sorted((k.phase, k.rows, k.columns, k.depth) for k in table_kernels(table, "deepbench_gemm"))
+    judged = []
+    for layer, phase in priced[1]:
+        if layer.operation.kind == "linear":
+            part = {dim: np.array([n]) for dim, n in zip(layer.output.dims, layer.output.sizes, strict=True)}
+            work = layer.kernels(phase, part)
+            judged.append((phase, int(work.rows[0]), int(work.columns[0]), int(work.depth[0])))
+
+    assert sorted(judged) == fitted
+    assert {phase for phase, *_ in judged} == {"forward", "activation_gradient", "weight_gradient"}
 
 
 def test_rows_without_a_prediction_say_why(priced):
