@@ -25,8 +25,8 @@ PORT_BYTES_PER_S, CARD_BYTES_PER_S, SOCKETS_BYTES_PER_S = 4.5e9, 10e9, 6e9
 """Of k80-16: what two GPUs share, what each has, and what two sockets share."""
 
 
-def served(count, model="alexnet", batch=64, strategy="data", text="ps:random=0"):
-    graph, cluster = load_model(model, batch=batch), load_cluster("k80-16").take(count)
+def served(count, model="alexnet", batch=64, strategy="data", text="ps:random=0", spec="k80-16"):
+    graph, cluster = load_model(model, batch=batch), load_cluster(spec).take(count)
     spaces = spaces_of(graph, named_strategy(strategy, graph, count), count)
     return lower(CostModel(graph, cluster, conditions=Conditions(framework=framework_of(text))), spaces)
 
@@ -47,6 +47,22 @@ def test_every_parameter_goes_both_ways_once_a_device(count, text):
     assert sorted(program.host_copies) == np.flatnonzero(np.isin(program.kind, [PUSH, FETCH])).tolist()
     assert not program.collectives
     assert "update" not in {KINDS[kind] for kind in program.kind}
+
+
+@pytest.mark.parametrize("spec", ["dgx1-p100", "p100-4x4:nodes=1", "abci-v100:nodes=1", "titanx-4", "fdr-32x3:nodes=1"])
+def test_machines_of_the_catalogue_have_servers_behind_pcie(spec):
+    """What leaves a GPU passes its own slot once, and never another GPU: hosts are reached without NVLink."""
+    program = served(2, spec=spec)
+    total = program.graph.parameter_count * 4
+    passed = {}
+    for task, copy in program.host_copies.items():
+        for link in copy.links:
+            passed[link] = passed.get(link, 0) + program.size_bytes[task]
+    links = [program.cluster.links[link] for link in passed]
+    gpus = [sum("gpu" in end for end in link.name.split(" -> ")) for link in links]
+    assert gpus.count(1) == 4
+    assert 2 not in gpus
+    assert [passed[link] for link, ends in zip(passed, gpus, strict=True) if ends] == [total] * 4
 
 
 def test_copies_take_the_shortest_routes():
