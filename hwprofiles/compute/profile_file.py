@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -37,6 +37,8 @@ __all__ = ["ARITHMETICS", "ProfileFile", "catalogue", "load_profile", "profile_i
 ARITHMETICS = ("float32", "tf32", "float16", "bfloat16", "float8")
 """Arithmetic of products; all but the first use tensor cores, and sum in float32."""
 _Arithmetic = Literal["float32", "tf32", "float16", "bfloat16", "float8"]
+_SIXTEEN_BITS: dict[str, _Arithmetic] = {"float16": "bfloat16", "bfloat16": "float16", "float8": "bfloat16"}
+"""Arithmetic whose fused kernels others run, too, where they have none of their own."""
 FOLDER = Path(__file__).parents[1] / "profiles"
 
 
@@ -171,11 +173,28 @@ class ProfileFile(Section):
             efficiency=(other.efficiency or self.efficiency).value(),
             convolution=section.value() if (section := other.convolution or self.convolution) else None,
             table=other.kernels.value() if other.kernels else None,
-            fused=_fused(other.fused or self.fused),
+            fused=self._fused_in(arithmetic),
             element_bytes=other.element_bytes,
             rows={},
             parts={},
         )
+
+    def _fused_in(self, arithmetic: str) -> dict[tuple[str, str], FusedEfficiency]:
+        """Return the efficiencies of fused kernels in one of the ``precisions``: its own, or those of its sixteen bits.
+
+        Both types of sixteen bits have one peak, and the same kernels.  Where products multiply in eight bits attention
+        and what only streams stay in sixteen; experts are products, so theirs are not taken over.
+        """
+        own = self.precisions[cast(_Arithmetic, arithmetic)]
+        like = self.precisions.get(_SIXTEEN_BITS[arithmetic]) if arithmetic in _SIXTEEN_BITS else None
+        if own.fused or like is None or not like.fused:
+            return _fused(own.fused or self.fused)
+        slower = like.peak_tflop_per_s * like.sustained_clock / (own.peak_tflop_per_s * own.sustained_clock)
+        return {
+            key: replace(each, ceiling=each.ceiling * slower)
+            for key, each in _fused(like.fused).items()
+            if arithmetic != "float8" or key[0] != "moe"
+        }
 
     def _plain(self, name: str) -> ComputeProfile:
         """Return the profile in the file's own arithmetic."""

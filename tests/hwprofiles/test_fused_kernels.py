@@ -57,6 +57,18 @@ def test_streaming_kernels_take_their_traffic():
     assert seconds[0] == pytest.approx(1e-6 + 6e9 / (0.5 * profile.memory_bytes_per_s))
 
 
+def test_all_arithmetic_of_tensor_cores_has_the_attention_of_sixteen_bits():
+    """Float16 has the kernels of bfloat16, and where products are of eight bits attention is not; experts would be."""
+    kernels = attention(4096)
+    expected_s = fused_s(load_profile("h100-80gb@bfloat16"), kernels)
+
+    for arithmetic in ("float16", "float8"):
+        assert fused_s(load_profile(f"h100-80gb@{arithmetic}"), kernels) == pytest.approx(expected_s)
+    assert ("moe", "forward") in load_profile("h100-80gb@float16").fused
+    assert ("moe", "forward") not in load_profile("h100-80gb@float8").fused
+    assert not load_profile("h100-80gb").fused  # in TF32 attention would be a kernel of its own
+
+
 @pytest.mark.parametrize("name", ["a100-80gb@bfloat16", "h100-80gb@bfloat16", "p100", "cpu-core"])
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_times_grow_with_sizes_and_stay_above_the_roofline(name, phase):
