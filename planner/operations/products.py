@@ -22,7 +22,8 @@ class TensorProduct(Mapped):
     """A product that sums ``depth`` terms for each output element.
 
     Work: flop = 2 x outputs x depth.  With trained weights each of the two gradients takes as much; of two tensors,
-    the gradient of either takes as much.  Traffic: inputs, weights and outputs once.
+    the gradient of either takes as much.  Traffic: inputs, weights and outputs once; the gradient of a bias, a sum over
+    all positions, is a pass of its own over the outputs' gradient, while its addition is part of the product.
     """
 
     kind: str
@@ -54,11 +55,16 @@ class TensorProduct(Mapped):
     def _weight_gradient(self, part: Part) -> Kernels:
         if not self.weights:
             return part.streaming(flop=0.0, elements=0.0)
-        return self._product(part, rows=part.channels, columns=self.depth, depth=part.outputs / part.channels)
+        biases = sum(len(weight.shape) == 1 and bool(weight.elements) for weight in self.weights)
+        depth = part.outputs / part.channels
+        return self._product(part, rows=part.channels, columns=self.depth, depth=depth, streamed=biases * part.outputs)
 
-    def _product(self, part: Part, *, rows: Floats | float, columns: Floats | float, depth: Floats | float) -> Kernels:
+    def _product(
+        self, part: Part, *, rows: Floats | float, columns: Floats | float, depth: Floats | float,
+        streamed: Floats | float = 0.0,
+    ) -> Kernels:  # fmt: skip
         elements = self._inputs(part) + self._held(part) + part.outputs
-        return part.matrix(rows=rows, columns=columns, depth=depth, elements=elements)
+        return part.matrix(rows=rows, columns=columns, depth=depth, elements=elements, streamed=streamed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

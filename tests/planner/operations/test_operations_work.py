@@ -8,7 +8,8 @@ from hypothesis import given, strategies as st
 
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import LAYER_PHASES
-from planner.graph.shapes import Shape
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import IntervalMap, Shape
 from planner.operations.checks import position_dims
 from planner.operations.convolution import Convolution
 from planner.operations.dropout import Dropout
@@ -17,6 +18,7 @@ from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.pooling import GlobalPooling, Pooling
+from planner.operations.products import TensorProduct
 
 IMAGE = (8, 16, 12, 24)
 
@@ -167,6 +169,23 @@ def test_linear_flattens_positions():
     assert (kernels.rows[0], kernels.columns[0], kernels.depth[0]) == (6, 8, 240)
     assert kernels.memory_bytes[0] == 4 * (8 * 240 + 6 * 240 + 8 * 6)
     assert operation.output([shape(8, 16, 3, 5)]) == shape(8, 24)
+
+
+def test_the_gradient_of_a_bias_reads_that_of_the_outputs_once_more():
+    """Eight samples of five positions from 3 to 24 channels; half the channels have half the pass."""
+    sample, length = (IntervalMap(dim=dim) for dim in ("sample", "length"))
+    weight, bias = Parameter("weight", (24, 3)), Parameter("bias", (24,))
+
+    def streamed(phase, *weights):
+        product = TensorProduct(
+            kind="matrix_product", dims=("channel", "length"), sizes=(24, 5), depth=3.0, weights=weights,
+            reads=((sample, IntervalMap(dim=None), length),),
+        )  # fmt: skip
+        return np.max(work(product, phase, [shape(8, 3, 5)], {"channel": 2}).streamed_bytes)
+
+    assert [streamed(phase, weight, bias) / 4 for phase in LAYER_PHASES] == [0, 0, 8 * 12 * 5, 0]
+    assert streamed("weight_gradient", weight) == 0
+    assert streamed("weight_gradient", weight, Parameter("bias", (24,), frozen=True)) == 0
 
 
 def test_max_pooling_reads_its_inputs_again_backward():
