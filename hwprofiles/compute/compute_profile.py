@@ -150,7 +150,8 @@ class ComputeProfile:
     table: KernelTable | None = field(default=None, repr=False)
     """Measured kernels; None where the formula alone counts."""
     sustained_clock: float = field(default=1.0, repr=False)
-    """Clock in long runs as a share of the boost clock; ``peak_flop_per_s`` includes it."""
+    """Clock in long runs as a share of the data sheet's boost clock, above 1 for cards that exceed it;
+    ``peak_flop_per_s`` includes it."""
     dispatch_s: float = field(default=0.0, repr=False)
     """Time of the host for one phase of one layer: no phase of a layer takes less."""
     element_bytes: int = field(default=4, repr=False)

@@ -18,6 +18,7 @@ from hwprofiles.compute.compute_profile import (
 from hwprofiles.compute.fused_kernels import FusedEfficiency
 from hwprofiles.compute.launch import Launch
 from hwprofiles.compute.profile_sections import (
+    Clock,
     ConvolutionSection,
     Count,
     EfficiencySection,
@@ -133,7 +134,7 @@ class ProfileFile(Section):
     launch_overhead_us: Positive
     multiprocessors: Count
     efficiency: EfficiencySection
-    sustained_clock: Fraction = 1.0
+    sustained_clock: Clock = 1.0
     dispatch_overhead_us: Share = 0.0
     convolution: ConvolutionSection | None = None
     kernels: KernelSection | None = None

@@ -12,6 +12,7 @@ from hwprofiles.compute.fused_kernels import FusedEfficiency
 from hwprofiles.compute.kernel_table import KernelTable, TableRows
 
 __all__ = [
+    "Clock",
     "ConvolutionSection",
     "Count",
     "EfficiencySection",
@@ -33,6 +34,8 @@ _PHASES = PROFILE_PHASES[:3]
 # Strict: a boolean or a quoted number is an error.  The bound keeps the conversion to SI finite.
 Positive = Annotated[float, Field(ge=1e-9, le=1e12, allow_inf_nan=False, strict=True)]
 Fraction = Annotated[float, Field(ge=1e-9, le=1, strict=True)]
+Clock = Annotated[float, Field(ge=1e-9, le=2, strict=True)]
+"""Share of the boost clock, which cards exceed where power and temperature allow."""
 Share = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False, strict=True)]
 Count = Annotated[int, Field(gt=0, strict=True)]
 
@@ -256,7 +259,7 @@ class PrecisionSection(Section):
     """An entry of ``precisions``: what differs when products are computed in another arithmetic."""
 
     peak_tflop_per_s: Positive
-    sustained_clock: Fraction = 1.0
+    sustained_clock: Clock = 1.0
     element_bytes: Annotated[int, Field(ge=1, le=8, strict=True)] = 2
     efficiency: EfficiencySection | None = None
     convolution: ConvolutionSection | None = None

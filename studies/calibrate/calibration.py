@@ -186,15 +186,30 @@ def _fitted(profile: ComputeProfile, groups: list[KernelGroup], networks: Sequen
         profile = fit_networks(profile, networks, kernels=known)
         clock = profile.sustained_clock
         if not known and profile.convolution:  # no clock, but all in which the convolutions differ from a relative's
-            ceilings = [share * clock for share in profile.convolution.ceiling]
-            first, second, third = ceilings
-            sections["convolution"] = convolution_section(replace(profile.convolution, ceiling=(first, second, third)))
-            clock = 1.0
+            sections |= _shares(profile)
+            clock = max(1.0, clock * max(profile.convolution.ceiling))
         sections["sustained_clock"] = round(clock, 4)
         sections["dispatch_overhead_us"] = round(profile.dispatch_s / MICRO, 1)
         if not profile.dispatch_s:
             dropped = (*dropped, "dispatch_overhead_us")
     return _Part(sections, errors, dropped, launch_overhead_us)
+
+
+def _shares(profile: ComputeProfile) -> dict[str, Any]:
+    """Return the sections of a profile whose clock stands for what the device differs in from its relative.
+
+    A device that is slower has convolutions of a smaller share of its peak.  One that is faster has those of a greater
+    share, up to the whole peak, and the rest is a clock above the boost clock; outside tensor cores, whose products
+    were measured apart, it runs all products at a greater share.
+    """
+    assert profile.convolution is not None
+    factor = profile.sustained_clock / max(1.0, profile.sustained_clock * max(profile.convolution.ceiling))
+    first, second, third = (share * factor for share in profile.convolution.ceiling)
+    sections = {"convolution": convolution_section(replace(profile.convolution, ceiling=(first, second, third)))}
+    if profile.sustained_clock > 1 and profile.convolution.channel_multiple == 1:
+        shares = tuple(min(1.0, share * factor) for share in profile.efficiency.ceiling)
+        sections["efficiency"] = efficiency_section(replace(profile.efficiency, ceiling=shares))
+    return sections
 
 
 _Fit = Callable[[ComputeProfile, Sequence[KernelGroup]], Fitted]

@@ -39,6 +39,8 @@ class _Prior(NamedTuple):
     dispatch_width: float
 
 
+_MOST_TRANSFERRED = 3.0
+"""Most that a device may exceed its relative's shares of the peak: those of T4 were measured at its limit of 70 W."""
 _FITTED, _TRANSFERRED = _Prior(0.9, 0.15, 30, 1.0), _Prior(0.8, 0.6, 30, 1.0)
 
 
@@ -170,7 +172,7 @@ def fit_networks(profile: ComputeProfile, rows: Sequence[MeasuredNetwork], *, ke
         share, dispatch_us = np.exp(logs).tolist()
         return np.concatenate([terms.logs(share, dispatch_us * MICRO) / _ERROR, (logs - start) / width])
 
-    high = np.log([1.0, 2000.0])
+    high = np.log([1.0 if kernels else _MOST_TRANSFERRED, 2000.0])
     fit = least_squares(residuals, start, bounds=([-4.0, -2.0], high), loss="soft_l1", x_scale=width)
     share, dispatch_us = np.exp(fit.x).tolist()
     information = float((fit.jac[: len(rows), 1] ** 2).sum())
