@@ -73,10 +73,15 @@ _GENERATIONS = {
 """Rates of the catalogue's clusters, whose files name their sources; between sockets: assumed."""
 
 
+_ALIKE = {"h200": "h100", "rtx-2080ti": "t4", "rtx-8000": "t4", "rtx-3080": "a100", "rtx-3090": "a100",
+          "rtx-a6000": "a100"}  # fmt: skip
+"""Profiles whose machines have the rates of another generation: Turing with PCIe 3, Ampere with PCIe 4."""
+
+
 def generation_of(profile: str) -> Generation:
     """Return what is assumed about machines with a GPU of the catalogue; PCIe 3 where it is of none of the kinds."""
-    name = profile.partition("@")[0].partition("-")[0]
-    return _GENERATIONS.get("h100" if name == "h200" else name, _PCIE_3)
+    name = profile.partition("@")[0]
+    return _GENERATIONS.get(_ALIKE.get(name, name.partition("-")[0]), _PCIE_3)
 
 
 @lru_cache(maxsize=16)

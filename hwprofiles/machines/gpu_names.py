@@ -26,11 +26,20 @@ _MODELS = (
     (r"titanxpascal|nvidiatitanx$|^titanx$", ("titanx-pascal",)),
     (r"gtxtitan$", ("gtx-titan",)),
     (r"teslat4$|nvidiat4$|^t4$", ("t4",)),
+    (r"rtx2070(with)?maxq", ("rtx-2070-max-q",)),
+    (r"rtx2080(with)?maxq", ("rtx-2080-max-q",)),
+    (r"rtx2080super(with)?maxq", ("rtx-2080-super-max-q",)),
+    (r"rtx2080ti$", ("rtx-2080ti",)),
+    (r"rtx8000$", ("rtx-8000",)),
+    (r"rtx3080$", ("rtx-3080",)),
+    (r"rtx3090$", ("rtx-3090",)),
+    (r"rtxa6000$", ("rtx-a6000",)),
 )
 """Profiles by the letters and digits of a product's name; several that differ by the memory that the name states."""
-_CAPABILITIES = {37: ("k80",), 60: ("p100",), 70: ("v100-16gb", "v100-32gb"), 75: ("t4",),
-                 80: ("a100-40gb", "a100-80gb"), 90: ("h100-80gb", "h200"), 100: ("b200",)}  # fmt: skip
-"""Profiles by compute capability, where the catalogue has all the usual devices of it."""
+_CAPABILITIES = {37: ("k80",), 60: ("p100",), 70: ("v100-16gb", "v100-32gb"),
+                 75: ("t4", "rtx-2080ti", "rtx-8000"), 80: ("a100-40gb", "a100-80gb"),
+                 86: ("rtx-3080", "rtx-3090", "rtx-a6000"), 90: ("h100-80gb", "h200"), 100: ("b200",)}  # fmt: skip
+"""Profiles of servers and workstations by compute capability; where there are several, the user names one."""
 _WAY_OUT = "name a compute profile that stands for it with --device"
 
 

@@ -22,8 +22,13 @@ _TENSOR_SHARE = 0.43
 """Share of their peak that convolutions of whole networks reach in half precision on V100, where nothing is fitted."""
 _LIBRARY = "library"
 """Key of the profile whose convolutions, of a newer library, a device takes."""
+_TENSOR, _TENSOR_RATE = "tensor_relative", "tensor_rate"
+"""Keys of the profile whose tensor cores are the nearest that were measured, and of a device's FLOP per clock and
+multiprocessor there as a share of that profile's."""
 _CLOCK = "sustained_clock"
 """Key of the clock in long runs, of cards whose power does not allow the boost clock there."""
+_ELEMENT_BYTES = {"float8": 1, "tf32": 4}
+"""Bytes of an activation where they are not two."""
 _NEVER = 1e6
 """Half size of an algorithm that is not used."""
 
@@ -116,8 +121,9 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
     if "precisions" in sheet:
         content["precisions"] = {
-            arithmetic: _precision(content, peak, 1 if arithmetic == "float8" else 2)
-            | _lent_fused(donors, arithmetic)
+            arithmetic: _precision(content, peak, _ELEMENT_BYTES.get(arithmetic, 2))
+            | _lent_tensor_cores(sheet, arithmetic)
+            | _lent_fused([sheet[_TENSOR], *donors] if _TENSOR in sheet else donors, arithmetic)
             | ({_CLOCK: sheet[_CLOCK]} if _CLOCK in sheet else {})
             for arithmetic, peak in sheet["precisions"].items()
         }
@@ -131,6 +137,25 @@ def _precision(content: dict[str, Any], peak: float, element_bytes: int) -> dict
         together = _AMPERE_BYTES if content["arithmetic"] == "tf32" else _TENSOR_BYTES
         section["convolution"] = _in_tensor_cores(content["convolution"], together // element_bytes)
     return section
+
+
+def _lent_tensor_cores(sheet: dict[str, Any], arithmetic: str) -> dict[str, Any]:
+    """Return the sections of the measured tensor cores that are the nearest, for a device's own rate.
+
+    A multiprocessor loads and stores as fast as its relative's, and computes at ``tensor_rate`` of its rate.  Of the
+    relative's time for a FLOP, ``1 / share``, one part of 1 is arithmetic and the rest is not hidden by it: arithmetic
+    takes ``1 / tensor_rate`` as long, the rest as long as before.
+    """
+    if _TENSOR not in sheet:
+        return {}
+    lender: dict[str, Any] = dict(yaml_input(catalogue()[sheet[_TENSOR]], "compute profile"))
+    lent = lender if arithmetic == lender["arithmetic"] else lender["precisions"][arithmetic]
+    scale = sheet["multiprocessors"] / lender["multiprocessors"]
+    sections = {section: _scaled(lent[section], scale) for section in ("efficiency", "convolution") if section in lent}
+    for section in sections.values():
+        shares = {phase: 1 / (1 + (1 / share - 1) * sheet[_TENSOR_RATE]) for phase, share in section["ceiling"].items()}
+        section["ceiling"] = {phase: round(share, 4) for phase, share in shares.items()}
+    return sections
 
 
 def _lent_fused(donors: Sequence[str], arithmetic: str) -> dict[str, Any]:

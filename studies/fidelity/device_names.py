@@ -21,6 +21,14 @@ _PROFILES = {
     "v100": ("v100-16gb",),
     "v10032gb": ("v100-32gb", "v100-16gb"),
     "a10040gbpcie": ("a100-40gb",),
+    "rtx2070maxq": ("rtx-2070-max-q",),
+    "rtx2080maxq": ("rtx-2080-max-q",),
+    "rtx2080supermaxq": ("rtx-2080-super-max-q",),
+    "rtx2080ti": ("rtx-2080ti",),
+    "rtx8000": ("rtx-8000",),
+    "rtx3080": ("rtx-3080",),
+    "rtx3090": ("rtx-3090",),
+    "rtxa6000": ("rtx-a6000",),
 }
 """Profiles of each device, the best one first; one that is not in the catalogue is passed over."""
 
@@ -31,6 +39,7 @@ _SAME = {
     "pascaltitanx": "titanxpascal",
     "maxwelltitanx": "titanx",
     "titanxmaxwellinferredfromdate": "titanx",
+    "lambdacloudrtxa6000": "rtxa6000",
 }
 """Longer names of the same devices."""
 

@@ -28,8 +28,10 @@ def write(tmp_path, data) -> str:
 def test_the_catalogue_holds_the_papers_and_todays_devices():
     assert profile_names() == sorted(
             ["a100-40gb", "a100-80gb", "b200", "cpu-core", "gtx-1080", "gtx-1080-cudnn6", "gtx-1080ti",
-             "gtx-titan", "h100-80gb", "h200", "k80", "m40", "m60", "p100", "t4", "titanx", "titanx-cudnn6",
-             "titanx-nervana", "titanx-pascal", "titanx-pascal-cudnn6", "titanxp", "v100-16gb", "v100-32gb"]
+             "gtx-titan", "h100-80gb", "h200", "k80", "m40", "m60", "p100", "rtx-2070-max-q", "rtx-2080-max-q",
+             "rtx-2080-super-max-q", "rtx-2080ti", "rtx-3080", "rtx-3090", "rtx-8000", "rtx-a6000", "t4", "titanx",
+             "titanx-cudnn6", "titanx-nervana", "titanx-pascal", "titanx-pascal-cudnn6", "titanxp",
+             "v100-16gb", "v100-32gb"]
         )  # fmt: skip
 
 
@@ -67,6 +69,15 @@ def test_a_file_is_read_in_si(tmp_path):
 
     assert (profile.name, profile.memory_bytes, profile.launch_overhead_s) == ("mine", 2 * 2**30, pytest.approx(3e-6))
     assert (profile.peak_flop_per_s, profile.memory_bytes_per_s) == (pytest.approx(10.6e12), pytest.approx(732e9))
+
+
+def test_cards_may_run_above_the_boost_clock_of_their_data_sheet(tmp_path):
+    """Up to twice, where power allows; short runs of single kernels are priced at the boost clock."""
+    profile = load_profile(write(tmp_path, p100() | {"sustained_clock": 1.25}))
+    assert profile.peak_flop_per_s == pytest.approx(1.25 * 10.6e12)
+    assert profile.for_single_kernels().peak_flop_per_s == pytest.approx(10.6e12)
+    with pytest.raises(ConfigError, match=r"sustained_clock: must be .*2, got 2\.5"):
+        load_profile(write(tmp_path, p100() | {"sustained_clock": 2.5}))
 
 
 def test_an_unknown_name_suggests_the_nearest():

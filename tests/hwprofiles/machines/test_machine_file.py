@@ -9,6 +9,7 @@ import yaml
 from hwprofiles import ConfigError
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.machines import machine_file, write_cluster_file
+from hwprofiles.machines.gpu_names import gpu_of_model
 from hwprofiles.readers.recognise import read_facts
 from planner.cost import library_collective_s
 from planner.topology import ClusterRoutes
@@ -73,6 +74,25 @@ def test_a_product_name_in_a_file_is_the_device():
     assert {device.profile for device in found.cluster.devices} == {"p100"}
     assert made("p2p_m60_4gpu.txt").cluster.devices[0].profile == "m60"
     assert made("all_reduce_a100_8gpu.txt").cluster.devices[0].profile == "a100-40gb"
+
+
+PRODUCTS = {
+    "NVIDIA GeForce RTX 2080 Ti": "rtx-2080ti", "Quadro RTX 8000": "rtx-8000", "NVIDIA RTX A6000": "rtx-a6000",
+    "NVIDIA GeForce RTX 3080": "rtx-3080", "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "GeForce RTX 2070 with Max-Q Design": "rtx-2070-max-q", "GeForce RTX 2080 with Max-Q Design": "rtx-2080-max-q",
+    "GeForce RTX 2080 Super with Max-Q Design": "rtx-2080-super-max-q", "Tesla T4": "t4",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_products_as_nvidia_smi_names_them_have_their_profile(product):
+    assert gpu_of_model(product, "nvidia-smi").profile == PRODUCTS[product]
+
+
+@pytest.mark.parametrize("product", ["NVIDIA GeForce RTX 3080 Ti", "NVIDIA GeForce RTX 2080", "RTX 3090 Ti"])
+def test_other_cards_of_a_series_have_none(product):
+    with pytest.raises(ConfigError, match=f"no compute profile is known for {product!r}"):
+        gpu_of_model(product, "nvidia-smi")
 
 
 def test_nccl_and_lstopo_show_one_machine():

@@ -184,6 +184,77 @@ def test_tensor_cores_take_channels_by_the_depth_of_their_instruction(name, own,
     assert content["precisions"]["float16"]["convolution"]["channel_multiple"] == half
 
 
+RTX = ("rtx-2070-max-q", "rtx-2080-max-q", "rtx-2080-super-max-q", "rtx-2080ti", "rtx-3080", "rtx-3090", "rtx-8000",
+       "rtx-a6000")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RTX)
+def test_data_sheets_of_rtx_cards_agree_with_their_cores_and_clocks(name):
+    """A multiprocessor of Turing has 64 float32 units and 512 of tensor cores in half precision, one of GA102 twice
+    as many float32 units; tensor cores of GeForce cards sum in float32 at half that rate, and take TF32 at half."""
+    content = base_content(name)
+    ampere = "tf32" in content["precisions"]
+    found = re.search(r"(\d+) cores, ([\d.]+) GHz", content["sources"][0])
+    units = content["multiprocessors"] * (128 if ampere else 64)
+    if found:
+        assert int(found[1]) == units
+        assert content["peak_tflop_per_s"] == pytest.approx(2e-3 * units * float(found[2]), rel=2e-3)
+    rate = {"rtx-8000": 8, "rtx-a6000": 4}.get(name, 2 if ampere else 4)  # over that of the float32 units
+    peaks = {key: entry["peak_tflop_per_s"] for key, entry in content["precisions"].items()}
+    assert peaks["float16"] == pytest.approx(rate * content["peak_tflop_per_s"], rel=5e-3)
+    if ampere:
+        assert (peaks["bfloat16"], 2 * peaks["tf32"]) == pytest.approx((peaks["float16"],) * 2, rel=3e-3)
+        assert content["precisions"]["tf32"]["element_bytes"] == 4
+
+
+def test_slower_tensor_cores_reach_a_greater_share_of_their_peak():
+    """At a quarter of A100's rate arithmetic takes four times as long, and what it does not hide as long as there."""
+    lent = yaml.safe_load(catalogue()["a100-40gb"].read_text())["precisions"]["float16"]["convolution"]
+    own = base_content("rtx-3090")["precisions"]["float16"]["convolution"]
+    theirs, ours = lent["ceiling"]["forward"], own["ceiling"]["forward"]
+    beside = 1 / theirs - 1  # in units of A100's arithmetic
+    assert 4 / ours == pytest.approx(4 + beside, rel=1e-3)
+    assert own["half_sizes"]["forward"]["rows"] == lent["half_sizes"]["forward"]["rows"]
+
+
+@pytest.mark.parametrize("faster", [1.1, 1.8])
+def test_a_card_that_is_faster_than_its_relative_may_exceed_its_boost_clock(faster):
+    """Convolutions reach the whole peak at most; what is left is a clock above the boost clock."""
+    base = base_content("rtx-2080ti")
+    truth = ProfileFile.model_validate(base | {"sustained_clock": 1.0}).profile("truth")
+    truth = replace(truth, peak_flop_per_s=truth.peak_flop_per_s * faster)
+    table = pd.DataFrame({"model": ["resnet50", "vgg16", "alexnet"], "batch": [64, 64, 512]})
+    table["images_per_sec"] = [b / iteration_s(truth, m, b) for m, b in zip(table.model, table.batch, strict=True)]
+    content = calibrated([], table_networks(table, "t"), base).content
+    fitted = ProfileFile.model_validate(content).profile("fitted")
+
+    assert max(fitted.convolution.ceiling) <= 1
+    assert (fitted.sustained_clock > 1) == (faster > 1.5)
+    for model, batch in zip(table.model, table.batch, strict=True):
+        assert iteration_s(fitted, model, batch) == pytest.approx(iteration_s(truth, model, batch), rel=0.03)
+
+
+def test_the_command_makes_the_profile_that_ships():
+    """Section by section, as the file says of itself."""
+    shipped = yaml.safe_load(catalogue()["rtx-3090"].read_text())
+    measured = read_measurements([shipped["sources"][-1].rpartition("/")[2].removesuffix(".csv")], "rtx-3090")
+    made = calibrated((), measured.networks, base_content("rtx-3090"), sources=shipped["sources"][-1:]).content
+    assert made.keys() == shipped.keys()
+    assert leaves(made) == pytest.approx(leaves(shipped), rel=2e-3, abs=2e-3)
+
+
+def leaves(content, path=""):
+    """The numbers of a profile file by their paths."""
+    items = content.items() if isinstance(content, dict) else enumerate(content)
+    found = {}
+    for key, value in items:
+        if isinstance(value, (dict, list)):
+            found |= leaves(value, f"{path}{key}.")
+        elif isinstance(value, (int, float)):
+            found[f"{path}{key}"] = value
+    return found
+
+
 def test_the_content_is_a_profile_that_says_how_good_it_is():
     truth = replace(load_profile("p100").for_single_kernels(), table=None)
     result = calibrated(made_products(truth, 40, noise=0.03), [], base_content("p100"), sources=["test"])
