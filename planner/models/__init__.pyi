@@ -1,3 +1,6 @@
+from .builder import (
+    ModelBuilder as ModelBuilder,
+)
 from .registry import (
     check_no_code as check_no_code,
     load_model as load_model,

@@ -44,6 +44,9 @@ from .program_replay import (
     replay as replay,
     stream_before as stream_before,
 )
+from .rank_spread import (
+    late_deviations as late_deviations,
+)
 from .sensitivity import (
     Sensitivity as Sensitivity,
     sensitivities as sensitivities,

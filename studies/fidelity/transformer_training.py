@@ -1,9 +1,10 @@
-"""Iterations of GPT: public times beside those of the kernels, collectives and launches that they are made of.
+"""Iterations of GPT and MPT: public times beside those of the kernels, collectives and launches that they are made of.
 
-The iteration is priced as Megatron runs it with full recomputation: for each micro-batch and layer two passes forward
-and one backward, attention with its scores in memory, six all-reduces over the tensor-parallel devices; then the
-gradients' all-reduce over the replicas and the update.  Kernels and collectives do not overlap; the host runs beside
-them.  Of a pipeline the stage with the logits is passed by all micro-batches, the others by one.
+That of MPT, whose parameters are sharded, is made in ``studies.sharded``.  That of GPT is priced as Megatron runs it
+with full recomputation: for each micro-batch and layer two passes forward and one backward, attention with its scores
+in memory, six all-reduces over the tensor-parallel devices; then the gradients' all-reduce over the replicas and the
+update.  Kernels and collectives do not overlap; the host runs beside them.  Of a pipeline the stage with the logits is
+passed by all micro-batches, the others by one.
 
 The host launches kernels one by one and runs ahead of the device, so a pass over layers takes as long as the slower of
 the two.  The kernels of Megatron's layer, by its source:
@@ -35,8 +36,9 @@ from planner.topology import routes_of_cluster
 from studies.fidelity.collective_times import judged_cluster
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
+from studies.sharded import FITTED_HEAD, mpt_iteration_s
 
-__all__ = ["gpt_iteration_s", "gpt_row", "host_s", "transformer_rows"]
+__all__ = ["gpt_iteration_s", "gpt_row", "host_s", "mpt_rows", "transformer_rows"]
 
 _PROFILE, _PER_NODE = "a100-80gb@float16", 8
 _CLUSTER, _CLUSTER_OF = "dgx-a100", {"VIA-Research/vTrain": "vtrain-a100"}
@@ -133,6 +135,26 @@ def _layer_rows() -> Iterator[JudgedRow]:
             subject=row.phase,
             measured_s=row.time_ms * MILLI,
             predicted_s=forward_s if row.phase == "forward" else backward_s,
+        )
+
+
+def mpt_rows() -> Iterator[JudgedRow]:
+    """Yield every measured iteration of MPT, whose parameters are sharded over the GPUs."""
+    for row in rows_of_table("mpt_iterations"):
+        arithmetic = "" if row.precision == "bfloat16" else f", {row.precision}"
+        tokens = f"{row.seq_len} x {row.micro_batch} tokens, {row.micro_batches} micro-batches"
+        yield JudgedRow(
+            measure="iterations of MPT",
+            comparison=f"llm-foundry, {row.gpu}{arithmetic}, {'' if row.recomputed else 'not '}recomputed",
+            label=f"{row.model}, {tokens}, {row.gpus} GPUs",
+            group=f"llm-foundry-{row.gpu}-iterations",
+            subject=row.model,
+            size=row.micro_batch,
+            nodes=row.gpus // _PER_NODE,
+            measured_s=row.time_s,
+            predicted_s=mpt_iteration_s(row),
+            fitted=row.hidden == row.heads * FITTED_HEAD,
+            profile=row.gpu,
         )
 
 

@@ -1,0 +1,196 @@
+"""An iteration of MPT with sharded parameters: the layers and collectives that it is made of.
+
+Fully sharded data parallelism is no strategy of the planner.  Its iteration is made here of the planner's own prices:
+layers as of any imported network, the library's collectives, what these take from the arithmetic beside them, and the
+wait for the slowest replica.  Each replica holds a share of the parameters, gradients and states.  For each micro-batch
+the replicas gather the parameters of a block before its forward and again before its backward pass (once, where they
+keep them), while another block computes, and then sum its gradients, of which each keeps its share::
+
+    library     gather 1  gather 2   gather 3             gather 2    sum 3, gather 1  sum 2       sum 1
+    arithmetic            forward 1  forward 2  forward 3  backward 3  backward 2       backward 1
+
+Words, positions and the last norm are a unit of their own, whose transfers nothing hides.  PyTorch converts gradients
+to the type in which they are summed, and divides them, in passes of their own.
+
+What these runs had, and the profiles have not, is attention by the first FlashAttention, in Triton: 30 to 50 % of the
+peak of A100 forward, 25 to 35 % backward, of which the middles are taken.  It has none of Hopper's own instructions,
+without which H100 reaches 62.9 %.  Where products are in eight bits, only those of blocks are.
+
+Fitted is one number: heads of 64 reach the same share of the peak as those of 128, as the rows of the two networks
+with such heads show, which are left out of what is judged.
+
+Source:
+    Zhao et al., "PyTorch FSDP", VLDB 2023.  Dao, "FlashAttention-2", 2023, Sec. 1: the first one's shares of the peak.
+    Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking", 2024: older
+    instructions on H100.  Runs: mosaicml/llm-foundry, scripts/train/benchmarking.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.compute import ComputeProfile, FusedEfficiency, elementwise_kernels, fused_s, profile_in
+from hwprofiles.devices import Device
+from planner.cost import kernel_s, library_collective_s
+from planner.graph import LAYER_PHASES, ComputationGraph
+from planner.simulation import late_deviations
+from planner.topology import ClusterRoutes, routes_of_cluster
+from studies.sharded.mpt_network import mpt_network
+
+__all__ = ["FITTED_HEAD", "mpt_iteration_s"]
+
+_CLUSTERS = {"a100-40gb": "dgx-a100", "a100-80gb": "dgx-a100", "h100-80gb": "dgx-h100"}
+_PER_NODE, _BYTES = 8, 2
+_FLASH = {"forward": 0.40, "backward": 0.30}
+"""Shares of the peak that the first FlashAttention reaches."""
+_HEAD_EXPONENT, FITTED_HEAD = 0.0, 64
+"""Exponent of the head size in these shares, and the size of the heads whose rows it was fitted to."""
+_OLDER_INSTRUCTIONS = {"h100-80gb": 0.629}
+"""Share of the peak that a device reaches with the instructions of the one before."""
+_DIVIDED = 2
+"""Accesses of a gradient to divide it by a share of the replicas before it is summed."""
+_MOST = 0.9
+"""Largest share of a device that messages take."""
+
+
+class _Passes(NamedTuple):
+    """Seconds of one device for a micro-batch."""
+
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Messages:
+    """Transfers of parameters or gradients, and the passes that prepare them."""
+
+    time_s: float
+    """Seconds if nothing else ran."""
+    accessed_bytes: float
+    """Bytes that a device reads and writes for them."""
+
+    def then(self, others: "_Messages") -> "_Messages":
+        """Return these and others, one after another."""
+        return _Messages(self.time_s + others.time_s, self.accessed_bytes + others.accessed_bytes)
+
+
+def mpt_iteration_s(row: Any) -> float:
+    """Return the predicted seconds of an iteration.
+
+    Args:
+        row: ``layers``, ``hidden``, ``heads``, ``seq_len``, ``micro_batch`` in sequences of one GPU, ``micro_batches``,
+            ``gpus``, ``gpu`` (a profile), ``precision`` (``bfloat16`` or ``float8``), ``gradient_bytes`` of an element
+            as it is summed, ``gathered`` (times that a micro-batch gathers parameters, 1 or 2) and ``recomputed``.
+    """
+    graph = mpt_network(layers=1, hidden=row.hidden, heads=row.heads, seq_len=row.seq_len, batch=row.micro_batch)
+    phases_s = [_phases_s(graph, index, row) for index in range(len(graph.layers))]
+    block, ends = (_passes_s(graph, phases_s, row, in_block=inside) for inside in (True, False))
+    count, others = (_parameters(graph, in_block=inside) for inside in (True, False))
+    gathered, reduced = _gathered(count, row), _reduced(count, row)
+    forward_s = _beside_s(block.forward_s, gathered, row)
+    backward_s = _beside_s(block.backward_s, gathered.then(reduced) if row.gathered > 1 else reduced, row)
+    hidden_by_nothing = (gathered, reduced, _gathered(others, row), _reduced(others, row))
+    batch_s = row.layers * (forward_s + backward_s) + sum(ends) + sum(each.time_s for each in hidden_by_nothing)
+    updates_s = (
+        phase_s["update"] * (row.layers if _is_in_block(layer.name) else 1)
+        for layer, phase_s in zip(graph.layers, phases_s, strict=True)
+    )
+    return float(row.micro_batches * batch_s + sum(updates_s) / row.gpus)
+
+
+def _phases_s(graph: ComputationGraph, index: int, row: Any) -> dict[str, float]:
+    """Return the seconds of a layer by phase, as the planner prices it."""
+    layer = graph.layers[index]
+    in_eight = row.precision == "float8" and layer.operation.kind == "matrix_product" and _is_in_block(layer.name)
+    profile = _profile(row.gpu, "float8" if in_eight else "bfloat16")
+    part = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
+    times = dict.fromkeys(LAYER_PHASES, 0.0)
+    for phase in LAYER_PHASES:
+        if graph.has_phase(index, phase):
+            times[phase] = float(kernel_s(profile, graph.name, layer, phase, part, graph.element_bytes)[0])
+    return times
+
+
+def _passes_s(graph: ComputationGraph, phases_s: list[dict[str, float]], row: Any, *, in_block: bool) -> _Passes:
+    """Return the time of the block, or of what is before and behind it, on the slowest replica."""
+    forward_s = backward_s = 0.0
+    for layer, times in zip(graph.layers, phases_s, strict=True):
+        if _is_in_block(layer.name) == in_block:
+            forward_s += times["forward"]
+            backward_s += times["activation_gradient"] + times["weight_gradient"]
+            backward_s += times["forward"] if in_block and row.recomputed else 0.0
+    late = 1.0 + _device(row.gpu).step_spread * late_deviations(row.gpus)
+    return _Passes(late * forward_s, late * backward_s)
+
+
+def _parameters(graph: ComputationGraph, *, in_block: bool) -> int:
+    """Return the parameters of the block, or of what is before and behind it."""
+    return sum(layer.parameter_count for layer in graph.layers if _is_in_block(layer.name) == in_block)
+
+
+def _is_in_block(name: str) -> bool:
+    """Return whether a layer is one of a block's."""
+    return name.startswith("blocks.")
+
+
+def _beside_s(arithmetic_s: float, messages: _Messages, row: Any) -> float:
+    """Return the seconds of arithmetic and messages that begin together.
+
+    Both run at 1 / (1 + s) while messages take a share s of the device: ``planner.simulation.interference_use``.
+    """
+    profile = _profile(row.gpu, "bfloat16")
+    channels = _device(row.gpu).communication_channels / profile.multiprocessors
+    share = min(channels + messages.accessed_bytes / messages.time_s / profile.memory_bytes_per_s, _MOST)
+    return max(arithmetic_s, messages.time_s) + share * min(arithmetic_s, messages.time_s)
+
+
+def _gathered(parameters: int, row: Any) -> _Messages:
+    """Return the gathering of parameters, of which what is sent is read, and what is received is written."""
+    size_bytes = float(_BYTES * parameters)
+    return _Messages(_collective_s(row.gpu, row.gpus, "all-gather", size_bytes), 2 * size_bytes * (1 - 1 / row.gpus))
+
+
+def _reduced(parameters: int, row: Any) -> _Messages:
+    """Return the sums of gradients, of which what is added is read once more, behind passes that convert and divide."""
+    size_bytes = float(row.gradient_bytes * parameters)
+    converted = _BYTES + row.gradient_bytes if row.gradient_bytes > _BYTES else 0
+    passed_bytes = _DIVIDED * size_bytes + converted * parameters
+    passes = elementwise_kernels(elements=np.array([passed_bytes]), accesses=1.0, element_bytes=1)
+    return _Messages(
+        float(fused_s(_profile(row.gpu, "bfloat16"), passes)[0])
+        + _collective_s(row.gpu, row.gpus, "reduce-scatter", size_bytes),
+        passed_bytes + 3 * size_bytes * (1 - 1 / row.gpus),
+    )
+
+
+@lru_cache
+def _profile(name: str, arithmetic: str) -> ComputeProfile:
+    """Return a device that computes attention by the first FlashAttention."""
+    profile, older = profile_in(name, arithmetic), _OLDER_INSTRUCTIONS.get(name, 1.0)
+    attention = {
+        ("attention", phase): FusedEfficiency(ceiling=share * older, head_exponent=_HEAD_EXPONENT)
+        for phase, share in _FLASH.items()
+    }
+    return replace(profile, fused={**profile.fused, **attention})
+
+
+@lru_cache
+def _device(gpu: str) -> Device:
+    """Return a device of the cluster, for what the library and ranks take there."""
+    return load_cluster(_CLUSTERS[gpu]).devices[0]
+
+
+@lru_cache(maxsize=1024)
+def _collective_s(gpu: str, count: int, collective: str, size_bytes: float) -> float:
+    """Return the seconds of a collective over all GPUs as the machines' library runs it."""
+    routes = _routes(_CLUSTERS[gpu], count // _PER_NODE)
+    return float(library_collective_s(routes, collective, tuple(range(count)), np.array(size_bytes)))
+
+
+@lru_cache
+def _routes(cluster: str, nodes: int) -> ClusterRoutes:
+    """Return the routes of so many machines."""
+    return routes_of_cluster(load_cluster(cluster if nodes == 1 else f"{cluster}:nodes={nodes}"))
