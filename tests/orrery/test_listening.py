@@ -2,10 +2,12 @@
 
 import ipaddress
 import json
+import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,24 +46,32 @@ SILENT = {"sweep"}
 """Commands whose processes speak by pipes."""
 
 
+def processes_of(pid):
+    """A process, all that it has started, and what works for these in their groups: children of the warm server."""
+    above = {}
+    for each in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            above[each.pid] = {each.ppid(), os.getpgid(each.pid)}
+    family, before = {pid}, set()
+    while family != before:
+        before = set(family)
+        family |= {each for each, leaders in above.items() if leaders & before}
+    return family
+
+
 def listened_by(process):
-    """Where a command and all that it has started listen, from its start to its end."""
-    found = set()
-    tree, deadline_s = psutil.Process(process.pid), time.monotonic() + WAIT_S
+    """Where a command, which leads a group, and all that works for it listen, from its start to its end."""
+    found, deadline_s = set(), time.monotonic() + WAIT_S
     while process.poll() is None:
         assert time.monotonic() < deadline_s
-        try:
-            pids = [process.pid, *(child.pid for child in tree.children(recursive=True))]
-        except psutil.NoSuchProcess:
-            break
-        for pid in pids:
+        for pid in processes_of(process.pid):
             found |= listened_at(pid, own=True)
-        time.sleep(0.25)  # each command has sockets open for seconds, and to look at all processes takes long
+        time.sleep(0.1)  # each command has sockets open for longer, and to look at all processes takes a while
     return found
 
 
 @pytest.fixture(scope="module")
-def listened(tmp_path_factory):
+def listened(tmp_path_factory, warm_programs):
     """Addresses of every command, two commands at a time."""
     folder = tmp_path_factory.mktemp("commands")
     plan = make_plan(load_model("lenet5", batch=16), load_cluster(CLUSTER), strategy="data")
@@ -70,8 +80,10 @@ def listened(tmp_path_factory):
 
     def observed(name):
         with (folder / f"{name}.txt").open("w") as errors:
-            words = [sys.executable, "-m", "orrery", *COMMANDS[name], "--json"]
-            process = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True)
+            words = [warm_programs / "orrery", *COMMANDS[name], "--json"]
+            process = subprocess.Popen(
+                words, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True, process_group=0
+            )
         with ThreadPoolExecutor(1) as reader:
             out = reader.submit(process.stdout.read)
             found = listened_by(process)
