@@ -4,8 +4,10 @@ import asyncio
 import base64
 import re
 import shutil
+import tempfile
 import zlib
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from plotly.offline import get_plotlyjs
@@ -24,6 +26,8 @@ __all__ = [
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
+SHARED = "--process-per-site"
+DESKTOP = {"width": 1280, "height": 720}
 PHONE = {"width": 420, "height": 900}
 CUT_WORDS = """() => [...document.querySelectorAll("svg.main-svg text")].filter((words) => {
     const a = words.getBoundingClientRect(), b = words.closest(".main-svg").getBoundingClientRect();
@@ -46,40 +50,58 @@ _running = []
 def chromium():
     """The browser of this process, whose pages are closed at the end; without playwright the test is skipped.
 
-    It starts once, which takes more than a second of processor time, and ends with the session.
+    It starts once, which takes more than a second of processor time, and ends with the session.  One page stays open:
+    what other files open at the same address is drawn by the same process, which has compiled their library already.
     """
     sync_api = pytest.importorskip("playwright.sync_api")
     if not _running:
         playwright = sync_api.sync_playwright().start()
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        _running.extend([browser, playwright, asyncio._get_running_loop()])
-    browser, _, loop = _running
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, SHARED])
+        folder = tempfile.TemporaryDirectory(prefix="browsing-")
+        _running.extend([browser, playwright, asyncio._get_running_loop(), folder])
+        place = Path(folder.name, "stays.html")
+        place.touch()
+        browser.new_context(viewport=DESKTOP).new_page().goto(place.as_uri())
+    browser, _, loop, _ = _running
     asyncio._set_running_loop(loop)
-    before = list(browser.contexts)
+    before = {page for context in browser.contexts for page in context.pages}
     try:
         yield browser
     finally:
-        for context in browser.contexts:
-            if context not in before:
+        for context in list(browser.contexts):
+            for page in set(context.pages) - before:
+                page.close()
+            if not context.pages:
                 context.close()
-        if not before:
+        if len(before) == 1:
             asyncio._set_running_loop(None)  # playwright leaves its own behind, and others could not run one
 
 
 def close_chromium():
     """End the browser of this process, if there is one."""
     if _running:
-        browser, playwright, loop = _running
+        browser, playwright, loop, folder = _running
         _running.clear()
         asyncio._set_running_loop(loop)
         browser.close()
         playwright.stop()
+        folder.cleanup()
 
 
-def opened_in(browser, path, **options):
-    """The page of a file, drawn; ``problems``: words on its console and errors, ``requests``: addresses asked for."""
-    page = browser.new_page(**options)
-    page.problems, page.requests, page.address = [], [], path.as_uri()
+def opened_in(browser, path, *, viewport=DESKTOP, color_scheme="light", **options):
+    """The page of a file, drawn; ``problems``: words on its console and errors, ``requests``: addresses asked for.
+
+    All stand at one address; with options of the browser's, one opens as if no other had been.
+    """
+    page = browser.new_page(viewport=viewport, **options) if options else browser.contexts[0].new_page()
+    page.set_viewport_size(viewport)
+    page.emulate_media(color_scheme=color_scheme)
+    place = Path(_running[-1].name, "page.html")
+    place.unlink(missing_ok=True)
+    place.symlink_to(path.resolve())
+    page.problems, page.requests, page.address = [], [], place.as_uri()
+    forget = {"origin": "file://", "storageTypes": "local_storage"}
+    page.context.new_cdp_session(page).send("Storage.clearDataForOrigin", forget)
     page.on("console", lambda message: page.problems.append(message.text))
     page.on("pageerror", lambda error: page.problems.append(str(error)))
     page.on("request", lambda request: page.requests.append(request.url))
