@@ -3,7 +3,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 
@@ -125,23 +124,23 @@ def stored_in(path):
 
 
 @pytest.mark.timeout(300)
-def test_a_sweep_killed_and_stopped_ends_as_an_undisturbed_one(tmp_path):
+def test_a_sweep_killed_and_stopped_ends_as_an_undisturbed_one(tmp_path, warm_programs):
     """And says nothing when it is killed: it leaves nothing that the system would have to take away."""
     ends = [(signal.SIGKILL, -9, b"")]
     ends += [(signal.SIGTERM, 143, b"orrery: terminated\n"), (signal.SIGINT, 130, b"orrery: interrupted\n")]
     file, store = tmp_path / "sweep.yaml", tmp_path / "killed.sqlite"
     file.write_text(SWEEP)
-    command = [sys.executable, "-m", "orrery", "sweep", str(file), "--processes", "2", "--json", "--store"]
+    command = [warm_programs / "orrery", "sweep", str(file), "--processes", "2", "--json", "--store"]
     chance, seen = random.Random(1), 0
     for number, code, words in ends:
         process = subprocess.Popen(
-            [*command, str(store)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+            [*command, str(store)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0
         )
         enough = seen + chance.randint(3, 12)
         while seen < enough and process.poll() is None:
             time.sleep(0.02)
             seen = stored_in(store)
-        process.send_signal(number)
+        os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)  # as Ctrl-C does
         said = process.communicate()[1]
         assert (process.returncode, said) == (code, words)
         _wait_until_gone(process.pid)
