@@ -119,8 +119,9 @@ def pytest_collection_finish():
     that forks processes, and its first user decides what it imports, so that is told it here, for all of them.
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(FORKED))
-    if "PYTEST_XDIST_WORKER" in os.environ:  # a run of many files needs it, and it imports while other tests run
-        forkserver.ensure_running()
+    if WARM in os.environ:  # a run of many files needs it, and it has imported all of that
+        with started_warm(Path(os.environ[WARM])):
+            forkserver.ensure_running()
     gc.freeze()
 
 
@@ -143,10 +144,19 @@ def warm_ranks(warm_programs):
         yield
 
 
+@contextlib.contextmanager
+def started_warm(programs):
+    """Processes of ``multiprocessing`` start warm meanwhile."""
+    before = spawn.get_executable()
+    multiprocessing.set_executable(str(programs / "python"))
+    try:
+        yield
+    finally:
+        multiprocessing.set_executable(before)
+
+
 @pytest.fixture
 def warm_workers(warm_programs):
     """Processes of ``multiprocessing`` that this test spawns fork from one that has imported what they need."""
-    before = spawn.get_executable()
-    multiprocessing.set_executable(str(warm_programs / "python"))
-    yield
-    multiprocessing.set_executable(before)
+    with started_warm(warm_programs):
+        yield
