@@ -18,6 +18,7 @@ __all__ = [
     "chromium",
     "close_chromium",
     "needs_chromium",
+    "new_page",
     "on_a_phone",
     "opened_in",
     "own_part",
@@ -88,20 +89,26 @@ def close_chromium():
         folder.cleanup()
 
 
-def opened_in(browser, path, *, viewport=DESKTOP, color_scheme="light", **options):
-    """The page of a file, drawn; ``problems``: words on its console and errors, ``requests``: addresses asked for.
-
-    All stand at one address; with options of the browser's, one opens as if no other had been.
-    """
+def new_page(browser, origin, *, viewport=DESKTOP, color_scheme="light", **options):
+    """A page for an origin, which has stored nothing; with options of the browser's, as if no other had been there."""
     page = browser.new_page(viewport=viewport, **options) if options else browser.contexts[0].new_page()
     page.set_viewport_size(viewport)
     page.emulate_media(color_scheme=color_scheme)
+    forget = {"origin": origin, "storageTypes": "local_storage"}
+    page.context.new_cdp_session(page).send("Storage.clearDataForOrigin", forget)
+    return page
+
+
+def opened_in(browser, path, **options):
+    """The page of a file, drawn; ``problems``: words on its console and errors, ``requests``: addresses asked for.
+
+    All stand at one address.
+    """
+    page = new_page(browser, "file://", **options)
     place = Path(_running[-1].name, "page.html")
     place.unlink(missing_ok=True)
     place.symlink_to(path.resolve())
     page.problems, page.requests, page.address = [], [], place.as_uri()
-    forget = {"origin": "file://", "storageTypes": "local_storage"}
-    page.context.new_cdp_session(page).send("Storage.clearDataForOrigin", forget)
     page.on("console", lambda message: page.problems.append(message.text))
     page.on("pageerror", lambda error: page.problems.append(str(error)))
     page.on("request", lambda request: page.requests.append(request.url))

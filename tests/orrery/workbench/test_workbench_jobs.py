@@ -185,7 +185,7 @@ def test_a_killed_process_is_said_and_the_server_lives(server):
     assert "done" in events
 
 
-def test_a_killed_server_leaves_no_process_and_whole_scenarios(tmp_path):
+def test_a_killed_server_leaves_no_process_and_whole_scenarios(tmp_path, warm_programs):
     """Killed in mid-computation; the next server has what was kept."""
     with served(tmp_path / "folder", tmp_path / "cwd") as server:
         job, _ = compared(server.client)
@@ -197,6 +197,6 @@ def test_a_killed_server_leaves_no_process_and_whole_scenarios(tmp_path):
         server.process.wait()
         assert len(processes) >= 2
         waits_for(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in processes))
-    with served(tmp_path / "folder", tmp_path / "cwd") as server:
+    with served(tmp_path / "folder", tmp_path / "cwd", python=str(warm_programs / "python")) as server:
         (kept,) = server.client.get("api/choices").json()["scenarios"]
         assert (kept["name"], kept["subject"]["model"]) == ("today", "lenet5")
