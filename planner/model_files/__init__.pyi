@@ -1,6 +1,6 @@
 from .model_file import (
     check_model_path as check_model_path,
-    read_model_file as read_model_file,
+    read_kept_file as read_kept_file,
 )
 from .model_text import (
     model_text as model_text,

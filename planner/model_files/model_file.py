@@ -8,6 +8,7 @@ refused.  Reading a file runs no code of it.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from planner.model_files.computations import steps_of
 from planner.model_files.kinds import operation_class, single_field
 from planner.operations import Mapped, Rearrangement, TensorProduct
 
-__all__ = ["FORMAT", "MODEL_SUFFIXES", "check_model_path", "read_model_file"]
+__all__ = ["FORMAT", "MODEL_SUFFIXES", "check_model_path", "read_kept_file", "read_model_file"]
 
 MODEL_SUFFIXES = (".yaml", ".yml")
 FORMAT = "orrery model 2"
@@ -54,7 +55,22 @@ def read_model_file(path: Path, *, name: str, batch: int, element_bytes: int = 4
     Raises:
         ConfigError: The file breaks a rule; the message names the layer and the field.
     """
-    where, content = f"model file {path}", yaml_input(path, "model file")
+    return _model_of(yaml_input(path, "model file"), path, name=name, batch=batch, element_bytes=element_bytes)
+
+
+def read_kept_file(path: Path, *, name: str, batch: int, element_bytes: int = 4) -> ComputationGraph:
+    """Read a model file that never changes, whose text is parsed once; arguments and errors as ``read_model_file``."""
+    return _model_of(_kept(path), path, name=name, batch=batch, element_bytes=element_bytes)
+
+
+@cache
+def _kept(path: Path) -> Any:
+    return yaml_input(path, "model file")
+
+
+def _model_of(content: Any, path: Path, *, name: str, batch: int, element_bytes: int) -> ComputationGraph:
+    """Return the model that a file holds, whose content stays as it is."""
+    where = f"model file {path}"
     _check_keys(where, content, _TOP_KEYS, required=("format", "data", "layers"))
     if content["format"] not in _FORMATS:
         raise ConfigError(f"{where}: format must be {' or '.join(map(repr, _FORMATS))}, got {content['format']!r}")

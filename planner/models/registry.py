@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hwprofiles import ConfigError, did_you_mean
 from planner.graph import ComputationGraph
-from planner.model_files import is_own_model, names_code, own_model, read_model_file
+from planner.model_files import is_own_model, names_code, own_model, read_kept_file
 from planner.models.builder import ModelBuilder
 from planner.operations import check_int
 
@@ -175,7 +175,7 @@ def _from_file(spec: str, *, batch: int, element_bytes: int) -> ComputationGraph
     name, colon, text = spec.partition(":")
     if colon:
         raise ConfigError(f"model {name} has no parameters, got {text!r}")
-    return read_model_file(_files()[name], name=spec, batch=batch, element_bytes=element_bytes)
+    return read_kept_file(_files()[name], name=spec, batch=batch, element_bytes=element_bytes)
 
 
 def _values(name: str, fields: dict[str, Field], settings: list[str]) -> dict[str, int]:
