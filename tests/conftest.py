@@ -77,21 +77,38 @@ WARM = "ORRERY_WARM_PROGRAMS"
 """Names the folder of the programs that start warm, where several processes run tests."""
 
 
+COLLECT = [
+    sys.executable,
+    "-m",
+    "pytest",
+    "--collect-only",
+    "-qq",
+    "-p",
+    "no:cacheprovider",
+    str(Path(__file__).parent),
+]
+
+
 def pytest_configure(config):
-    """Before several processes run tests, start one server for all, and compile a fresh checkout's kernels once."""
+    """Before several processes run tests, start one server for all.
+
+    A fresh checkout's kernels are compiled and its tests' modules rewritten once, for all processes, meanwhile.
+    """
     if not config.getoption("numprocesses", None):
         return
     stack, root = contextlib.ExitStack(), Path(__file__).parents[1]
     config.add_cleanup(stack.close)
-    os.environ[WARM] = stack.enter_context(tempfile.TemporaryDirectory())
+    folder = os.environ[WARM] = stack.enter_context(tempfile.TemporaryDirectory())
     paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", paths)
-        stack.enter_context(warm_python.started(Path(os.environ[WARM])))
+        stack.enter_context(warm_python.started(Path(folder)))
         compiled = root / "simulator" / "compiled" / "__pycache__"
-        if not any(compiled.glob("replay-*.cached")):  # meanwhile the server compiles the other kernels
-            subprocess.run([sys.executable, "-c", "from simulator.engines import prepare; prepare()"], check=True)
-            subprocess.run([Path(os.environ[WARM]) / "python", "-c", ""], check=True)
+        if not any(compiled.glob("replay-*.cached")):
+            patch.delenv(WARM)
+            with subprocess.Popen(COLLECT, stdout=subprocess.DEVNULL):
+                subprocess.run([sys.executable, "-c", "from simulator.engines import prepare; prepare()"], check=True)
+            subprocess.run([Path(folder) / "python", "-c", ""], check=True)
 
 
 def pytest_collection_modifyitems(items):
