@@ -48,6 +48,8 @@ import array, json, os, signal, socket, sys, time
 words = [*{before!r}, *sys.argv[1:]]
 while words[:1] in (["-u"], ["-B"]):
     del words[0]
+if words == [] and {before!r} == [] and not sys.stdin.isatty():
+    words = ["-c", sys.stdin.read()]
 if not words or not (words[0] in ("-m", "-c") or words[0].endswith(".py")):
     os.execv({python!r}, [{python!r}, *words])
 server, until_s = socket.socket(socket.AF_UNIX), time.monotonic() + {starts_s}
