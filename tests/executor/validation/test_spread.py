@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from scipy.stats import binom, t
 
 from executor.validation.spread import median_interval, median_spread
 
@@ -11,6 +10,8 @@ from executor.validation.spread import median_interval, median_spread
 @given(count=st.integers(6, 60), repeats=st.integers(1, 9))
 def test_many_turns_bound_their_median_by_their_order(count, repeats):
     """The chance that the median lies between two order statistics is a binomial sum; repeats add nothing."""
+    from scipy.stats import binom  # half a second in every process that collects this file
+
     low, high = median_interval([[float(turn)] * repeats for turn in range(count)])
     left = int(low)
     assert high == count - 1 - left
@@ -20,6 +21,8 @@ def test_many_turns_bound_their_median_by_their_order(count, repeats):
 
 @pytest.mark.parametrize("count", [3, 4, 5])
 def test_few_turns_bound_their_median_by_students_distribution(count):
+    from scipy.stats import t
+
     medians = np.random.default_rng(count).normal(1.0, 0.05, count)
     low, high = median_interval([[median - 1, median, median + 1] for median in medians])
     error = np.sqrt(np.pi / 2) * medians.std(ddof=1) / np.sqrt(count)
