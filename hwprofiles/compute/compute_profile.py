@@ -162,7 +162,8 @@ class ComputeProfile:
         """Fields that determine times beside those that ``repr`` shows; empty if all have their defaults."""
         values = (self.convolution, self.table, self.dispatch_s, self.element_bytes)
         fused = (sorted(self.fused.items()),) if self.fused else ()
-        return fused if values == (None, None, 0.0, 4) else values + fused
+        cost = (self.convolution.window_cost,) if self.convolution and self.convolution.window_cost > 1 else ()
+        return fused if values == (None, None, 0.0, 4) else values + fused + cost
 
     def for_single_kernels(self) -> "ComputeProfile":
         """Return the profile for short runs, such as measurements of single kernels."""

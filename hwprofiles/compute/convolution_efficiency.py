@@ -1,6 +1,6 @@
 """The parameters of convolutions: one cost for each algorithm that libraries choose from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -71,6 +71,9 @@ class ConvolutionEfficiency:
     0 where each position is loaded again, 1 where all are in fast memory."""
     channel_multiple: int = 1
     """Input channels are padded to a multiple of it, as tensor cores require."""
+    window_cost: float = field(default=1.0, repr=False)
+    """Cost of windows of stride 1 other than 1 x 1 and 3 x 3, as a multiple of what these cost for as many positions;
+    1 where narrow windows like 1 x 7 alone cost more, as without tensor cores."""
 
     def covered(self, kernels: Kernels, phase: int) -> tuple[Floats, Floats, Floats]:
         """Return rows, columns and depth of a convolution's product as its kernels cover them, each at least 1."""
@@ -131,7 +134,10 @@ class ConvolutionEfficiency:
         in_group = 1.0 if phase == 1 else float(window.groups)  # rows of a gradient of inputs are those of one group
         loaded = window.positions**-self.window_reuse if phase == 2 else 1.0
         cost = 1.0 + half.rows * in_group * loaded / rows + half.columns / columns
-        cost *= _ONE_DIMENSIONAL if window.one_dimensional else 1.0
+        if self.window_cost > 1 and (window.one_dimensional or window.fourier):
+            cost *= self.window_cost
+        elif window.one_dimensional:
+            cost *= _ONE_DIMENSIONAL
         executed = np.ones_like(rows)
         if not (window.winograd or window.fourier):
             return cost, executed

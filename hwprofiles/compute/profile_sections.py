@@ -147,6 +147,7 @@ class ConvolutionSection(Section):
     strided_half_depth: Share
     window_reuse: Annotated[float, Field(ge=0, le=1, strict=True)]
     channel_multiple: Annotated[int, Field(ge=1, le=64, strict=True)] = 1
+    window_cost: Annotated[float, Field(ge=1, le=9, strict=True)] = 1.0
 
     def value(self) -> ConvolutionEfficiency:
         """Return the parameters in the program's terms."""
@@ -168,6 +169,7 @@ class ConvolutionSection(Section):
             strided_half_depth=self.strided_half_depth,
             window_reuse=self.window_reuse,
             channel_multiple=self.channel_multiple,
+            window_cost=self.window_cost,
         )
 
 

@@ -25,8 +25,14 @@ _LIBRARY = "library"
 _TENSOR, _TENSOR_RATE = "tensor_relative", "tensor_rate"
 """Keys of the profile whose tensor cores are the nearest that were measured, and of a device's FLOP per clock and
 multiprocessor there as a share of that profile's."""
+_WINDOW_COST = 3.9
+"""Cost of windows of stride 1 other than 1 x 1 and 3 x 3 in half precision, at the rate of the tensor cores of V100 and
+A100.  Four networks on each of ten cards, one card at a time left out, give 3.8 to 4.1; V100 and A100 together 2.6."""
+_HALF_SHARES = {"v100-32gb": 0.68, "a100-40gb": 0.5}
+"""Shares of their peak in half precision that fit the networks of these two cards where such windows cost so much."""
 _CLOCK = "sustained_clock"
 """Key of the clock in long runs, of cards whose power does not allow the boost clock there."""
+_HALF_PRECISIONS = ("float16", "bfloat16")
 _ELEMENT_BYTES = {"float8": 1, "tf32": 4}
 """Bytes of an activation where they are not two."""
 _NEVER = 1e6
@@ -144,7 +150,7 @@ def _lent_tensor_cores(sheet: dict[str, Any], arithmetic: str) -> dict[str, Any]
 
     A multiprocessor loads and stores as fast as its relative's, and computes at ``tensor_rate`` of its rate.  Of the
     relative's time for a FLOP, ``1 / share``, one part of 1 is arithmetic and the rest is not hidden by it: arithmetic
-    takes ``1 / tensor_rate`` as long, the rest as long as before.
+    takes ``1 / tensor_rate`` as long, the rest as long as before.  So do windows that cost more.
     """
     if _TENSOR not in sheet:
         return {}
@@ -152,10 +158,19 @@ def _lent_tensor_cores(sheet: dict[str, Any], arithmetic: str) -> dict[str, Any]
     lent = lender if arithmetic == lender["arithmetic"] else lender["precisions"][arithmetic]
     scale = sheet["multiprocessors"] / lender["multiprocessors"]
     sections = {section: _scaled(lent[section], scale) for section in ("efficiency", "convolution") if section in lent}
+    rate, convolution = sheet[_TENSOR_RATE], sections["convolution"]
+    if arithmetic in _HALF_PRECISIONS:
+        share = _HALF_SHARES[sheet[_TENSOR]]
+        convolution["window_cost"] = round(_at_rate(share, rate) / _at_rate(share / _WINDOW_COST, rate), 2)
+        convolution["ceiling"] = dict.fromkeys(convolution["ceiling"], share)
     for section in sections.values():
-        shares = {phase: 1 / (1 + (1 / share - 1) * sheet[_TENSOR_RATE]) for phase, share in section["ceiling"].items()}
-        section["ceiling"] = {phase: round(share, 4) for phase, share in shares.items()}
+        section["ceiling"] = {phase: round(_at_rate(share, rate), 4) for phase, share in section["ceiling"].items()}
     return sections
+
+
+def _at_rate(share: float, rate: float) -> float:
+    """Return the share of the peak that kernels reach where arithmetic alone has another rate."""
+    return 1 / (1 + (1 / share - 1) * rate)
 
 
 def _lent_fused(donors: Sequence[str], arithmetic: str) -> dict[str, Any]:

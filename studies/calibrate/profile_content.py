@@ -50,7 +50,11 @@ def convolution_section(convolution: ConvolutionEfficiency) -> dict[str, Any]:
         for phase, sizes in zip(_PHASES, convolution.half_sizes, strict=True)
     }
     half |= {"samples": _rounded(convolution.half_samples), "positions": _rounded(convolution.half_positions)}
-    padded = {"channel_multiple": convolution.channel_multiple} if convolution.channel_multiple > 1 else {}
+    padded: dict[str, Any] = {}
+    if convolution.channel_multiple > 1:
+        padded["channel_multiple"] = convolution.channel_multiple
+    if convolution.window_cost > 1:
+        padded["window_cost"] = _rounded(convolution.window_cost)
     return {
         "ceiling": {phase: _rounded(share) for phase, share in zip(_PHASES, convolution.ceiling, strict=True)},
         "half_sizes": half,

@@ -209,12 +209,21 @@ def test_data_sheets_of_rtx_cards_agree_with_their_cores_and_clocks(name):
 
 def test_slower_tensor_cores_reach_a_greater_share_of_their_peak():
     """At a quarter of A100's rate arithmetic takes four times as long, and what it does not hide as long as there."""
-    lent = yaml.safe_load(catalogue()["a100-40gb"].read_text())["precisions"]["float16"]["convolution"]
-    own = base_content("rtx-3090")["precisions"]["float16"]["convolution"]
-    theirs, ours = lent["ceiling"]["forward"], own["ceiling"]["forward"]
-    beside = 1 / theirs - 1  # in units of A100's arithmetic
-    assert 4 / ours == pytest.approx(4 + beside, rel=1e-3)
-    assert own["half_sizes"]["forward"]["rows"] == lent["half_sizes"]["forward"]["rows"]
+    theirs = yaml.safe_load(catalogue()["a100-40gb"].read_text())["convolution"]  # in TF32
+    ours = base_content("rtx-3090")["precisions"]["tf32"]["convolution"]
+    beside = 1 / theirs["ceiling"]["forward"] - 1  # in units of A100's arithmetic
+    assert 4 / ours["ceiling"]["forward"] == pytest.approx(4 + beside, rel=1e-3)
+    assert ours["half_sizes"]["forward"]["rows"] == theirs["half_sizes"]["forward"]["rows"]
+    assert "window_cost" not in ours
+
+
+@pytest.mark.parametrize(("name", "rate"), [("rtx-3090", 0.25), ("rtx-a6000", 0.5)])
+def test_what_wide_windows_cost_more_is_no_arithmetic(name, rate):
+    """In A100's arithmetic a convolution of a = 1 takes 1 / 0.5, with wide windows 3.9 times that."""
+    half = base_content(name)["precisions"]["float16"]["convolution"]
+    plain, wide = 1 / rate + 1, 1 / rate + 3.9 * 2 - 1
+    assert half["ceiling"]["weight_gradient"] == pytest.approx(1 / rate / plain, rel=1e-3)
+    assert half["window_cost"] == pytest.approx(wide / plain, rel=5e-3)
 
 
 @pytest.mark.parametrize("faster", [1.1, 1.8])
