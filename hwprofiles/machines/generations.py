@@ -61,6 +61,10 @@ _GENERATIONS = {
         nvlink_gbyte_per_s=22.7, nvlink_us=1.6, pcie_gbyte_per_s=24.5, inter_socket_gbyte_per_s=18,
         card_gbit_per_s=200, kin="dgx-a100",
     ),
+    "ga102": Generation(
+        nvlink_gbyte_per_s=12.7, nvlink_us=1.6, pcie_gbyte_per_s=24.5, inter_socket_gbyte_per_s=18,
+        card_gbit_per_s=100, kin="dgx-a100",
+    ),
     "h100": Generation(
         nvlink_gbyte_per_s=21.4, nvlink_us=1.25, pcie_gbyte_per_s=52, inter_socket_gbyte_per_s=30,
         card_gbit_per_s=400, kin="dgx-h100", sums_in_switch=True,
@@ -70,12 +74,13 @@ _GENERATIONS = {
         card_gbit_per_s=400, kin="dgx-b200", sums_in_switch=True,
     ),
 }  # fmt: skip
-"""Rates of the catalogue's clusters, whose files name their sources; between sockets: assumed."""
+"""Rates of the catalogue's clusters, whose files name their sources; between sockets: assumed.  NVLinks of RTX 3090 and
+A6000: 14.06 GB/s each (data sheet of the A6000: 112.5 GB/s for four in both directions), at A100's share of it."""
 
 
-_ALIKE = {"h200": "h100", "rtx-2080ti": "t4", "rtx-8000": "t4", "rtx-3080": "a100", "rtx-3090": "a100",
-          "rtx-a6000": "a100"}  # fmt: skip
-"""Profiles whose machines have the rates of another generation: Turing with PCIe 3, Ampere with PCIe 4."""
+_ALIKE = {"h200": "h100", "rtx-2080ti": "t4", "rtx-8000": "t4", "rtx-3080": "ga102", "rtx-3090": "ga102",
+          "rtx-a6000": "ga102"}  # fmt: skip
+"""Generations of profiles that do not begin with their name."""
 
 
 def generation_of(profile: str) -> Generation:

@@ -9,6 +9,7 @@ import yaml
 from hwprofiles import ConfigError
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.machines import machine_file, write_cluster_file
+from hwprofiles.machines.generations import generation_of
 from hwprofiles.machines.gpu_names import gpu_of_model
 from hwprofiles.readers.recognise import read_facts
 from planner.cost import library_collective_s
@@ -87,6 +88,14 @@ PRODUCTS = {
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_products_as_nvidia_smi_names_them_have_their_profile(product):
     assert gpu_of_model(product, "nvidia-smi").profile == PRODUCTS[product]
+
+
+def test_an_nvlink_bridge_of_workstations_is_slower_than_those_of_servers():
+    """Four links of an RTX A6000 carry 56.25 GB/s one way, four of an A100 100 GB/s, at the same share of it."""
+    workstation, server = generation_of("rtx-a6000"), generation_of("a100-40gb")
+    assert workstation.nvlink_gbyte_per_s / server.nvlink_gbyte_per_s == pytest.approx(56.25 / 100, rel=0.01)
+    assert workstation.rates.pcie_bytes_per_s == server.rates.pcie_bytes_per_s
+    assert generation_of("rtx-8000@float16") == generation_of("t4")
 
 
 @pytest.mark.parametrize("product", ["NVIDIA GeForce RTX 3080 Ti", "NVIDIA GeForce RTX 2080", "RTX 3090 Ti"])
