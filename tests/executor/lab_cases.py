@@ -97,12 +97,20 @@ def measured_s(cases, cluster_spec, repeats):
         return [np.array(rows) for rows in json.loads(paths[1].read_text())]
 
 
+def rank_server(folder):
+    """What makes workers start warm: importing torch in every host is spared."""
+    sys.path.append(str(Path(__file__).parents[1]))
+    import warm_python
+
+    return warm_python.started(Path(folder), loaded="rank")
+
+
 def run_workers(cluster_spec, *arguments):
     """Start a worker in every host, and return the first exit code that is not 0."""
-    with lab_hosts(load_cluster(cluster_spec)) as hosts:
+    with lab_hosts(load_cluster(cluster_spec)) as hosts, tempfile.TemporaryDirectory() as warm, rank_server(warm):
         workers = [
             subprocess.Popen(
-                hosts.command(rank, [sys.executable, str(WORKER), *arguments]),
+                hosts.command(rank, [f"{warm}/python", str(WORKER), *arguments]),
                 env={**os.environ, **hosts.environment(rank), "OMP_NUM_THREADS": "1"},
             )
             for rank in range(hosts.count)

@@ -57,12 +57,12 @@ serve({"finish": finish, "fail": fail}[sys.argv[1]])
 """
 
 
-def supervised(folder, deed):
+def supervised(folder, deed, *, python=sys.executable):
     """Run two ranks that do the deed."""
     board = StatusBoard.create(folder / "board", 2)
     with held_port() as port:
         supervise(
-            [[sys.executable, "-c", RANK, deed]] * 2,
+            [[str(python), "-c", RANK, deed]] * 2,
             environments=[local_environment(rank, 2, port, 1) for rank in range(2)],
             board=board,
             stall_s=STALL_S,
@@ -84,10 +84,10 @@ def test_a_rank_that_has_finished_ends_though_its_interpreter_would_not(tmp_path
     ]
 
 
-def test_a_rank_that_fails_says_so_though_others_keep_its_sums_waiting(tmp_path):
+def test_a_rank_that_fails_says_so_though_others_keep_its_sums_waiting(tmp_path, warm_programs):
     """Closing a process group waits for what is under way: the reason is told instead."""
     with pytest.raises(RankFailure, match=r"^rank 1, .*: ValueError: no such number$"):
-        supervised(tmp_path, "fail")
+        supervised(tmp_path, "fail", python=warm_programs / "python")
 
 
 ENDLESS = """

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import hmac
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import pairwise
@@ -181,7 +180,7 @@ rank_process.serve(work)
 """Two ranks that have greeted each other; then one of them signs otherwise, as a stranger in its place would."""
 
 
-def test_torch_connects_to_no_address_that_a_stranger_has_written(tmp_path):
+def test_torch_connects_to_no_address_that_a_stranger_has_written(tmp_path, warm_programs):
     """What the back end of torch reads is checked as well; the error comes through it unharmed."""
     secret = tmp_path / "secret"
     secret.touch(mode=0o600)
@@ -191,7 +190,7 @@ def test_torch_connects_to_no_address_that_a_stranger_has_written(tmp_path):
         pytest.raises(ConfigError, match="a connection of the ranks in the store where they meet"),
     ):
         supervise(
-            [[sys.executable, "-c", STRANGER]] * RANKS,
+            [[str(warm_programs / "python"), "-c", STRANGER]] * RANKS,
             environments=[
                 local_environment(rank, RANKS, port, 1) | {"ORRERY_SECRET_FILE": str(secret)} for rank in range(RANKS)
             ],
