@@ -13,7 +13,7 @@ from studies.fidelity.many_gpu_training import many_gpu_rows, replica_rows
 from studies.fidelity.one_gpu_training import one_gpu_rows
 from studies.fidelity.paper_tables import paper_rows
 from studies.fidelity.single_kernels import kernel_rows
-from studies.fidelity.transformer_training import mpt_rows, transformer_rows
+from studies.fidelity.transformer_training import sharded_rows, transformer_rows
 from studies.sweep import DIED, compute_in_processes
 
 __all__ = ["judged_rows"]
@@ -24,7 +24,7 @@ class _Job(NamedTuple):
 
     kind: str
     part: str = ""
-    """Paper, table or model; empty for the whole kind."""
+    """Paper, table or way to train; empty for the whole kind."""
 
 
 _JOBS = (
@@ -37,7 +37,7 @@ _JOBS = (
     _Job("many-gpu"),
     _Job("collectives"),
     _Job("transformers", "gpt"),
-    _Job("transformers", "mpt"),
+    _Job("transformers", "sharded"),
     *(_Job("papers", paper) for paper in ("deepa", "layerwise", "eight-bit", "paradl", "turbodl")),
 )
 """All jobs in the order of their rows."""
@@ -48,7 +48,7 @@ _ROWS: dict[str, Callable[[str], Iterable[JudgedRow]]] = {
     "one-gpu": one_gpu_rows,
     "many-gpu": lambda _: chain(many_gpu_rows(), replica_rows()),
     "collectives": lambda _: collective_rows(),
-    "transformers": lambda model: mpt_rows() if model == "mpt" else transformer_rows(),
+    "transformers": lambda part: sharded_rows() if part == "sharded" else transformer_rows(),
     "papers": paper_rows,
 }
 

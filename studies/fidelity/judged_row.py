@@ -50,6 +50,7 @@ MEASURES = (
     Measure(name="iterations of GPT, pipelines", kind="transformers"),
     Measure(name="layers of GPT", kind="transformers"),
     Measure(name="iterations of MPT", kind="transformers"),
+    Measure(name="iterations of Llama", kind="transformers"),
     Measure(name="tables of papers", kind="papers"),
 )
 """All measures in the order in which they are shown; the bars are the project's aims.

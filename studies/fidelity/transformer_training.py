@@ -1,10 +1,10 @@
-"""Iterations of GPT and MPT: public times beside those of the kernels, collectives and launches that they are made of.
+"""Iterations of language models: public times beside those of the kernels, collectives and launches they are made of.
 
-That of MPT, whose parameters are sharded, is made in ``studies.sharded``.  That of GPT is priced as Megatron runs it
-with full recomputation: for each micro-batch and layer two passes forward and one backward, attention with its scores
-in memory, six all-reduces over the tensor-parallel devices; then the gradients' all-reduce over the replicas and the
-update.  Kernels and collectives do not overlap; the host runs beside them.  Of a pipeline the stage with the logits is
-passed by all micro-batches, the others by one.
+Those of MPT and Llama, whose parameters are sharded, are made in ``studies.sharded``.  That of GPT is priced as
+Megatron runs it with full recomputation: for each micro-batch and layer two passes forward and one backward, attention
+with its scores in memory, six all-reduces over the tensor-parallel devices; then the gradients' all-reduce over the
+replicas and the update.  Kernels and collectives do not overlap; the host runs beside them.  Of a pipeline the stage
+with the logits is passed by all micro-batches, the others by one.
 
 The host launches kernels one by one and runs ahead of the device, so a pass over layers takes as long as the slower of
 the two.  The kernels of Megatron's layer, by its source:
@@ -36,9 +36,9 @@ from planner.topology import routes_of_cluster
 from studies.fidelity.collective_times import judged_cluster
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
-from studies.sharded import FITTED_HEAD, mpt_iteration_s
+from studies.sharded import FITTED_HEAD, llama_iteration_s, mpt_iteration_s
 
-__all__ = ["gpt_iteration_s", "gpt_row", "host_s", "mpt_rows", "transformer_rows"]
+__all__ = ["gpt_iteration_s", "gpt_row", "host_s", "sharded_rows", "transformer_rows"]
 
 _PROFILE, _PER_NODE = "a100-80gb@float16", 8
 _CLUSTER, _CLUSTER_OF = "dgx-a100", {"VIA-Research/vTrain": "vtrain-a100"}
@@ -138,24 +138,36 @@ def _layer_rows() -> Iterator[JudgedRow]:
         )
 
 
-def mpt_rows() -> Iterator[JudgedRow]:
-    """Yield every measured iteration of MPT, whose parameters are sharded over the GPUs."""
+def sharded_rows() -> Iterator[JudgedRow]:
+    """Yield every measured iteration of MPT and Llama, whose parameters are sharded over GPUs."""
     for row in rows_of_table("mpt_iterations"):
         arithmetic = "" if row.precision == "bfloat16" else f", {row.precision}"
-        tokens = f"{row.seq_len} x {row.micro_batch} tokens, {row.micro_batches} micro-batches"
-        yield JudgedRow(
-            measure="iterations of MPT",
-            comparison=f"llm-foundry, {row.gpu}{arithmetic}, {'' if row.recomputed else 'not '}recomputed",
-            label=f"{row.model}, {tokens}, {row.gpus} GPUs",
-            group=f"llm-foundry-{row.gpu}-iterations",
-            subject=row.model,
-            size=row.micro_batch,
-            nodes=row.gpus // _PER_NODE,
-            measured_s=row.time_s,
+        yield _sharded_row(
+            row,
+            software="llm-foundry",
+            compared=f"{arithmetic}, {'' if row.recomputed else 'not '}recomputed",
             predicted_s=mpt_iteration_s(row),
             fitted=row.hidden == row.heads * FITTED_HEAD,
-            profile=row.gpu,
         )
+    for row in rows_of_table("llama_iterations"):
+        yield _sharded_row(row, software="fms-fsdp", compared="", predicted_s=llama_iteration_s(row), fitted=False)
+
+
+def _sharded_row(row: Any, *, software: str, compared: str, predicted_s: float, fitted: bool) -> JudgedRow:
+    """Return a measured iteration of sharded parameters beside its prediction; arguments as fields of the result."""
+    return JudgedRow(
+        measure=f"iterations of {'MPT' if software == 'llm-foundry' else 'Llama'}",
+        comparison=f"{software}, {row.gpu}{compared}",
+        label=f"{row.model}, {row.seq_len} x {row.micro_batch} tokens a micro-batch, {row.gpus} GPUs",
+        group=f"{software}-{row.gpu}-iterations",
+        subject=row.model,
+        size=row.micro_batch,
+        nodes=row.gpus // _PER_NODE,
+        measured_s=row.time_s,
+        predicted_s=predicted_s,
+        fitted=fitted,
+        profile=row.gpu,
+    )
 
 
 def gpt_iteration_s(row: Any) -> float:

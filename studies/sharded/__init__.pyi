@@ -1,4 +1,5 @@
 from .sharded_iteration import (
     FITTED_HEAD as FITTED_HEAD,
+    llama_iteration_s as llama_iteration_s,
     mpt_iteration_s as mpt_iteration_s,
 )

@@ -14,14 +14,19 @@ from torch.nn import functional  # noqa: E402
 from hwprofiles.compute import load_profile  # noqa: E402
 from planner.importing import imported_graph  # noqa: E402
 from planner.tracing import input_specs, trace_of  # noqa: E402
-from studies.fidelity.transformer_training import mpt_rows  # noqa: E402
-from studies.sharded import mpt_iteration_s  # noqa: E402
-from studies.sharded.mpt_network import WORDS, mpt_network  # noqa: E402
+from studies.fidelity.transformer_training import sharded_rows  # noqa: E402
+from studies.sharded import llama_iteration_s, mpt_iteration_s  # noqa: E402
+from studies.sharded.decoder_networks import MPT_WORDS, llama_network, mpt_network  # noqa: E402
 
 SIZES = {"layers": 24, "hidden": 2048, "heads": 16, "seq_len": 2048, "micro_batch": 8, "micro_batches": 1, "gpus": 8,
          "gpu": "a100-80gb", "precision": "bfloat16", "gradient_bytes": 4, "gathered": 2, "recomputed": 0}  # fmt: skip
 PARAMETERS = {(12, 768, 12): 0.1253, (24, 2048, 16): 1.3160, (40, 5120, 40): 12.8540, (80, 8192, 64): 64.8624}
 """Billions of parameters by layers, hidden size and heads, as llm-foundry prints them."""
+
+LLAMA = {"layers": 32, "hidden": 4096, "heads": 32, "key_heads": 32, "inner": 11008, "seq_len": 4096, "micro_batch": 2,
+         "gpus": 128, "gpu": "a100-80gb", "shards": 8, "machine_gbit_per_s": 400, "recomputed": 0.0}  # fmt: skip
+LLAMA_PARAMETERS = {(32, 4096, 32, 32, 11008): 6_738_415_616, (80, 8192, 64, 8, 28672): 68_976_648_192}
+"""Parameters by layers, hidden size, heads of queries and of keys, and inner size, as Llama 2 was published."""
 
 
 class Block(nn.Module):
@@ -44,7 +49,7 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     def __init__(self, layers, hidden, heads, length):
         super().__init__()
-        self.words, self.positions = nn.Embedding(WORDS, hidden), nn.Embedding(length, hidden)
+        self.words, self.positions = nn.Embedding(MPT_WORDS, hidden), nn.Embedding(length, hidden)
         self.blocks, self.norm = nn.Sequential(*(Block(hidden, heads) for _ in range(layers))), nn.LayerNorm(hidden)
 
     def forward(self, tokens):
@@ -84,7 +89,7 @@ def test_networks_have_the_parameters_that_were_published(sizes):
 
 def test_an_iteration_takes_at_least_its_arithmetic_at_the_peak():
     """6 FLOP a parameter and token, 8 for those of blocks with recomputation."""
-    tokens, products, words = 8 * 2048, 24 * 12 * 2048**2, WORDS * 2048
+    tokens, products, words = 8 * 2048, 24 * 12 * 2048**2, MPT_WORDS * 2048
     peak = load_profile("a100-80gb@bfloat16").peak_flop_per_s
     least_s = 6 * tokens * (products + words) / peak
     again_s = 2 * tokens * products / peak
@@ -123,7 +128,7 @@ def test_only_the_products_of_blocks_are_in_eight_bits():
 
 def test_iterations_take_what_was_measured():
     """One number, of heads of 64, was fitted to the rows that are marked; nothing was fitted to the others."""
-    rows = list(mpt_rows())
+    rows = [row for row in sharded_rows() if row.measure == "iterations of MPT"]
     assert len(rows) == 216
     assert {row.subject for row in rows if row.fitted} == {"MPT-125m", "MPT-350m"}
     found = np.array([abs(row.error) for row in rows if not row.fitted])
@@ -131,3 +136,31 @@ def test_iterations_take_what_was_measured():
     assert np.median(found) < 0.06
     assert np.quantile(found, 0.9) < 0.15
     assert abs(np.mean([row.log_ratio for row in rows if not row.fitted])) < 0.06
+
+
+@pytest.mark.parametrize("sizes", LLAMA_PARAMETERS)
+def test_llama_has_the_parameters_that_were_published(sizes):
+    layers, hidden, heads, key_heads, inner = sizes
+    graph = llama_network(
+        layers=layers, hidden=hidden, heads=heads, key_heads=key_heads, inner=inner, seq_len=64, batch=1
+    )
+
+    assert sum(layer.parameter_count for layer in graph.layers) == LLAMA_PARAMETERS[sizes]
+
+
+def test_shards_inside_machines_spare_the_links_between_them():
+    def llama_s(**sizes):
+        return llama_iteration_s(SimpleNamespace(**(LLAMA | sizes)))
+
+    assert llama_s() < llama_s(shards=128)
+    assert llama_s(machine_gbit_per_s=1600) < llama_s()
+    none, half, whole = (llama_s(recomputed=share) for share in (0.0, 0.5, 1.0))
+    assert none < half < whole
+    assert whole - half == pytest.approx(half - none)
+
+
+def test_iterations_of_llama_take_what_was_measured():
+    found = [row for row in sharded_rows() if row.measure == "iterations of Llama"]
+    assert len(found) == 8
+    assert not any(row.fitted for row in found)
+    assert max(abs(row.error) for row in found) < 0.18
