@@ -39,6 +39,11 @@ NOT_HERE = ("__main__", "triton_kernels", "first_process")
 LIBRARIES = ("pandas", "numba.np.arraymath", "torch.distributed.checkpoint", "plotly.graph_objects", "typer.rich_utils")
 PROGRAMS = {"python": [], "orrery": ["-m", "orrery"], "torchrun": ["-m", "torch.distributed.run"]}
 """Names of the programs, and the words before those that they are called with."""
+RANK = (
+    "numba.np.arraymath", "torch.distributed.checkpoint", "torch.distributed.run", "orrery.cli", "executor.run.plan_run",
+    "executor.run.rank_entry", "executor.training.session", "planner.plan.lowered_plan", "planner.plan.planning",
+)  # fmt: skip
+"""Modules that ranks import."""
 STARTS_S = 150
 """Longest time that programs wait for the server: on a fresh checkout it compiles the kernels."""
 SMALL = ("compare", "lenet5", "--cluster", "titanx-4", "--batch", "64")
@@ -124,8 +129,8 @@ def preload() -> None:
 
 
 def preload_rank() -> None:
-    """Import what every rank does, in less than half of the time."""
-    for name in ("orrery.cli", "executor.run", "torch.distributed.run", "torch.distributed.checkpoint"):
+    """Import what every rank does, in half of the time."""
+    for name in RANK:
         importlib.import_module(name)
     gc.freeze()
 
