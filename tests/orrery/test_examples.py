@@ -15,6 +15,7 @@ def test_there_are_examples():
     assert len(SCRIPTS) >= 4
 
 
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_a_script_runs_and_prints_its_answer(script, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -35,6 +35,7 @@ def test_a_table_a_headline_and_a_page(capsys, tmp_path):
     assert json.loads((tmp_path / "o" / "oracle.json").read_text())["budget_gpu_hours"] == 1.0
 
 
+@pytest.mark.usefixtures("warm_workers")
 def test_the_second_answer_stands_beside_the_first(capsys, tmp_path):
     words = ["--gpus", "4", "--batch", "64", "--strategies", "data,filter", "--simulate", "--epochs", "2"]
     assert run_app(app, [*QUESTION, *words, "--out", str(tmp_path / "o")]) == 0

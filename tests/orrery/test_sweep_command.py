@@ -39,6 +39,7 @@ def stored(folder):
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.usefixtures("warm_workers")
 def test_a_sweep_is_computed_once_and_its_refusals_kept(folder, capsys):
     for computed in (4, 0):
         assert run_app(app, ["sweep", "sweep.yaml", "--store", "out/r.sqlite", "--processes", "1", "--json"]) == 0

@@ -88,6 +88,7 @@ def test_winners_and_what_to_book_are_of_the_simulation(table):
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.usefixtures("warm_workers")
 def test_processes_answer_as_one_does(table):
     rows = oracle(
         load_model("alexnet", batch=32),
