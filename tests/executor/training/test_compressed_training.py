@@ -253,7 +253,7 @@ def test_the_loss_falls(ranks, text):
     model = CostModel(graph, star(MOST_RANKS), "ps-spread")
     spaces = spaces_of(graph, named_strategy("owt", graph, MOST_RANKS), MOST_RANKS)
     kind = CompressionSettings(gradients=text, activations=text if text in TYPES else "dynamic-tree")
-    chosen = {"steps": 20, "data": "generated:12", "optimizer": OptimizerSpec(learning_rate=0.3)}
+    chosen = {"steps": 12, "data": "generated:12", "optimizer": OptimizerSpec(learning_rate=0.3)}
     losses, _, _ = trained(ranks, lower(model, spaces, compressed=kind), **chosen)
     assert losses[-1] < 0.6 * losses[0]
 
