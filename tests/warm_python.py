@@ -40,8 +40,9 @@ LIBRARIES = ("pandas", "numba.np.arraymath", "torch.distributed.checkpoint", "pl
 PROGRAMS = {"python": [], "orrery": ["-m", "orrery"], "torchrun": ["-m", "torch.distributed.run"]}
 """Names of the programs, and the words before those that they are called with."""
 RANK = (
-    "numba.np.arraymath", "torch.distributed.checkpoint", "torch.distributed.run", "orrery.cli", "executor.run.plan_run",
-    "executor.run.rank_entry", "executor.training.session", "planner.plan.lowered_plan", "planner.plan.planning",
+    "numba.np.arraymath", "torch.distributed.checkpoint", "torch.distributed.run", "orrery.cli",
+    "executor.run.plan_run", "executor.run.rank_entry", "executor.training.session", "planner.plan.lowered_plan",
+    "planner.plan.planning",
 )  # fmt: skip
 """Modules that ranks import."""
 STARTS_S = 150

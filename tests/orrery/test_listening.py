@@ -37,7 +37,7 @@ strategies: [data, model]
 SMALL = ["lenet5", "--batch", "8", "--processes", "2", "--strategies", "data", "--device", "cpu"]
 COMMANDS = {
     "run": ["run", "plan.json", "--steps", "8", "--device", "cpu"],
-    "probe": ["probe", *SMALL, "--repetitions", "1", "--out", "probed"],
+    "probe": ["probe", *SMALL, "--repetitions", "1", "--codecs", "float16", "--out", "probed"],
     "validate": ["validate", *SMALL, "--cluster", CLUSTER, "--stand-in-compute", "--rounds", "4"],
     "sweep": ["sweep", "sweep.yaml", "--store", "processes.sqlite", "--processes", "2"],
     "dask": ["sweep", "sweep.yaml", "--store", "dask.sqlite", "--dask", "local:2"],
@@ -66,7 +66,7 @@ def listened_by(process):
         assert time.monotonic() < deadline_s
         for pid in processes_of(process.pid):
             found |= listened_at(pid, own=True)
-        time.sleep(0.1)  # each command has sockets open for longer, and to look at all processes takes a while
+        time.sleep(0.2)  # each command has sockets open for longer, and to look at all processes takes a while
     return found
 
 
