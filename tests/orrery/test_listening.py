@@ -2,7 +2,6 @@
 
 import ipaddress
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,9 +11,8 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import psutil
 import pytest
-from listening import listened_at
+from listening import listened_at, listening
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
@@ -36,7 +34,7 @@ strategies: [data, model]
 """
 SMALL = ["lenet5", "--batch", "8", "--processes", "2", "--strategies", "data", "--device", "cpu"]
 COMMANDS = {
-    "run": ["run", "plan.json", "--steps", "8", "--device", "cpu"],
+    "run": ["run", "plan.json", "--steps", "40", "--device", "cpu"],
     "probe": ["probe", *SMALL, "--repetitions", "1", "--codecs", "float16", "--out", "probed"],
     "validate": ["validate", *SMALL, "--cluster", CLUSTER, "--stand-in-compute", "--rounds", "4"],
     "sweep": ["sweep", "sweep.yaml", "--store", "processes.sqlite", "--processes", "2"],
@@ -49,9 +47,10 @@ SILENT = {"sweep"}
 def processes_of(pid):
     """A process, all that it has started, and what works for these in their groups: children of the warm server."""
     above = {}
-    for each in psutil.process_iter():
-        with suppress(psutil.NoSuchProcess, ProcessLookupError):
-            above[each.pid] = {each.ppid(), os.getpgid(each.pid)}
+    for about in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            _, parent, group, *_ = about.read_text().rpartition(")")[2].split()
+            above[int(about.parent.name)] = {int(parent), int(group)}
     family, before = {pid}, set()
     while family != before:
         before = set(family)
@@ -64,9 +63,10 @@ def listened_by(process):
     found, deadline_s = set(), time.monotonic() + WAIT_S
     while process.poll() is None:
         assert time.monotonic() < deadline_s
+        sockets = listening(process.pid)
         for pid in processes_of(process.pid):
-            found |= listened_at(pid, own=True)
-        time.sleep(0.2)  # each command has sockets open for longer, and to look at all processes takes a while
+            found |= listened_at(pid, own=True, sockets=sockets)
+        time.sleep(0.1)  # each command has sockets open for longer
     return found
 
 
