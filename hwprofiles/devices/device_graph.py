@@ -2,10 +2,11 @@
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, takewhile
+from types import MappingProxyType
 
 import numpy as np
 
@@ -71,7 +72,8 @@ class DeviceGraph:
         devices: Devices in order; device i is vertex i.
         switches: Names of the other vertices (switches, network cards, hosts), which follow the devices.
         links: Links in the order of their indices.
-        hosts: Names of the switches that are a host's memory: transfers across one are copied to it and from it.
+        hosts: Switches that are a host's memory, with the node of each: transfers across one are copied to it and
+            from it.
         library: Library of collectives that runs on the devices.
 
     Raises:
@@ -87,7 +89,7 @@ class DeviceGraph:
         switches: Sequence[str],
         links: Sequence[Link],
         *,
-        hosts: Collection[str] = (),
+        hosts: Mapping[str, int] = MappingProxyType({}),
         library: CollectiveLibrary | None = None,
     ) -> None:
         self.name = name
@@ -96,7 +98,8 @@ class DeviceGraph:
         self.devices = tuple(devices)
         self.vertices = (*(device.name for device in self.devices), *switches)
         self.links = tuple(links)
-        self.hosts = frozenset(hosts)
+        self.hosts = MappingProxyType(dict(hosts))
+        """Node of each switch that is a host's memory."""
         self.library = library
         """Library of collectives; None where it is not known."""
         self._check()
@@ -143,7 +146,7 @@ class DeviceGraph:
                 raise ConfigError(f"vertices of {self.name!r} need different names, got {vertex!r} twice")
             seen.add(vertex)
         count, switches = len(self.vertices), self.vertices[len(self.devices) :]
-        for host in sorted(self.hosts.difference(switches)):
+        for host in sorted(set(self.hosts).difference(switches)):
             raise ConfigError(f"hosts of {self.name!r} must be switches of it, got {host!r}")
         for link in self.links:
             if not (0 <= link.source < count and 0 <= link.target < count and link.source != link.target):
@@ -285,7 +288,8 @@ class DeviceGraph:
         """Return the cluster with some of its devices, in the order given.
 
         All switches stay, and all links between vertices that stay, so the routes that remain are
-        the same; devices, and nodes that still have devices, are renumbered from 0.
+        the same; devices, and nodes that still have devices, are renumbered from 0.  Switches of other nodes are
+        hosts no more.
 
         Raises:
             ConfigError: An index is out of range or repeats, or there is none.
@@ -306,6 +310,6 @@ class DeviceGraph:
             [replace(self.devices[i], node=node[self.devices[i].node]) for i in chosen],
             self.vertices[len(self.devices) :],
             links,
-            hosts=self.hosts,
+            hosts={host: node[at] for host, at in self.hosts.items() if at in node},
             library=self.library,
         )

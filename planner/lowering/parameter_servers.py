@@ -1,12 +1,14 @@
 """Parameter servers in the memory of the hosts, as TensorFlow had them in 2017.
 
-Variables lie in the memory of hosts, which add up the gradients of all workers and update.  Workers fetch parameters at
-the beginning of a step, once all workers have sent all gradients of the step before (one layer, two devices):
+Variables lie in the memory of machines, which add up the gradients of all workers and update.  Workers fetch parameters
+at the beginning of a step, once all workers have sent all gradients of the step before (one layer, two devices):
 
     step k      fetch to 0, fetch to 1  ->  forward ... weight gradient  ->  push from 0, push from 1
     step k + 1  fetches wait for all pushes of step k
 
-Copies of a device in one direction follow one another.  The hosts' own arithmetic is not priced.
+Copies of a device in one direction follow one another.  TensorFlow has one device, ``/cpu:0``, for all processors of a
+machine: the memory of a variable is taken to lie evenly at all hosts of its machine, so half of each copy crosses the
+link between two sockets.  Machines without workers serve nothing.  The hosts' own arithmetic is not priced.
 
 TensorFlow fetches parameters in a random order.  A layer that is the r-th to compute needs its own parameters and those
 of the layers before it; of those behind it, each has arrived before the last of these r with probability r / (r + 1).
@@ -52,7 +54,10 @@ class ParameterServers:
         self._graph, self._spaces, self._tasks = batched.graph, batched.spaces, tasks
         self._cluster = batched.model.cluster
         self._check()
-        self._routes = _HostRoutes(self._cluster)
+        self._machines: dict[int, list[int]] = {}  # hosts by machine
+        for name, node in self._cluster.hosts.items():
+            self._machines.setdefault(node, []).append(self._cluster.vertices.index(name))
+        self._routes = _HostRoutes(self._cluster, [host for hosts in self._machines.values() for host in hosts])
         self.copies: dict[int, HostCopy] = {}
         """Copies by task."""
         self.fetched: dict[int, Ints] = {}
@@ -60,7 +65,7 @@ class ParameterServers:
         self._pushed: list[Ints] = []
         self._last: dict[str, dict[int, int]] = {"push": {}, "fetch": {}}
         """The last copy of each device, by direction."""
-        self._host = self._placed()
+        self._machine = self._placed()
 
     def _check(self) -> None:
         """Raise where there is no host or a layer's parameters are split."""
@@ -76,14 +81,13 @@ class ParameterServers:
                 )
 
     def _placed(self) -> dict[int, int]:
-        """Return the host of each layer with parameters: the one that holds least when its turn comes."""
-        hosts = self._routes.hosts
-        held, host_of = dict.fromkeys(hosts, 0.0), {}
+        """Return the machine of each layer with parameters: the one that holds least when its turn comes."""
+        held, machine_of = dict.fromkeys(self._machines, 0.0), {}
         for i in range(len(self._graph.layers)):
             if size := self._bytes(i):
-                host_of[i] = min(hosts, key=lambda host: (held[host], host))
-                held[host_of[i]] += size
-        return host_of
+                machine_of[i] = min(held, key=lambda machine: (held[machine], machine))
+                held[machine_of[i]] += size
+        return machine_of
 
     def _bytes(self, layer: int) -> float:
         """Return the bytes of a layer's parameters."""
@@ -92,27 +96,27 @@ class ParameterServers:
     def fetch(self) -> None:
         """Append the copies of all parameters to the devices that hold them, layer by layer."""
         fetched_bytes = self._randomly_fetched_bytes() if self._framework.fetches_randomly else {}
-        for i in self._host:
+        for i in self._machine:
             devices = self._spaces[i].devices
             size_bytes = fetched_bytes[i] if fetched_bytes else np.full(len(devices), self._bytes(i))
             self.fetched[i] = self._copies("fetch", (i, 0), devices, size_bytes)
 
     def _randomly_fetched_bytes(self) -> dict[int, Floats]:
-        """Return the bytes of the copies of each layer to its parts, in whole bytes; hosts send what they hold."""
-        behind: dict[tuple[int, int], float] = defaultdict(float)  # bytes of the layers behind, by device and host
-        for i, host in self._host.items():
+        """Return the bytes of the copies of each layer to its parts, in whole bytes; machines send what they hold."""
+        behind: dict[tuple[int, int], float] = defaultdict(float)  # bytes of the layers behind, by device and machine
+        for i, machine in self._machine.items():
             for device in self._spaces[i].devices.tolist():
-                behind[device, host] += self._bytes(i)
+                behind[device, machine] += self._bytes(i)
         missing, rank, found = dict(behind), defaultdict[int, int](int), dict[int, Floats]()
-        for i, host in self._host.items():
+        for i, machine in self._machine.items():
             devices = self._spaces[i].devices.tolist()
             found[i] = np.empty(len(devices))
             for part, device in enumerate(devices):
                 rank[device] += 1
-                behind[device, host] -= self._bytes(i)
-                still_missing = behind[device, host] // (rank[device] + 1)
-                found[i][part] = missing[device, host] - still_missing
-                missing[device, host] = still_missing
+                behind[device, machine] -= self._bytes(i)
+                still_missing = behind[device, machine] // (rank[device] + 1)
+                found[i][part] = missing[device, machine] - still_missing
+                missing[device, machine] = still_missing
         return found
 
     def await_parameters(self, layer: int, tasks: Ints) -> None:
@@ -150,14 +154,14 @@ class ParameterServers:
             return np.empty((0, 2), dtype=np.int64)
         pushed, fetched = np.concatenate(self._pushed), np.concatenate(list(self.fetched.values()))
         self._tasks.group += 1
-        (done,) = self._tasks.add("coordinate", max(self._host), 1, backward=True)
+        (done,) = self._tasks.add("coordinate", max(self._machine), 1, backward=True)
         self._tasks.wait(np.full(len(pushed), done), pushed)
         return np.column_stack([fetched, np.full(len(fetched), done)])
 
     def _copies(
         self, kind: str, unit: LoweredUnit, devices: Ints, size_bytes: Floats, *, backward: bool = False
     ) -> Ints:
-        """Append a copy between the host of a layer and each of its devices, behind the device's copy before."""
+        """Append a copy between the machine of a layer and each of its devices, behind the device's copy before."""
         self._tasks.group += 1
         layer = unit[0]
         tasks = self._tasks.add(
@@ -166,13 +170,21 @@ class ParameterServers:
         )  # fmt: skip
         last = self._last[kind]
         for task, device, size in zip(tasks.tolist(), devices.tolist(), size_bytes.tolist(), strict=True):
-            links = self._routes.links(kind, device, self._host[layer])
-            latency_s = sum(self._cluster.links[link].latency.at(size) for link in links)
-            self.copies[task] = HostCopy(links, float(latency_s))
+            self.copies[task] = self._copy(kind, device, self._machine[layer], size)
             if device in last:
                 self._tasks.wait(np.array([task]), np.array([last[device]]))
             last[device] = task
         return tasks
+
+    def _copy(self, kind: str, device: int, machine: int, size_bytes: float) -> HostCopy:
+        """Return the ways of a copy between a device and the hosts of a machine, each of which holds as much."""
+        hosts, shares, latency_s = self._machines[machine], defaultdict[int, float](float), 0.0
+        for host in hosts:
+            links = self._routes.links(kind, device, host)
+            latency_s = max(latency_s, float(sum(self._cluster.links[link].latency.at(size_bytes) for link in links)))
+            for link in links:
+                shares[link] += 1.0 / len(hosts)
+        return HostCopy(tuple(shares), tuple(shares.values()), latency_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +200,7 @@ class _Tree:
 class _HostRoutes:
     """Shortest routes between the hosts and the devices of a cluster; devices forward nothing."""
 
-    def __init__(self, cluster: DeviceGraph) -> None:
-        self.hosts = sorted(cluster.vertices.index(name) for name in cluster.hosts)
+    def __init__(self, cluster: DeviceGraph, hosts: Sequence[int]) -> None:
         arcs = [(link.source, link.target, i, link.routing_cost) for i, link in enumerate(cluster.links)]
         arcs += [
             (link.target, link.source, i, link.routing_cost) for i, link in enumerate(cluster.links) if link.both_ways
@@ -200,7 +211,7 @@ class _HostRoutes:
         self._trees = {
             (kind, host): _tree(rows, size, host)
             for kind, rows in (("fetch", outward), ("push", inward))
-            for host in self.hosts
+            for host in hosts
         }
 
     def links(self, kind: str, device: int, host: int) -> tuple[int, ...]:

@@ -50,9 +50,11 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class HostCopy:
-    """The way of a message between a device and the memory of a host."""
+    """The ways of a message between a device and the memory of a machine, which lies at one or several hosts."""
 
     links: tuple[int, ...]
+    shares: tuple[float, ...]
+    """Share of the message's bytes that crosses each link."""
     latency_s: float
 
 

@@ -127,7 +127,7 @@ def _contending(program: Program, network: ClusterRoutes, engines: CopyEngineUse
     for task, copy in program.host_copies.items():
         work[task], latency_s[task] = program.size_bytes[task], copy.latency_s
         links = np.array(copy.links)
-        blocks.append((np.array([task]), np.array([len(links)]), links, np.ones(len(links))))
+        blocks.append((np.array([task]), np.array([len(links)]), links, np.array(copy.shares)))
     links_of, engines_of = CollectiveLinks(network), CollectiveEngines(engines)
     for task, collective in program.collectives.items():
         used, share, latency_s[task] = links_of.of(collective)
@@ -211,7 +211,7 @@ def _group_s(program: Program, network: ClusterRoutes, links_of: CollectiveLinks
     for task in tasks[(program.peer[tasks] < 0)].tolist():
         if task in program.host_copies:
             copy = program.host_copies[task]
-            loads[list(copy.links)] += program.size_bytes[task]
+            loads[list(copy.links)] += program.size_bytes[task] * np.array(copy.shares)
             longest_s = max(longest_s, copy.latency_s)
         if task not in program.collectives:
             continue

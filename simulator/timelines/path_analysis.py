@@ -31,7 +31,7 @@ class CriticalStep(NamedTuple):
     work_s: float
     """Time that its work takes alone."""
     resource: int
-    """Resource that it waited for, which others used most meanwhile; -1 where it did not wait."""
+    """Resource that it waited for: the fullest meanwhile that others used, too; -1 where it did not wait."""
 
 
 def critical_path(graph: TaskGraph, schedule: Schedule) -> list[CriticalStep]:
@@ -128,18 +128,18 @@ class _Chain:
         raise AssertionError(f"task {task} waited for an exclusive resource that nobody left")
 
     def _busiest(self, task: int) -> int:
-        """Return the resource of which others used the largest share while this task worked."""
+        """Return the resource that was fullest while this task worked, of those that others used, too."""
         start_s, end_s = self.schedule.start_s[task], self.schedule.end_s[task]
 
         def share(resource: int) -> float:
-            """Return the seconds of capacity of a resource that other tasks used meanwhile."""
+            """Return the seconds of capacity of a resource that were used meanwhile; 0 if by this task alone."""
             uses = self._overlapping(resource, start_s, end_s)
             users = self.owner[uses]
             from_s = np.maximum(self.schedule.start_s[users], start_s)
             to_s = np.minimum(self.schedule.end_s[users], end_s)
             lasted_s = np.maximum(self.schedule.end_s[users] - self.schedule.start_s[users], np.finfo(float).tiny)
             amount = self.graph.use_weight[uses] * self.graph.work[users] * np.maximum(to_s - from_s, 0.0) / lasted_s
-            return float(amount[users != task].sum() / self.graph.capacity[resource])
+            return float(amount.sum() / self.graph.capacity[resource]) if amount[users != task].any() else 0.0
 
         return max(self._resources(task), key=share)
 

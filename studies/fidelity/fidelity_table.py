@@ -104,9 +104,9 @@ def summarised(rows: Iterable[JudgedRow], held_out: Iterable[ErrorSummary] = ())
 
 
 def _against_linear(rows: Sequence[JudgedRow]) -> Iterator[str]:
-    """Yield, for each measure of several GPUs, whether it beats predicting that none has a loss."""
+    """Yield, for each measure of several GPUs, whether it beats predicting no loss, over rows not fitted to."""
     for measure in (each for each in MEASURES if each.kind == "many-gpu"):
-        own = [row for row in rows if row.measure == measure.name and row.is_predicted]
+        own = [row for row in rows if row.measure == measure.name and row.is_predicted and not row.fitted]
         losses = np.log([(row.measured_s, row.predicted_s) for row in own])
         if len(own) > 2 and losses.std(axis=0).min() > 0:
             together = np.corrcoef(losses.T)[0, 1]

@@ -32,9 +32,12 @@ class _Machines:
     spec: str
     table: str
     profile: str
+    fitted: int = 0
+    """Number of GPUs of the rows that determined a number of the cluster."""
 
 
-_K80 = _Machines(spec="k80-16", table="tf_benchmarks_2017, K80", profile="k80")
+_K80 = _Machines(spec="k80-16:cards=2", table="tf_benchmarks_2017, K80", profile="k80", fitted=2)
+"""Eight GPUs of Google's machine are four cards: two a socket, assumed."""
 _PASCAL = _Machines(
     spec=f"p100-4x4:nodes=4,link.edr.bandwidth_factor={_ROCE_SHARE}", table="horovod_scaling", profile="p100"
 )
@@ -92,6 +95,7 @@ def _relative(row: Any, machines: _Machines, rate_alone: float, conditions: str,
         nodes=int(row.n_nodes),
         measured_s=measured,
         predicted_s=predicted,
+        fitted=variant != IDEAL and row.n_gpus == machines.fitted,
         communication=communication,
         profile=machines.profile,
         alone=math.log(alone_s * rate_alone / batch),

@@ -112,7 +112,7 @@ def test_copy_engines_and_hosts(tmp_path):
     overhead = graph.devices[0].message_overhead
     assert (overhead.message_s, overhead.byte_s, overhead.add_byte_s) == pytest.approx((20e-6, 0.25e-9, 3e-9))
     assert not graph.devices[1].message_overhead
-    assert graph.hosts == {"node0/root", "node1/root"}
+    assert graph.hosts == {"node0/root": 0, "node1/root": 1}
 
 
 def test_latency_tables_take_kbyte_and_kib(tmp_path):

@@ -176,14 +176,14 @@ def test_digest_follows_every_field():
         DeviceGraph("a", [busy, device(1)], [], [link(0, 1)]),
         DeviceGraph("a", [engines, device(1)], [], [link(0, 1)]),
         DeviceGraph("a", [device(0), device(1)], ["s"], [link(0, 1)]),
-        DeviceGraph("a", [device(0), device(1)], ["s"], [link(0, 1)], hosts=["s"]),
+        DeviceGraph("a", [device(0), device(1)], ["s"], [link(0, 1)], hosts={"s": 0}),
     ]
     assert len({graph.digest for graph in [base, *others]}) == 9
 
 
 def test_parts_and_other_links_keep_engines_and_hosts():
     devices = [replace(device(i), copy_engines=CopyEngines(total=i + 1)) for i in range(3)]
-    whole = DeviceGraph("g", devices, ["s"], [link(i, 3) for i in range(3)], hosts=["s"])
+    whole = DeviceGraph("g", devices, ["s"], [link(i, 3) for i in range(3)], hosts={"s": 0})
     part = whole.only([2, 0])
     assert [each.copy_engines.total for each in part.devices] == [3, 1]
     assert part.hosts == whole.hosts
@@ -215,7 +215,7 @@ def test_numbers_that_are_no_sizes_are_refused(bad):
         (lambda: DeviceGraph("g", [device(0), device(0)], [], []), "got 'gpu0' twice"),
         (lambda: DeviceGraph("g", [device(0)], [], [link(0, 1)]), "two different vertices of 0 .. 0"),
         (lambda: DeviceGraph("g", [device(0)], ["s"], [link(1, 1)]), "got 1 and 1"),
-        (lambda: DeviceGraph("g", [device(0)], ["s"], [], hosts=["gpu0"]), "must be switches of it, got 'gpu0'"),
+        (lambda: DeviceGraph("g", [device(0)], ["s"], [], hosts={"gpu0": 0}), "must be switches of it, got 'gpu0'"),
         (lambda: DeviceGraph("g", [device(0)], [], []).route(0, -1), "device must be in 0 .. 0, got -1"),
         (lambda: DeviceGraph("g", [device(0)], [], []).take(2), "must be in 1 .. 1 of 'g', got 2"),
         (lambda: DeviceGraph("g", [device(0)], [], []).only([0, 0]), r"must be different ones of 0 .. 0, got \[0, 0\]"),

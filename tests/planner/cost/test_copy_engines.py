@@ -39,7 +39,7 @@ def cluster(pairs, switches=(), *, hosts=(), nodes=(0, 0, 0), **engines):
         for one, other, speed in pairs
         for a, b in ((one, other), (other, one))
     ]  # fmt: skip
-    return DeviceGraph("three", devices, switches, links, hosts=hosts)
+    return DeviceGraph("three", devices, switches, links, hosts=dict.fromkeys(hosts, 0))
 
 
 WIRES = [("gpu0", "gpu1", 2), ("gpu0", "gpu2", 1), ("gpu1", "gpu2", 1)]
@@ -168,7 +168,7 @@ def with_engines(machines, draw):
         replace(device, copy_engines=draw(st.builds(CopyEngines, total=counts, device_to_host=counts, peer=counts)))
         for device in machines.devices
     ]
-    hosts = [name for name in switches if draw(st.booleans())]
+    hosts = {name: 0 for name in switches if draw(st.booleans())}
     return DeviceGraph(machines.name, devices, switches, machines.links, hosts=hosts)
 
 
