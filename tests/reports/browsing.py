@@ -58,9 +58,9 @@ def chromium():
     if not _running:
         playwright = sync_api.sync_playwright().start()
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, SHARED])
-        folder = tempfile.TemporaryDirectory(prefix="browsing-")
+        folder = Path(tempfile.mkdtemp(prefix="browsing-"))  # unlike others of the library, no fork removes it
         _running.extend([browser, playwright, asyncio._get_running_loop(), folder])
-        place = Path(folder.name, "stays.html")
+        place = folder / "stays.html"
         place.touch()
         browser.new_context(viewport=DESKTOP).new_page().goto(place.as_uri())
     browser, _, loop, _ = _running
@@ -86,7 +86,7 @@ def close_chromium():
         asyncio._set_running_loop(loop)
         browser.close()
         playwright.stop()
-        folder.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def new_page(browser, origin, *, viewport=DESKTOP, color_scheme="light", **options):
@@ -105,7 +105,7 @@ def opened_in(browser, path, **options):
     All stand at one address.
     """
     page = new_page(browser, "file://", **options)
-    place = Path(_running[-1].name, "page.html")
+    place = _running[-1] / "page.html"
     place.unlink(missing_ok=True)
     place.symlink_to(path.resolve())
     page.problems, page.requests, page.address = [], [], place.as_uri()
