@@ -28,6 +28,8 @@ multiprocessor there as a share of that profile's."""
 _WINDOW_COST = 3.9
 """Cost of windows of stride 1 other than 1 x 1 and 3 x 3 in half precision, at the rate of the tensor cores of V100 and
 A100.  Four networks on each of ten cards, one card at a time left out, give 3.8 to 4.1; V100 and A100 together 2.6."""
+_WINDOWS = "wide_windows_cost"
+"""Key of the cards whose own networks say that wide windows cost that much."""
 _HALF_SHARES = {"v100-32gb": 0.68, "a100-40gb": 0.5}
 """Shares of their peak in half precision that fit the networks of these two cards where such windows cost so much."""
 _CLOCK = "sustained_clock"
@@ -126,8 +128,9 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
         "transferred_from": sheet.get(_LIBRARY, donors[0]),
     }  # fmt: skip
     if "precisions" in sheet:
+        half_share = _HALF_SHARES[name] if sheet.get(_WINDOWS) else 0.0
         content["precisions"] = {
-            arithmetic: _precision(content, peak, _ELEMENT_BYTES.get(arithmetic, 2))
+            arithmetic: _precision(content, peak, _ELEMENT_BYTES.get(arithmetic, 2), half_share)
             | _lent_tensor_cores(sheet, arithmetic)
             | _lent_fused([sheet[_TENSOR], *donors] if _TENSOR in sheet else donors, arithmetic)
             | ({_CLOCK: sheet[_CLOCK]} if _CLOCK in sheet else {})
@@ -136,12 +139,18 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-def _precision(content: dict[str, Any], peak: float, element_bytes: int) -> dict[str, Any]:
-    """Return the section of another arithmetic before calibration, which tensor cores compute if it is much faster."""
+def _precision(content: dict[str, Any], peak: float, element_bytes: int, half_share: float) -> dict[str, Any]:
+    """Return the section of another arithmetic before calibration, which tensor cores compute if it is much faster.
+
+    With a ``half_share`` windows other than 1 x 1 and 3 x 3 cost more in half precision, and others reach that share.
+    """
     section: dict[str, Any] = {"peak_tflop_per_s": peak, "element_bytes": element_bytes}
     if peak > content["peak_tflop_per_s"] and "convolution" in content:
         together = _AMPERE_BYTES if content["arithmetic"] == "tf32" else _TENSOR_BYTES
         section["convolution"] = _in_tensor_cores(content["convolution"], together // element_bytes)
+        if half_share and element_bytes == 2:
+            share = dict.fromkeys(section["convolution"]["ceiling"], half_share)
+            section["convolution"] |= {"ceiling": share, "window_cost": _WINDOW_COST}
     return section
 
 
