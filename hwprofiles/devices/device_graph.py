@@ -98,7 +98,7 @@ class DeviceGraph:
         self.devices = tuple(devices)
         self.vertices = (*(device.name for device in self.devices), *switches)
         self.links = tuple(links)
-        self.hosts = MappingProxyType(dict(hosts))
+        self.hosts = dict(hosts)  # no proxy: ranks get the graph pickled
         """Node of each switch that is a host's memory."""
         self.library = library
         """Library of collectives; None where it is not known."""

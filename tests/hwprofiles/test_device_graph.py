@@ -1,5 +1,6 @@
 """Routes, latencies and subgraphs of device graphs, against networkx and closed forms."""
 
+import pickle
 from dataclasses import replace
 
 import networkx as nx
@@ -179,6 +180,14 @@ def test_digest_follows_every_field():
         DeviceGraph("a", [device(0), device(1)], ["s"], [link(0, 1)], hosts={"s": 0}),
     ]
     assert len({graph.digest for graph in [base, *others]}) == 9
+
+
+def test_a_cluster_survives_a_pickle():
+    """As that of a plan which ranks are to run."""
+    cluster = load_cluster("k80-16")
+    again = pickle.loads(pickle.dumps(cluster))
+    assert again.digest == cluster.digest
+    assert again.hosts == cluster.hosts
 
 
 def test_parts_and_other_links_keep_engines_and_hosts():
