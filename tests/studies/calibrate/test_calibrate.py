@@ -331,3 +331,26 @@ def test_probe_output_is_read_as_products(tmp_path):
     path.write_text(json.dumps({"layers": [{"model": "lenet5"}]}))
     with pytest.raises(ConfigError, match=r"layers\.0 must have model, layers, part, phase, median_s"):
         read_measurements([str(path)], "cpu-core")
+
+
+@pytest.mark.parametrize("name", [name for name in device_names() if name in catalogue()])
+def test_shipped_profiles_hold_what_their_relatives_lend_today(name):
+    """What no row of a device determines is that of its relative as that ships, not as it once was."""
+    shipped, base = yaml.safe_load(catalogue()[name].read_text()), base_content(name)
+    fitted = set(shipped["fit"]["errors"])
+    for prefix, mine, lent in [
+        ("", shipped, base),
+        *((f"{kind} ", mine, base["precisions"][kind]) for kind, mine in shipped.get("precisions", {}).items()),
+    ]:
+        if not fitted & {f"{prefix}convolution forward", f"{prefix}network"} and "convolution" in lent:
+            assert mine["convolution"] == lent["convolution"]
+        if f"{prefix}network" not in fitted:
+            assert mine.get("sustained_clock", 1.0) == lent.get("sustained_clock", 1.0)
+        own = {
+            (row["kind"], row["phase"])
+            for row in mine.get("fused", ())
+            if f"{prefix}{row['kind']} {row['phase']}" in fitted
+        }
+        assert [row for row in mine.get("fused", ()) if (row["kind"], row["phase"]) not in own] == [
+            row for row in lent.get("fused", ()) if (row["kind"], row["phase"]) not in own
+        ]
