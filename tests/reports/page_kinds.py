@@ -155,17 +155,9 @@ def _validation(folder):
 
 def _eight_bit_paper(folder):
     from reports.pages.paper_pages import paper_html
-    from studies.reproduce.eight_bit_claims import CLAIM_METHODS, claims
-    from studies.reproduce.paper_claims import ComputedValue
+    from studies.reproduce.eight_bit_claims import eight_bit_values
 
-    return paper_html(
-        [
-            ComputedValue(claim, name, *result)
-            for claim in claims()[::3]
-            for name, method in CLAIM_METHODS.items()
-            if (result := method(claim))
-        ]
-    )
+    return paper_html(list(eight_bit_values()))
 
 
 def _reproduce(folder):

@@ -44,6 +44,19 @@ def test_sharing_is_a_wait_at_the_resource_that_is_shared():
     assert (step.work_s, step.wait_s) == pytest.approx((2.0, 1.0))
 
 
+def test_a_wait_is_at_the_fullest_resource_not_at_that_which_others_use_most():
+    """Four copies over two ports, half of whose bytes cross one link, which more of them share: the ports are full."""
+    tasks = [{"work": 1.0, "uses": {task // 2: 1.0, 2: 0.5}} for task in range(4)]
+
+    def makespan_s(port, link):
+        return simulate(task_graph([port, port, link], tasks)).makespan_s
+
+    (step,) = critical_path(graph := task_graph([4.5, 4.5, 6.0], tasks), simulate(graph))
+    assert step.resource == step.task // 2
+    assert makespan_s(9.0, 6.0) < makespan_s(4.5, 6.0) == pytest.approx(2 / 4.5)
+    assert makespan_s(4.5, 12.0) == pytest.approx(makespan_s(4.5, 6.0))
+
+
 @settings(max_examples=100, deadline=None)
 @given(graph=task_graphs())
 def test_steps_add_up_to_the_makespan(graph):
