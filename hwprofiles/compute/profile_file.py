@@ -38,8 +38,8 @@ __all__ = ["ARITHMETICS", "ProfileFile", "catalogue", "load_profile", "profile_i
 ARITHMETICS = ("float32", "tf32", "float16", "bfloat16", "float8")
 """Arithmetic of products; all but the first use tensor cores, and sum in float32."""
 _Arithmetic = Literal["float32", "tf32", "float16", "bfloat16", "float8"]
-_SIXTEEN_BITS: dict[str, _Arithmetic] = {"float16": "bfloat16", "bfloat16": "float16", "float8": "bfloat16"}
-"""Arithmetic whose fused kernels others run, too, where they have none of their own."""
+_FUSED_LIKE: dict[str, _Arithmetic] = {"float16": "bfloat16", "bfloat16": "float16", "float8": "bfloat16"}
+"""Arithmetic whose fused kernels another one runs, where it has none of its own."""
 FOLDER = Path(__file__).parents[1] / "profiles"
 
 
@@ -181,13 +181,13 @@ class ProfileFile(Section):
         )
 
     def _fused_in(self, arithmetic: str) -> dict[tuple[str, str], FusedEfficiency]:
-        """Return the efficiencies of fused kernels in one of the ``precisions``: its own, or those of its sixteen bits.
+        """Return the efficiencies of fused kernels in one of the ``precisions``: its own, or those of one like it.
 
         Both types of sixteen bits have one peak, and the same kernels.  Where products multiply in eight bits attention
         and what only streams stay in sixteen; experts are products, so theirs are not taken over.
         """
         own = self.precisions[cast(_Arithmetic, arithmetic)]
-        like = self.precisions.get(_SIXTEEN_BITS[arithmetic]) if arithmetic in _SIXTEEN_BITS else None
+        like = self.precisions.get(_FUSED_LIKE[arithmetic]) if arithmetic in _FUSED_LIKE else None
         if own.fused or like is None or not like.fused:
             return _fused(own.fused or self.fused)
         slower = like.peak_tflop_per_s * like.sustained_clock / (own.peak_tflop_per_s * own.sustained_clock)

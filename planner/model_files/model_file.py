@@ -65,6 +65,7 @@ def read_kept_file(path: Path, *, name: str, batch: int, element_bytes: int = 4)
 
 @cache
 def _kept(path: Path) -> Any:
+    """Return the content of a file, parsed once; nobody may change it."""
     return yaml_input(path, "model file")
 
 

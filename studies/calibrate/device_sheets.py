@@ -28,8 +28,8 @@ multiprocessor there as a share of that profile's."""
 _WINDOW_COST = 3.9
 """Cost of windows of stride 1 other than 1 x 1 and 3 x 3 in half precision, at the rate of the tensor cores of V100 and
 A100.  Four networks on each of ten cards, one card at a time left out, give 3.8 to 4.1; V100 and A100 together 2.6."""
-_WINDOWS = "wide_windows_cost"
-"""Key of the cards whose own networks say that wide windows cost that much."""
+_WINDOWS = "wide_windows_cost_more"
+"""Key of the flag of cards whose own networks say so."""
 _HALF_SHARES = {"v100-32gb": 0.68, "a100-40gb": 0.5}
 """Shares of their peak in half precision that fit the networks of these two cards where such windows cost so much."""
 _CLOCK = "sustained_clock"
