@@ -149,9 +149,7 @@ class _Lowering:
                 for i in stages[stage]:
                     self._forward((i, micro_batch))
                 continue
-            for i in reversed(stages[stage]):
-                self._recompute((i, micro_batch))
-                self._backward((i, micro_batch), phases)
+            self._backward_of_stage(stages[stage], micro_batch, phases)
             if micro_batching.update_each:
                 rows = [self._update(*row) for row in self.buckets.take_updates()]
                 # the next iteration waits for the last updates only
@@ -206,6 +204,25 @@ class _Lowering:
             self.tasks.wait(tasks[part_on[device]], arrived)
 
     # Backward pass
+
+    def _backward_of_stage(self, layers: Sequence[int], micro_batch: int, phases: Sequence[str]) -> None:
+        """Compute some gradients of a stage, whose devices send none to the stages before until they have them all.
+
+        Frameworks compute both gradients of a stage by one call and send that of its input after it: the published
+        times of the schedules count with that.
+        """
+        units = [(i, micro_batch) for i in reversed(layers)]
+        for unit in units:
+            self._recompute(unit)
+            self._backward(unit, phases)
+        if len(self.micro_batching.stages) < 2 or "activation_gradient" not in phases:
+            return
+        last = np.full(self.batched.device_count, -1, dtype=np.int64)
+        for gradients in (self.gradient, self.weight_gradient):
+            for unit in filter(gradients.__contains__, units):
+                np.maximum.at(last, self.spaces[unit[0]].devices, gradients[unit])
+        for unit in filter(self.gradient.__contains__, units):
+            self.gradient[unit] = last[self.spaces[unit[0]].devices]
 
     def _backward(self, unit: LoweredUnit, phases: Sequence[str] = BACKWARD) -> None:
         """Compute some gradients of a unit; the first time also bring the gradients of its output."""

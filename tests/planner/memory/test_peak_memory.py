@@ -107,11 +107,11 @@ def test_a_stage_keeps_what_the_schedule_has_in_flight(order, alive):
     program = lower(CostModel(graph, cluster), spaces_of(graph, strategy, 2), micro_batching=micro_batching)
     # the data and the output; going back, what has come and its sum; of 1F1B the gradients of those before
     first = (16 + 32) * alive[0] + 32 + 32 + 2 * 4 + (4 if order == "1f1b" else 0)
-    # at fc's second weight gradient: the tensor received, whose gradient has left, and that of the output; what the
-    # other micro-batches received, of 1F1B where it arrives, with the loss's outputs; the gradients so far, those that
-    # come, and their sum
+    # at fc's second weight gradient: the tensor received, its gradient, which leaves after the stage, and that
+    # of the output; what the other micro-batches received, of 1F1B where it arrives, with the loss's outputs; the
+    # gradients so far, those that come, and their sum
     waiting = 32 if order == "1f1b" else (32 + 3) * 2
-    second = 32 + 3 + waiting + 3 * 99 + 2 * 99
+    second = 32 + 32 + 3 + waiting + 3 * 99 + 2 * 99
     assert (peak_memory_bytes(program) / 4).tolist() == [first, second]
     assert (memory_curve(replay(program)).peak_bytes / 4).tolist() == [first, second]
     assert surely_needed_bytes(program)[0] / 4 == 32 * alive[0] + 32 + 3 * 4
