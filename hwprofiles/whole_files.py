@@ -1,61 +1,98 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, by however many threads and processes at once."""
 
+import errno
 import fcntl
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
-
 __all__ = ["replacing"]
+
+_OURS = re.compile(r"\.orrery-[0-9a-f]{16}")
+"""Names of the folders that hold what is being written."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield an empty file beside ``path`` that takes its place when the block ends well, and vanishes otherwise.
+    """Yield an empty file that takes the place of ``path`` when the block ends well, and vanishes otherwise.
 
-    The file has the suffix of ``path``; what was at ``path`` stays until the block ends, also after Ctrl-C.  A device
-    or a pipe, such as ``/dev/null``, is written to itself.
+    The file has the name of ``path`` and lies beside it, in a hidden folder of this writer alone.  It is on the disk
+    before it takes the place, so that also a loss of power leaves the old file or the new one; of several writers the
+    last to end wins.  What was at ``path`` stays until the block ends, also after Ctrl-C.  A device or a pipe, such as
+    ``/dev/null``, is written to itself.
 
     Raises:
         OSError: The folder is missing or cannot be written, ``path`` is a folder, or a pipe that nobody reads.
     """
-    if path.exists() and not (path.is_file() or path.is_dir()):
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
         os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY))  # a pipe needs a reader
         yield path
         return
-    _sweep(path)
-    beside = path.with_name(f".{path.stem}.orrery-{os.getpid()}{path.suffix}")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    _sweep(path.parent)
+    folder, lock = _own_folder(path.parent)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # until this process ends, however it does
+        beside = folder / path.name
+        beside.touch()
         yield beside
+        _sync(beside)
         os.replace(beside, path)
-    except BaseException:  # also an interruption
-        with suppress(OSError):  # its folder may be gone
-            beside.unlink()
-        raise
+    finally:  # also after an interruption
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _own_folder(parent: Path) -> tuple[Path, int]:
+    """Make a folder with a lock in it, which holds until this process ends, however it does; return both.
+
+    The lock is a file that nobody renames or replaces, whatever is written beside it.
+    """
+    while True:
+        folder = parent / f".orrery-{os.urandom(8).hex()}"
+        folder.mkdir(mode=0o700)
+        lock = -1
+        with suppress(FileNotFoundError, BlockingIOError):  # another writer took it for one that was left
+            lock = os.open(folder / folder.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(lock).st_nlink:
+                return folder, lock
+        if lock >= 0:
+            os.close(lock)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what killed processes have left in a folder: their locks are free, those of living ones are not."""
+    with suppress(OSError):  # which making a folder there explains
+        for name in filter(_OURS.fullmatch, os.listdir(parent)):
+            with suppress(OSError):
+                _remove_left(parent / name)
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove a folder whose lock is free.
+
+    Raises:
+        OSError: A living process writes in it, or removes it.
+    """
+    try:
+        lock = os.open(folder / folder.name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return folder.rmdir()  # its process ended before it had made the lock
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file is on the disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _sweep(path: Path) -> None:
-    """Remove what killed processes have left of this file: their locks are free, those of living ones are not."""
-    # a file that replaces one that replaces another has two numbers
-    left = re.compile(rf"\.+{re.escape(path.stem)}(?:\.orrery-([0-9]+))+{re.escape(path.suffix)}")
-    try:
-        found = [match for match in map(left.fullmatch, os.listdir(path.parent)) if match]
-    except OSError:
-        return  # which creating the file explains
-    for name, process in ((match[0], int(match[1])) for match in found):
-        if psutil.pid_exists(process):
-            continue
-        with suppress(OSError):
-            handle = os.open(path.with_name(name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.with_name(name).unlink()
-            finally:
-                os.close(handle)

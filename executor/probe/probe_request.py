@@ -12,7 +12,7 @@ from executor.probe.link_probe import MeasuredLinks
 from executor.probe.measured_rows import ProbeRow
 from executor.probe.parts_to_measure import ProbePart, divided_parts, portions
 from executor.probe.probe_settings import PORTION_BYTES, ProbeSettings
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, replacing
 from planner.compression import compression_names
 from planner.graph import ComputationGraph
 from planner.models import load_model
@@ -96,9 +96,8 @@ def portions_of(request: ProbeRequest) -> list[Portion]:
 
 def write_message(value: ProbeRequest | ProbeResult, path: Path) -> None:
     """Write a request or a result for the other side to read; a reader never sees a part of it."""
-    partial = path.with_name(f".{path.name}.part")
-    partial.write_bytes(msgspec.json.encode(value))
-    partial.replace(path)
+    with replacing(path) as partial:
+        partial.write_bytes(msgspec.json.encode(value))
 
 
 def read_request(path: Path) -> ProbeRequest:

@@ -11,7 +11,7 @@ import yaml
 from executor.probe.codec_probe import CodecRow, speeds_of
 from executor.probe.device_probe import DeviceFacts
 from executor.probe.measured_rows import ProbeRow
-from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA, yaml_input
+from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA, replacing, yaml_input
 from hwprofiles.compute import PROFILE_PHASES, catalogue
 
 __all__ = ["write_profile", "write_with_codecs", "write_yaml"]
@@ -132,9 +132,8 @@ def _codec_section(rows: Sequence[CodecRow], *, device: str, measured: str, soft
 
 
 def write_yaml(path: Path, comment: str, content: dict[str, Any]) -> None:
-    """Write a YAML file under another name, then rename it: a reader never sees a part of it."""
+    """Write a YAML file; a reader never sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.part")
     text = yaml.safe_dump(content, sort_keys=False, width=120, default_flow_style=None, allow_unicode=True)
-    partial.write_text(f"# {comment}\n{text}", encoding="utf-8")
-    partial.replace(path)
+    with replacing(path) as partial:
+        partial.write_text(f"# {comment}\n{text}", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, and what a killed process left goes with the next writing."""
+"""Files appear whole or not at all, whoever writes them, and what a killed process left goes with the next writing."""
 
 import os
 import signal
@@ -27,6 +27,23 @@ with replacing(Path(sys.argv[1])) as beside:
     sys.stdin.readline()
 """
 
+MANY = """
+import sys, threading
+from pathlib import Path
+from hwprofiles.whole_files import replacing
+def write(letter):
+    for _ in range(int(sys.argv[2])):
+        with replacing(Path(sys.argv[1])) as outer, replacing(outer) as inner:
+            assert inner.read_text() == ""
+            with inner.open("w") as file:
+                for _ in range(8):
+                    file.write(letter * 1000)
+                    file.flush()
+writers = [threading.Thread(target=write, args=(letter,)) for letter in sys.argv[3]]
+[each.start() for each in writers]
+[each.join() for each in writers]
+"""
+
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
@@ -51,19 +68,54 @@ def test_a_file_appears_whole(tmp_path):
 
 
 def test_what_a_killed_process_left_is_swept_up(tmp_path):
-    """Its own file only: names that look alike are somebody's."""
-    kept = [".plan.1.json", ".plan.orrery-x.json", ".plans.orrery-1.json", "plan.orrery-1.json"]
+    """By the next writing in that folder; names that look alike are somebody's."""
+    kept = [".orrery-1", ".orrery-0123456789ABCDEF", "orrery-0123456789abcdef"]
     for name in kept:
-        (tmp_path / name).touch()
+        (tmp_path / name).mkdir()
     path = tmp_path / "plan.json"
     killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60)
     assert killed.returncode == -signal.SIGKILL
+    (tmp_path / ".orrery-0123456789abcdef").mkdir()  # of one that was killed before it had a lock
     assert len(names(tmp_path)) == len(kept) + 2
 
-    with replacing(path) as beside:
-        assert names(tmp_path) == sorted([*kept, beside.name])
+    with replacing(tmp_path / "other.json") as beside:
+        assert names(tmp_path) == sorted([*kept, beside.parent.name])
         beside.write_text("new")
-    assert names(tmp_path) == sorted([*kept, "plan.json"])
+    assert names(tmp_path) == sorted([*kept, "other.json"])
+
+
+@pytest.mark.parametrize("name", ["plan.json", "x" * 255, "lock"])
+def test_many_writers_leave_a_whole_file_at_every_moment(tmp_path, name):
+    """Eight threads in two processes write at once: nobody fails, and every reader sees what one of them wrote."""
+    path, seen = tmp_path / name, set()
+    path.write_text("0" * 8000)
+    others = [
+        subprocess.Popen([sys.executable, "-c", MANY, str(path), "25", text], stderr=subprocess.PIPE, text=True)
+        for text in ("ABCD", "EFGH")
+    ]
+    while any(each.poll() is None for each in others):
+        seen.add(path.read_text())
+    assert [(each.communicate()[1], each.returncode) for each in others] == [("", 0)] * 2
+    assert seen <= {letter * 8000 for letter in "0ABCDEFGH"}
+    assert len(seen) > 2
+    assert names(tmp_path) == [name]
+
+
+def test_killed_writers_leave_the_whole_file(tmp_path):
+    """Killed in the middle, again and again, while others write on."""
+    path = tmp_path / "plan.json"
+    path.write_text("0" * 8000)
+    for _ in range(4):
+        with subprocess.Popen([sys.executable, "-c", MANY, str(path), "9999", "AB"]) as other:
+            while path.read_text()[0] not in "AB":
+                pass
+            with replacing(path) as beside:
+                beside.write_text("0" * 8000)
+            other.kill()
+        assert path.read_text() in {letter * 8000 for letter in "0AB"}
+    with replacing(path) as beside:
+        beside.write_text("whole")
+    assert names(tmp_path) == ["plan.json"]
 
 
 def test_what_a_living_process_writes_stays(tmp_path):
