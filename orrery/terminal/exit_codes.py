@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from hwprofiles import ConfigError, OrreryError, last_input, printable
+from hwprofiles import ConfigError, OrreryError, did_you_mean, last_input, printable
 from orrery.terminal.completion import prepare_completion
 from orrery.terminal.old_names import with_new_options
 from orrery.terminal.signals import ENDED_BY, received
@@ -98,6 +98,9 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return f"cannot use {str(error.filename)!r}: {reason}" if error.filename else f"cannot go on: {reason}"
+    if name := getattr(error, "option_name", ""):
+        known = [option for each in error.ctx.command.params for option in each.opts] if error.ctx else []
+        return f"{error}{did_you_mean(name, known)}"
     if not isinstance(error, typer.BadParameter):
         return str(error)
     # typer checks values by pydantic, whose error it keeps as the cause.
@@ -116,6 +119,10 @@ def _broken_rule(row: Mapping[str, Any]) -> str:
     context = row.get("ctx", {})
     if row["type"] == "value_error":  # raised by a parser, which says all
         text = str(context["error"])
+        value, is_choice, listed = text.rstrip(".").partition(" is not one of ")
+        if is_choice:
+            choices = [each.strip("'") for each in listed.split(", ")]
+            return f"must be one of {', '.join(choices)}, got {value}{did_you_mean(row['input'], choices)}"
         return text if repr(row["input"]) in text else f"{text.rstrip('.')}, got {row['input']!r}"
     return f"{_RULES.get(row['type'], row['msg']).format(**context)}, got {row['input']!r}"
 

@@ -115,7 +115,8 @@ def compression(spec: str, **parameters: object) -> Compression:
     """
     name, colon, text = spec.partition(":")
     if name not in COMPRESSIONS:
-        raise ConfigError(f"data type must be one of {', '.join(COMPRESSIONS)}, got {name!r}{_suggestion(name)}")
+        hint = did_you_mean(name, COMPRESSIONS, cutoff=0.5)
+        raise ConfigError(f"data type must be one of {', '.join(COMPRESSIONS)}, got {name!r}{hint}")
     given = dict(parameters)
     for setting in text.split(",") if colon else ():
         key, equals, value = setting.partition("=")
@@ -154,10 +155,3 @@ def _check_scaling(name: str, values: Mapping[str, float]) -> None:
         )
     if not values["normalised"] and values["block"]:
         raise ConfigError(f"{name}:block must be 0 with normalised=0: nothing is scaled, got {values['block']}")
-
-
-def _suggestion(name: str) -> str:
-    """Return a suggestion of the nearest type, whatever the case of ``name``, with hyphens for underscores."""
-    written = name.lower().replace("_", "-")
-    known = written in COMPRESSIONS
-    return f"; did you mean {written!r}?" if known else did_you_mean(written, COMPRESSIONS, cutoff=0.5)

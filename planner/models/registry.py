@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -162,7 +162,7 @@ def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationG
     if model is None:
         raise ConfigError(
             f"model must be one of {', '.join(model_names())}, a .yaml, .pt2 or .onnx file or "
-            f"package.module:function@SIZES, got {name!r}{_suggestion(name, model_names())}"
+            f"package.module:function@SIZES, got {name!r}{did_you_mean(name, model_names())}"
         )
     values = _values(name, model.fields, text.split(",") if colon else [])
     net = ModelBuilder(spec, batch=batch, image=model.image(**values), element_bytes=element_bytes)
@@ -185,14 +185,8 @@ def _values(name: str, fields: dict[str, Field], settings: list[str]) -> dict[st
         key, equals, text = setting.partition("=")
         if key not in fields or not equals:
             allowed = ", ".join(f"{field}=N" for field in fields)
-            raise ConfigError(f"parameters of {name} must be {allowed}, got {setting!r}{_suggestion(key, fields)}")
+            raise ConfigError(f"parameters of {name} must be {allowed}, got {setting!r}{did_you_mean(key, fields)}")
         if key in given:
             raise ConfigError(f"{name}:{key} must be given once, got {setting!r} again")
         given[key] = fields[key].read(f"{name}:{key}", text)
     return {key: field.default for key, field in fields.items()} | given
-
-
-def _suggestion(name: str, known: Collection[str]) -> str:
-    """Return a suggestion of the nearest known name, whatever the case of ``name``."""
-    lower = name.lower()
-    return f"; did you mean {lower!r}?" if lower in known and lower != name else did_you_mean(lower, known)

@@ -10,7 +10,7 @@ positions is split by the degree of ``spatial`` in its channels.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from hwprofiles import ConfigError, did_you_mean, positive_integer
@@ -63,6 +63,21 @@ class Hybrid:
 _NAMES = tuple(field.name for field in fields(Hybrid))
 
 
+_NOT_PLANNED = {
+    ("tensor", "tp", "megatron", "sequence", "context", "expert"): "tensor, sequence, context and expert parallelism "
+    "cannot be planned; nearest are filter=N, which splits the outputs of layers, and channel=N, which splits inputs",
+    ("zero", "fsdp", "fully-sharded", "hsdp"): "sharded parameters, gradients and optimizer states (ZeRO, FSDP) cannot "
+    "be planned: every replica holds them whole under data",
+}
+"""What to say of strategies that people ask for and that cannot be planned, by how their names begin."""
+
+
+def hint_for(name: str, known: Iterable[str]) -> str:
+    """Return what to say behind the unknown name of a strategy: why it cannot be planned, or the name that is meant."""
+    reasons = (f"; {said}" for words, said in _NOT_PLANNED.items() if name.lower().startswith(words))
+    return next(reasons, "") or did_you_mean(name, known)
+
+
 def is_hybrid(text: str) -> bool:
     """Return True if a strategy is given by degrees, and not by its name or a file."""
     return "=" in text
@@ -79,7 +94,7 @@ def hybrid_of(text: str) -> Hybrid:
         name, equals, degree = (token.strip() for token in setting.partition("="))
         if name not in _NAMES or not equals:
             known = ", ".join(f"{word}=N" for word in _NAMES)
-            raise ConfigError(f"strategy {text!r} must be made of {known}, got {setting!r}{did_you_mean(name, _NAMES)}")
+            raise ConfigError(f"strategy {text!r} must be made of {known}, got {setting!r}{hint_for(name, _NAMES)}")
         if name in degrees:
             raise ConfigError(f"strategy {text!r} must give {name} once, got it again")
         number = positive_integer(degree)

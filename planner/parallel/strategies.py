@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from hwprofiles import ConfigError, did_you_mean
+from hwprofiles import ConfigError
 from hwprofiles.devices import DeviceGraph
 from planner.graph import ComputationGraph
 from planner.parallel.configurations import ConfigSpace, Strategy
-from planner.parallel.degrees import hybrid_of, hybrid_strategy, is_hybrid
+from planner.parallel.degrees import hint_for, hybrid_of, hybrid_strategy, is_hybrid
 from planner.parallel.input_channel_split import space_in
 from planner.parallel.named_rules import ALIASES, NAMED, REDUCING
 from planner.parallel.strategy_file import SUFFIXES, strategy_from_file
@@ -39,7 +39,7 @@ def check_strategy(name: str) -> None:
     if not is_hybrid(name):
         raise ConfigError(
             f"strategy must be one of {', '.join(known)} or a file, or degrees such as data=4,filter=4, "
-            f"got {name!r}{did_you_mean(name, known)}"
+            f"got {name!r}{hint_for(name, known)}"
         )
     hybrid_of(name)
 

@@ -57,7 +57,7 @@ def planner_that_ends_with(monkeypatch):
         ("plan vgg16 --cluster k80-16 --batch 1.5 --out p.json", "'--batch': must be a whole number >= 1, got '1.5'"),
         (
             "plan vgg16 --cluster k80-16 --batch 8 --out p.json --gradient-sync rng",
-            "'--gradient-sync': 'rng' is not one of",
+            "'--gradient-sync': must be one of ring, ",
         ),
         (
             "plan vgg16 --cluster k80-16 --batch 8 --refine -1 --out p.json",
@@ -65,11 +65,15 @@ def planner_that_ends_with(monkeypatch):
         ),
         ("run p.json --seed x", "'--seed': must be a valid integer, got 'x'"),
         ("run p.json --learning-rate fast", "'--learning-rate': must be a valid number, got 'fast'"),
-        ("simulate p.json --engine fast", "'--engine': 'fast' is not one of 'auto', 'compiled', 'simpy'"),
+        ("simulate p.json --engine fast", "'--engine': must be one of auto, compiled, simpy, got 'fast'"),
         ("simulate p.json --iterations 0", "'--iterations': must be a whole number >= 1, got '0'"),
         ("simulate p.json --contended", "No such option: --contended"),
+        ("plan vgg16 --batchsize 8", "No such option: --batchsize; did you mean '--batch'?"),
+        ("plan vgg16 --precision bf16", "No such option: --precision; did you mean '--dtype'?"),
+        ("plan vgg16 --dtype bf16", "float8, got 'bf16'; did you mean 'bfloat16'?"),
+        ("plan vgg16 --optimizer AdamW", "got 'AdamW'; did you mean 'adam'?"),
         ("simulate p.json q.json", "Got unexpected extra argument(s) (q.json)"),
-        ("reproduce imagenet", "'imagenet' is not one of 'deepa', 'layerwise'"),
+        ("reproduce imagenet", "must be one of deepa, layerwise"),
     ],
 )
 def test_unusable_words_are_named_on_one_line(words, message, capsys):

@@ -80,7 +80,7 @@ def test_fields_become_the_options_of_a_command(asked):
         ("it", "Missing option '--count'."),
         ("it --count 0", "Invalid value for '--count': must be a whole number >= 1, got '0'"),
         ("it --count x", "Invalid value for '--count': must be a whole number >= 1, got 'x'"),
-        ("it --count 4 --kind two", "Invalid value for '--kind': 'two' is not one of 'one', 'other', 'third'"),
+        ("it --count 4 --kind two", "Invalid value for '--kind': must be one of one, other, third, got 'two'"),
         ("it --count 4 --low -1", "Invalid value for '--low': must be greater than or equal to 0, got '-1'"),
         ("it --count 4 --low 10", "low must be <= 9, got 10"),
         ("it --count 4 --share all", "Invalid value for '--share': must be a valid number, got 'all'"),

@@ -46,7 +46,7 @@ BAD = {
     "link class": (["--link-class", "fdr"], "link_class must be one that 4 devices of titanx-4 use, slot, switch-port"),
     "word": (["--link-speeds", "fast"], "link_speeds must be numbers, separated by commas, got 'fast'"),
     "cluster": (["--cluster", "titanx-5"], "did you mean 'titanx-4'"),
-    "compress": (["--compress", "all"], "'all' is not one of"),
+    "compress": (["--compress", "all"], "got 'all'"),
 }
 
 

@@ -99,7 +99,16 @@ def test_a_batch_that_does_not_divide_names_the_nearest_that_does(name, batch, n
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("dta", "data"), ("layer-wise", "layerwise"), ("OWT", None), ("spacial", "spatial")]
+    ("name", "near"),
+    [
+        ("dta", "data"),
+        ("layer-wise", "layerwise"),
+        ("OWT", "owt"),
+        ("optcnn", "layerwise"),
+        ("DP", "data"),
+        ("zz", None),
+        ("spacial", "spatial"),
+    ],
 )
 def test_unknown_names_suggest_the_nearest(lenet5, name, near):
     with pytest.raises(ConfigError, match=f"must be one of {', '.join(strategy_names())} or a file") as caught:
@@ -107,6 +116,12 @@ def test_unknown_names_suggest_the_nearest(lenet5, name, near):
     assert f"got {name!r}" in str(caught.value)
     assert ("did you mean" in str(caught.value)) == (near is not None)
     assert near is None or str(caught.value).endswith(f"{near!r}?")
+
+
+@pytest.mark.parametrize("name", ["tensor", "tp=8", "zero3", "FSDP", "sequence"])
+def test_strategies_that_cannot_be_planned_say_so(lenet5, name):
+    with pytest.raises(ConfigError, match=f"got '{name}'; .* cannot be planned"):
+        named_strategy(name, lenet5, COUNT)
 
 
 def read(tmp_path, text, graph, *, name="mine.yaml", count=COUNT):
