@@ -12,6 +12,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
@@ -23,7 +24,7 @@ from orrery.workbench.cluster_view import cluster_values
 from orrery.workbench.guard import Guard, limited_body
 from orrery.workbench.processes import run_once
 from orrery.workbench.scenario_view import scenario_pair
-from orrery.workbench.served_pages import plotly_script, served
+from orrery.workbench.served_pages import served
 from orrery.workbench.stored_scenarios import StoredScenario, keep_scenario, kept_scenarios, open_scenario
 from orrery.workbench.subject import UPLOAD, BenchSubject, parsed_subject
 from orrery.workbench.working_folder import UPLOAD_KINDS, WorkingFolder, json_bytes
@@ -34,7 +35,8 @@ _MOST_UPLOAD_BYTES, _MOST_REQUEST_BYTES = 8 * 2**20, 2**16
 _PAGE_NAME = re.compile(r"[A-Za-z0-9_-]{8,40}")
 _KINDS = ("compare", "reprice", "timeline", "page")
 _PING_S = 10
-_TYPES = {"workbench.html": "text/html", "workbench.css": "text/css", "workbench.js": "text/javascript"}
+_FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
+"""For files whose address has their content's hash."""
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -55,10 +57,10 @@ def application(folder: WorkingFolder, *, token: str, port: int) -> Starlette:
         app.state.benches.close()
 
     routes = [
-        Route("/", _file("workbench.html")),
-        Route("/workbench.css", _file("workbench.css")),
-        Route("/workbench.js", _file("workbench.js")),
-        Route("/plotly.js", _plotly),
+        Route("/", _file("workbench.html", "text/html", {})),
+        Route("/workbench.css", _file("workbench.css", "text/css", _FOREVER)),
+        Route("/workbench.js", _file("workbench.js", "text/javascript", _FOREVER)),
+        Route("/plotly.js", _file("plotly.js", "text/javascript", {**_FOREVER, "content-encoding": "gzip"})),
         Route("/api/choices", _choices),
         Route("/api/uploads/{kind}/{name}", _upload, methods=["PUT"]),
         Route("/api/uploads/{kind}/{name}", _forget, methods=["DELETE"]),
@@ -71,7 +73,8 @@ def application(folder: WorkingFolder, *, token: str, port: int) -> Starlette:
         Route("/api/scenarios/compared", _compared, methods=["POST"]),
         Route("/api/scenarios/{file}", _drop, methods=["DELETE"]),
     ]
-    app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(Guard, token=token, port=port)])
+    middleware = [Middleware(Guard, token=token, port=port), Middleware(GZipMiddleware)]
+    app = Starlette(routes=routes, lifespan=lifespan, middleware=middleware)
     app.add_exception_handler(OrreryError, _refused)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _refused)
@@ -92,18 +95,13 @@ def _json(value: Any, status: int = 200) -> Response:
     return Response(json_bytes(value), status, media_type="application/json")
 
 
-def _file(name: str) -> _Handler:
+def _file(name: str, media_type: str, headers: dict[str, str]) -> _Handler:
     """Return a function that answers with a file of the workbench."""
 
     async def answer(request: Request) -> Response:
-        return Response(served(name), media_type=f"{_TYPES[name]}; charset=utf-8")
+        return Response(served(name), media_type=f"{media_type}; charset=utf-8", headers=headers)
 
     return answer
-
-
-async def _plotly(request: Request) -> Response:
-    headers = {"cache-control": "private, max-age=86400"}
-    return Response(plotly_script(), media_type="text/javascript; charset=utf-8", headers=headers)
 
 
 async def _choices(request: Request) -> Response:

@@ -1,31 +1,34 @@
 """The page of the workbench, its script and its style, made of its own templates and those of the reports."""
 
+import hashlib
 from functools import cache
 from importlib.resources import files
 
 import jinja2
-from plotly.offline import get_plotlyjs
 
-from reports.pages import template_text
+from reports.pages import packed_plotly, template_text
 from reports.style import PALETTE
 
-__all__ = ["plotly_script", "served"]
+__all__ = ["served"]
+
+_PLOTLY = "plotly.js"
 
 
 @cache
-def served(name: str) -> str:
-    """Return a file of the workbench: ``workbench.html``, ``workbench.css`` or ``workbench.js``."""
+def served(name: str) -> bytes:
+    """Return a file of the workbench: its page, style, script, or ``plotly.js``, which is compressed by gzip."""
+    if name == _PLOTLY:
+        return packed_plotly()
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_text), autoescape=name.endswith(".html"), undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )  # fmt: skip
-    return environment.get_template(name).render(palette=PALETTE)
+    return environment.get_template(name).render(palette=PALETTE, address=_address).encode()
 
 
-@cache
-def plotly_script() -> str:
-    """Return Plotly, which the package plotly ships."""
-    return str(get_plotlyjs())
+def _address(name: str) -> str:
+    """Return the address of a file, another one for every content: browsers never ask for it twice."""
+    return f"{name}?{hashlib.sha256(served(name)).hexdigest()[:12]}"
 
 
 def _text(name: str) -> str:

@@ -24,6 +24,7 @@ from .oracle_page import (
     write_oracle_page as write_oracle_page,
 )
 from .page_template import (
+    packed_plotly as packed_plotly,
     template_text as template_text,
 )
 from .paper_pages import (

@@ -2,18 +2,16 @@
 
 import base64
 import json
-import zlib
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import jinja2
 import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from reports.style import PALETTE
 
-__all__ = ["Links", "plain_figure", "rendered", "template_text"]
+__all__ = ["Links", "packed_plotly", "plain_figure", "rendered", "template_text"]
 
 Links = tuple[tuple[str, str], ...]
 """Linked pages: name and address; an empty address stands for the page itself."""
@@ -25,7 +23,7 @@ def rendered(name: str, *, headline: str, draws: bool = True, links: Links = (),
     Args:
         name: File of the template; without its suffix it is the kind of page, which an index shows.
         headline: Finding in one sentence, the heading and description of the page.
-        draws: True if the page draws with Plotly, which is then included (1.9 MB, packed).
+        draws: True if the page draws with Plotly, which is then included (0.5 MB, packed).
         links: Pages to link to.
         **values: Other names in the template.  ``data`` becomes JSON for the script; ``tiles`` and ``notes`` are shown
             in the head of the page.
@@ -42,7 +40,7 @@ def rendered(name: str, *, headline: str, draws: bool = True, links: Links = (),
         kind=name.removesuffix(".html").replace("_", " "),
         headline=headline,
         links=links,
-        plotly=_packed_plotly() if draws else "",
+        plotly=base64.b64encode(packed_plotly()).decode() if draws else "",
         palette=PALETTE,
         **(usual | values),
     )
@@ -54,9 +52,9 @@ def plain_figure(figure: go.Figure) -> Any:
 
 
 @cache
-def _packed_plotly() -> str:
-    """Return Plotly's 4.8 MB, compressed and in base64."""
-    return base64.b64encode(zlib.compress(get_plotlyjs().encode(), 9)).decode()
+def packed_plotly() -> bytes:
+    """Return Plotly with the traces that pages draw, compressed by gzip."""
+    return files("reports").joinpath("plotly", "plotly.min.js.gz").read_bytes()
 
 
 def template_text(name: str) -> str:

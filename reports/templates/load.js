@@ -3,7 +3,7 @@
 // The library that draws is packed, so that a page is small; the head of the page is seen before it is unpacked.
 (async () => {
   const packed = bytesIn(document.getElementById("plotly").textContent);
-  const library = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+  const library = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
   const run = (text) => document.body.append(Object.assign(document.createElement("script"), { textContent: text }));
   run(library);
   const react = Plotly.react;

@@ -6,11 +6,13 @@ VGG-16 on 96 GPUs (fdr-32x3), a mini-batch of 768.  The times are wall times of 
 beside them stands the processor time of all processes of the server, until the whole ladder is there and for all.
 At last the numbers are compared
 with those of ``lower_plan`` and ``replay``, as ``orrery simulate`` uses them, on the changed cluster.
+Before all stands the first load in Chromium: bytes that come through the wire, and the browser's own processor time.
 """
 
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,7 @@ from statistics import median
 
 import httpx
 import psutil
+from playwright.sync_api import sync_playwright
 
 from hwprofiles.catalogue import load_cluster
 from planner.models import load_model
@@ -59,12 +62,37 @@ def processor_s(server):
     return total
 
 
+def first_load(address, loads=5):
+    """Print bytes and times of the page's first load, each in a browser that has stored nothing."""
+    rows = []
+    with sync_playwright() as playwright:
+        for _ in range(loads):
+            with playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"]) as browser:
+                page, sizes = browser.new_page(), {}
+                session = page.context.new_cdp_session(page)
+                session.on(
+                    "Network.loadingFinished",
+                    lambda e, sizes=sizes: sizes.update({e["requestId"]: e["encodedDataLength"]}),
+                )
+                session.send("Network.enable")
+                session.send("Performance.enable")
+                begun = time.perf_counter()
+                page.goto(address)
+                page.wait_for_selector("body[data-ready]")
+                wall_s = time.perf_counter() - begun
+                found = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+                rows.append((sum(sizes.values()), wall_s, found["TaskDuration"]))
+    size, wall_s, task_s = (median(column) for column in zip(*rows, strict=True))
+    print(f"first load: {size / 1e3:.0f} kB, {wall_s:.2f} s, of which the page computes {task_s:.2f} s")
+
+
 def main(changes=5):
     """Print a row for every change, and whether its numbers are those of a replay."""
     with tempfile.TemporaryDirectory() as folder:
         words = [sys.executable, "-m", "orrery", "serve", folder, "--port", "0"]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
             address = re.search(r"http\S+", server.stdout.readline())[0]
+            first_load(address)
             with httpx.Client(base_url=address, timeout=600) as client:
                 measure(client, psutil.Process(server.pid), changes)
             server.terminate()

@@ -1,10 +1,13 @@
 """All pages are one page: what every one of them has stands in one place."""
 
+import gzip
+import re
 from importlib.resources import files
 
 import pytest
+from plotly.offline import get_plotlyjs_version
 
-from reports.pages.page_template import rendered
+from reports.pages.page_template import packed_plotly, rendered
 
 TEMPLATES = files("reports").joinpath("templates")
 PAGES = sorted(each.name for each in TEMPLATES.iterdir() if each.name.endswith(".html"))
@@ -24,3 +27,10 @@ def test_a_page_says_what_it_is_and_refuses_requests():
     assert "default-src 'none'" in html
     assert '<span aria-current="page">here</span><a href="b.html">there</a>' in html
     assert len(html) < 30_000
+
+
+def test_the_library_of_pages_is_that_of_the_figures():
+    """Of one version, and without what no page draws."""
+    script = gzip.decompress(packed_plotly()).decode()
+    assert re.findall(r'\.version="(\d+\.\d+\.\d+)"', script) == [get_plotlyjs_version()]
+    assert len(packed_plotly()) < 400_000

@@ -1,5 +1,6 @@
 """Requests that the workbench refuses: without its token, from elsewhere, with code or paths, too large, or broken."""
 
+import hashlib
 import json
 import re
 import socket
@@ -69,6 +70,20 @@ def test_the_page_asks_nobody_else(server):
         text = server.client.get(name).text
         assert set(re.findall(r"https?://[\w./-]+", text)) <= {"http://www.w3.org/2000/svg"}
     assert re.findall(r"<script(?![^>]*(?:src=|application/json))", page.text) == []
+
+
+def test_what_a_page_loads_is_small_and_asked_for_once(server):
+    """Compressed, at most half a MB in all, under addresses that change with the content and may be kept for ever."""
+    page, size = server.client.get(""), 0
+    addresses = re.findall(r'(?:src|href)="(\w+\.(?:js|css)\?\w+)"', page.text)
+    assert [each.partition("?")[0] for each in addresses] == ["workbench.css", "plotly.js", "workbench.js"]
+    for each in addresses:
+        answer = server.client.get(each)
+        assert answer.headers["content-encoding"] == "gzip"
+        assert "immutable" in answer.headers["cache-control"]
+        assert hashlib.sha256(answer.content).hexdigest().startswith(each.partition("?")[2]) or "plotly" in each
+        size += answer.num_bytes_downloaded
+    assert size < 500_000
 
 
 def test_it_listens_on_the_loopback_address_alone(server):
