@@ -132,8 +132,8 @@ def limit_of(inputs: OracleInputs, strategy: str) -> tuple[int, str]:
             return inputs.samples // batch, f"p <= D/b: {inputs.samples:,} samples, {batch} a device"
         return batch, f"p <= B: a mini-batch has {batch} samples"
     if strategy == "spatial":
-        if not sizes.positions:
-            return 1, f"{sizes.graph.name} has no layer with positions"
+        if sizes.no_grid:
+            return 0, sizes.no_grid
         name, least = min(sizes.positions, key=lambda row: np.prod(row[1]))
         return int(np.prod(least)), f"p <= min(W x H): {name} has {' x '.join(map(str, least))} positions"
     return _limit_of_channels(sizes, strategy)
@@ -158,6 +158,8 @@ def _limit_of_hybrid(inputs: OracleInputs, strategy: str) -> tuple[int, str]:
     """Return the product of the limits between and inside groups; in weak scaling the samples' limit alone."""
     data, why_data = limit_of(inputs, "data")
     inner, why_inner = limit_of(inputs, HYBRIDS[strategy])
+    if inner < 2:
+        return 0, why_inner
     if inputs.weak:  # samples grow with all devices, not with the groups only
         return data, f"{why_data}; p2 {why_inner.removeprefix('p ')}"
     return data * inner, f"p1 {why_data.removeprefix('p ')}; p2 {why_inner.removeprefix('p ')}"
@@ -171,7 +173,7 @@ def case_of(inputs: OracleInputs, strategy: str, p: int) -> OracleCase | str:
     """
     limit, reason = limit_of(inputs, strategy)
     if p > limit:
-        return f"at most {limit:,} devices: {reason}"
+        return f"at most {limit:,} devices: {reason}" if limit else reason
     batch = inputs.batch_of(strategy, p)
     if batch > inputs.samples:
         return f"a mini-batch of {batch:,} is more than the data set's {inputs.samples:,} samples"

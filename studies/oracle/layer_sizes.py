@@ -124,14 +124,23 @@ class Sizes:
         rows = zip(self.graph.layers, self.flat, strict=True)
         return [(layer.name, layer.output.positions) for layer, flat in rows if not flat]
 
+    @cached_property
+    def no_grid(self) -> str:
+        """Reason why no grid splits the positions of all layers, such as 14 x 14 and 196; empty where one does."""
+        if not self.positions:
+            return f"{self.graph.name} has no layer with positions"
+        kinds = {len(sizes): f"{name} has {' x '.join(map(str, sizes))}" for name, sizes in reversed(self.positions)}
+        return f"one grid must split all layers, but {' and '.join(kinds.values())} positions" if len(kinds) > 1 else ""
+
     def grid(self, parts: int) -> Grid | None:
         """Return the degrees of a grid of parts, as near to a cube as possible.
 
         Returns:
             Degrees by dimension; None where some layer has too few positions.
+
+        Raises:
+            ValueError: ``no_grid`` says that there is none.
         """
-        if not self.positions:
-            return None
         most = [min(sizes) for sizes in zip(*(sizes for _, sizes in self.positions), strict=True)]
         divisors = [d for d in range(1, parts + 1) if parts % d == 0]
         grids = [

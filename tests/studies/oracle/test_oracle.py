@@ -209,6 +209,17 @@ def test_a_large_volume_fits_only_where_it_is_split():
     assert found.winners == {8: "spatial"}
 
 
+@pytest.mark.parametrize("model", ["vit-b16", "swin-t", "llama-1b"])
+def test_networks_whose_layers_have_unlike_positions_have_no_spatial_row(model):
+    """No grid splits 14 x 14 positions and 197; every other strategy has its rows."""
+    found = oracle(load_model(model, batch=8), load_cluster("titanx-4"), OracleRequest(dataset="1000", devices=(1, 4)))
+
+    without = {"spatial", "data+spatial"}
+    assert {row.strategy for row in found.rows} == set(STRATEGIES) - without
+    assert {limit.strategy for limit in found.limits if limit.devices == 0} == without
+    assert all("one grid must split all layers" in limit.reason for limit in found.limits if limit.devices == 0)
+
+
 @given(p=st.sampled_from([2, 4, 6, 8]), batch=st.sampled_from([8, 24]), model=st.sampled_from(["lenet5", "vgg11"]))
 def test_every_row_is_finite_and_within_its_limit(p, batch, model):
     found = oracle(load_model(model, batch=batch), star(8), OracleRequest(dataset="1000", devices=(p,)))
