@@ -57,7 +57,7 @@ def supervise(
     However it ends, by the first failure, by an error of this program or by a signal, no process of any rank's group
     is left: they get SIGTERM, and are killed after 2 s.  If this process itself is killed, the ranks end because of
     ``executor.processes.parent_watch``.  While it runs in the main thread, SIGINT, SIGTERM and SIGHUP
-    all end it as Ctrl-C does, unless the caller ignores them.
+    all end it as Ctrl-C does, unless the caller ignores them; a handler of the caller is called when no rank is left.
 
     Args:
         commands: Program and arguments of each rank; wrappers such as ``ip netns exec`` may stand before.
@@ -150,7 +150,11 @@ def _watch(
 
 @contextmanager
 def _interruption() -> Iterator[Sequence[int]]:
-    """Yield the list of signals caught so far: none then interrupts between the start of a process and its record."""
+    """Yield the list of signals caught so far: none then interrupts between the start of a process and its record.
+
+    Raises:
+        KeyboardInterrupt: One was caught; from the handler that was there before, which knows what the signal means.
+    """
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught
@@ -165,3 +169,8 @@ def _interruption() -> Iterator[Sequence[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if caught:
+            handler = before[signal.Signals(caught[0])]
+            if callable(handler):
+                handler(caught[0], None)
+            raise KeyboardInterrupt

@@ -132,8 +132,8 @@ def marked(mark):
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
-def test_ctrl_c_ends_all_and_keeps_the_checkpoint(plan_file, tmp_path, capsys):
-    """Exit code 130, one line, no process and no half-written file; the run can go on."""
+def test_sigterm_ends_all_and_keeps_the_checkpoint(plan_file, tmp_path, capsys):
+    """Exit code 143, as shells say it, one line, no process and no half-written file; the run can go on."""
     checkpoint, out, mark = tmp_path / "checkpoint", tmp_path / "out", f"orrery-{tmp_path}"
     words = ["run", plan_file, "--device", "cpu", "--checkpoint", str(checkpoint), "--checkpoint-every", "1"]
     process = subprocess.Popen(
@@ -147,11 +147,11 @@ def test_ctrl_c_ends_all_and_keeps_the_checkpoint(plan_file, tmp_path, capsys):
         assert process.poll() is None
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=20)
 
-    assert process.returncode == 130
-    assert error == "orrery: interrupted\n"
+    assert process.returncode == 143
+    assert error == "orrery: terminated\n"
     assert marked(mark) == []
     assert not out.exists() or sorted(os.listdir(out)) == ["log"]
     done = int((checkpoint / "latest").read_text().split()[0].split("-")[1])

@@ -178,6 +178,7 @@ import signal, sys
 from pathlib import Path
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_DFL)  # who runs the tests may ignore them, as nohup does
+signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 from executor.processes.status_board import StatusBoard
 from executor.processes.supervisor import supervise
 board = StatusBoard.open(Path(sys.argv[1]))
@@ -226,13 +227,13 @@ def wait_until_gone(board):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_the_supervisor_ends_all(tmp_path, number):
-    """Ctrl-C, a request to end and a closed terminal: as ``KeyboardInterrupt``, with nothing left."""
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 130)])
+def test_a_signal_to_the_supervisor_ends_all(tmp_path, number, code):
+    """With nothing left; by the handler that the caller has, as for SIGTERM, or as ``KeyboardInterrupt``."""
     with supervised(tmp_path, "work", ()) as (board, process):
         process.send_signal(number)
 
-        assert process.wait(WAIT_S) == 130
+        assert process.wait(WAIT_S) == code
         assert survivors(board) == []
 
 
