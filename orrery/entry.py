@@ -21,6 +21,7 @@ def main() -> NoReturn:
     for number in heard:
         signal.signal(number, _end)
 
+    _open_standard_streams()
     _check_address_space()
     import gc
 
@@ -36,6 +37,19 @@ def main() -> NoReturn:
     # of the exit code; executing other text makes it forget.
     exec("")
     sys.exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Discard what is written where a standard stream is closed, as by ``>&-``.
+
+    Files of the command would else take its number, and what is printed would land in them.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # which takes the lowest free number: this one
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - until the end
 
 
 def _check_address_space() -> None:

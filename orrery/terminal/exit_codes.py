@@ -71,7 +71,10 @@ def _command_of(app: typer.Typer) -> Callable[..., int | None]:
 def _complain(message: str, code: int) -> int:
     """Print a message on one line of standard error, and return the exit code."""
     line = printable(" ".join(message.split()))
-    print("orrery:", line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ...", file=sys.stderr)
+    try:
+        print("orrery:", line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ...", file=sys.stderr, flush=True)
+    except OSError:  # a full disk, or nobody reads it: the code says enough
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the interpreter writes what is left at its end
     return code
 
 
