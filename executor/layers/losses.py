@@ -28,6 +28,8 @@ class LossPart(PartLayer):
         positions = math.prod(self.layer.output.positions) if self._by_position else 1
         self._labels = context.samples.batch * positions
         """Number of labels of the whole batch."""
+        self._elements = context.samples.batch * math.prod(self.held.shape[1:])
+        """Number of errors of the whole batch."""
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Set the loss and return the probabilities or the errors.
@@ -37,16 +39,16 @@ class LossPart(PartLayer):
         """
         if step.targets is None:
             raise ConfigError(f"targets of loss layer {self.layer.name!r} must be given, got None")
-        samples = inputs[0].flatten(2) if self._by_position else inputs[0].flatten(1)
         self._saved["targets"] = step.targets.flatten(1) if self._by_position else step.targets
         if self._softmax:
+            samples = inputs[0].flatten(2 if self._by_position else 1)
             logarithms = torch.log_softmax(samples, 1)
             self.loss = torch.nn.functional.nll_loss(logarithms, self._saved["targets"], reduction="sum")
             self.loss = self.loss / self._labels
             output = logarithms.exp_()
         else:
-            output = samples - step.targets.flatten(1)
-            self.loss = output.square().sum() / (self._labels * output.shape[1])
+            output = inputs[0] - step.targets.reshape(inputs[0].shape)
+            self.loss = output.square().sum() / self._elements
         self._saved["output"] = output
         return output.view(self.held.shape)
 
@@ -62,5 +64,5 @@ class LossPart(PartLayer):
             one = torch.full((), -1 / self._labels, dtype=output.dtype, device=output.device)
             gradient.scatter_add_(1, targets[:, None], one.expand_as(targets[:, None]))
         else:
-            gradient = output * (2 / (self._labels * output.shape[1]))
+            gradient = output * (2 / self._elements)
         return [gradient.view(self.inputs[0].shape)]

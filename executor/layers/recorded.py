@@ -1,19 +1,44 @@
 """Parts of imported layers: their recorded computation, with gradients by PyTorch's automatic differentiation."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from executor.layers.base import NO_BUFFERS, PartContext, PartLayer, TrainingStep
 from executor.layers.dropout_mask import DropoutMask
-from executor.recorded import Computation, ComputationInputs
+from executor.recorded import Computation, ComputationInputs, is_dense
 
 __all__ = ["RecordedPart"]
 
 
+class _Source(torch.autograd.Function):
+    """A tensor whose gradient is wanted, where the graph begins: a leaf of the graph would hold it until the end."""
+
+    @classmethod
+    def of(cls, values: Tensor, marker: Tensor) -> Tensor:
+        """Return a view of the tensor; the marker, which needs a gradient, makes it part of the graph."""
+        view: Tensor = cls.apply(values, marker)  # type: ignore[no-untyped-call]
+        return view
+
+    @staticmethod
+    def forward(_: Any, values: Tensor, marker: Tensor) -> Tensor:
+        """Return a view of the tensor."""
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> tuple[None, None]:
+        """Return nothing: the gradient has been taken before."""
+        return None, None
+
+
 class RecordedPart(PartLayer):
     """A part of a layer whose computation was recorded when it was imported.
+
+    Between its passes it holds what the operations' derivatives read, as a network in plain PyTorch does, and no other
+    tensor: it knows inputs and output as edges of the graph.
 
     Args:
         context: The part and its layer.
@@ -25,27 +50,38 @@ class RecordedPart(PartLayer):
         super().__init__(context)
         self._computation = Computation(context.layer, context.held, context.inputs)
         self._context, self._dtype, self._device = context, dtype, torch.device(device)
-        self._inputs: list[Tensor] = []
-        self._parameters: dict[str, Tensor] = {}
-        self._output: Tensor | None = None
+        self._frozen = {each.name for each in context.layer.parameters if each.frozen}
+        self._inputs: list[GradientEdge | None] = []
+        self._parameters: dict[str, GradientEdge] = {}
+        self._sizes: dict[str, torch.Size] = {}
+        self._output: GradientEdge | None = None
         self._gradient: Tensor | None = None
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Compute the steps, and keep their graph for the gradients."""
-        data = [source == "input" for source in self.layer.inputs]
-        self._inputs = [x.detach().requires_grad_(not d) for x, d in zip(inputs, data, strict=True)]
-        self._parameters = {name: each.detach().requires_grad_() for name, each in parameters.items()}
+        marker = torch.empty(0, dtype=self._dtype, device=self._device, requires_grad=True)
 
         def dropped(number: int, share: float, values: Tensor) -> Tensor:
             meta = values.device.type == "meta"  # sizes only
             return values if meta else DropoutMask(self._context, share, number).forward(values, step)
 
-        given = ComputationInputs(
-            inputs=self._inputs, parameters=self._parameters, buffers=self.constants, dropped=dropped
-        )  # fmt: skip
         with torch.enable_grad():
-            self._output = self._computation.run(given, dtype=self._dtype, device=self._device)
-        return self._output.detach().contiguous()
+            data = [source == "input" for source in self.layer.inputs]
+            rows = [x if d else _Source.of(x, marker) for x, d in zip(inputs, data, strict=True)]
+            weights = {
+                name: each if name in self._frozen else _Source.of(each, marker) for name, each in parameters.items()
+            }
+            given = ComputationInputs(inputs=rows, parameters=weights, buffers=self.constants, dropped=dropped)
+            output = self._computation.run(given, dtype=self._dtype, device=self._device)
+        self._inputs = [get_gradient_edge(x) if x.requires_grad else None for x in rows]
+        self._parameters = {name: get_gradient_edge(each) for name, each in weights.items() if each.requires_grad}
+        self._sizes = {name: each.shape for name, each in weights.items()}
+        self._output = get_gradient_edge(output) if output.requires_grad else None
+        # as plain PyTorch, the layers leave the elements in the order in which they computed them
+        output = output.detach()
+        place = output.untyped_storage().data_ptr()
+        own = all(place != each.untyped_storage().data_ptr() for each in inputs)
+        return output if own and is_dense(output.shape, output.stride()) else output.clone()
 
     def begin_backward(self, gradient: Tensor | None) -> None:
         """Keep the gradient."""
@@ -53,26 +89,26 @@ class RecordedPart(PartLayer):
 
     def activation_gradient(self) -> list[Tensor]:
         """Return the gradients of the inputs; those of data are zero."""
-        return self._gradients(self._inputs)
+        rows = self._gradients(self._inputs)
+        return [self._zeros(box.shape) if g is None else g for g, box in zip(rows, self.inputs, strict=True)]
 
     def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
-        """Return the gradients of the parameters."""
-        return dict(zip(self._parameters, self._gradients(list(self._parameters.values())), strict=True))
+        """Return the gradients of the parameters that are trained."""
+        rows = zip(self._parameters, self._gradients(list(self._parameters.values())), strict=True)
+        return {name: self._zeros(self._sizes[name]) if gradient is None else gradient for name, gradient in rows}
 
-    def _gradients(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the gradients of some tensors that the output was computed from."""
-        assert self._output is not None
-        wanted = [each for each in tensors if each.requires_grad] if self._output.requires_grad else []
-        found = (
-            torch.autograd.grad(self._output, wanted, self._gradient, retain_graph=True, allow_unused=True)
-            if wanted
-            else ()
-        )
-        by_tensor = {id(each): gradient for each, gradient in zip(wanted, found, strict=True)}
-        rows = [by_tensor.get(id(each)) for each in tensors]
-        return [torch.zeros_like(t) if g is None else g for t, g in zip(tensors, rows, strict=True)]
+    def _gradients(self, edges: Sequence[GradientEdge | None]) -> list[Tensor | None]:
+        """Return the gradients of tensors that the output was computed from; None where it does not depend on one."""
+        wanted = [each for each in edges if each is not None]
+        if not wanted or self._output is None:
+            return [None] * len(edges)
+        found = iter(torch.autograd.grad(self._output, wanted, self._gradient, retain_graph=True, allow_unused=True))
+        return [None if each is None else next(found) for each in edges]
+
+    def _zeros(self, shape: Sequence[int]) -> Tensor:
+        return torch.zeros(shape, dtype=self._dtype, device=self._device)
 
     def release(self) -> None:
         """Release everything that was saved for the backward pass."""
         super().release()
-        self._inputs, self._parameters, self._output, self._gradient = [], {}, None, None
+        self._inputs, self._parameters, self._sizes, self._output, self._gradient = [], {}, {}, None, None

@@ -6,3 +6,6 @@ from .computation import (
     Computation as Computation,
     ComputationInputs as ComputationInputs,
 )
+from .views import (
+    is_dense as is_dense,
+)

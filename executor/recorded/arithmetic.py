@@ -65,10 +65,8 @@ def contracted(context: StepContext) -> Tensor:
             labels["out"].index(label))]  # fmt: skip
         rows = [every(1) if size == 1 else held.get(label) for label, size in zip(labels[key], sizes, strict=True)]
         tensors.append(context.read(name, rows, samples=sample[0] if sample else None))
-    result = _product(tensors, labels)
-    if "bias" in context.values:
-        result = result + context.aligned("bias", indices)
-    return result
+    bias = context.aligned("bias", indices) if "bias" in context.values else None
+    return _product(tensors, labels, bias)
 
 
 def _labels(given: Any) -> tuple[str, ...]:
@@ -77,13 +75,14 @@ def _labels(given: Any) -> tuple[str, ...]:
     return given
 
 
-def _product(tensors: list[Tensor], labels: dict[str, tuple[str, ...]]) -> Tensor:
+def _product(tensors: list[Tensor], labels: dict[str, tuple[str, ...]], bias: Tensor | None) -> Tensor:
     first, second, out = (labels[name] for name in ("first", "second", "out"))
     if len(second) == 2 and out == (*first[:-1], "n") and second == ("n", "k") and first[-1] == "k":
-        return functional.linear(tensors[0], tensors[1])
+        return functional.linear(tensors[0], tensors[1], bias)
     letters = {label: chr(97 + i) for i, label in enumerate(dict.fromkeys((*first, *second, *out)))}
     terms = ["".join(letters[label] for label in row) for row in (first, second, out)]
-    return torch.einsum(f"{terms[0]},{terms[1]}->{terms[2]}", *tensors)
+    result = torch.einsum(f"{terms[0]},{terms[1]}->{terms[2]}", *tensors)
+    return result if bias is None else result + bias
 
 
 def attended(context: StepContext) -> Tensor:
@@ -168,41 +167,54 @@ def _axes(given: Any) -> tuple[int, ...]:
 def normalised(context: StepContext, held: Box) -> Tensor:
     """Normalise all that belongs together, then scale and shift the region that the part holds.
 
+    Where the part holds all that is normalised, one operation does both, and saves the values alone.
+
     Args:
         context: The step.
         held: The region, in the order of the output's dimensions.
     """
-    view, step = context.view, context.step
-    indices = view.indices()
-    result = view.placed(_normal(context, context.read("input", indices)), held)
+    view, values = context.view, context.read("input", context.view.indices())
+    if values.numel() == held.elements:
+        return view.placed(_normal(context, values, _factor(context, "weight"), _factor(context, "bias")), held)
+    result = view.placed(_normal(context, values, None, None), held)
     for name in ("weight", "bias"):
         if name not in context.values:
             continue
-        value, last = context.values[name], step.call in ("layer_norm", "rms_norm")
+        value = context.values[name]
         if value.along is not None:
             scale = value.tensor.reshape(-1, *(1 for _ in held.shape[2:]))
         else:
-            rank = len(value.sizes)
-            scale = context.read(name, indices[len(indices) - rank :] if last else [indices[1]])
-            scale = scale if last else scale.reshape(-1, *(1 for _ in indices[2:]))
-            scale = view.placed(scale.expand([len(index) for index in indices]), held)
+            factor = _factor(context, name)
+            assert factor is not None
+            behind = 0 if context.step.call in ("layer_norm", "rms_norm") else values.dim() - 2
+            factor = factor.reshape(*factor.shape, *(1 for _ in range(behind)))
+            scale = view.placed(factor.expand(values.shape), held)
         result = result * scale if name == "weight" else result + scale
     return result
 
 
-def _normal(context: StepContext, values: Tensor) -> Tensor:
+def _factor(context: StepContext, name: str) -> Tensor | None:
+    """Return the scale or the shift of all that a part normalises; None where there is none."""
+    if name not in context.values:
+        return None
+    value, indices = context.values[name], context.view.indices()
+    last = context.step.call in ("layer_norm", "rms_norm")
+    return context.read(name, indices[len(indices) - len(value.sizes) :] if last else [indices[1]])
+
+
+def _normal(context: StepContext, values: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     step, eps = context.step, context.step.argument("eps")
-    if step.call in ("layer_norm", "rms_norm"):
-        shape = list(_axes(step.argument("normalized_shape")))
-        if step.call == "layer_norm":
-            return functional.layer_norm(values, shape, None, None, float(eps or 1e-5))  # type: ignore[arg-type]
-        return functional.rms_norm(values, shape, None, eps)  # type: ignore[arg-type]
+    if step.call == "rms_norm":
+        return functional.rms_norm(values, list(_axes(step.argument("normalized_shape"))), weight, eps)  # type: ignore[arg-type]
+    bound = float(eps or 1e-5)  # type: ignore[arg-type]
+    if step.call == "layer_norm":
+        return functional.layer_norm(values, list(_axes(step.argument("normalized_shape"))), weight, bias, bound)
     if step.call == "group_norm":
         groups = int(step.argument("num_groups") or step.argument("group") or 1)  # type: ignore[arg-type]
         held = groups * values.shape[1] // context.sizes[1]
-        return functional.group_norm(values, held, None, None, float(eps or 1e-5))  # type: ignore[arg-type]
+        return functional.group_norm(values, held, weight, bias, bound)
     if step.call == "instance_norm":
-        return functional.instance_norm(values, eps=float(eps or 1e-5))  # type: ignore[arg-type]
+        return functional.instance_norm(values, weight=weight, bias=bias, eps=bound)
     raise ConfigError(f"{context.where}: normalisation must be layer_norm, rms_norm, group_norm or instance_norm")
 
 

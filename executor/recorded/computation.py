@@ -57,6 +57,8 @@ class Computation:
         self._layer, self._held, self._inputs = layer, held, tuple(inputs)
         self.steps: tuple[Step, ...] = operation.computes
         self._views = [self._checked_view(step) for step in self.steps]
+        self._last_read = {each.step: number for number, step in enumerate(self.steps) for each in step.operands}
+        """The last step that reads each result, by the result's step."""
 
     def _where(self, step: Step) -> str:
         return f"operation {step.call} of layer {self._layer.name}"
@@ -103,16 +105,18 @@ class Computation:
         Raises:
             ConfigError: The steps contradict the shapes, or an operation is unknown.
         """
-        results: list[Tensor] = []
+        results: dict[int, Tensor] = {}
         for number, (step, view) in enumerate(zip(self.steps, self._views, strict=True)):
             try:
-                results.append(self._step(number, step, view, given, results, dtype, device))
+                results[number] = self._step(number, step, view, given, results, dtype, device)
             except _BROKEN as error:
                 raise self._problem(step, error) from error
-        return results[-1].to(dtype)
+            for done in [done for done in results if self._last_read.get(done) == number]:
+                del results[done]
+        return results[len(self.steps) - 1].to(dtype)
 
     def _step(
-        self, number: int, step: Step, view: ResultView, given: ComputationInputs, results: Sequence[Tensor],
+        self, number: int, step: Step, view: ResultView, given: ComputationInputs, results: Mapping[int, Tensor],
         dtype: torch.dtype, device: torch.device,
     ) -> Tensor:  # fmt: skip
         values = {each.name: self._value(each, given, results, dtype, device) for each in step.operands}
@@ -128,7 +132,7 @@ class Computation:
         return view.placed(_FORMS[step.form](context), self._held)
 
     def _value(
-        self, operand: Operand, given: ComputationInputs, results: Sequence[Tensor], dtype: torch.dtype,
+        self, operand: Operand, given: ComputationInputs, results: Mapping[int, Tensor], dtype: torch.dtype,
         device: torch.device,
     ) -> StepTensor:  # fmt: skip
         """Return what a step reads."""

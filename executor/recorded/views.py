@@ -7,6 +7,7 @@ axis it needs some indices.  Both are translated by digits: index 70 of a channe
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from hwprofiles import ConfigError, Ints
 from planner.graph import Shape
 from planner.operations import parse_axis
 
-__all__ = ["AxisFactor", "Ranges", "ResultView", "axes_in", "cover", "sizes_of", "view_of"]
+__all__ = ["AxisFactor", "Ranges", "ResultView", "axes_in", "cover", "is_dense", "sizes_of", "view_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +91,17 @@ class ResultView:
     def placed(self, result: Tensor, box: Box) -> Tensor:
         """Return the region of the output that a result holds, in the order of the output's dimensions."""
         sizes = [math.prod(high - low for low, high in held) for held in self.ranges]
-        strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+        result = result.expand(sizes)
         vectors = []
         for dim, (low, high) in enumerate(zip(box.low, box.high, strict=True)):
             index, vector = np.arange(low, high), np.zeros(high - low, dtype=np.int64)
-            for stride, axis, held in zip(strides, self.axes, self.ranges, strict=True):
+            for stride, axis, held in zip(result.stride(), self.axes, self.ranges, strict=True):
                 for f, (first, last) in reversed(list(zip(axis, held, strict=True))):
                     if f.dim == dim:
                         vector += ((index // f.stride) % f.size - first) * stride
                     stride *= last - first
             vectors.append(vector)
-        return _strided(result.expand(sizes) if list(result.shape) != sizes else result, vectors, 0)
+        return _strided(result, vectors, 0)
 
 
 def view_of(region: Tensor, box: Box, axes: ViewAxes, indices: Sequence[Ints], what: str) -> Tensor:
@@ -118,7 +119,7 @@ def view_of(region: Tensor, box: Box, axes: ViewAxes, indices: Sequence[Ints], w
     """
     if any(len(index) == 0 for index in indices):
         return region.new_empty([len(index) for index in indices])
-    strides = [math.prod(box.shape[d + 1 :]) for d in range(len(box.shape))]
+    strides = region.stride()
     least, most = [0] * len(strides), [0] * len(strides)
     vectors = []
     for axis, index in zip(axes, indices, strict=True):
@@ -138,19 +139,52 @@ def view_of(region: Tensor, box: Box, axes: ViewAxes, indices: Sequence[Ints], w
     return _strided(region, vectors, -sum(low * stride for low, stride in zip(box.low, strides, strict=True)))
 
 
+def is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether the elements of a tensor fill one run of memory, each once, in any order of its dimensions."""
+    run = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(sizes, strides, strict=True) if size != 1):
+        if stride != run:
+            return False
+        run *= size
+    return True
+
+
+class _Rearranged(torch.autograd.Function):
+    """All elements of a dense tensor in another order: as ``as_strided``, whose gradient would fill zeros first."""
+
+    @staticmethod
+    def forward(context: Any, tensor: Tensor, sizes: list[int], strides: list[int]) -> Tensor:
+        """Return a view."""
+        context.sizes, context.strides, context.given = sizes, strides, (tensor.shape, tensor.stride())
+        return tensor.as_strided(sizes, strides)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """Return a view of the gradient, which is copied if its elements lie in another order than the tensor's."""
+        held = gradient
+        if gradient.stride() != tuple(context.strides):
+            held = gradient.new_empty_strided(context.sizes, context.strides).copy_(gradient)
+        return held.as_strided(*context.given), None, None
+
+
 def _strided(tensor: Tensor, vectors: Sequence[Ints], base: int) -> Tensor:
     """Return the elements of a tensor at ``base`` and one offset of each vector: a view where strides can say that."""
-    shape, tensor = [len(vector) for vector in vectors], tensor.contiguous()
+    shape = [len(vector) for vector in vectors]
     rows = [_nested(vector) for vector in vectors]
     if all(row is not None for row in rows):
         start = base + sum(int(vector[0]) for vector in vectors)
         pairs = [pair for row in rows for pair in row or ()]
         sizes, strides = [n for n, _ in pairs], [step for _, step in pairs]
-        return tensor.as_strided(sizes, strides, tensor.storage_offset() + start).reshape(shape)
+        if math.prod(sizes) == tensor.numel() and is_dense(sizes, strides) and is_dense(tensor.shape, tensor.stride()):
+            view: Tensor = _Rearranged.apply(tensor, sizes, strides)  # type: ignore[no-untyped-call]
+        else:
+            view = tensor.as_strided(sizes, strides, tensor.storage_offset() + start)
+        return view.reshape(shape)
     index = np.full([1] * len(shape), base, dtype=np.int64)
     for i, vector in enumerate(vectors):
         index = index + vector.reshape([-1 if j == i else 1 for j in range(len(shape))])
-    return tensor.reshape(-1)[torch.from_numpy(index).to(tensor.device)]
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided([span], [1])[torch.from_numpy(index).to(tensor.device)]
 
 
 def _nested(vector: Ints) -> list[tuple[int, int]] | None:

@@ -4,6 +4,7 @@ import gc
 
 import pytest
 import torch
+from imported_networks import NETWORKS
 from plans import cluster_of
 from ranks import options, pool_of
 
@@ -14,10 +15,13 @@ from executor.runtime.optimizers import OptimizerSpec
 from executor.runtime.predicted_memory import memory_policy_of, predicted_bytes
 from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
+from planner.importing.graph_of import imported_graph
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
 from planner.parallel.recomputation import Recompute
 from planner.parallel.strategies import named_strategy, spaces_of
+from planner.tracing.exported import trace_of
+from planner.tracing.inputs import input_specs
 
 pytestmark = pytest.mark.timeout(200)
 RANKS = 2
@@ -77,3 +81,40 @@ def test_the_prediction_is_within_a_twentieth(ranks, model, name, batch, recompu
         assert sum(row[1:]) == pytest.approx(found["peak"])
         states = memory_policy_of(optimizer, host=True).states
         assert found["optimizer_state"] == states * found["parameters"]
+
+
+def imported(name):
+    network = NETWORKS[name]
+    trace = trace_of(network.make(), input_specs([network.sizes]))
+    return imported_graph(trace, name=name, loss=network.loss).graph
+
+
+def plain_peak(name):
+    """Peak of a network that plain PyTorch trains with momentum, with its parameters and its data."""
+    network = NETWORKS[name]
+    module, shape = network.make(), [int(size) for size in network.sizes.partition(":")[0].split("x")]
+    inputs = torch.zeros(shape, dtype=torch.int64 if network.sizes.endswith(":int") else torch.float32)
+    with torch.no_grad():
+        output = module(inputs)
+    targets = torch.zeros(output.shape[:-1], dtype=torch.int64)
+    if network.loss == "mean_squared_error":
+        targets = torch.zeros_like(output).movedim(-1, 1)
+    optimizer, before = torch.optim.SGD(module.parameters(), momentum=0.9), [*module.parameters(), inputs, targets]
+    meter = MemoryMeter()
+    meter.start()
+    for _ in range(2):
+        optimizer.zero_grad()
+        network.loss_of(module(inputs), targets).backward()
+        optimizer.step()
+    return meter.stop().peak_bytes + sum(each.nbytes for each in before)
+
+
+@pytest.mark.parametrize("name", ["gpt2-tiny", "bert-tiny", "llama-tiny", "vit-tiny", "convnext-t"])
+def test_imported_networks_take_the_memory_of_plain_pytorch(ranks, name):
+    """One rank, which holds the whole network, takes at most 3 % more than PyTorch itself."""
+    graph = imported(name)
+    program = lower(
+        CostModel(graph, cluster_of("titanx-4", RANKS)), spaces_of(graph, named_strategy("data", graph, 1), RANKS)
+    )
+    (peak, *_), _ = ranks.run(counted, program, options(steps=2, optimizer=OptimizerSpec(momentum=0.9)))
+    assert peak < 1.03 * plain_peak(name)
