@@ -102,7 +102,8 @@ def _message(error: Exception) -> str:
         reason = error.strerror or str(error)
         return f"cannot use {str(error.filename)!r}: {reason}" if error.filename else f"cannot go on: {reason}"
     if name := getattr(error, "option_name", ""):
-        known = [option for each in error.ctx.command.params for option in each.opts] if error.ctx else []
+        context: Any = getattr(error, "ctx", None)
+        known = [option for each in context.command.params for option in each.opts] if context else []
         return f"{error}{did_you_mean(name, known)}"
     if not isinstance(error, typer.BadParameter):
         return str(error)

@@ -4,7 +4,7 @@ A new option of planning is one field here with its line of help, and one place 
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal
 
 from hwprofiles import ConfigError, check_choices, option, whole_number
 
@@ -61,14 +61,19 @@ class PlanRequest:
     cluster: str = option(help="Cluster of the catalogue, such as p100-4x4:nodes=8, or a cluster file.", metavar="C")
     """Catalogue entry or path, with parameters."""
     batch: int = option(help="Samples in a mini-batch, over all devices.", metavar="N", parser=whole_number)
-    strategy: str = option("layerwise", help="Name of a strategy, or a strategy file.", metavar="S")
-    """``data``, ``layerwise``, ... or a file."""
+    strategy: str = option(
+        "",
+        help="Name of a strategy, or a strategy file; else pipeline where one of its options is given, data where an "
+        "option is given that no search knows, or layerwise.",
+        metavar="S",
+    )
+    """``data``, ``layerwise``, ... or a file; what ``""`` stands for is set when the request is made."""
     gradient_sync: SyncAlgorithm | None = option(
         None,
-        help="All-reduce that synchronises gradients; auto picks the fastest for each layer; else library, where the "
-        "cluster describes one, or ring.",
+        help="All-reduce that synchronises gradients; auto picks the fastest for each layer; else auto where gradients "
+        "are compressed to a type that has no sum, library where the cluster describes one, or ring.",
     )
-    """One of ``planner.cost.GRADIENT_SYNCS``; None: ``library`` where the cluster describes one, else ``ring``."""
+    """One of ``planner.cost.GRADIENT_SYNCS``; None: what ``resolved`` says."""
     gradient_sync_order: Literal["end", "ready", "reuse"] = option(
         "end",
         help="Order of gradient synchronisation: end updates all layers at the end of the iteration; ready and reuse "
@@ -171,15 +176,18 @@ class PlanRequest:
         from planner.search import has_stages
 
         check_choices(self)
+        if not self.strategy:
+            object.__setattr__(self, "strategy", self._default_strategy)
         name, searched = self.strategy, self.strategy in SEARCHED
         if self.refine < 0 or (self.refine and not searched):
             raise ConfigError(
                 "refine must be >= 0, and 0 for strategies other than layerwise and hybrid, "
                 f"got {self.refine} for {name}"
             )
-        if self.sub_batches > 1 and (searched or has_stages(name)):
-            why = "whose search does not know them" if searched else "which has micro-batches of its own"
-            raise ConfigError(f"sub_batches must be 1 for {name}, {why}, got {self.sub_batches}")
+        if self.sub_batches > 1 and has_stages(name):
+            raise ConfigError(
+                f"sub_batches must be 1 for {name}, which has micro-batches of its own, got {self.sub_batches}"
+            )
         if self.sub_batches == 1:
             self._check_whole_batch()
         if self.has_pipeline_options and not has_stages(name):
@@ -188,8 +196,9 @@ class PlanRequest:
             self._check_buckets()
         if self.compress_where == "pays" and not self.compressed_types:
             raise ConfigError("compress_where must be all where nothing is compressed, got 'pays'")
-        if searched:
-            self._check_search()
+        if searched and self._unknown_to_searches:
+            field, only, given = self._unknown_to_searches
+            raise ConfigError(f"{field} must be {only} for {name}, whose search does not know it, got {given!r}")
 
     def resolved(self, cluster: "DeviceGraph") -> "PlanRequest":
         """Return the request with the conditions that a cluster declares where none are given.
@@ -200,10 +209,13 @@ class PlanRequest:
         Raises:
             ConfigError: The cluster declares nothing of what is asked for.
         """
+        from planner.compression import can_synchronise, compression
         from planner.cost import Conditions
 
         framework = "ideal" if self.framework is None and self._needs_ideal else self.framework
         declared: SyncAlgorithm = "library" if cluster.library and not self.compresses_gradients else "ring"
+        if self.compresses_gradients and not can_synchronise(compression(self.compress_gradients), declared):
+            declared = "auto"
         conditions = Conditions.of(cluster, framework, interference=self.interference, spread=self.spread)
         return replace(
             self, gradient_sync=self.gradient_sync or declared, framework=conditions.framework.text,
@@ -223,18 +235,23 @@ class PlanRequest:
         if self._needs_ideal:
             raise ConfigError(f"framework must be ideal where {self._needs_ideal}, got {self.framework!r}")
 
-    def _check_search(self) -> None:
-        """Refuse what no search knows."""
-        if self.compressed_types:
-            self._refuse("compression", "none", self.compressed_types[0])
-        if self.recompute not in ("", "none"):
-            self._refuse("recompute", "none", self.recompute)
-        if self.gradient_sync_order != "end":
-            self._refuse("gradient_sync_order", "end", self.gradient_sync_order)
+    @property
+    def _unknown_to_searches(self) -> tuple[str, object, object] | None:
+        """An option that no search knows, the value that it must have for one, and its own value; None without one."""
+        options: list[tuple[str, object, object]] = [
+            ("sub_batches", 1, self.sub_batches),
+            ("compression", "none", next(iter(self.compressed_types), "none")),
+            ("recompute", "none", self.recompute or "none"),
+            ("gradient_sync_order", "end", self.gradient_sync_order),
+        ]
+        return next((option for option in options if option[1] != option[2]), None)
 
-    def _refuse(self, field: str, only: str, given: str) -> NoReturn:
-        """Refuse a value of a field that has one value only for strategies that are searched."""
-        raise ConfigError(f"{field} must be {only} for {self.strategy}, whose search does not know it, got {given!r}")
+    @property
+    def _default_strategy(self) -> str:
+        """The strategy where none is given."""
+        if self.has_pipeline_options:
+            return "pipeline"
+        return "data" if self._unknown_to_searches else "layerwise"
 
     @property
     def element_bytes(self) -> int:

@@ -20,7 +20,7 @@ CASES = {
     f"{PLAN} --strategy pipeline --stages 9": "stages must be 1 to the 7 layers of lenet5, got 9",
     f"{PLAN} --strategy pipeline --micro-batches 3": "micro_batches must be >= 1 and divide the batch of 8, got 3",
     f"{PLAN} --strategy data --sub-batches 3": "sub_batches must be >= 1 and divide the batch of 8, got 3",
-    f"{PLAN} --sub-batches 3": "sub_batches must be 1 for layerwise, whose search does not know them, got 3",
+    f"{PLAN} --strategy layerwise --sub-batches 3": "sub_batches must be 1 for layerwise, whose search",
     f"{PLAN} --strategy data --framework dpp": "framework must be one of ideal, ddp, horovod, ps, got 'dpp'; did you",
     f"{PLAN} --strategy data --framework ddp:bucket_mib=x": "ddp.bucket_mib must be a number from 0 to 1e+06, got 'x'",
     f"{PLAN} --strategy data --framework ps --cluster lab-4": "framework must not be ps on cluster lab-4",

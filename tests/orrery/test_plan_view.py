@@ -92,7 +92,11 @@ def test_a_refused_comparison_prints_a_command_that_works(capsys, tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"strategy": "owt", "sub_batches": 4, "update_each": True}, {"strategy": "pipeline", "stage_at": ("a", "b")}],
+    [
+        {"strategy": "layerwise"},
+        {"strategy": "owt", "sub_batches": 4, "update_each": True},
+        {"strategy": "pipeline", "stage_at": ("a", "b")},
+    ],
 )
 def test_commands_name_what_differs_from_the_defaults(options, tmp_path):
     """Flags have no value, lists are joined by commas, defaults are left out."""

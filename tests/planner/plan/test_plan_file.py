@@ -52,7 +52,7 @@ def test_numbers_and_text_survive(plan, tmp_path_factory, seconds, width, text):
     save_plan(replace(plan, simulated_s=seconds, width=width, notes=(text,), request=request), path)
     again = load_plan(path)
 
-    assert (again.simulated_s, again.width, again.notes, again.strategy) == (seconds, width, (text,), text)
+    assert (again.simulated_s, again.width, again.notes, again.request) == (seconds, width, (text,), request)
 
 
 def test_a_plan_is_a_strategy_file_too(plan, tmp_path):
@@ -179,4 +179,4 @@ def test_sub_batches_are_kept(tmp_path):
     save_plan(plan, tmp_path / "plan.json")
     assert load_plan(tmp_path / "plan.json").micro_batching == plan.micro_batching
     with pytest.raises(ConfigError, match="sub_batches must be 1 for layerwise"):
-        make_plan(graph, cluster, sub_batches=4, update_each=True)
+        make_plan(graph, cluster, strategy="layerwise", sub_batches=4, update_each=True)

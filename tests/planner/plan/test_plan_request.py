@@ -38,6 +38,7 @@ def test_choices_are_those_of_the_planner():
     assert get_args(types["optimizer"]) == tuple(OPTIMIZERS)
 
 
+SEARCH = {"strategy": "layerwise"}
 REFUSED = {
     "unknown algorithm": ({"gradient_sync": "rings"}, "gradient_sync must be one of ring, .*, got 'rings'"),
     "unknown order": (
@@ -49,7 +50,7 @@ REFUSED = {
     "unknown optimizer": ({"optimizer": "lion"}, "optimizer must be one of sgd, momentum, adam, got 'lion'"),
     "negative refinement": ({"refine": -1}, "refine must be >= 0, .* got -1 for layerwise"),
     "refinement of a rule": ({"refine": 2, "strategy": "data"}, "refine must be .* got 2 for data"),
-    "micro-batches of a search": ({"sub_batches": 2}, "sub_batches must be 1 for layerwise, whose search"),
+    "micro-batches of a search": ({**SEARCH, "sub_batches": 2}, "sub_batches must be 1 for layerwise, whose search"),
     "micro-batches twice": (
         {"sub_batches": 2, "strategy": "pipeline"},
         "sub_batches must be 1 for pipeline, which has micro-batches of its own, got 2",
@@ -61,19 +62,22 @@ REFUSED = {
     ),
     "updates of no micro-batches": ({"update_each": True}, "update_each must be left out where sub_batches is 1"),
     "stages of a rule": ({"strategy": "owt", "stages": 2}, "are for the strategy pipeline, not owt"),
-    "schedule of a search": ({"schedule": "gpipe"}, "are for the strategy pipeline, not layerwise"),
+    "schedule of a search": ({**SEARCH, "schedule": "gpipe"}, "are for the strategy pipeline, not layerwise"),
     "nothing to compress": ({"compress_where": "pays"}, "compress_where must be all where nothing is compressed"),
     "compressed to what it is": (
         {"compress_where": "pays", "strategy": "data", "compress_gradients": "float32"},
         "compress_where must be all where nothing is compressed",
     ),
     "compression in a search": (
-        {"compress_activations": "linear"},
+        {**SEARCH, "compress_activations": "linear"},
         "compression must be none for layerwise, whose search does not know it, got 'linear'",
     ),
-    "recomputation in a search": ({"recompute": "segments"}, "recompute must be none for layerwise, .* 'segments'"),
+    "recomputation in a search": (
+        {**SEARCH, "recompute": "segments"},
+        "recompute must be none for layerwise, .* 'segments'",
+    ),
     "order in a search": (
-        {"gradient_sync_order": "reuse"},
+        {**SEARCH, "gradient_sync_order": "reuse"},
         "gradient_sync_order must be end for layerwise, .* 'reuse'",
     ),
 }
@@ -83,6 +87,25 @@ REFUSED = {
 def test_a_request_is_checked_when_it_is_made(changes, message):
     with pytest.raises(ConfigError, match=message):
         request(**changes)
+
+
+@pytest.mark.parametrize(
+    ("given", "strategy", "gradient_sync"),
+    [
+        ({}, "layerwise", "ring"),
+        ({"micro_batches": 4}, "pipeline", "ring"),
+        ({"sub_batches": 2}, "data", "ring"),
+        ({"recompute": "segments"}, "data", "ring"),
+        ({"gradient_sync_order": "ready"}, "data", "ring"),
+        ({"compress_gradients": "dynamic-tree"}, "data", "auto"),  # a ring sums, and trees of eight bits have no sum
+        ({"compress_gradients": "float16"}, "data", "ring"),
+    ],
+    ids=str,
+)
+def test_what_is_not_given_fits_what_is(given, strategy, gradient_sync):
+    made = request(**given).resolved(cluster_of("titanx-4", 4))
+    assert (made.strategy, made.gradient_sync) == (strategy, gradient_sync)
+    assert make_plan(load_model("lenet5", batch=8), cluster_of("titanx-4", 4), **given).request.strategy == strategy
 
 
 @pytest.mark.parametrize(
