@@ -106,5 +106,5 @@ def orrery_analyse(
 
     with progress_bar("simulating") as progress:
         plan = open_plan(plan_file)
-        analysis = analyse(plan.program, progress=progress)
+        analysis = analyse(plan.program, plan.lower_on, progress=progress)
     print_json(analysis_values(analysis, plan=plan)) if json else print_analysis(analysis, plan=plan, top=top)

@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hwprofiles.devices import DeviceGraph
     from planner.cost import CostModel
     from planner.lowering import Program
     from planner.plan import Plan
@@ -18,6 +21,8 @@ class StoredPlan:
 
     plan: "Plan"
     program: "Program"
+    lower_on: "Callable[[DeviceGraph], Program]"
+    """Lowers the plan on its cluster with faster or slower hardware."""
     costs: "CostModel"
     additive_s: float
     """Iteration time by Eq. 1, priced with the cluster and the profiles as they are now."""
@@ -37,13 +42,14 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     """
     from hwprofiles.catalogue import load_cluster
     from planner.models import load_model
-    from planner.plan import cost_model_of, load_plan, lower_plan
+    from planner.plan import cost_model_of, load_plan, plan_lowering
     from planner.simulation import additive_s
 
     plan = load_plan(path)
     graph = load_model(plan.model, batch=plan.batch, element_bytes=plan.element_bytes)
     cluster = load_cluster(plan.cluster)
-    program = lower_plan(plan, graph, cluster, collectives=collectives)
+    lower_on = plan_lowering(plan, graph, cluster, collectives=collectives)
+    program = lower_on(cluster)
     model = cost_model_of(plan.request, graph, cluster)
     as_lowered = program if collectives == "activity" and plan.gradient_sync_order == "end" else None
     priced_s = additive_s(model, plan.configurations, plan.micro_batching, plan.compressed, plan.recompute, as_lowered)
@@ -54,4 +60,4 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     changed = " and ".join(name for name, (then, now) in inputs.items() if then != now)
     note = f"{changed} changed since the plan was made: {plan.additive_s:.6g} s then, {priced_s:.6g} s now"
     notes = (*plan.notes, *((note,) if changed else ()))
-    return StoredPlan(plan=plan, program=program, costs=model, additive_s=priced_s, notes=notes)
+    return StoredPlan(plan=plan, program=program, lower_on=lower_on, costs=model, additive_s=priced_s, notes=notes)

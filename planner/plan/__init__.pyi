@@ -14,6 +14,7 @@ from .lowered_plan import (
     cost_model_of as cost_model_of,
     lower_plan as lower_plan,
     lowered as lowered,
+    plan_lowering as plan_lowering,
 )
 from .no_strategy_fits import (
     NoStrategyFitsError as NoStrategyFitsError,

@@ -1,11 +1,13 @@
 """Analysis of a program: time on the critical path, sensitivities, use of resources, memory over time."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hwprofiles import Progress, grouped_rows
+from hwprofiles.devices import DeviceGraph
 from planner.lowering import Program
 from planner.simulation import (
     ITERATIONS,
@@ -62,11 +64,18 @@ class Analysis:
         return self.memory.alive(self.memory.fullest, self.memory.peak_time_s(self.memory.fullest))
 
 
-def analyse(program: Program, *, iterations: int = ITERATIONS, progress: Progress | None = None) -> Analysis:
+def analyse(
+    program: Program,
+    lower_on: Callable[[DeviceGraph], Program],
+    *,
+    iterations: int = ITERATIONS,
+    progress: Progress | None = None,
+) -> Analysis:
     """Replay a program and analyse what its iteration waits for.
 
     Args:
         program: One iteration, lowered.
+        lower_on: Lowers the same strategy on a changed cluster, as ``plan_lowering`` does; see ``sensitivities``.
         iterations: Iterations to replay until the steady state.
         progress: Called as ``progress(label, done, total)``.
     """
@@ -75,7 +84,7 @@ def analyse(program: Program, *, iterations: int = ITERATIONS, progress: Progres
         replay=replayed,
         shares=replayed.shares(),
         path=program_path(replayed),
-        sensitivities=sensitivities(program, iterations=iterations, progress=progress),
+        sensitivities=sensitivities(program, lower_on, iterations=iterations, progress=progress),
         resources=resource_uses(replayed),
         memory=memory_curve(replayed),
     )

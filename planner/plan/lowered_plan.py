@@ -1,13 +1,15 @@
 """Programs of strategies and of plans: lowered, checked against memory, with their gradients in order."""
 
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import cache
 
 from hwprofiles import ConfigError
 from hwprofiles.devices import DeviceGraph
 from planner.compression import UNCOMPRESSED, CompressionSettings, compressed_of
 from planner.cost import Conditions, CostModel, applied
 from planner.graph import ComputationGraph
-from planner.lowering import Program, lower
+from planner.lowering import Program, lower, relinked
 from planner.memory import MOMENTUM, MemoryPolicy, check_plan_memory, fitting_changes, peak_memory_bytes
 from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, MicroBatching, Recompute, Strategy
 from planner.plan.plan import Plan
@@ -15,7 +17,7 @@ from planner.plan.plan_request import PlanRequest
 from planner.search import order_gradient_syncs
 from planner.simulation import check_messages
 
-__all__ = ["cost_model_of", "lower_plan", "lowered"]
+__all__ = ["cost_model_of", "lower_plan", "lowered", "plan_lowering"]
 
 
 def lowered(
@@ -90,7 +92,16 @@ def cost_model_of(request: PlanRequest, graph: ComputationGraph, cluster: Device
 
 
 def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, collectives: str = "activity") -> Program:
-    """Return the program of one iteration of a plan.
+    """Return the program of one iteration of a plan; arguments and errors as for ``plan_lowering``."""
+    return plan_lowering(plan, graph, cluster, collectives=collectives)(cluster)
+
+
+def plan_lowering(
+    plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, collectives: str = "activity"
+) -> Callable[[DeviceGraph], Program]:
+    """Return a function that lowers a plan on a cluster: on its own, or on that with faster or slower hardware.
+
+    What is priced on the plan's cluster is priced once for all clusters on which it is the same.
 
     Args:
         plan: The plan.
@@ -100,7 +111,7 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
 
     Raises:
         ConfigError: The plan was made for another model, or its layers or compression are not of this one.
-        InfeasiblePlanError: The plan does not fit in memory.
+        InfeasiblePlanError: By the function: the plan does not fit in the memory of its cluster's devices.
     """
     if plan.model_digest != graph.digest:
         raise ConfigError(
@@ -109,13 +120,33 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
         )
     if unknown := [name for name in plan.configurations if name not in graph.index]:
         raise ConfigError(f"configurations must be of layers of {plan.model}, got {unknown[0]!r}")
-    return lowered(
-        cost_model_of(plan.request, graph, cluster),
-        plan.configurations,
-        micro_batching=plan.micro_batching,
-        compressed=compressed_of(graph, plan.gradient_sync, **asdict(plan.compressed)),
-        recompute=plan.recompute,
-        memory_policy=MemoryPolicy(optimizer=plan.optimizer),
-        collectives=collectives,
-        gradient_sync_order=plan.gradient_sync_order,
-    )
+    model = cost_model_of(plan.request, graph, cluster)
+
+    def lowered_by(prices: CostModel, *, check_memory: bool) -> Program:
+        """Lower the plan by the prices of a cluster."""
+        return lowered(
+            prices,
+            plan.configurations,
+            micro_batching=plan.micro_batching,
+            compressed=compressed_of(graph, plan.gradient_sync, **asdict(plan.compressed)),
+            recompute=plan.recompute,
+            memory_policy=MemoryPolicy(optimizer=plan.optimizer),
+            collectives=collectives,
+            gradient_sync_order=plan.gradient_sync_order,
+            check_memory=check_memory,
+        )
+
+    @cache
+    def first() -> Program:
+        """Lower the plan on its own cluster."""
+        return lowered_by(model, check_memory=True)
+
+    def lower_on(changed: DeviceGraph) -> Program:
+        """Lower the plan on a cluster; other links may need no lowering, unless an order was found by simulation."""
+        if changed is cluster:
+            return first()
+        now = model.on(changed, model.conditions)
+        again = relinked(first(), model, now) if plan.gradient_sync_order == "end" else None
+        return again or lowered_by(now, check_memory=False)
+
+    return lower_on

@@ -1,18 +1,15 @@
-"""Sensitivity of the iteration time to faster hardware, by replays of the program on changed clusters."""
+"""Sensitivity of the iteration time to faster hardware: the same strategy, lowered and replayed on changed clusters."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hwprofiles import Floats, Ints
 from hwprofiles.devices import DeviceGraph, Latency, Link
 from planner.lowering import Program
-from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
-from planner.simulation.interference_use import with_interference
+from planner.simulation.execution_models import ITERATIONS
 from planner.simulation.program_replay import Replay, replay
-from planner.simulation.rank_spread import with_slowest_rank
-from simulator.engines import simulate
-from simulator.graph import TaskGraph
 
 __all__ = ["Sensitivity", "faster", "sensitivities"]
 
@@ -44,20 +41,27 @@ class Sensitivity:
     derivative_s: float
     """Change of the time in seconds per relative change of the quantity: elasticity times iteration time."""
     reroutes: bool
-    """True if the doubled or halved quantity also changes the routes of some transfers."""
+    """True if with the doubled or halved quantity messages also go over other links: by other routes, or by another
+    algorithm of gradient synchronisation."""
 
 
 def sensitivities(
-    program: Program, *, iterations: int = ITERATIONS, progress: Callable[[str, int, int], None] | None = None
+    program: Program,
+    lower_on: Callable[[DeviceGraph], Program],
+    *,
+    iterations: int = ITERATIONS,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> tuple[Sensitivity, ...]:
-    """Replay the program with each link class's bandwidth and latency, and each compute profile's speed, changed.
+    """Replay a strategy with each link class's bandwidth and latency, and each compute profile's speed, changed.
 
-    Routes are computed anew, so a faster class may take over transfers from others; the regions that move, and the
-    order in which each device computes, do not change.  Where transfers wait for turns, a small change may alter their
-    order, and the time by more than the change: then ``elasticity_spread`` is large.
+    The strategy is lowered anew for each changed cluster, so that every time is the one that a plan with the same
+    strategy has there: routes, the algorithms of gradient synchronisation and what devices lose to messages follow the
+    change.  Where transfers wait for turns, a small change may alter their order, and the time by more than the change:
+    then ``elasticity_spread`` is large.
 
     Args:
-        program: One iteration, lowered.
+        program: One iteration on today's cluster, lowered.
+        lower_on: Lowers the same strategy on a cluster with the same devices, links and routes, some of them faster.
         iterations: As for ``replay``.
         progress: Called as ``progress(label, done, total)``.
 
@@ -65,74 +69,42 @@ def sensitivities(
         Sensitivities, greatest gain first, then greatest elasticity; then in the order of the cluster's links and
         devices.
     """
-    trial, rows, quantities = _Trial(program, iterations), [], _quantities(program.cluster)
+    base = replay(program, iterations=iterations)
+    rows, quantities = [], _quantities(program.cluster)
     for done, (quantity, of) in enumerate(quantities):
         if progress:
             progress(_CHANGES[quantity].format(of), done, len(quantities))
-        rows.append(trial.row(quantity, of))
+        much, more, less = (
+            replay(lower_on(faster(program.cluster, {(quantity, of): factor})), iterations=iterations)
+            for factor in (_LARGE[quantity], 1 + STEP, 1 - STEP)
+        )
+        rows.append(_row(quantity, of, base, much, more.iteration_s, less.iteration_s))
     return tuple(sorted(rows, key=lambda row: (row.effect, -abs(row.elasticity))))
 
 
-class _Trial:
-    """Replays of a program on changed hardware."""
+def _row(quantity: str, of: str, base: Replay, much: Replay, more_s: float, less_s: float) -> Sensitivity:
+    """Return the effect of one quantity, by replays with much more of it, and with one per cent more and less."""
+    base_s = base.iteration_s
+    rising, falling = (more_s / base_s - 1) / STEP, (1 - less_s / base_s) / STEP
+    elasticity = (rising + falling) / 2
+    return Sensitivity(
+        change=_CHANGES[quantity].format(of),
+        quantity=quantity,
+        of=of,
+        iteration_s=much.iteration_s,
+        effect=much.iteration_s / base_s - 1,
+        elasticity=elasticity,
+        elasticity_spread=abs(rising - falling) / 2,
+        derivative_s=elasticity * base_s,
+        reroutes=not all(map(np.array_equal, _link_uses(base), _link_uses(much))),
+    )
 
-    def __init__(self, program: Program, iterations: int) -> None:
-        base = replay(program, iterations=iterations)
-        self.program, self.iterations, self.base_s = program, iterations, base.iteration_s
-        self.graph = base.program_graph.graph
-        self.used = np.unique(self.graph.use_resource)
-        self.on_links = self.graph.use_resource < len(program.cluster.links)
 
-    def row(self, quantity: str, of: str) -> Sensitivity:
-        """Return the effect of one quantity."""
-        much_s, reroutes = self._time(quantity, of, _LARGE[quantity])
-        more_s, less_s = (self._time(quantity, of, factor)[0] for factor in (1 + STEP, 1 - STEP))
-        rising, falling = (more_s / self.base_s - 1) / STEP, (1 - less_s / self.base_s) / STEP
-        elasticity = (rising + falling) / 2
-        return Sensitivity(
-            change=_CHANGES[quantity].format(of),
-            quantity=quantity,
-            of=of,
-            iteration_s=much_s,
-            effect=much_s / self.base_s - 1,
-            elasticity=elasticity,
-            elasticity_spread=abs(rising - falling) / 2,
-            derivative_s=elasticity * self.base_s,
-            reroutes=reroutes,
-        )
-
-    def _time(self, quantity: str, of: str, factor: float) -> tuple[float, bool]:
-        """Return the iteration time with one quantity multiplied, and True if routes change."""
-        changed = faster(self.program, {(quantity, of): factor})
-        program_graph = self._conditioned(changed)
-        graph, base = program_graph.graph, self.graph
-        # weights of copy engines change with the bandwidth of links, even if routes do not: compare those of links only
-        reroutes = not (
-            np.array_equal(graph.use_resource, base.use_resource)
-            and np.array_equal(graph.use_weight[self.on_links], base.use_weight[self.on_links])
-        )
-        if not reroutes and self._replays_alike(graph):
-            return self.base_s, False
-        schedule = simulate(graph)
-        return Replay(
-            program=changed, program_graph=program_graph, schedule=schedule, engine_s=0.0
-        ).iteration_s, reroutes
-
-    def _conditioned(self, program: Program) -> ProgramGraph:
-        """Return the task graph of a program on changed hardware under its conditions."""
-        program_graph, conditions = build_program_graph(program, iterations=self.iterations), program.conditions
-        if conditions.interference:
-            program_graph = with_interference(program, program_graph)
-        return with_slowest_rank(program, program_graph) if conditions.spread else program_graph
-
-    def _replays_alike(self, graph: TaskGraph) -> bool:
-        """Return True if nothing that the program uses has changed, so that its replay has the same times."""
-        return (
-            np.array_equal(graph.capacity[self.used], self.graph.capacity[self.used])
-            and np.array_equal(graph.use_weight, self.graph.use_weight)
-            and np.array_equal(graph.work, self.graph.work)
-            and np.array_equal(graph.latency_s, self.graph.latency_s)
-        )
+def _link_uses(replayed: Replay) -> tuple[Ints, Ints, Floats]:
+    """Return the tasks that use links, the links, and the weights; those of copy engines change with bandwidths."""
+    graph = replayed.program_graph.graph
+    on_links = graph.use_resource < len(replayed.program.cluster.links)
+    return graph.use_owners[on_links], graph.use_resource[on_links], graph.use_weight[on_links]
 
 
 def _quantities(cluster: DeviceGraph) -> list[tuple[str, str]]:
@@ -143,23 +115,23 @@ def _quantities(cluster: DeviceGraph) -> list[tuple[str, str]]:
     return links + [("speed", name) for name in profiles]
 
 
-def faster(program: Program, factors: dict[tuple[str, str], float]) -> Program:
-    """Return the same program on changed hardware.
+def faster(cluster: DeviceGraph, factors: Mapping[tuple[str, str], float]) -> DeviceGraph:
+    """Return a cluster with faster hardware.
 
     Args:
-        program: One iteration.
+        cluster: Today's cluster.
         factors: Factors of (``bandwidth`` or ``latency``, link class) and (``speed``, profile); 1 if left out.
     """
-    cluster = program.cluster
-    speed = np.array([factors.get(("speed", device.profile), 1.0) for device in cluster.devices])
-    work_s = np.where(program.is_compute, program.work_s / speed[program.device], program.work_s)
+    devices = [
+        replace(device, speed=device.speed * factors.get(("speed", device.profile), 1.0)) for device in cluster.devices
+    ]
     links = [_changed(link, factors) for link in cluster.links]
-    if links != list(cluster.links):
-        cluster = cluster.with_links(links)
-    return replace(program, cluster=cluster, work_s=work_s)
+    if devices != list(cluster.devices):
+        cluster = cluster.with_devices(devices)
+    return cluster.with_links(links) if links != list(cluster.links) else cluster
 
 
-def _changed(link: Link, factors: dict[tuple[str, str], float]) -> Link:
+def _changed(link: Link, factors: Mapping[tuple[str, str], float]) -> Link:
     """Return a link with the factors of its class applied."""
     bandwidth, latency = (factors.get((quantity, link.link_class), 1.0) for quantity in ("bandwidth", "latency"))
     return replace(

@@ -12,7 +12,7 @@ from hwprofiles.devices import DeviceGraph, Link
 from planner.graph import ComputationGraph
 from planner.models import load_model
 from planner.parallel import check_strategy
-from planner.plan import DTYPE_BYTES, Pace, Plan, lower_plan, pace_of, simulated_plan
+from planner.plan import DTYPE_BYTES, Pace, Plan, pace_of, plan_lowering, simulated_plan
 from planner.simulation import Sensitivity, sensitivities
 from studies.fidelity import TimeParts, likely_ratio, likely_s, parts_of_replay
 from studies.whatif.ways_round import way_round
@@ -192,8 +192,8 @@ def whatif(
             before = first.setdefault(name, planned)
             rows.append(_against(planned, before))
             if scenario.name == TODAY and planned.plan is not None:
-                today = lower_plan(planned.plan, question.graph(batch), question.today)
-                sensitivities_of[name] = sensitivities(today)
+                lower_on = plan_lowering(planned.plan, question.graph(batch), question.today)
+                sensitivities_of[name] = sensitivities(lower_on(question.today), lower_on)
     return WhatIf(model=model, cluster=cluster, scenarios=compared, rows=tuple(rows), sensitivities=sensitivities_of)
 
 

@@ -49,6 +49,13 @@ def program_of(model, strategy):
     return lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)))
 
 
+def lowering_of(program, gradient_sync="ring"):
+    """Lowers the strategy of a program anew on another cluster."""
+    return lambda cluster: lower(
+        CostModel(program.graph, cluster, gradient_sync, conditions=program.conditions), program.spaces
+    )
+
+
 @st.composite
 def questions(draw, models=SMALL_MODELS, most_devices=8):
     """A cost model of a small model on a piece of any cluster, and a random strategy."""

@@ -104,8 +104,9 @@ def test_whoever_reads_programs_copes(tmp_path):
     graph = inception_module(batch=8)
     model = CostModel(graph, star(4), "ps-spread")
     compressed = CompressionSettings(gradients="dynamic-tree", activations="linear")
-    program = lowered(model, named_strategy("owt", graph, 4), compressed)
-    analysis = analyse(program)
+    strategy = named_strategy("owt", graph, 4)
+    program = lowered(model, strategy, compressed)
+    analysis = analyse(program, lambda other: lowered(model.on(other, model.conditions), strategy, compressed))
     assert analysis.path.seconds_by("kind")["compress"] > 0
     assert iteration_bound(program)[0] <= analysis.replay.iteration_s * (1 + SAME)
     assert sum(dataclasses.astuple(analysis.shares)[1:]) == pytest.approx(analysis.replay.iteration_s)

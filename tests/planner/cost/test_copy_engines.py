@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from plans import program_of, questions
+from plans import lowering_of, program_of, questions
 
 from hwprofiles.devices.copy_engines import CopyEngines
 from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
@@ -236,7 +236,7 @@ def test_task_graph_files_name_the_engines(tmp_path):
 def test_analysis_names_engines_and_finds_no_new_routes():
     """The sender's engine is among the resources; waits for it are told; faster wires lead nobody elsewhere."""
     program, _ = scattered(cluster(WIRES, peer=1))
-    found = analyse(program)
+    found = analyse(program, lowering_of(program))
     engines = {row.name: row for row in found.resources if row.of == "peer"}
     assert set(engines) == {"gpu0 copies, peer", "gpu1 copies, peer", "gpu2 copies, peer"}
     assert not any(row.is_link or row.moved_bytes for row in engines.values())

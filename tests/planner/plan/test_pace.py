@@ -6,7 +6,7 @@ import pytest
 
 from hwprofiles.catalogue import load_cluster
 from planner.models import load_model
-from planner.plan import compare, lower_plan, make_plan, simulated_plan
+from planner.plan import compare, lower_plan, make_plan, plan_lowering, simulated_plan
 from planner.plan.analysis import resource_uses
 from planner.plan.pace import pace_of
 from planner.simulation import replay, sensitivities
@@ -54,10 +54,11 @@ def test_what_can_save_most_comes_first_and_agrees_with_replays():
     """VGG-16 on 96 GPUs: devices are nearly always busy, so links on the critical path can save next to nothing."""
     graph, cluster = load_model("vgg16", batch=96 * 32), load_cluster("fdr-32x3")
     plan = make_plan(graph, cluster, strategy="data")
-    program = lower_plan(plan, graph, cluster)
+    lower_on = plan_lowering(plan, graph, cluster)
+    program = lower_on(cluster)
     found = pace_of(replay(program))
     kinds = {"bandwidth": "bandwidth", "latency": "latency", "arithmetic": "speed"}
-    effects = {(row.quantity, row.of): -row.effect for row in sensitivities(program)}
+    effects = {(row.quantity, row.of): -row.effect for row in sensitivities(program, lower_on)}
     assert found.first.kind == "arithmetic"
     assert found.busy("titanx-nervana") > 0.9
     told, _, why = found.sentence.partition("; ")
@@ -88,9 +89,10 @@ def test_boards_that_share_their_power_are_resources():
 def framework_pace(framework, model="alexnet"):
     """Pace of data parallelism on four K80 under a framework, and what each resource saves if twice as good."""
     graph, cluster = load_model(model, batch=128), load_cluster("k80-16").take(4)
-    program = simulated_plan(graph, cluster, strategy="data", framework=framework).replayed.program
-    replayed = replay(program)
-    return pace_of(replayed), {(row.quantity, row.of): -row.effect for row in sensitivities(program)}
+    planned = simulated_plan(graph, cluster, strategy="data", framework=framework)
+    lower_on = plan_lowering(planned.plan, graph, cluster)
+    rows = sensitivities(planned.replayed.program, lower_on)
+    return pace_of(planned.replayed), {(row.quantity, row.of): -row.effect for row in rows}
 
 
 def test_copies_to_and_from_servers_are_waited_for_on_their_links():

@@ -2,7 +2,7 @@
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from plans import cluster_of, program_of
+from plans import cluster_of, lowering_of, program_of
 
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
@@ -18,6 +18,10 @@ def program(strategy, *, model="lenet5", spec="titanx-4", count=4, batch=64):
     return program_of(CostModel(graph, cluster_of(spec, count)), named_strategy(strategy, graph, count))
 
 
+def rows_of(lowered, **options):
+    return sensitivities(lowered, lowering_of(lowered), **options)
+
+
 def everything(lowered, factor):
     cluster = lowered.cluster
     links = {(quantity, link.link_class) for link in cluster.links for quantity in ("bandwidth", "latency")}
@@ -30,7 +34,7 @@ def everything(lowered, factor):
 def test_everything_twice_as_fast_halves_the_iteration_exactly(strategy, spec):
     """Halving is exact in binary numbers, so every event of the replay halves to the last bit."""
     lowered = program(strategy, spec=spec)
-    quick = faster(lowered, everything(lowered, 2.0))
+    quick = lowering_of(lowered)(faster(lowered.cluster, everything(lowered, 2.0)))
 
     assert replay(quick).iteration_s == replay(lowered).iteration_s / 2
 
@@ -39,14 +43,14 @@ def test_everything_twice_as_fast_halves_the_iteration_exactly(strategy, spec):
 @settings(max_examples=10)
 def test_everything_faster_shortens_the_iteration_alike(strategy, factor):
     lowered = program(strategy)
-    quick = faster(lowered, everything(lowered, factor))
+    quick = lowering_of(lowered)(faster(lowered.cluster, everything(lowered, factor)))
 
     assert replay(quick).iteration_s * factor == pytest.approx(replay(lowered).iteration_s, rel=1e-9)
 
 
 def test_unused_link_classes_have_no_effect():
     """One machine of four devices never touches its network card."""
-    rows = sensitivities(program("model"))
+    rows = rows_of(program("model"))
 
     unused = [row for row in rows if row.of in ("fdr", "nic-port")]
     assert len(unused) == 4
@@ -56,7 +60,7 @@ def test_unused_link_classes_have_no_effect():
 
 def test_one_device_depends_on_its_speed_alone():
     """Twice the speed is half the time; the elasticity of c / x is -1, but for the difference quotient's curvature."""
-    rows = sensitivities(program("data", count=1))
+    rows = rows_of(program("data", count=1))
 
     assert rows[0].change == "titanx-nervana twice as fast"
     assert rows[0].effect == pytest.approx(-0.5, rel=1e-12)
@@ -68,11 +72,11 @@ def test_exposed_exchange_is_worth_what_its_terms_are():
     """Rings longer than the backward pass; every row is what a replay of its own gives."""
     lowered = program("data", model="alexnet", spec="p100-4x4", count=16, batch=16)
     base_s = replay(lowered).iteration_s
-    rows = {(row.quantity, row.of): row for row in sensitivities(lowered)}
+    rows = {(row.quantity, row.of): row for row in rows_of(lowered)}
 
     for (quantity, of), row in rows.items():
         factor = 0.5 if quantity == "latency" else 2.0
-        again_s = replay(faster(lowered, {(quantity, of): factor})).iteration_s
+        again_s = replay(lowering_of(lowered)(faster(lowered.cluster, {(quantity, of): factor}))).iteration_s
         assert row.iteration_s == again_s
         assert row.effect == pytest.approx(again_s / base_s - 1)
     # Time is homogeneous of degree one in all works and latencies: Euler's theorem on elasticities.
@@ -81,7 +85,7 @@ def test_exposed_exchange_is_worth_what_its_terms_are():
 
 
 def test_rows_come_sorted_and_repeat():
-    first, second = (sensitivities(program("owt")) for _ in range(2))
+    first, second = (rows_of(program("owt")) for _ in range(2))
 
     assert first == second
     assert [row.effect for row in first] == sorted(row.effect for row in first)
@@ -89,7 +93,7 @@ def test_rows_come_sorted_and_repeat():
 
 def test_progress_counts_every_quantity():
     seen = []
-    rows = sensitivities(program("data"), progress=lambda label, done, total: seen.append((label, done, total)))
+    rows = rows_of(program("data"), progress=lambda label, done, total: seen.append((label, done, total)))
 
     assert [done for _, done, _ in seen] == list(range(len(rows)))
     assert {label for label, _, _ in seen} == {row.change for row in rows}
