@@ -38,7 +38,7 @@ CLASS_BITS = 63
 
 
 class RouteLevels(NamedTuple):
-    """The routes of n devices by level, without links that another link of all their routes makes redundant.
+    """The routes of n devices by level, without links that never decide the time of a transfer.
 
     It is a named tuple, which compiled code can read.
 
@@ -152,39 +152,55 @@ def _partitions(hops: Ints) -> list[Ints]:
 def _binding(start: Ints, links: Ints, seconds_per_byte: Floats) -> tuple[Ints, Ints]:
     """Return the routes without links that never decide the time of a transfer, as offsets and links.
 
-    A link never decides where all its routes cross another link that is as slow or slower: it carries no more bytes
-    than that one.  Of two equally slow links with the same routes the one with the smaller index stays.
+    A link never decides where the links directly before it on all its routes, or those directly behind it, are
+    together no faster: it carries no more bytes than they do, so that one of them is at least as busy.  Cards of two
+    machines at one leaf switch, which is joined with the spine as widely as with the cards::
+
+        card 0A --+
+                  +-- leaf 0 -- up -- spine       up carries what both cards send, of 50 GB/s each:
+        card 1A --+                               with 100 GB/s it is never busier than both of them
     """
-    keep = np.zeros(len(seconds_per_byte), dtype=np.bool_)
-    beside = np.full((len(seconds_per_byte), int(np.diff(start).max(initial=1))), -1)
-    _companions(start, links, beside)
-    # Pairs compare the time per byte first; of equal links that are each on all routes of the other, the index decides.
-    for link, others in enumerate(beside.tolist()):
-        keep[link] = not any(
-            other not in (-1, link)
-            and (seconds_per_byte[link], -link * (link in beside[other]))
-            <= (seconds_per_byte[other], -other * (link in beside[other]))
-            for other in others
-        )
-    # A route over links 4, 7, 9 of which 7 goes: ``kept`` is True, False, True, and the next route starts at 2.
-    kept = keep[links]
-    return np.concatenate(([0], np.cumsum(kept)))[start], links[kept]
+    size, bandwidth = len(seconds_per_byte), 1.0 / seconds_per_byte
+    beside, capacity = np.zeros((size, size), dtype=np.bool_), np.zeros(size)
+    step, unchanged = -1, 0
+    while unchanged < 2:  # until neither side removes a link
+        _neighbours(start, links, bandwidth, step, beside, capacity)
+        keep = np.ones(size, dtype=np.bool_)
+        # Rounding of the sums must not keep a link that is exactly as fast.
+        for link in np.flatnonzero(capacity <= bandwidth * (1 + 1e-12))[::-1].tolist():
+            keep[link] = not keep[beside[link]].all()
+        unchanged = unchanged + 1 if keep.all() else 0
+        # A route over links 4, 7, 9 of which 7 goes: ``kept`` is True, False, True, and the next route starts at 2.
+        kept = keep[links]
+        start, links = np.concatenate(([0], np.cumsum(kept)))[start], links[kept]
+        step = -step
+    return start, links
 
 
 @njit(cache=True)
-def _companions(start: Any, links: Any, beside: Any) -> None:
-    """Fill ``beside``, shape (L, longest route), with the links that are on every route of a link; -1 elsewhere."""
-    seen = np.zeros(len(beside), dtype=np.bool_)
+def _neighbours(start: Any, links: Any, bandwidth: Any, step: int, beside: Any, capacity: Any) -> None:
+    """Find the links directly before (step -1) or behind (step 1) each link on its routes, and their total bandwidth.
+
+    Args:
+        start: First link of the route of each pair, shape (n * n + 1,).
+        links: Links of the routes.
+        bandwidth: Bandwidth of every link, shape (L,).
+        step: -1 or 1.
+        beside: Result, shape (L, L): whether the second link is beside the first.
+        capacity: Result, shape (L,); infinite for links that are the outermost of a route, or on none.
+    """
+    beside[:], capacity[:] = False, 0.0
     for row in range(len(start) - 1):
-        route = links[start[row] : start[row + 1]]
-        for link in route:
-            if not seen[link]:  # its first route; each further one removes the links that it does not cross
-                seen[link] = True
-                _copy(route, beside[link])
-                continue
-            for i in range(beside.shape[1]):
-                if beside[link, i] >= 0 and not _has(route, beside[link, i]):
-                    beside[link, i] = -1
+        for at in range(start[row], start[row + 1]):
+            link, other = links[at], at + step
+            if not start[row] <= other < start[row + 1]:
+                capacity[link] = np.inf
+            elif not beside[link, links[other]]:
+                beside[link, links[other]] = True
+                capacity[link] += bandwidth[links[other]]
+    for link in range(len(capacity)):
+        if capacity[link] == 0.0:
+            capacity[link] = np.inf
 
 
 @inner

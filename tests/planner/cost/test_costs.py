@@ -1,5 +1,7 @@
 """Cost tables against prices added up element by element and message by message."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cost_cases import random_cluster, slow_exchange_s, slow_transfer_s
@@ -69,6 +71,25 @@ def test_transfers_on_the_catalogue_equal_a_count_of_elements(name):
     rng = np.random.default_rng(0)
     for edge in model.graph.edges:
         for _ in range(4):
+            producer, consumer = random_pair(model, edge, rng)
+            expected = slow_transfer_s(model, edge, producer, consumer)
+            zero = np.zeros(1, dtype=np.int64)
+            assert model.transfer_times.seconds(edge, producer, consumer, zero, zero) == pytest.approx(
+                expected, rel=1e-12
+            )
+
+
+@pytest.mark.parametrize(("spine", "blocks"), [(1.0, 2), (0.3, 1)])
+def test_transfers_over_rails_equal_a_count_of_elements(spine, blocks):
+    """A spine as wide as the cards decides nothing, so that machines are blocks of devices; a narrow one does."""
+    whole = load_cluster("dgx-h100:nodes=2")
+    rates = [link.bandwidth_bytes_per_s * (spine if "spine" in link.name else 1.0) for link in whole.links]
+    links = [replace(link, bandwidth_bytes_per_s=rate) for link, rate in zip(whole.links, rates, strict=True)]
+    cluster = whole.with_links(links)
+    model, rng = CostModel(small_graph(), cluster), np.random.default_rng(0)
+    assert len(model.network.forward.member_start) == blocks + 1
+    for edge in model.graph.edges:
+        for _ in range(8):
             producer, consumer = random_pair(model, edge, rng)
             expected = slow_transfer_s(model, edge, producer, consumer)
             zero = np.zeros(1, dtype=np.int64)
