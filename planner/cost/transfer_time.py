@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
@@ -29,10 +28,8 @@ from planner.topology import ClusterRoutes, RouteLevels
 
 __all__ = ["EdgeTable", "TransferTimes"]
 
-_JOBS = 8
-"""Chunks of a large table, which threads take as they get free."""
-_PAIRS_PER_JOB = 500
-"""Pairs of configurations that are worth a thread: about 0.5 ms of work."""
+_VISITS_PER_JOB = 5_000_000
+"""Visits of a pair of devices in one job of a thread: about 50 ms of compiled code, which no signal interrupts."""
 EdgeTable = Callable[[Edge, ConfigSpace, ConfigSpace], Floats]
 """Transfer times of an edge: (edge, producer's space, consumer's space) to seconds, shape (C_u, C_v)."""
 
@@ -193,11 +190,14 @@ def _priced(pairs: TransferPairs, overlaps: Overlaps, routes: RouteLevels) -> Fl
         chunk = pairs._replace(producer=pairs.producer[rows], consumer=pairs.consumer[rows])
         price_pairs(chunk, overlaps, routes, seconds[rows])
 
-    if count <= _JOBS * _PAIRS_PER_JOB:
+    block = int(np.diff(routes.member_start).max())
+    visits = 2 * pairs.samples * block**2 if pairs.samples else len(routes.block) ** 2  # of one pair, at most
+    size = max(_VISITS_PER_JOB // visits, 1)
+    jobs = [slice(first, first + size) for first in range(0, count, size)]
+    if len(jobs) <= 1:
         price(slice(None))
     else:
-        bounds = [count * job // _JOBS for job in range(_JOBS + 1)]
-        list(_pool().map(price, [slice(*pair) for pair in pairwise(bounds)]))
+        list(_pool().map(price, jobs))  # jobs that have not begun are cancelled where a signal interrupts this
     return seconds
 
 

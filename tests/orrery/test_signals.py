@@ -103,3 +103,34 @@ def test_a_signal_where_interrupts_are_lost_ends_as_any_other(tmp_path, work):
         check=False,
     )
     assert (process.returncode, process.stderr) == (143, "orrery: terminated\n")
+
+
+SEARCH = """
+import time
+from planner.cost import transfer_time
+from orrery.entry import main
+
+def price_pairs(pairs, overlaps, routes, seconds):
+    print("at work", flush=True)
+    time.sleep(5e-3 * len(pairs.producer))
+
+transfer_time.price_pairs, transfer_time._VISITS_PER_JOB = price_pairs, 1000
+main()
+"""
+"""The command line, whose compiled prices take 5 ms a pair, as on the largest clusters, and may take 0.2 s a call."""
+
+
+def test_threads_of_a_search_end_with_it(tmp_path):
+    """What threads have begun takes 0.2 s; what they were given, a minute."""
+    words = ["plan", "vgg16", "--cluster", "p100-4x4", "--batch", "512", "--out", str(tmp_path / "plan.json")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SEARCH, *words, "--strategy", "layerwise"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "at work\n"
+
+    began = time.monotonic()
+    assert ended(process, signal.SIGTERM) == (143, "orrery: terminated\n")
+    assert time.monotonic() - began < 5  # of a busy machine; alone it takes 0.4 s
