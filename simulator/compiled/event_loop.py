@@ -76,8 +76,12 @@ def _drop_dependency(state: ReplayState, i: int, now: float, limit: float) -> No
         dependencies_met(state, i, now, limit)
 
 
-def replay_of(sources: int) -> Callable[[ReplayState], None]:
-    """Return the compiled replay, which runs until no event is left and writes the times of its state.
+_TASKS_A_CALL = 20_000
+"""Tasks that may end before the replay returns: some 50 ms of compiled code, which no signal interrupts."""
+
+
+def replay_of(sources: int) -> Callable[[ReplayState], bool]:
+    """Return the compiled replay, which is called until it returns False, and writes the times of its state.
 
     Args:
         sources: Digest of all source files that are compiled.  The replay closes over it, so that numba, which
@@ -85,15 +89,17 @@ def replay_of(sources: int) -> Callable[[ReplayState], None]:
     """
 
     @saved
-    def replay(state: ReplayState) -> None:
-        """Replay the task graph that ``state`` was laid out from."""
+    def replay(state: ReplayState) -> bool:
+        """Replay some more of the task graph that ``state`` was laid out from; return whether events are left."""
         count = state.counts
-        count[TIMER], count[SOURCES] = -1, sources
-        for i in range(len(state.task)):
-            if state.task[i].missing == 0:
-                dependencies_met(state, i, 0.0, 0.0)
-        _settle(state, 0.0, 0.0)
-        while count[HEAP] > 0:
+        if count[INSTANT] == 0:
+            count[TIMER], count[SOURCES] = -1, sources
+            for i in range(len(state.task)):
+                if state.task[i].missing == 0:
+                    dependencies_met(state, i, 0.0, 0.0)
+            _settle(state, 0.0, 0.0)
+        enough = count[FINISHED] + _TASKS_A_CALL
+        while count[HEAP] > 0 and count[FINISHED] < enough:
             if not is_live(state, 0):  # stale: the rate of its activity has changed since
                 pop(state.heap, count[HEAP])
                 count[HEAP] -= 1
@@ -105,5 +111,6 @@ def replay_of(sources: int) -> Callable[[ReplayState], None]:
             limit = now * (1.0 + TOLERANCE)
             _run_due(state, now, limit)
             _settle(state, now, limit)
+        return bool(count[HEAP] > 0)
 
     return replay

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from task_graphs import task_graph, task_graphs
 
 from hwprofiles.errors import ConfigError
+from simulator.engines import compiled_engine
 from simulator.engines.engine import pick_engine, simulate
 from simulator.timelines.timeline import alone_s, busiest_resource, longest_path_s
 
@@ -229,6 +230,15 @@ def test_many_equal_flows_end_together():
 
     assert set(schedule.end_s) == {schedule.makespan_s}
     assert schedule.makespan_s == pytest.approx(devices, rel=1e-12)
+
+
+def test_long_replays_return_in_between(monkeypatch):
+    """So that a signal is heard while 50,000 tasks, each after the one before, are replayed: after 20,000 at most."""
+    kernel, calls = compiled_engine.replay_kernel, []
+    monkeypatch.setattr(compiled_engine, "replay_kernel", lambda state: calls.append(state) or kernel(state))
+    graph = task_graph([1.0], [transfer(1, 0, after=[i - 1] if i else []) for i in range(50_000)])
+    assert simulate(graph, engine="compiled").end_s.tolist() == list(range(1, 50_001))
+    assert len(calls) == 3
 
 
 def test_nothing_to_do():
