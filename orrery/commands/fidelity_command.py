@@ -35,9 +35,10 @@ def orrery_fidelity(
 ) -> None:
     """Compare predictions with public measurements: how many rows, how far off, and why."""
     from hwprofiles import ConfigError
+    from planner.expected import RECORDED
     from reports.pages import fidelity_values, write_fidelity_page
     from reports.tables import fidelity_lines, fidelity_tables
-    from studies.fidelity import RECORDED, held_out_errors, judged_rows, recorded_text, summarised, worse_lines
+    from studies.fidelity import held_out_errors, judged_rows, recorded_text, summarised, worse_lines
 
     if record and (check or only):
         raise ConfigError(f"record must be given without {'check' if check else 'only'}: it records all that there is")

@@ -45,4 +45,4 @@ def orrery_plan(
         save_plan(planned.plan, file)
     typed = {name: getattr(request, name) for name in ("model", "cluster", "batch", "strategy")}
     values = {**typed, **plan_values(planned)}
-    print_json(values) if json else print_plan(planned.plan, values)
+    print_json(values) if json else print_plan(planned, values)

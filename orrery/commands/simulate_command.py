@@ -15,6 +15,7 @@ from orrery.terminal import (
     PlanArgument,
     TraceOption,
     output_file,
+    plan_headline,
     print_json,
     print_pairs,
     printed_values,
@@ -57,7 +58,11 @@ def orrery_simulate(
         if graph_file:
             write_replayed_graph(result, graph_file)
     values = replay_values(result, plan=plan)
-    print_json(values) if json else print_pairs(printed_values(values, plan.program.compressed))
+    if json:
+        print_json(values)
+    else:
+        print(plan_headline(plan.plan, result))
+        print_pairs(printed_values(values, plan.program.compressed))
 
 
 def orrery_replay(

@@ -38,6 +38,7 @@ from .output import (
     to_json as to_json,
 )
 from .plan_view import (
+    plan_headline as plan_headline,
     print_plan as print_plan,
     refusal_with_command as refusal_with_command,
     typed_options as typed_options,

@@ -1,7 +1,6 @@
 """Results of ``orrery analyse``: one JSON value, or tables with the largest values first."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orrery.terminal.plan_view import plan_headline
@@ -21,7 +20,6 @@ _REASONS = 2
 def analysis_values(analysis: "Analysis", *, plan: "StoredPlan") -> dict[str, Any]:
     """Return the whole analysis; of the memory curves, that of the fullest device."""
     from planner.plan import pace_of_analysis
-    from studies.fidelity import likely_s, parts_of_replay
 
     replay, path, memory = analysis.replay, analysis.path, analysis.memory
     pace = pace_of_analysis(analysis)
@@ -29,7 +27,8 @@ def analysis_values(analysis: "Analysis", *, plan: "StoredPlan") -> dict[str, An
     times_s, held_bytes = memory.of(memory.fullest)
     return {
         "iteration_s": replay.iteration_s,
-        "likely_s": likely_s(parts_of_replay(replay)),
+        "expected_s": replay.expected_s,
+        "likely_s": replay.likely_s,
         "additive_s": plan.additive_s,
         "notes": plan.notes,
         "pace": {"sentence": pace.sentence, "left": pace.left, "remedy": pace.remedy, "setters": pace.setters},
@@ -69,11 +68,12 @@ def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> Non
     values = analysis_values(analysis, plan=plan)
     memory = values["memory"]
     pace = values["pace"]
-    print(plan_headline(replace(plan.plan, simulated_s=total_s), values))
+    print(plan_headline(plan.plan, analysis.replay))
     print(f"{pace['sentence']}; time left: {pace['left']}.\nTo be faster: {pace['remedy']}.\n")
     notes = {"notes": plan.notes} if plan.notes else {}
     busiest = {f"busiest device: {name}": value for name, value in values["busiest_device"].items()}
-    print_pairs({"iteration_s": total_s, "additive_s": plan.additive_s, **busiest, **notes})
+    times = {"expected_s": values["expected_s"], "iteration_s": total_s, "additive_s": plan.additive_s}
+    print_pairs({**times, **busiest, **notes})
     _section("Critical path by kind", [_share("kind", *item, total_s) for item in path.seconds_by("kind").items()])
     stretches = sorted(path.stretches(), key=lambda stretch: -stretch.seconds)[:top]
     in_time = sorted(stretches, key=lambda stretch: stretch.start_s)

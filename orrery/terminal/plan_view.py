@@ -15,33 +15,34 @@ from orrery.terminal.views import print_pairs, print_table, printed_values
 
 if TYPE_CHECKING:
     from hwprofiles.devices import DeviceGraph
-    from planner.plan import Plan, PlanRequest
+    from planner.plan import Plan, PlanRequest, SimulatedPlan
+    from planner.simulation import Replay
 
 __all__ = ["configuration_rows", "plan_command", "plan_headline", "print_plan", "refusal_with_command", "typed_options"]
 
 
-def print_plan(plan: "Plan", values: Mapping[str, Any]) -> None:
+def print_plan(planned: "SimulatedPlan", values: Mapping[str, Any]) -> None:
     """Print a plan, the answer first.
 
     Args:
-        plan: The plan.
+        planned: The plan with its replay.
         values: As of ``plan_values``, with what was typed.
     """
-    print(plan_headline(plan, values))
+    plan = planned.plan
+    print(plan_headline(plan, planned.replayed))
     print_pairs(printed_values(values, plan.compressed))
     print_table(configuration_rows(plan))
 
 
-def plan_headline(plan: "Plan", values: Mapping[str, Any]) -> str:
-    """Return the time of an iteration with its interval, and what it is of, in one sentence."""
-    from reports.style import three_digits, time_unit
-    from reports.tables import likely_range
+def plan_headline(plan: "Plan", replay: "Replay") -> str:
+    """Return what an iteration of a plan is expected to take, with its interval, in one sentence."""
+    from reports.style import three_digits
+    from reports.tables import expected_time
 
-    unit, interval = time_unit([plan.simulated_s]), values.get("likely_s")
-    likely = f" (likely {likely_range(interval)})" if interval else ""
-    rate = f"{three_digits(plan.batch / plan.simulated_s)} samples/s"
+    time = expected_time(replay.expected_s, replay.likely_s, replay.iteration_s)
+    rate = f"{three_digits(plan.batch / replay.expected_s)} {replay.program.graph.samples_are}/s"
     subject = f"{plan.model} on {plan.cluster}, batch {plan.batch:,}, {plan.request.strategy}"
-    return f"{subject}: {unit.full(plan.simulated_s)} an iteration{likely}, {rate}."
+    return f"{subject}: {time}, {rate}."
 
 
 def configuration_rows(plan: "Plan") -> list[dict[str, Any]]:

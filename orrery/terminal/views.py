@@ -43,8 +43,9 @@ _UNLESS_ZERO = ("tables_s", "search_s", "width", "compressed", "notes")
 """Values of a plan that are printed only where they are not zero or empty."""
 
 _STRATEGY_FIELDS = (
-    "name", "additive_s", "simulated_s", "ladder_s", "images_per_s", "speedup", "moved_bytes", "compute_s",
-    "exposed_communication_s", "idle_s", "peak_memory_bytes", "lower_bound_s", "bound_reason", "engine_s", "tasks",
+    "name", "additive_s", "simulated_s", "expected_s", "likely_s", "ladder_s", "images_per_s", "speedup", "moved_bytes",
+    "compute_s", "exposed_communication_s", "idle_s", "peak_memory_bytes", "lower_bound_s", "bound_reason",
+    "engine_s", "tasks",
 )  # fmt: skip
 
 
@@ -72,10 +73,8 @@ def cluster_row(summary: "ClusterSummary") -> dict[str, Any]:
 
 
 def plan_values(planned: "SimulatedPlan") -> dict[str, Any]:
-    """Return a plan's costs with the interval of its time, the time of the search, and every layer's configuration."""
-    from studies.fidelity import likely_s, parts_of_replay
-
-    plan = planned.plan
+    """Return a plan's costs, its expected time and the interval, the time of the search, and all configurations."""
+    plan, replayed = planned.plan, planned.replayed
     fields = ("tables_s", "search_s", "additive_s", "simulated_s", "width", "notes")
     configurations = {
         name: {"degrees": configuration.degrees, "devices": configuration.devices}
@@ -83,7 +82,7 @@ def plan_values(planned: "SimulatedPlan") -> dict[str, Any]:
     }
     refinement = ("simulated_plans", "lower_bound_s", "gap", "origin") if plan.simulated_plans else ()
     values = {field: getattr(plan, field) for field in (*fields, *refinement)}
-    values["likely_s"] = likely_s(parts_of_replay(planned.replayed))
+    values |= {"expected_s": replayed.expected_s, "likely_s": replayed.likely_s}
     return {**values, **_stage_values(plan), "compressed": asdict(plan.compressed), "configurations": configurations}
 
 
@@ -97,11 +96,9 @@ def _stage_values(plan: "Plan") -> dict[str, Any]:
 
 
 def replay_values(replay: "Replay", *, plan: "StoredPlan") -> dict[str, Any]:
-    """Return the iteration time of a replay, its additive cost, and the time and tasks of the engine."""
-    from studies.fidelity import likely_s, parts_of_replay
-
-    fields = {field: getattr(replay, field) for field in ("iteration_s", "engine_s", "tasks")}
-    fields["likely_s"] = likely_s(parts_of_replay(replay))
+    """Return the simulated and the expected time of an iteration, its additive cost, and those of the engine."""
+    names = ("iteration_s", "expected_s", "likely_s", "engine_s", "tasks")
+    fields = {name: getattr(replay, name) for name in names}
     compressed = asdict(plan.program.compressed)
     return {**fields, "additive_s": plan.additive_s, "compressed": compressed, "notes": plan.notes}
 
@@ -113,11 +110,13 @@ def printed_values(values: Mapping[str, Any], compressed: "CompressionSettings")
         values: As of ``plan_values`` or ``replay_values``; configurations have a table of their own and are left out.
         compressed: Messages that the plan compresses.
     """
-    from reports.tables import likely_range
+    from reports.style import time_unit
+    from reports.tables import likely_ends
 
     printed: dict[str, Any] = {**values, "compressed": compressed.describe()}
     if interval := printed.pop("likely_s", None):
-        printed["likely"] = likely_range(interval)
+        unit = time_unit(interval[:1])
+        printed["likely"] = f"{likely_ends(interval, unit)} {unit.name}"
     if "gap" in printed:
         printed["gap"] = f"{max(printed['gap'], 0.0):.1%} above the lower bound"  # rounding can take it below zero
     dropped = {"configurations", *(name for name in _UNLESS_ZERO if not printed.get(name))}
@@ -127,15 +126,14 @@ def printed_values(values: Mapping[str, Any], compressed: "CompressionSettings")
 def comparison_values(comparison: "Comparison", *, page: Path) -> dict[str, Any]:
     """Return the numbers of a comparison, without its timelines."""
     fields = ("model", "cluster", "batch", "winner", "one_device_s", "rank_correlation", "refused", "notes")
-    from reports.tables import likely_times, undecided_line
+    from reports.tables import undecided_line
 
     strategies = [
         {
             **{field: getattr(result, field) for field in _STRATEGY_FIELDS},
-            "likely_s": likely,
             "pace": None if result.pace is None else result.pace.sentence,
         }
-        for result, likely in zip(comparison.strategies, likely_times(comparison), strict=True)
+        for result in comparison.strategies
     ]
     return {
         "undecided": undecided_line(comparison),

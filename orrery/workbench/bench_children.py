@@ -105,11 +105,7 @@ def strategy_again(model: CostModel, result: StrategyResult, known: Program | No
     assert strategy is not None
     program = known or lowered(model, strategy, micro_batching=micro_batching, check_memory=False)
     priced_s, ladder = strategy_ladder(model, strategy, micro_batching, program)
-    simulated_s = list(ladder.values())[-1]
-    yield "priced", {
-        "ladder_s": ladder, "additive_s": priced_s, "simulated_s": simulated_s,
-        "images_per_s": model.graph.batch / simulated_s,
-    }  # fmt: skip
+    yield "priced", {"ladder_s": ladder, "additive_s": priced_s, "simulated_s": list(ladder.values())[-1]}
     if not shown:
         os.nice(_LATER)
     full = replay(program)

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from hwprofiles.devices import DeviceGraph
 from planner.graph import ComputationGraph
 from planner.plan import Comparison, StrategyResult
@@ -15,7 +17,6 @@ from reports.style import kind_colours, time_unit
 from reports.tables import (
     comparison_columns,
     comparison_headline,
-    likely_ranges,
     pace_lines,
     undecided_line,
     winner_of,
@@ -40,19 +41,17 @@ def partial_comparison(
         model=graph.name, cluster=cluster.name, batch=graph.batch,
         devices=tuple(device.name for device in cluster.devices),
         device_memory_bytes=tuple(device.memory_bytes for device in cluster.devices),
-        nodes=cluster.node_count,
-        one_device_s=rows[0].speedup * rows[0].simulated_s if rows else float("nan"),
+        one_device_s=rows[0].speedup * rows[0].expected_s if rows else float("nan"),
         strategies=tuple(rows),
-        winner=min(rows, key=lambda result: (result.simulated_s, result.name != "layerwise")).name if rows else "",
+        winner=min(rows, key=lambda result: (result.expected_s, result.name != "layerwise")).name if rows else "",
     )  # fmt: skip
 
 
 def light_result(result: StrategyResult) -> StrategyResult:
-    """Return a result without what is large: of its timeline it keeps the messages, which its interval needs."""
-    use, rows = result.link_use, result.timeline
+    """Return a result without what is large: its timeline and its use of links."""
+    use = result.link_use
     none = LinkUse(links=(), edges_s=use.edges_s[:0], share=use.share[:0], moved_bytes=use.moved_bytes[:0])
-    sent = rows.loc[rows["bytes"] > 0, ["bytes", "kind"]].astype({"kind": "category"})
-    return replace(result, timeline=sent, link_use=none)
+    return replace(result, timeline=pd.DataFrame(), link_use=none)
 
 
 def has_timeline(result: StrategyResult) -> bool:
@@ -78,14 +77,11 @@ def comparison_view(comparison: Comparison) -> dict[str, Any]:
     """Return everything that the workbench shows of a comparison but timelines."""
     from orrery.terminal import comparison_values
 
-    winner, likely = winner_of(comparison), likely_ranges(comparison)
+    winner = winner_of(comparison)
     columns = [
         {"title": each.title, "unit": each.unit.name, "meaning": each.meaning, "texts": each.texts}
         for each in comparison_columns(comparison)
     ]
-    columns.append({
-        "title": "likely", "unit": likely[0], "meaning": "80 % interval of the simulated time", "texts": likely[1],
-    })  # fmt: skip
     numbers = comparison_values(comparison, page=Path("index.html"))
     return {
         **ladder_view(comparison),

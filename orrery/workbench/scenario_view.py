@@ -17,7 +17,7 @@ def scenario_pair(left: StoredScenario, right: StoredScenario) -> dict[str, Any]
     """
     rows_of = [{row["name"]: row for row in each.numbers["strategies"]} for each in (left, right)]
     names = [name for name in rows_of[0] if name in rows_of[1]]
-    times_s = [rows[name]["simulated_s"] for name in names for rows in rows_of]
+    times_s = [rows[name]["expected_s"] for name in names for rows in rows_of]
     rates = [rows[name]["images_per_s"] for name in names for rows in rows_of]
     time, rate = time_unit(times_s), plain_unit(rates)
     rows = []
@@ -25,10 +25,10 @@ def scenario_pair(left: StoredScenario, right: StoredScenario) -> dict[str, Any]
         a, b = (rows[name] for rows in rows_of)
         ratio = b["images_per_s"] / a["images_per_s"]
         rows.append({
-            "name": name, "times": [time.text(a["simulated_s"]), time.text(b["simulated_s"])],
+            "name": name, "times": [time.text(a["expected_s"]), time.text(b["expected_s"])],
             "rates": [rate.text(a["images_per_s"]), rate.text(b["images_per_s"])], "ratio": f"{ratio:.3g} ×",
             "pace": [a.get("pace") or "", b.get("pace") or ""],
-            "values": [a["simulated_s"] / time.factor, b["simulated_s"] / time.factor],
+            "values": [a["expected_s"] / time.factor, b["expected_s"] / time.factor],
         })  # fmt: skip
     return {
         "headline": _headline(left, right),
@@ -44,7 +44,7 @@ def scenario_pair(left: StoredScenario, right: StoredScenario) -> dict[str, Any]
 def _best(scenario: StoredScenario) -> dict[str, Any]:
     """Return the fastest strategy of a scenario."""
     rows: list[dict[str, Any]] = scenario.numbers["strategies"]
-    return min(rows, key=lambda row: float(row["simulated_s"]), default={})
+    return min(rows, key=lambda row: float(row["expected_s"]), default={})
 
 
 def _headline(left: StoredScenario, right: StoredScenario) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
+from planner.expected import TimeParts, expected_s, likely_s
 from planner.parallel import WHOLE_BATCH, MicroBatching, Strategy
 from planner.simulation import LinkUse
 
@@ -17,7 +18,7 @@ __all__ = ["Comparison", "LayerResult", "StrategyResult"]
 
 
 _NUMBERS = (
-    "name", "additive_s", "simulated_s", "images_per_s", "speedup", "moved_bytes", "compute_s",
+    "name", "additive_s", "simulated_s", "expected_s", "images_per_s", "speedup", "moved_bytes", "compute_s",
     "exposed_communication_s", "idle_s", "lower_bound_s", "tasks",
 )  # fmt: skip
 
@@ -62,8 +63,9 @@ class StrategyResult:
     simulated_s: float
     """Steady-state iteration time with overlap and contention."""
     images_per_s: float
+    """Samples a second, by the expected time."""
     speedup: float
-    """Speed-up over the whole batch on one device."""
+    """Expected time of the whole batch on one device over ``expected_s``."""
     moved_bytes: float
     """Bytes that leave a device in one iteration: transfers and gradient synchronisation."""
     compute_s: float
@@ -93,6 +95,28 @@ class StrategyResult:
     """Configuration of every layer."""
     micro_batching: MicroBatching = WHOLE_BATCH
     """Layers that compute in micro-batches."""
+    message_bytes: float = 0.0
+    """Usual size of what is sent at once."""
+    nodes: int = 1
+    """Machines of the cluster."""
+
+    @property
+    def time_parts(self) -> TimeParts:
+        """What the simulated iteration is made of."""
+        return TimeParts(
+            total_s=self.simulated_s, exposed_s=self.exposed_communication_s, devices=len(self.peak_memory_bytes),
+            message_bytes=self.message_bytes, nodes=self.nodes, real="spread" in self.ladder_s,
+        )  # fmt: skip
+
+    @property
+    def expected_s(self) -> float:
+        """Median of the iteration times that measurements suggest; rates and speedups are made from it."""
+        return expected_s(self.time_parts)
+
+    @property
+    def likely_s(self) -> tuple[float, float] | None:
+        """80 % interval about ``expected_s``; None where errors are not known."""
+        return likely_s(self.time_parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,16 +128,15 @@ class Comparison:
     batch: int
     devices: tuple[str, ...]
     device_memory_bytes: tuple[float, ...]
-    nodes: int = 1
-    """Machines of the cluster."""
     samples_are: str = "images"
     """Word for the samples of the model."""
     one_device_s: float
+    """Expected time of the whole batch on one device."""
     strategies: tuple[StrategyResult, ...]
     refused: dict[str, str] = field(default_factory=dict)
     """Reason why a strategy could not run, by its name."""
     winner: str = ""
-    """Name of the strategy with the shortest simulated iteration; ``layerwise`` where it ties."""
+    """Name of the strategy with the shortest expected iteration; ``layerwise`` where it ties."""
     rank_correlation: float = float("nan")
     """Spearman correlation of additive and simulated times over every strategy tried."""
     tried: "pd.DataFrame" = field(default_factory=_empty_frame)

@@ -66,7 +66,7 @@ class Plan:
     def __repr__(self) -> str:
         return (
             f"Plan({self.model} on {self.cluster}, batch {self.batch}, {self.strategy}: "
-            f"{self.simulated_s:.4g} s an iteration)"
+            f"{self.simulated_s:.4g} s an iteration, simulated)"
         )
 
     def _repr_html_(self) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 
 from hwprofiles.devices import DeviceGraph
 from planner.cost import IDEAL_CONDITIONS, Conditions, CostModel, applied, declared_sync, layer_choice
+from planner.expected import TimeParts, expected_s
 from planner.graph import ComputationGraph
 from planner.lowering import KINDS, Program, lower
 from planner.memory import peak_memory_bytes
@@ -65,9 +66,10 @@ def compared_model(
 
 
 def one_device_s(model: CostModel) -> float:
-    """Return the time of the whole batch on the first device, as if its memory were unlimited."""
+    """Return the expected time of the whole batch on the first device, as if its memory were unlimited."""
     alone = {layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (0,)) for layer in model.graph.layers}
-    return additive_s(model, alone)
+    parts = TimeParts(total_s=additive_s(model, alone), exposed_s=0.0, devices=1, message_bytes=0.0)
+    return expected_s(parts)
 
 
 def price_strategy(
@@ -126,14 +128,14 @@ def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
         alone_s: Time of the whole batch on one device, as of ``one_device_s``.
     """
     model, full, program = priced.model, priced.full, priced.full.program
-    shares, (bound_s, reason) = full.shares(), iteration_bound(program)
+    shares, (bound_s, reason), parts = full.shares(), iteration_bound(program), full.time_parts
     return StrategyResult(
         name=priced.name,
         ladder_s=priced.ladder_s,
         additive_s=priced.additive_s,
         simulated_s=full.iteration_s,
-        images_per_s=model.graph.batch / full.iteration_s,
-        speedup=alone_s / full.iteration_s,
+        images_per_s=model.graph.batch / full.expected_s,
+        speedup=alone_s / full.expected_s,
         moved_bytes=program.moved_bytes,
         compute_s=shares.compute_s,
         exposed_communication_s=shares.exposed_communication_s,
@@ -150,6 +152,8 @@ def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
         pace=pace_of(priced.full),
         strategy=priced.strategy,
         micro_batching=priced.micro_batching,
+        message_bytes=parts.message_bytes,
+        nodes=parts.nodes,
     )
 
 

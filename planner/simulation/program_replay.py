@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles import ConfigError, Floats, Ints, html_table, row_owners
+from planner.expected import TimeParts, expected_s, likely_s
 from planner.lowering import KINDS, Program
 from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
 from planner.simulation.interference_use import with_interference
@@ -73,7 +74,8 @@ class Replay:
 
     def __repr__(self) -> str:
         subject = f"{self.program.graph.name} on {self.program.cluster.spec}"
-        return f"Replay({subject}: {self.iteration_s:.4g} s an iteration, {self.tasks} tasks)"
+        times = f"{self.expected_s:.4g} s an iteration expected, {self.iteration_s:.4g} s simulated"
+        return f"Replay({subject}: {times}, {self.tasks} tasks)"
 
     def _repr_html_(self) -> str:
         """Return the time of each kind of task as a table, for notebooks."""
@@ -104,6 +106,36 @@ class Replay:
         """Steady-state time of one iteration: the mean of the iterations of ``steady_s``."""
         begin, end, count = self.steady_s
         return (end - begin) / count
+
+    @cached_property
+    def time_parts(self) -> TimeParts:
+        """What the iteration is made of, from which follows what it is expected to take."""
+        program, devices = self.program, len(self.program.cluster.devices)
+        sent = np.flatnonzero(~program.is_compute)
+        # the bytes of a collective are those of all its messages: about twice the buffer for every device
+        of_collectives = np.isin(sent, list(program.collectives))
+        sizes = np.where(of_collectives, program.size_bytes[sent] / (2 * devices), program.size_bytes[sent])
+        return TimeParts(
+            total_s=self.iteration_s,
+            exposed_s=self.shares().exposed_communication_s,
+            devices=devices,
+            message_bytes=float(sizes @ sizes / sizes.sum()) if sizes.any() else 0.0,
+            nodes=program.cluster.node_count,
+            real=self.wait_share > 0,
+        )
+
+    @property
+    def expected_s(self) -> float:
+        """Median of the times that an iteration may take on real machines, whose errors were measured.
+
+        ``iteration_s`` is the time of the machine as it is described.
+        """
+        return expected_s(self.time_parts)
+
+    @property
+    def likely_s(self) -> tuple[float, float] | None:
+        """80 % interval about ``expected_s``; None where errors are not known."""
+        return likely_s(self.time_parts)
 
     @property
     def durations_s(self) -> Floats:

@@ -13,6 +13,7 @@ from planner.lowering import Program
 from planner.plan import LayerResult, Plan, layer_results
 from planner.simulation import CriticalPath, MemoryCurve, Replay, memory_curve, program_path, replay
 from reports.style import plain_unit, time_unit
+from reports.tables import expected_time
 
 __all__ = ["PlanView"]
 
@@ -96,23 +97,25 @@ class PlanView:
             finding = f"Compute-bound, {exposed:.0%} of the time is exposed communication"
         else:
             finding = "Compute-bound, communication is hidden"
-        unit = time_unit([iteration_s])
+        unit = time_unit([self.replay.expected_s])
         measured = f" ({unit.full(self.measured_s)} measured)" if self.measured is not None else ""
         return (
             f"{finding}: {self.plan.model} with {self.plan.strategy} on {self.plan.cluster} takes "
-            f"{unit.full(iteration_s)} per iteration{measured}."
+            f"{expected_time(self.replay.expected_s, self.replay.likely_s, iteration_s)}{measured}."
         )
 
     @property
     def tiles(self) -> list[tuple[str, str, str]]:
         """Key numbers: label, number, unit."""
         shares, simulated_s = self.replay.shares(), self.replay.iteration_s
-        unit, images = time_unit([simulated_s]), self.plan.batch / simulated_s
+        expected_s = self.replay.expected_s
+        unit, images = time_unit([simulated_s]), self.plan.batch / expected_s
         tiles = [
-            ("iteration", unit.text(simulated_s), unit.name),
+            ("expected iteration", unit.text(expected_s), unit.name),
             ("throughput", plain_unit([images]).text(images), f"{self.program.graph.samples_are}/s"),
             ("busiest device computes", f"{100 * shares.compute_s / simulated_s:.1f}", "%"),
             ("waits for communication", f"{100 * shares.exposed_communication_s / simulated_s:.1f}", "%"),
+            ("simulated", unit.text(simulated_s), unit.name),
             ("additive (Eq. 1)", unit.text(self.additive_s), unit.name),
         ]
         if self.measured is not None:

@@ -1,10 +1,8 @@
 """Parts of an iteration: compute, exposed communication and idle time."""
 
-from collections.abc import Sequence
-
 import plotly.graph_objects as go
 
-from planner.plan import Comparison
+from planner.plan import Comparison, StrategyResult
 from reports.figures.look import styled
 from reports.style import COMMUNICATION, COMPUTE, IDLE, MARK, PLAIN, Unit, time_unit
 
@@ -17,14 +15,11 @@ _PARTS = (
 )
 
 
-def breakdown_figure(comparison: Comparison, likely: Sequence[tuple[float, float] | None] = ()) -> go.Figure:
+def breakdown_figure(comparison: Comparison) -> go.Figure:
     """Draw the simulated iteration of each strategy as compute, exposed communication and idle time.
 
-    The three add up to ``simulated_s``, printed behind the bar; a mark shows the lower bound.
-
-    Args:
-        comparison: Strategies.
-        likely: 80 % interval of each strategy's time, drawn as whiskers; None for a time that has none.
+    The three add up to ``simulated_s``.  Whiskers show the 80 % interval about the expected time, which is printed
+    behind them, and a mark the lower bound.
     """
     strategies = comparison.strategies
     unit, names = time_unit([s.simulated_s for s in strategies]), [s.name for s in strategies]
@@ -43,12 +38,12 @@ def breakdown_figure(comparison: Comparison, likely: Sequence[tuple[float, float
         )
     _mark_bounds(figure, comparison, unit)
     ends_s = [s.simulated_s for s in strategies]
-    for i, interval in enumerate(likely):
-        if interval:
-            _add_whiskers(figure, names[i], interval, unit)
-            ends_s[i] = max(ends_s[i], interval[1])
+    for i, strategy in enumerate(strategies):
+        if strategy.likely_s:
+            _add_whiskers(figure, strategy, unit)
+            ends_s[i] = max(ends_s[i], strategy.likely_s[1])
     for s, end_s in zip(strategies, ends_s, strict=True):
-        end = {"x": end_s / unit.factor, "y": s.name, "text": f"<b>{unit.full(s.simulated_s)}</b>"}
+        end = {"x": end_s / unit.factor, "y": s.name, "text": f"<b>{unit.full(s.expected_s)}</b>"}
         figure.add_annotation(**end, showarrow=False, xanchor="left", xshift=8)
     longest = max(ends_s) / unit.factor
     return styled(
@@ -61,17 +56,18 @@ def breakdown_figure(comparison: Comparison, likely: Sequence[tuple[float, float
     )
 
 
-def _add_whiskers(figure: go.Figure, name: str, interval: tuple[float, float], unit: Unit) -> None:
-    """Draw the likely times of a strategy as a line with ends."""
-    low, high = (end / unit.factor for end in interval)
+def _add_whiskers(figure: go.Figure, strategy: StrategyResult, unit: Unit) -> None:
+    """Draw the expected time of a strategy as a point on a line between the ends of its interval."""
+    low, high = (end / unit.factor for end in strategy.likely_s or ())
+    median = strategy.expected_s / unit.factor
     figure.add_scatter(
-        y=[name],
-        x=[(low + high) / 2],
+        y=[strategy.name],
+        x=[median],
         name="likely",
         mode="markers",
-        marker={"color": PLAIN, "size": 1},
-        error_x={"type": "constant", "value": (high - low) / 2, "color": PLAIN, "thickness": 2, "width": 7},
-        hovertemplate=f"%{{y}}: 80 % likely {low:.4g} to {high:.4g} {unit.name}<extra></extra>",
+        marker={"color": PLAIN, "size": 7},
+        error_x={"array": [high - median], "arrayminus": [median - low], "color": PLAIN, "thickness": 2, "width": 7},
+        hovertemplate=f"%{{y}}: expected %{{x:.4g}}, 80 % likely {low:.4g} to {high:.4g} {unit.name}<extra></extra>",
         showlegend=False,
     )
 

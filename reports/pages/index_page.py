@@ -129,7 +129,7 @@ def _values(path: Path) -> tuple[str, str]:
     if not isinstance(values, Mapping):
         return "JSON", f"{len(values):,} rows" if isinstance(values, list) else str(values)[:80]
     words = [f"{key} {values[key]}" for key in ("model", "strategy", "cluster", "batch") if _has_text(values.get(key))]
-    for key in ("iteration_s", "simulated_s", "additive_s", "measured_s", "makespan_s"):
+    for key in ("expected_s", "iteration_s", "simulated_s", "additive_s", "measured_s", "makespan_s"):
         if isinstance(values.get(key), int | float):
             seconds = float(values[key])
             words.append(f"{key.removesuffix('_s')} {time_unit([seconds]).full(seconds)}")

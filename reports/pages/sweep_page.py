@@ -16,7 +16,8 @@ from reports.tables import column_label, column_unit, is_answer, is_whole
 __all__ = ["sweep_headline", "sweep_html", "with_costs", "write_sweep_page"]
 
 _VALUES = (
-    "iteration_s", "time_per_image_s", "images_per_s", "device_hours_per_million_images", "additive_s", "compute_s",
+    "expected_s", "likely_low_s", "likely_high_s", "iteration_s",
+    "time_per_image_s", "images_per_s", "device_hours_per_million_images", "additive_s", "compute_s",
     "exposed_communication_s", "idle_s", "moved_bytes", "peak_memory_bytes",
 )  # fmt: skip
 """Columns that can be drawn over the axes; all other columns are axes."""
@@ -42,7 +43,7 @@ def write_sweep_page(frame: pd.DataFrame, path: Path, *, name: str, links: Links
 
 def with_costs(frame: pd.DataFrame) -> pd.DataFrame:
     """Add ``time_per_image_s`` and ``device_hours_per_million_images``, which compare points of different batches."""
-    image_s = frame["iteration_s"] / frame["batch"]
+    image_s = frame["expected_s"] / frame["batch"]
     with_time = frame.assign(time_per_image_s=image_s)
     if "devices" not in frame:  # no point has a plan
         return with_time
@@ -51,18 +52,18 @@ def with_costs(frame: pd.DataFrame) -> pd.DataFrame:
 
 def sweep_headline(frame: pd.DataFrame) -> str:
     """Return the finding in one sentence: the point with the most samples per second, of how many points."""
-    done = frame[frame["iteration_s"].notna()]
+    done = frame[frame["expected_s"].notna()]
     left_out = f", {len(frame) - len(done):,} of them without a plan" if len(done) < len(frame) else ""
     points = f"{len(frame):,} point{'s' * (len(frame) != 1)}{left_out}"
     if not len(done):
         return f"No point has a plan: {points}."
-    best = done.iloc[int((done["iteration_s"] / done["batch"]).to_numpy().argmin())]
+    best = done.iloc[int((done["expected_s"] / done["batch"]).to_numpy().argmin())]
     on = f"{best['devices']:,.0f} devices of " if "devices" in done else ""
     where = f"{best['model']} on {on}{best['cluster']}"
-    seconds = float(best["iteration_s"])
+    seconds = float(best["expected_s"])
     return (
         f"{best['strategy']} has the most samples per second, for {where}: batch {best['batch']:,} in "
-        f"{time_unit([seconds]).full(seconds)} ({points})."
+        f"{time_unit([seconds]).full(seconds)} expected ({points})."
     )
 
 
@@ -77,8 +78,8 @@ def sweep_html(frame: pd.DataFrame, *, name: str, links: Links = ()) -> str:
     Raises:
         ConfigError: The frame has no point.
     """
-    if frame.empty or "iteration_s" not in frame:
-        raise ConfigError("a sweep's page needs points with an iteration time, the selected rows have none")
+    if frame.empty or "expected_s" not in frame:
+        raise ConfigError("a sweep's page needs points with an expected time, the selected rows have none")
     rows = with_costs(frame)
     columns = [_column(rows, column) for column in rows.columns]
     return rendered(

@@ -35,9 +35,8 @@ from .layer_rows import (
     layer_table as layer_table,
 )
 from .likely_text import (
-    likely_range as likely_range,
-    likely_ranges as likely_ranges,
-    likely_times as likely_times,
+    expected_time as expected_time,
+    likely_ends as likely_ends,
     undecided_line as undecided_line,
     winner_of as winner_of,
 )

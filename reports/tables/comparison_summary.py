@@ -1,11 +1,12 @@
 """Headline and columns of a comparison, printed alike by the terminal and the page."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.plan import Comparison, StrategyResult
 from reports.style import Unit, byte_unit, memory_unit, plain_unit, three_digits, time_unit
-from reports.tables.likely_text import likely_range, likely_times, winner_of
+from reports.tables.likely_text import expected_time, likely_ends, winner_of
 
 __all__ = ["Column", "comparison_columns", "comparison_headline", "fullest_device"]
 
@@ -19,6 +20,8 @@ class Column:
     unit: Unit
     values: tuple[float, ...]
     """Values in SI units."""
+    intervals: tuple[tuple[float, float] | None, ...] = ()
+    """Intervals in SI units, which stand in place of the values."""
 
     @property
     def header(self) -> str:
@@ -27,7 +30,9 @@ class Column:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Values as text, without the unit."""
+        """Values or intervals as text, without the unit."""
+        if self.intervals:
+            return tuple(likely_ends(interval, self.unit) for interval in self.intervals)
         return tuple(self.unit.text(value) for value in self.values)
 
 
@@ -37,15 +42,13 @@ def comparison_headline(comparison: Comparison) -> str:
     winner = winner_of(comparison)
     if winner is None:
         return f"No strategy can run {task}."
-    time = time_unit([winner.simulated_s]).full(winner.simulated_s)
+    time = expected_time(winner.expected_s, winner.likely_s, winner.simulated_s)
     rate = three_digits(winner.images_per_s)
-    equal = [s.name for s in comparison.strategies if s.simulated_s == winner.simulated_s and s is not winner]
+    equal = [s.name for s in comparison.strategies if s.expected_s == winner.expected_s and s is not winner]
     best = [winner.name, *equal]  # the optimum of a search may be a named strategy
     what = f"{_listed(best)} are the fastest ways" if len(best) > 1 else f"{winner.name} is the fastest way"
-    interval = likely_times(comparison)[comparison.strategies.index(winner)]
-    likely = f" (likely {likely_range(interval)})" if interval else ""
-    finding = f"{what} to train {task}: {time} an iteration{likely}, {rate} {comparison.samples_are}/s"
-    others = [(s.simulated_s / winner.simulated_s, s.name) for s in comparison.strategies if s.name not in best]
+    finding = f"{what} to train {task}: {time}, {rate} {comparison.samples_are}/s"
+    others = [(s.expected_s / winner.expected_s, s.name) for s in comparison.strategies if s.name not in best]
     parts = [f"{three_digits(ratio)}× {'' if i else 'as fast as '}{name}" for i, (ratio, name) in enumerate(others)]
     return f"{finding} – {_listed(parts)}." if others else f"{finding}."
 
@@ -63,7 +66,7 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
     def column(title: str, meaning: str, choose: Callable[[list[float]], Unit], values: list[float]) -> Column:
         return Column(title=title, meaning=meaning, unit=choose(values), values=tuple(values))
 
-    times = time_unit([s.simulated_s for s in strategies])
+    times = time_unit([s.expected_s for s in strategies])
 
     def same(_: list[float]) -> Unit:
         return times
@@ -72,12 +75,25 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
     return (
         column(
             "speedup",
-            "compared with the whole batch on one device, even if it would not fit there",
+            "expected time of the whole batch on one device, even if it would not fit there, over that of the strategy",
             plain_unit,
             [s.speedup for s in strategies],
         ),
-        column(rate, "batch size over simulated time", plain_unit, [s.images_per_s for s in strategies]),
-        column("simulated", "steady iteration with overlap and contention", same, [s.simulated_s for s in strategies]),
+        column(rate, "batch size over expected time", plain_unit, [s.images_per_s for s in strategies]),
+        column("expected", "median of the times that measurements suggest", same, [s.expected_s for s in strategies]),
+        Column(
+            title="likely",
+            meaning="80 % interval of the times that measurements suggest",
+            unit=times,
+            values=tuple(s.likely_s[0] if s.likely_s else math.nan for s in strategies),
+            intervals=tuple(s.likely_s for s in strategies),
+        ),
+        column(
+            "simulated",
+            "steady iteration on the machine as described, with overlap and contention",
+            same,
+            [s.simulated_s for s in strategies],
+        ),
         column(
             "additive",
             "sum of all phases and transfers, one after the other (Eq. 1 of the layer-wise paper)",

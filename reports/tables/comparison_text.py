@@ -5,7 +5,7 @@ from rich.text import Text
 
 from planner.plan import Comparison
 from reports.tables.comparison_summary import comparison_columns
-from reports.tables.likely_text import likely_ranges, undecided_line, winner_of
+from reports.tables.likely_text import undecided_line, winner_of
 
 __all__ = ["comparison_table", "pace_lines"]
 
@@ -18,11 +18,9 @@ def comparison_table(comparison: Comparison) -> Table:
     table.add_column("strategy", no_wrap=True)
     for column in columns:
         table.add_column(Text(column.header), justify="right")
-    unit, likely = likely_ranges(comparison)
-    table.add_column(Text(f"likely [{unit}]"), justify="right")
     for i, strategy in enumerate(comparison.strategies):
         won = strategy is winner
-        cells = [*(Text(column.texts[i]) for column in columns), Text(likely[i])]
+        cells = [Text(column.texts[i]) for column in columns]
         table.add_row(Text(f"★ {strategy.name}" if won else f"  {strategy.name}"), *cells, style="bold" if won else "")
     return table
 

@@ -1,48 +1,36 @@
 """The winner of a comparison, and intervals of its times in words, printed alike by the terminal and the page."""
 
+from planner.expected import told_apart
 from planner.plan import Comparison, StrategyResult
-from reports.style import three_digits, time_unit
-from studies.fidelity import TimeParts, likely_s, parts_of_strategy, told_apart
+from reports.style import Unit, three_digits, time_unit
 
-__all__ = ["likely_range", "likely_ranges", "likely_times", "undecided_line", "winner_of"]
-
-_Interval = tuple[float, float] | None
-"""Lowest and highest likely seconds; None where errors are not known."""
+__all__ = ["expected_time", "likely_ends", "undecided_line", "winner_of"]
 
 
 def winner_of(comparison: Comparison) -> StrategyResult | None:
-    """Return the named winner, else the strategy with the shortest simulated iteration; None if there is none."""
+    """Return the named winner, else the strategy with the shortest expected iteration; None if there is none."""
     named = [strategy for strategy in comparison.strategies if strategy.name == comparison.winner]
-    return min(named or comparison.strategies, key=lambda strategy: strategy.simulated_s, default=None)
+    return min(named or comparison.strategies, key=lambda strategy: strategy.expected_s, default=None)
 
 
-def likely_times(comparison: Comparison) -> list[_Interval]:
-    """Return the 80 % interval of every strategy's iteration."""
-    return [likely_s(_parts(comparison, strategy)) for strategy in comparison.strategies]
+def expected_time(expected_s: float, likely_s: tuple[float, float] | None, simulated_s: float) -> str:
+    """Return what an iteration takes in words: ``720 ms an iteration (likely 640 to 790 ms; simulated 690 ms)``.
+
+    Args:
+        expected_s: Median of the times that it may take.
+        likely_s: Their 80 % interval; None where errors are not known: then nothing but the simulated time is.
+        simulated_s: Time of the machine as it is described.
+    """
+    unit = time_unit([expected_s])
+    if likely_s is None:
+        return f"{unit.full(expected_s)} an iteration, simulated"
+    aside = f"likely {likely_ends(likely_s, unit)} {unit.name}; simulated {unit.full(simulated_s)}"
+    return f"{unit.full(expected_s)} an iteration ({aside})"
 
 
-def _parts(comparison: Comparison, strategy: StrategyResult) -> TimeParts:
-    """Return what a strategy's time is made of."""
-    return parts_of_strategy(strategy, len(comparison.devices), comparison.nodes)
-
-
-def likely_ranges(comparison: Comparison) -> tuple[str, list[str]]:
-    """Return a unit, and the intervals in it as text, in the order of the strategies."""
-    unit = time_unit([strategy.simulated_s for strategy in comparison.strategies])
-    intervals = likely_times(comparison)
-    return unit.name, ["–" if each is None else _range(each, unit.factor) for each in intervals]
-
-
-def likely_range(interval: tuple[float, float]) -> str:
-    """Return an interval with its unit: ``640 to 790 ms``."""
-    unit = time_unit(interval[:1])
-    return f"{_range(interval, unit.factor)} {unit.name}"
-
-
-def _range(interval: tuple[float, float], factor: float) -> str:
-    """Return the two ends to three digits."""
-    low, high = (three_digits(end / factor) for end in interval)
-    return f"{low} to {high}"
+def likely_ends(likely_s: tuple[float, float] | None, unit: Unit) -> str:
+    """Return the two ends of an interval to three digits, without the unit; a dash for None."""
+    return "–" if likely_s is None else " to ".join(three_digits(end / unit.factor) for end in likely_s)
 
 
 def undecided_line(comparison: Comparison) -> str:
@@ -50,11 +38,10 @@ def undecided_line(comparison: Comparison) -> str:
     winner = winner_of(comparison)
     if winner is None:
         return ""
-    best = _parts(comparison, winner)
     near = [
         strategy.name
         for strategy in comparison.strategies
-        if strategy.simulated_s != winner.simulated_s and not told_apart(best, _parts(comparison, strategy))
+        if strategy.simulated_s != winner.simulated_s and not told_apart(winner.time_parts, strategy.time_parts)
     ]
     if not near:
         return ""

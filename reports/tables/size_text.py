@@ -94,7 +94,8 @@ def size_lines(answer: SizeAnswer) -> list[str]:
 def size_headers(answer: SizeAnswer) -> list[str]:
     """Return the headings of the curve's table."""
     first = {"bytes/s": "bandwidth", "samples a device": "batch", "offer": "offer"}.get(answer.axis, "size")
-    heads = [first, answer.measure, "80 % interval", "holds", "batch", "strategy", "iteration", "samples/s"]
+    heads = [first, answer.measure, "80 % interval", "holds", "batch", "strategy"]
+    heads += ["expected", "simulated", "samples/s"]
     costs = _costs(answer.curve)
     if costs:
         heads += ["device hours"] * (answer.measure != "device hours")
@@ -107,16 +108,13 @@ def size_headers(answer: SizeAnswer) -> list[str]:
 def size_cells(answer: SizeAnswer) -> list[list[str]]:
     """Return the rows of the curve's table as text, in the order of ``size_headers``."""
     heads = size_headers(answer)
-    unit = time_unit([row.point.iteration_s for row in answer.curve])
+    unit = time_unit([row.point.expected_s for row in answer.curve])
     rows = []
     for row in answer.curve:
         holds = ("yes" if row.surely else "undecided") if row.holds else "no"
         cells = [_name(answer, row), _quantity(answer, row.quantity), _interval(answer, row.likely), holds]
-        cells += [
-            f"{row.point.batch:,}",
-            row.point.strategy or "–",
-            unit.full(row.point.iteration_s) if row.point.strategy else "–",
-        ]
+        cells += [f"{row.point.batch:,}", row.point.strategy or "–"]
+        cells += [unit.full(seconds) for seconds in (row.point.expected_s, row.point.iteration_s)]
         cells.append(three_digits(row.point.samples_per_s) if not row.point.refusal else "–")
         cost = row.cost
         if cost is not None:
@@ -125,7 +123,7 @@ def size_cells(answer: SizeAnswer) -> list[list[str]]:
                 "lost to failures": cost.lost_s / 60 if cost.checkpoint_every_s else None,
             }  # fmt: skip
             ends = {"lost to failures": " min"}
-            for head in heads[8:]:
+            for head in heads[9:]:
                 value = known[head]
                 is_known = value is not None and math.isfinite(value)
                 cells.append(f"{three_digits(value)}{ends.get(head, '')}" if is_known and value is not None else "–")

@@ -61,22 +61,22 @@ def whatif_extremes(result: WhatIf) -> tuple[WhatIfRow | None, WhatIfRow | None]
 
 def whatif_headers(result: WhatIf) -> list[str]:
     """Return the headings of the table."""
-    times = time_unit([row.iteration_s for row in result.rows])
+    times = time_unit([row.expected_s for row in result.rows])
     return [
-        "scenario", "strategy", "against today", "80 % interval", f"iteration [{times.name}]", "samples/s", "devices",
-        "batch",
+        "scenario", "strategy", "against today", "80 % interval", f"expected [{times.name}]",
+        f"simulated [{times.name}]", "samples/s", "devices", "batch",
     ]  # fmt: skip
 
 
 def whatif_cells(result: WhatIf) -> list[list[str]]:
     """Return the rows as text, in the order of ``whatif_headers``."""
-    times = time_unit([row.iteration_s for row in result.rows])
+    times = time_unit([row.expected_s for row in result.rows])
     rates = plain_unit([row.images_per_s for row in result.rows])
     return [
         [
             row.scenario, row.strategy, "–" if math.isnan(row.against_today) else f"{row.against_today - 1:+.1%}",
-            _interval(row), times.text(row.iteration_s), rates.text(row.images_per_s), f"{row.devices:,}",
-            f"{row.batch:,}",
+            _interval(row), times.text(row.expected_s), times.text(row.iteration_s),
+            rates.text(row.images_per_s), f"{row.devices:,}", f"{row.batch:,}",
         ]
         for row in result.rows
     ]  # fmt: skip

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hwprofiles import Floats
-from studies.fidelity.judged_row import JudgedRow
-from studies.fidelity.likely_times import (
+from planner.expected import (
     BETWEEN,
     COMPUTATION,
     INSIDE,
@@ -24,6 +23,7 @@ from studies.fidelity.likely_times import (
     TimeParts,
     likely_s,
 )
+from studies.fidelity.judged_row import JudgedRow
 
 __all__ = ["Coverage", "coverages", "part_errors"]
 
@@ -73,7 +73,7 @@ class _Errors(NamedTuple):
 
 
 def part_errors(rows: Iterable[JudgedRow]) -> dict[str, PartError]:
-    """Return the errors of each part that a prediction can be made of, for ``studies.fidelity.likely_s``.
+    """Return the errors of each part that a prediction can be made of, for ``planner.expected.likely_s``.
 
     Rows to which a profile was fitted are left out.
     """
@@ -82,10 +82,10 @@ def part_errors(rows: Iterable[JudgedRow]) -> dict[str, PartError]:
     for part in _MEASURES:
         own = _rows_of(part, known)
         if own:
-            low, centre, high = _interval(_errors(own))
+            low, median, high = _quantiles(_errors(own))
             result[part] = PartError(
                 low=_short(low),
-                centre=_short(centre),
+                median=_short(median),
                 high=_short(high),
                 specific=_short(_specific(own)),
                 rows=len(own),
@@ -147,14 +147,14 @@ def _errors(rows: Sequence[JudgedRow]) -> _Errors:
     return _Errors(np.array([-row.log_ratio for row in rows]), np.array([float(number[row.group]) for row in rows]))
 
 
-def _interval(errors: _Errors) -> tuple[float, float, float]:
-    """Return the low end, the centre and the high end of the 80 % interval of a row of another device or system.
+def _quantiles(errors: _Errors) -> tuple[float, float, float]:
+    """Return the quantiles at 10, 50 and 90 % of the error of a row of another device or system.
 
     The error of a row is that of its group plus one of its own.  Groups are few: with the mean m and the spread s of
     the medians of n of them, the median of another one is m + s sqrt(1 + 1/n) t, where t has Student's distribution
     with n - 1 degrees of freedom.  Rows are many, and their tails are long and lie on one side, so that a spread
     about normal errors is too wide for most: the error of a row about its group's median has the distribution that
-    was measured, each group with the same weight.  The ends are the quantiles of the sum of the two.
+    was measured, each group with the same weight.  The quantiles are those of the sum of the two.
     Of one group alone the spread of others is not known: it counts as that of its rows, with the t of two groups.
     """
     from scipy.special import stdtr  # here: it takes long to load, and few commands need it
@@ -167,12 +167,11 @@ def _interval(errors: _Errors) -> tuple[float, float, float]:
     spread = np.sqrt(between * (1 + 1 / count) + _REPEAT**2)
 
     def below(value: float) -> float:
-        """Return the share of errors that lie below the centre and a value."""
+        """Return the share of errors that lie below the mean of the medians and a value."""
         return float(weights @ stdtr(max(count - 1, 1), (value - about) / spread))
 
-    centre = medians.mean()
-    low, high = (centre + _root_of(below, share, start=spread) for share in (_TAIL, 1 - _TAIL))
-    return float(min(low, centre)), float(centre), float(max(high, centre))
+    low, median, high = (medians.mean() + _root_of(below, share, start=spread) for share in (_TAIL, 0.5, 1 - _TAIL))
+    return float(low), float(median), float(high)
 
 
 def _root_of(grows: Callable[[float], float], aim: float, start: float) -> float:
@@ -189,7 +188,7 @@ def _left_out(errors: _Errors) -> Floats:
     """Return for each row whether it lies in the interval of the other groups; nothing where there are none."""
     inside = []
     for number in errors.groups if len(errors.groups) > 1 else []:
-        low, _, high = _interval(errors.without(number))
+        low, _, high = _quantiles(errors.without(number))
         own = errors.values[errors.group == number]
         inside.append((own >= low) & (own <= high))
     return np.concatenate(inside) if inside else np.empty(0)

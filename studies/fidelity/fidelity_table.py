@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.expected import PartError
 from studies.fidelity.error_quantiles import Coverage, coverages, part_errors
 from studies.fidelity.error_summary import ErrorSummary, WorstRow, held_out_measure
 from studies.fidelity.judged_row import MEASURES, JudgedRow, Measure
-from studies.fidelity.likely_times import PartError
 
 __all__ = ["FidelityTable", "summarised"]
 

@@ -37,7 +37,7 @@ def fewest_devices(
     price: float | None = None,
     progress: Progress | None = None,
 ) -> SizeAnswer:
-    """Find the fewest devices that train within a deadline, by the prediction and at its slow end.
+    """Find the fewest devices that train within a deadline, by the expected time and at its slow end.
 
     Args:
         subject: Network, batch and strategies.

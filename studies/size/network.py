@@ -2,7 +2,7 @@
 
 from hwprofiles import ConfigError, Progress, did_you_mean
 from hwprofiles.catalogue import cluster_with, load_cluster
-from studies.fidelity import likely_ratio
+from planner.expected import likely_ratio
 from studies.size.boundary import find_boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_cluster import SizedCluster
@@ -42,7 +42,7 @@ def slowest_network(
     def make(at: int) -> CurvePoint:
         """Plan one bandwidth."""
         point = sized_point(subject, _slower(cluster, link, at)) if at else today
-        lost, likely = 1 - today.iteration_s / point.iteration_s, _likely_loss(today, point)
+        lost, likely = 1 - today.expected_s / point.expected_s, _likely_loss(today, point)
         surely = likely is not None and likely[1] <= loss
         return CurvePoint(
             x=speed * _STEP**-at, point=point, holds=lost <= loss, surely=surely, quantity=lost, likely=likely

@@ -18,7 +18,7 @@ class CurvePoint:
     """Value of the quantity that is asked for: devices, samples of a device, or bytes/s."""
     point: SizedPoint
     holds: bool
-    """True if it meets the rule by its predicted value."""
+    """True if it meets the rule by its expected value."""
     surely: bool = False
     """True if it meets the rule at the unfavourable end of the 80 % interval, too."""
     cost: TrainingCost | None = None
@@ -34,8 +34,8 @@ class CurvePoint:
         row: dict[str, Any] = {
             "x": self.x, "holds": self.holds, "surely": self.surely, "quantity": self.quantity, "likely": self.likely,
             "cluster": point.cluster, "devices": point.devices, "nodes": point.nodes, "batch": point.batch,
-            "strategy": point.strategy, "iteration_s": point.iteration_s, "likely_s": point.likely_s,
-            "samples_per_s": point.samples_per_s, "refusal": point.refusal,
+            "strategy": point.strategy, "iteration_s": point.iteration_s, "expected_s": point.expected_s,
+            "likely_s": point.likely_s, "samples_per_s": point.samples_per_s, "refusal": point.refusal,
         }  # fmt: skip
         if cost is not None:
             row |= {
@@ -61,7 +61,7 @@ class SizeAnswer:
     curve: tuple[CurvePoint, ...]
     """Points that were tried, in order."""
     best: CurvePoint | None
-    """The answer by predicted values; None where no point holds."""
+    """The answer by expected values; None where no point holds."""
     sure: CurvePoint | None = None
     """The answer at the unfavourable end of the 80 % intervals; None where none of the points tried holds there."""
     failing: tuple[CurvePoint, ...] = ()

@@ -6,6 +6,7 @@ from typing import Any
 
 from hwprofiles import ConfigError, InfeasiblePlanError, OrreryError
 from hwprofiles.devices import DeviceGraph
+from planner.expected import TimeParts, expected_s, likely_s
 from planner.graph import ComputationGraph
 from planner.lowering import Program
 from planner.memory import MemoryPolicy, peak_memory_bytes
@@ -13,7 +14,6 @@ from planner.models import load_model
 from planner.parallel import check_strategy
 from planner.plan import DTYPE_BYTES, Pace, Plan, SimulatedPlan, lower_plan, pace_of, simulated_plan
 from planner.simulation import replay
-from studies.fidelity import TimeParts, likely_s, parts_of_replay
 from studies.size.sized_cluster import SizedCluster
 
 __all__ = ["SizedPoint", "Subject", "sized_point"]
@@ -72,14 +72,19 @@ class SizedPoint:
     plan: Plan | None = field(default=None, repr=False)
 
     @property
+    def expected_s(self) -> float:
+        """Median of the times that an iteration may take; infinite where there is no plan."""
+        return float("inf") if self.parts is None else expected_s(self.parts)
+
+    @property
     def likely_s(self) -> tuple[float, float] | None:
         """80 % interval of the iteration; None where there is no plan, or errors are not known."""
         return None if self.parts is None else likely_s(self.parts)
 
     @property
     def samples_per_s(self) -> float:
-        """Samples a second; 0 where there is no plan."""
-        return self.batch / self.iteration_s
+        """Samples a second by the expected time; 0 where there is no plan."""
+        return self.batch / self.expected_s
 
     def pace(self) -> Pace | None:
         """Return what sets the pace of the plan, which is replayed for it; None where there is no plan."""
@@ -120,7 +125,7 @@ def sized_point(subject: Subject, sized: SizedCluster) -> SizedPoint:
         return SizedPoint(**known, refusal=refusal, needed_bytes=needed_bytes)
     return SizedPoint(
         **known, strategy=best.plan.request.strategy, iteration_s=best.plan.simulated_s,
-        parts=parts_of_replay(best.replayed), plan=best.plan,
+        parts=best.replayed.time_parts, plan=best.plan,
     )  # fmt: skip
 
 
@@ -137,7 +142,7 @@ def _fastest(
             refusals[name] = error.brief
             needed += [error.needed_bytes] if isinstance(error, InfeasiblePlanError) and error.needed_bytes else []
         else:
-            if best is None or found.plan.simulated_s < best.plan.simulated_s:
+            if best is None or found.replayed.expected_s < best.replayed.expected_s:
                 best = found
     return (best, "", 0.0) if best else (None, _joined(refusals), min(needed, default=0.0))
 

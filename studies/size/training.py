@@ -38,7 +38,7 @@ class TrainingCost:
     """What a run takes on a cluster."""
 
     train_s: float
-    """Time of all iterations, without failures."""
+    """Expected time of all iterations, without failures."""
     likely_s: tuple[float, float] | None
     """80 % interval of the whole time, failures included; None where the errors are not known."""
     checkpoint_every_s: float
@@ -63,7 +63,7 @@ def training_cost(point: SizedPoint, training: TrainingRun, *, price: float | No
         price: Money for an hour of one device.
     """
     count = training.iterations(point.batch)
-    train_s = count * point.iteration_s if not point.refusal else math.inf
+    train_s = count * point.expected_s if not point.refusal else math.inf
     every_s, total_s = _with_failures(train_s, point, training.failures)
     ends = [_with_failures(count * end, point, training.failures)[1] for end in point.likely_s or ()]
     device_hours = point.devices * total_s / HOUR_S

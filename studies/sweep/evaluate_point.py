@@ -69,7 +69,9 @@ def _values(point: SweepPoint) -> dict[str, float]:
     return {
         "devices": len(cluster.devices),
         "iteration_s": plan.simulated_s,
-        "images_per_s": point.batch / plan.simulated_s,
+        "expected_s": replayed.expected_s,
+        **dict(zip(("likely_low_s", "likely_high_s"), replayed.likely_s or (), strict=False)),
+        "images_per_s": point.batch / replayed.expected_s,
         "additive_s": plan.additive_s,
         **shares,
         "moved_bytes": replayed.program.moved_bytes,

@@ -9,12 +9,12 @@ import pandas as pd
 from hwprofiles import ConfigError, OrreryError, Progress
 from hwprofiles.catalogue import cluster_with, load_cluster, load_surviving
 from hwprofiles.devices import DeviceGraph, Link
+from planner.expected import TimeParts, likely_ratio
 from planner.graph import ComputationGraph
 from planner.models import load_model
 from planner.parallel import check_strategy
 from planner.plan import DTYPE_BYTES, Pace, Plan, pace_of, plan_lowering, simulated_plan
 from planner.simulation import Sensitivity, sensitivities
-from studies.fidelity import TimeParts, likely_ratio, likely_s, parts_of_replay
 from studies.whatif.ways_round import way_round
 
 __all__ = ["TODAY", "Scenario", "WhatIf", "WhatIfRow", "standard_scenarios", "whatif"]
@@ -60,9 +60,13 @@ class WhatIfRow:
     devices: int
     batch: int
     iteration_s: float = float("nan")
+    """Simulated time."""
+    expected_s: float = float("nan")
+    """Median of the times that an iteration may take."""
     likely_s: tuple[float, float] | None = None
-    """80 % interval of the iteration."""
+    """80 % interval about ``expected_s``."""
     images_per_s: float = float("nan")
+    """Samples a second by the expected time."""
     against_today: float = float("nan")
     """Images a second, relative to the same strategy today."""
     likely_against_today: tuple[float, float] | None = None
@@ -223,13 +227,13 @@ def _planned(question: _Question, cluster: DeviceGraph, row: WhatIfRow) -> _Plan
         planned = simulated_plan(question.graph(row.batch), cluster, strategy=row.strategy, **question.options)
     except OrreryError as error:
         return _Planned(row=replace(row, reason=str(error)))
-    plan, parts, pace = planned.plan, parts_of_replay(planned.replayed), pace_of(planned.replayed)
+    plan, replayed = planned.plan, planned.replayed
     row = replace(
-        row, iteration_s=plan.simulated_s, likely_s=likely_s(parts), images_per_s=row.batch / plan.simulated_s,
-        pace=pace,
+        row, iteration_s=plan.simulated_s, expected_s=replayed.expected_s, likely_s=replayed.likely_s,
+        images_per_s=row.batch / replayed.expected_s, pace=pace_of(replayed),
     )  # fmt: skip
     profiles = frozenset(device.profile for device in cluster.devices)
-    return _Planned(row=row, plan=plan, parts=parts, profiles=profiles)
+    return _Planned(row=row, plan=plan, parts=replayed.time_parts, profiles=profiles)
 
 
 def _against(planned: _Planned, before: _Planned) -> WhatIfRow:

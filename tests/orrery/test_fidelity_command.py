@@ -37,7 +37,7 @@ def test_json_and_page_tell_the_same(kernels):
 
 def test_checks_end_with_code_1_where_errors_grew(capsys, tmp_path, kernels):
     """Against a record of half the errors every comparison is worse: one line each on standard error."""
-    from studies.fidelity.likely_times import RECORDED
+    from planner.expected.likely_times import RECORDED
 
     record = json.loads(RECORDED.read_text())
     fields = record["measures"][0]

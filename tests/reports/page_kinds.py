@@ -36,6 +36,7 @@ def sweep_frame():
     rows = [
         {
             "model": model, "cluster": "c", "batch": 16 * devices, "strategy": strategy, "devices": float(devices),
+            "expected_s": 1.1e-3 * (1 + i) / devices**0.5,
             "iteration_s": 1e-3 * (1 + i) / devices**0.5, "images_per_s": 1e4, "moved_bytes": 1e6 * devices,
             "status": "ok", "error": "", "seconds": 0.1,
         }
@@ -43,7 +44,8 @@ def sweep_frame():
         for model in ("lenet5", "alexnet")
         for devices in (1, 2, 4)
     ]  # fmt: skip
-    refused = {**rows[0], "iteration_s": np.nan, "images_per_s": np.nan, "status": "refused", "error": "no memory"}
+    none = dict.fromkeys(("expected_s", "iteration_s", "images_per_s"), np.nan)
+    refused = {**rows[0], **none, "status": "refused", "error": "no memory"}
     return pd.DataFrame([*rows, refused])
 
 

@@ -104,11 +104,11 @@ def test_a_sweeps_page_has_every_point_and_names_the_best():
     frame = sweep_frame()
     data = data_of(sweep_html(frame, name="r.sqlite"))
     columns = {column["name"]: unpacked(column["values"]) for column in data["columns"]}
-    assert data["count"] == len(frame) == len(columns["iteration_s"])
-    assert columns["iteration_s"][-1] is None
+    assert data["count"] == len(frame) == len(columns["expected_s"])
+    assert columns["expected_s"][-1] is None
     assert "cluster" not in columns  # the same in all rows: said once, above
     per_image = columns["time_per_image_s"]
-    assert per_image[0] == pytest.approx(frame["iteration_s"][0] / frame["batch"][0])
+    assert per_image[0] == pytest.approx(frame["expected_s"][0] / frame["batch"][0])
     assert "data has the most samples per second, for lenet5 on 4 devices" in sweep_headline(frame)
     assert "1 of them without a plan" in sweep_headline(frame)
 
@@ -123,14 +123,15 @@ def test_an_index_lists_pages_and_results_and_not_itself(tmp_path):
     (tmp_path / "deep" / "s.html").write_text(sweep_html(sweep_frame(), name="r.sqlite"))
     (tmp_path / "other.html").write_text("<!doctype html><title>not ours</title>")
     (tmp_path / "plan.json").write_text(
-        json.dumps({"model": "lenet5", "configurations": {}, "model_digest": "x", "simulated_s": 0.25})
+        json.dumps({"model": "a", "configurations": {}, "model_digest": "", "simulated_s": 0.2, "expected_s": 0.5})
     )
     (tmp_path / "broken.json").write_text("{")
     found = {each.file: each for each in found_results(tmp_path)}
     assert found.keys() == {"deep/s.html", "plan.json", "broken.json"}
     assert found["deep/s.html"].kind == "sweep"
     assert found["deep/s.html"].headline == sweep_headline(sweep_frame())
-    assert (found["plan.json"].kind, found["plan.json"].headline) == ("plan", "model lenet5, simulated 250 ms")
+    assert found["plan.json"].kind == "plan"
+    assert found["plan.json"].headline == "model a, expected 500 ms, simulated 200 ms"
     assert found["broken.json"].headline == "cannot be read"
 
     page = tmp_path / "deep" / "index.html"

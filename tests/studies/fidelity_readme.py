@@ -14,9 +14,9 @@ __all__ = ["README", "TABLE", "readme_table"]
 
 def readme_table():
     """Return the measures with their bars, and the coverages, in Markdown."""
+    from planner.expected.likely_times import RECORDED
     from reports.tables.fidelity_text import fidelity_cells
     from studies.fidelity.error_summary import ErrorSummary
-    from studies.fidelity.likely_times import RECORDED
     from studies.fidelity.recorded_results import read_recorded
 
     recorded = read_recorded(RECORDED)

@@ -197,10 +197,10 @@ def test_results_say_what_they_are_in_one_line_and_as_tables():
     expected = (
         (graph, r"ComputationGraph\(lenet5, batch 8, 7 layers\)", len(graph.layers)),
         (cluster, r"DeviceGraph\(.*, 2 devices on 1 nodes\)", 2),
-        (plan, r"Plan\(lenet5 on .*, batch 8, data: [0-9.e-]+ s an iteration\)", len(plan.configurations)),
+        (plan, r"Plan\(lenet5 on .*, batch 8, data: [0-9.e-]+ s an iteration, simulated\)", len(plan.configurations)),
         (
             result,
-            r"Replay\(lenet5 on .*: [0-9.e-]+ s an iteration, [0-9]+ tasks\)",
+            r"Replay\(lenet5 on .*: [0-9.e-]+ s an iteration expected, [0-9.e-]+ s simulated, [0-9]+ tasks\)",
             len(set(result.timeline()["kind"])),
         ),
         (comparison, r"Comparison\(lenet5 on .*, batch 8: .* is fastest of data, model\)", 2),

@@ -6,7 +6,7 @@ import pytest
 from fidelity_rows import make_table
 
 from hwprofiles import ConfigError
-from studies.fidelity.likely_times import BETWEEN, COMPUTATION, INSIDE, OVERLAP, RECORDED, recorded_errors
+from planner.expected.likely_times import BETWEEN, COMPUTATION, INSIDE, OVERLAP, RECORDED, recorded_errors
 from studies.fidelity.recorded_results import read_recorded, recorded_text, worse_lines
 
 

@@ -1,24 +1,21 @@
-"""Intervals of predicted times, from the recorded errors of what the predictions are made of.
+"""What an iteration is expected to take, from the recorded errors of what its prediction is made of.
 
-It lies in this room, above the planner, because the errors come from comparisons that need all of the planner.
+A simulated iteration of T seconds has a share c of computation and idle time and a share x of exposed communication.
+Each has an error, the logarithm of measured over simulated time, with the median m and an 80 % interval that reaches
+from there down by l and up by h; several devices add the error of their overlap and interference, o:
 
-A predicted iteration of T seconds has a share c of computation and idle time and a share x of exposed communication.
-Each has an error, the logarithm of measured over predicted time, whose 80 % interval reaches from the centre m down by
-l and up by h; several devices add the error of their overlap and interference, o:
+    expected   T (c exp(m_c) + x exp(m_x)) exp(m_o): the median
+    low end    exp of the median's logarithm less sqrt((c' l_c)^2 + (x' l_x)^2 + l_o^2)
+    high end   exp of the median's logarithm plus sqrt((c' h_c)^2 + (x' h_x)^2 + h_o^2)
 
-    centre of T   T (c exp(m_c) + x exp(m_x)) exp(m_o)
-    low end       exp of the centre's logarithm less sqrt((c' l_c)^2 + (x' l_x)^2 + l_o^2), but at most T
-    high end      exp of the centre's logarithm plus sqrt((c' h_c)^2 + (x' h_x)^2 + h_o^2), but at least T
-
-with the shares c' and x' after the correction, and the errors of the parts independent of each other.  Before the last
-words of each line the ends are the quantiles at 10 and 90 %.  Where T itself lies outside them, since measured times
-were longer, or shorter, than almost all predictions, the interval reaches to T: that end is then the prediction and no
-quantile, and more than 80 of 100 times are likely inside.
+with the shares c' and x' after the correction, and the errors of the parts independent of each other.  The ends are the
+quantiles at 10 and 90 %; T itself may lie outside them, where measured times were longer, or shorter, than almost all
+that were simulated.
 
 Two strategies of one model on one cluster have the same errors of kernels, links and overlap.  In the logarithm of the
 ratio of their times these cancel as far as the shares are equal; what stays is the difference of the shares times the
 error of each part, and for each strategy the errors that it has for itself, since its kernels and messages have other
-sizes.
+sizes.  The median of the ratio is the ratio of the medians.
 """
 
 import json
@@ -39,6 +36,7 @@ __all__ = [
     "RECORDED",
     "PartError",
     "TimeParts",
+    "expected_s",
     "likely_ratio",
     "likely_s",
     "recorded_errors",
@@ -58,11 +56,13 @@ MIB_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartError:
-    """The 80 % interval of the error of one part of a prediction, as logarithms of measured over predicted time."""
+    """Quantiles of the error of one part of a prediction, the logarithm of measured over simulated time."""
 
     low: float
-    centre: float
+    """Below it are 10 % of the errors."""
+    median: float
     high: float
+    """Below it are 90 % of the errors."""
     specific: float
     """Half-width of the errors that two strategies do not share."""
     rows: int
@@ -99,31 +99,36 @@ def recorded_errors() -> Mapping[str, PartError]:
     return {part: PartError(**fields) for part, fields in stored.items()}
 
 
-def likely_s(parts: TimeParts, errors: Mapping[str, PartError] | None = None) -> tuple[float, float] | None:
-    """Return the 80 % interval of a predicted time.
+def expected_s(parts: TimeParts, errors: Mapping[str, PartError] | None = None) -> float:
+    """Return the median of the times that an iteration may take, in seconds; the simulated time if errors are unknown.
+
+    It lies in the interval of ``likely_s``, which is of the same distribution.
 
     Args:
-        parts: The time and its shares.
+        parts: The simulated time and its shares.
+        errors: Errors of the parts; those that ship if None.
+    """
+    known = recorded_errors() if errors is None else errors
+    return parts.total_s * _stretch(parts, known) if _are_known(parts, known) else parts.total_s
+
+
+def likely_s(parts: TimeParts, errors: Mapping[str, PartError] | None = None) -> tuple[float, float] | None:
+    """Return the 80 % interval of the times that an iteration may take.
+
+    Args:
+        parts: The simulated time and its shares.
         errors: Errors of the parts; those that ship if None.
 
     Returns:
-        Lowest and highest likely seconds, the quantiles at 10 and 90 %.  An end beyond which the time itself lies is
-        that time, and no quantile.  None where an error that is needed is not known.
+        The quantiles at 10 and 90 %, in seconds.  None where an error that is needed is not known.
     """
     known = recorded_errors() if errors is None else errors
-    if not set(_needed(parts)) <= set(known):
+    if not _are_known(parts, known):
         return None
-    low, high = _quantiles_s(parts, known)
-    return min(low, parts.total_s), max(high, parts.total_s)
-
-
-def _quantiles_s(parts: TimeParts, errors: Mapping[str, PartError]) -> tuple[float, float]:
-    """Return the seconds below which 10 and 90 % of measured times are likely, wherever the predicted time lies."""
-    weights = _weights(parts, errors)
-    centre = math.log(parts.total_s) + _shift(parts, errors)
-    down = math.hypot(*(share * (errors[part].centre - errors[part].low) for part, share in weights.items()))
-    up = math.hypot(*(share * (errors[part].high - errors[part].centre) for part, share in weights.items()))
-    return math.exp(centre - down), math.exp(centre + up)
+    weights, median_s = _weights(parts, known), expected_s(parts, known)
+    down = math.hypot(*(share * (known[part].median - known[part].low) for part, share in weights.items()))
+    up = math.hypot(*(share * (known[part].high - known[part].median) for part, share in weights.items()))
+    return median_s * math.exp(-down), median_s * math.exp(up)
 
 
 def told_apart(one: TimeParts, other: TimeParts, errors: Mapping[str, PartError] | None = None) -> bool:
@@ -154,9 +159,9 @@ def likely_ratio(
         Lowest and highest likely ratio; None where an error that is needed is not known.
     """
     known = recorded_errors() if errors is None else errors
-    if not set(_needed(one)) | set(_needed(other)) <= set(known):
+    if not (_are_known(one, known) and _are_known(other, known)):
         return None
-    centre = math.log(one.total_s / other.total_s) + _shift(one, known) - _shift(other, known)
+    median = expected_s(one, known) / expected_s(other, known)
     first, second = _weights(one, known), _weights(other, known)
     terms = []
     for part in {**first, **second}:
@@ -165,14 +170,13 @@ def likely_ratio(
         if not (same_kernels and part == COMPUTATION):
             terms += [a * error.specific, b * error.specific]
     half = math.hypot(*terms)
-    return math.exp(centre - half), math.exp(centre + half)
+    return median * math.exp(-half), median * math.exp(half)
 
 
-def _needed(parts: TimeParts) -> list[str]:
-    """Return the parts whose errors count."""
-    if parts.devices < 2:
-        return [COMPUTATION]
-    return [COMPUTATION, _overlap(parts), *[_class(parts)] * (parts.exposed > 0)]
+def _are_known(parts: TimeParts, errors: Mapping[str, PartError]) -> bool:
+    """Return whether the errors of all parts that count are known."""
+    several = [_overlap(parts), *[_class(parts)] * (parts.exposed > 0)]
+    return {COMPUTATION, *(several if parts.devices > 1 else ())} <= errors.keys()
 
 
 def _class(parts: TimeParts) -> str:
@@ -186,19 +190,20 @@ def _overlap(parts: TimeParts) -> str:
 
 
 def _weights(parts: TimeParts, errors: Mapping[str, PartError]) -> dict[str, float]:
-    """Return by how much the time grows with each part's error: shares after the correction of the centres."""
+    """Return by how much the time grows with each part's error: shares after the correction."""
     if parts.devices < 2:
         return {COMPUTATION: 1.0}
-    compute = (1 - parts.exposed) * math.exp(errors[COMPUTATION].centre)
+    compute = (1 - parts.exposed) * math.exp(errors[COMPUTATION].median)
     if not parts.exposed:
         return {COMPUTATION: 1.0, _overlap(parts): 1.0}
-    sent = parts.exposed * math.exp(errors[_class(parts)].centre)
+    sent = parts.exposed * math.exp(errors[_class(parts)].median)
     return {COMPUTATION: compute / (compute + sent), _class(parts): sent / (compute + sent), _overlap(parts): 1.0}
 
 
-def _shift(parts: TimeParts, errors: Mapping[str, PartError]) -> float:
-    """Return the logarithm of the centre of the likely time over the predicted one."""
-    total = (1 - parts.exposed) * math.exp(errors[COMPUTATION].centre)
-    if parts.devices > 1 and parts.exposed:
-        total += parts.exposed * math.exp(errors[_class(parts)].centre)
-    return math.log(total) + (errors[_overlap(parts)].centre if parts.devices > 1 else 0.0)
+def _stretch(parts: TimeParts, errors: Mapping[str, PartError]) -> float:
+    """Return the expected time over the simulated one."""
+    compute = math.exp(errors[COMPUTATION].median)
+    if parts.devices < 2:
+        return compute
+    sent = math.exp(errors[_class(parts)].median) if parts.exposed else 0.0
+    return ((1 - parts.exposed) * compute + parts.exposed * sent) * math.exp(errors[_overlap(parts)].median)

@@ -1,0 +1,15 @@
+from .likely_times import (
+    BETWEEN as BETWEEN,
+    COMPUTATION as COMPUTATION,
+    INSIDE as INSIDE,
+    MIB_BYTES as MIB_BYTES,
+    OVERLAP as OVERLAP,
+    REAL_OVERLAP as REAL_OVERLAP,
+    RECORDED as RECORDED,
+    PartError as PartError,
+    TimeParts as TimeParts,
+    expected_s as expected_s,
+    likely_ratio as likely_ratio,
+    likely_s as likely_s,
+    told_apart as told_apart,
+)
