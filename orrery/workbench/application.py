@@ -166,9 +166,11 @@ async def _begin(request: Request) -> Response:
         raise ConfigError("bench must be 8 to 40 letters, digits, _ and -")
     if kind not in _KINDS or not isinstance(shown, str):
         raise ConfigError(f"kind must be one of {', '.join(_KINDS)}, got {kind!r}")
-    subject = parsed_subject(values.get("subject"))
+    compared = subject = parsed_subject(values.get("subject"))
+    if kind in ("reprice", "timeline"):
+        compared = parsed_subject({**subject.model_dump(), "edits": values.get("compared", {})})
     path = str(folder.file("pages", _page_name(subject), ".html")) if kind == "page" else ""
-    job = await request.app.state.benches.begin(owner, kind, subject, shown=shown, path=path)
+    job = await request.app.state.benches.begin(owner, kind, subject, compared, shown=shown, path=path)
     return _json({"job": job.id, "command": subject.command})
 
 

@@ -1,7 +1,8 @@
 """One bench: a process that compares strategies, keeps them, and prices them again after every change.
 
-It lives as long as one page works on one comparison.  After a change each strategy is priced and replayed in a child of
-its own, forked with everything that the bench has loaded; a newer request ends the children of the one before.
+A request says all that its result depends on; what a bench holds only saves it from comparing again.  After a change
+each strategy is priced and replayed in a child of its own, forked with everything that the bench has loaded; a newer
+request ends the children of the one before.
 """
 
 import gc
@@ -36,6 +37,10 @@ class BenchRequest:
     kind: str
     """``compare``, ``reprice`` (with the changes of the subject), ``timeline``, ``page`` or ``stop``."""
     subject: BenchSubject
+    compared: BenchSubject
+    """Comparison that chose the strategies: the subject with the changes that it had then."""
+    is_held: bool = False
+    """True where that comparison is the one that the bench made last."""
     shown: str = ""
     """Strategy whose timeline is wanted."""
     path: str = ""
@@ -79,12 +84,12 @@ def _warm_up() -> None:
 def _begun(held: "_Held", request: BenchRequest) -> list[Child]:
     """Begin what a request asks for; return the children that work on it."""
     try:
-        if request.kind == "compare":
+        if request.kind == "compare" or not (request.is_held and held.has_comparison):
             held.compare(request)
-            held.tell(request, "done", None)
+            if request.kind == "compare":
+                held.tell(request, "done", None)
             held.prepare()
-            return []
-        return held.children_of(request)
+        return held.children_of(request) if request.kind != "compare" else []
     except (BrokenPipeError, ConnectionResetError):
         raise
     except Exception as error:
@@ -129,6 +134,8 @@ class _Held:
         self._graph: ComputationGraph
         self._model: CostModel
         self._cluster: DeviceGraph
+        self._subject: BenchSubject
+        """What is priced now: what was compared, or that with other changes."""
         self._first: CostModel
         """Prices on the cluster that was compared."""
         self._programs: dict[str, Program] = {}
@@ -140,24 +147,31 @@ class _Held:
         self._fresh: list[str] = []
         """Strategies that were priced since the ladder was shown."""
 
+    @property
+    def has_comparison(self) -> bool:
+        """Return whether there is a comparison to go on from."""
+        return self._found is not None
+
     def tell(self, request: BenchRequest, kind: str, values: Any) -> None:
         """Send an event of a request."""
         self._pipe.send((request.job, kind, values))
 
     def compare(self, request: BenchRequest) -> None:
-        """Compare strategies; tell of progress, and of every result as it arrives."""
-        subject = request.subject
+        """Compare strategies; tell of progress and, where that is what is asked for, of every result as it arrives."""
+        self._subject = subject = request.compared
+        self._found = None
         self._graph, self._cluster = loaded_graph(subject), loaded_cluster(subject)
         conditions = Conditions.of(self._cluster, arithmetic=arithmetic_of(subject.dtype))
         self._first = self._model = compared_model(
             self._graph, self._cluster, gradient_sync=subject.gradient_sync, conditions=conditions
         )
-        self._results, self._refused, self._found, self._programs = {}, {}, None, {}
+        self._results, self._refused, self._programs = {}, {}, {}
         names = list(dict.fromkeys(subject.strategies))
 
         def arrived(result: StrategyResult) -> None:
             self._results = {**self._results, result.name: result}
-            self.tell(request, "table", comparison_view(self._now(names)))
+            if request.kind == "compare":
+                self.tell(request, "table", comparison_view(self._now(names)))
 
         self._found = compare(
             self._graph, self._cluster, names, gradient_sync=subject.gradient_sync, conditions=conditions,
@@ -165,7 +179,9 @@ class _Held:
         )  # fmt: skip
         self._results = {each.name: each for each in self._found.strategies}
         self._refused = dict(self._found.refused)
-        self.tell(request, "table", {**comparison_view(self._found), "searched": True, "complete": True})
+        self.tell(request, "compared", None)
+        if request.kind == "compare":
+            self.tell(request, "table", {**comparison_view(self._found), "searched": True, "complete": True})
 
     def prepare(self) -> None:
         """Do what changes to come would each have to do again: what does not depend on links is then known."""
@@ -196,36 +212,43 @@ class _Held:
         """Start the children that a request needs.
 
         Raises:
-            ConfigError: There is no comparison yet, or its strategies do not fit the changed cluster.
+            ConfigError: The strategies do not fit the changed cluster, or the one to show is not among them.
         """
         found, shown = self._found, request.shown
-        if found is None:
-            raise ConfigError("nothing has been compared yet; press Compare first")
+        assert found is not None
         if request.kind == "page":
             return [start_child("", page_of, found, request.path)]
+        if request.kind == "reprice" or request.subject != self._subject:
+            self._change(request.subject, found)
         if request.kind == "timeline":
             if shown not in self._results:
                 raise ConfigError(f"strategy must be one that was compared and fits, got {shown!r}")
             return [start_child(shown, timeline_of, self._model, self._results[shown], self._cluster)]
-        cluster = loaded_cluster(request.subject)
-        if [each.name for each in cluster.devices] != list(found.devices):
-            raise ConfigError("this change adds or removes devices; press Compare, which chooses the strategies anew")
-        self._cluster = cluster
-        self._set_prices(request.subject)
-        network = self._model.network
-        # what all children need of the routes is searched for once
-        _ = network.rank
-        if network.has_tables:
-            _ = network.forward
-        # a strategy that has not been priced again yet is shown as it was
-        self._results = {each.name: light_result(self._results.get(each.name, each)) for each in found.strategies}
-        self._refused = dict(found.refused)
-        self.priced, self._fresh = set(), []
         rows = sorted(found.strategies, key=lambda each: -each.tasks)  # the largest first, for they take longest
         return [
             start_child(each.name, strategy_again, self._model, each, self._relinked(each.name), each.name == shown)
             for each in rows
         ]
+
+    def _change(self, subject: BenchSubject, found: Comparison) -> None:
+        """Go over to other changes of the cluster; until it is priced again, a strategy is shown as it was.
+
+        Raises:
+            ConfigError: They add or remove devices.
+        """
+        cluster = loaded_cluster(subject)
+        if [each.name for each in cluster.devices] != list(found.devices):
+            raise ConfigError("this change adds or removes devices; press Compare, which chooses the strategies anew")
+        self._subject, self._cluster = subject, cluster
+        self._set_prices(subject)
+        network = self._model.network
+        # what all children need of the routes is searched for once
+        _ = network.rank
+        if network.has_tables:
+            _ = network.forward
+        self._results = {each.name: light_result(self._results.get(each.name, each)) for each in found.strategies}
+        self._refused = dict(found.refused)
+        self.priced, self._fresh = set(), []
 
     def _relinked(self, name: str) -> Program | None:
         """Return the program of a strategy on the cluster as it is now, where that needs no lowering."""

@@ -4,10 +4,12 @@ import asyncio
 import secrets
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import active_children
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from hwprofiles import ConfigError
@@ -34,6 +36,8 @@ class Job:
     id: str
     kind: str
     subject: BenchSubject
+    key: tuple[object, ...]
+    """All that its result depends on."""
     events: list[tuple[str, Any]] = field(default_factory=list)
     table: dict[str, Any] | None = None
     """The last complete table, which a scenario keeps."""
@@ -46,6 +50,11 @@ class Job:
     def ended(self) -> bool:
         """Return whether no more events come."""
         return bool(self.events) and self.events[-1][0] in _LAST
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether its result is there."""
+        return bool(self.events) and self.events[-1][0] == "done"
 
     def add(self, kind: str, values: Any) -> None:
         """Add an event, unless the job has ended, and wake those who listen."""
@@ -80,6 +89,10 @@ class _Bench:
     pipe: Connection
     owner: str = ""
     job: Job | None = None
+    holds: tuple[object, ...] = ()
+    """Key of the comparison that it made last, or makes."""
+    compares: bool = False
+    """Whether it makes that comparison: a search cannot be interrupted but with its process."""
     sending: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a request is sent: requests arrive whole, and in their order."""
 
@@ -87,11 +100,6 @@ class _Bench:
     def is_busy(self) -> bool:
         """Return whether it works."""
         return self.job is not None and not self.job.ended
-
-    @property
-    def compares(self) -> bool:
-        """Return whether it works on a comparison."""
-        return self.is_busy and self.job is not None and self.job.kind == "compare"
 
 
 class Benches:
@@ -124,31 +132,50 @@ class Benches:
             raise ConfigError("this job is not known; the server may have been started anew since: press Compare")
         return self._jobs[job]
 
-    async def begin(self, owner: str, kind: str, subject: BenchSubject, *, shown: str = "", path: str = "") -> Job:
-        """Begin a job on the bench of a page; it ends the job before.
+    async def begin(
+        self, owner: str, kind: str, subject: BenchSubject, compared: BenchSubject, *, shown: str = "", path: str = ""
+    ) -> Job:
+        """Begin a job for a page, which ends the job before; or return the one that has its result already.
+
+        A job that runs is another page's as well once nobody listens to it: so does a page that is loaded again.
 
         Args:
             owner: The page.
             kind: As of ``BenchRequest``.
             subject: What to compare.
+            compared: As of ``BenchRequest``.
             shown: Strategy whose timeline is wanted.
             path: File of a page to write.
 
         Raises:
-            ConfigError: There is no comparison to go on from, or too many benches work.
+            ConfigError: Too many benches work.
         """
-        held = await self._idle(owner) if kind == "compare" else self._of.get(owner)
-        if held is None or not held.process.is_alive():
-            raise ConfigError("the comparison is no longer held; press Compare")
-        elif held.compares:
-            raise ConfigError("the comparison still runs; wait for it or cancel it")
+        comparison = self._key(compared)
+        key = (kind, shown if kind == "timeline" else "", *self._key(subject), *comparison)
+        before = self._of.get(owner)
+        usable = [job for job in self._jobs.values() if job.key == key and self._serves(job, before)]
+        known = max(usable, key=lambda job: job.is_done, default=None)
+        if known is not None:
+            if before is not None and before.job is not None and before.job is not known:
+                self.cancel(before.job)
+            for held in list(self._of.values()):
+                if held.job is known:
+                    self._give(held, owner)
+            self._jobs[known.id] = self._jobs.pop(known.id)  # the last used comes last
+            return known
+        held = await self._bench_for(owner, comparison)
         if held.job is not None:
             held.job.add("cancelled", None)
-        job = Job(id=secrets.token_urlsafe(12), kind=kind, subject=subject)
+        job = Job(id=secrets.token_urlsafe(12), kind=kind, subject=subject, key=key)
         held.job = self._jobs[job.id] = job
         while len(self._jobs) > _MOST_JOBS:
             self._jobs.pop(next(iter(self._jobs)))
-        request = BenchRequest(job=job.id, kind=kind, subject=subject, shown=shown, path=path)
+        request = BenchRequest(
+            job=job.id, kind=kind, subject=subject, compared=compared, is_held=held.holds == comparison, shown=shown,
+            path=path,
+        )  # fmt: skip
+        held.compares |= kind == "compare" or not request.is_held
+        held.holds = comparison
         self._of[owner] = self._of.pop(owner)  # the last used comes last
         try:
             async with held.sending:
@@ -157,11 +184,26 @@ class Benches:
             self._died(held)
         return job
 
+    def _key(self, subject: BenchSubject) -> tuple[object, ...]:
+        """Return what stands for a subject and the content of its files."""
+        stamps = []
+        for file in subject.files:
+            with suppress(OSError):
+                found = Path(self._folder, file).stat()
+                stamps.append((found.st_ino, found.st_mtime_ns, found.st_size))
+        return (subject.model_dump_json(), *stamps)
+
+    @staticmethod
+    def _serves(job: Job, held: "_Bench | None") -> bool:
+        """Return whether a job answers a page that has a bench, or none, and asks for the same."""
+        running = not job.ended and (job.listeners == 0 or (held is not None and held.job is job))
+        return job.kind != "page" and (job.is_done or running)
+
     def cancel(self, job: Job) -> None:
         """Cancel a job; one that still compares ends with its bench."""
         job.add("cancelled", None)
         for held in list(self._of.values()):
-            if held.job is job and job.kind == "compare" and job.table is None:
+            if held.job is job and held.compares:
                 self._end(held)
 
     async def leave(self, job: Job) -> None:
@@ -179,18 +221,34 @@ class Benches:
         for process in active_children():
             process.kill()
 
-    async def _idle(self, owner: str) -> _Bench:
-        """Return a bench of a page that compares nothing: its own, or else the spare one.
+    async def _bench_for(self, owner: str, comparison: tuple[object, ...]) -> _Bench:
+        """Return a bench that now belongs to a page, best one that holds a comparison: its own, or an idle one.
 
         Benches are given one after the other, so that no page has two, and no more are given than there may be.
         """
         async with self._giving:
-            held = self._of.get(owner)
-            if held is not None and not held.compares and held.process.is_alive():
-                return held
-            if held is not None:
-                self._end(held)  # a search cannot be interrupted but with its process
-            return await self._taken(owner)
+            own = self._of.get(owner)
+            if own is not None and (not own.process.is_alive() or (own.compares and own.holds != comparison)):
+                self._end(own)
+                own = None
+            if own is not None and own.holds == comparison:
+                return own
+            for held in list(self._of.values()):
+                if held.holds == comparison and not held.is_busy and held.process.is_alive():
+                    return self._give(held, owner)
+            return own or await self._taken(owner)
+
+    def _give(self, held: _Bench, owner: str) -> _Bench:
+        """Give a bench to a page; the page that had it gets the other's, if any."""
+        other, before = self._of.pop(owner, None), held.owner
+        if other is not held:
+            del self._of[before]
+            if other is not None:
+                other.owner = before
+                self._of[before] = other
+        held.owner = owner
+        self._of[owner] = held
+        return held
 
     async def _taken(self, owner: str) -> _Bench:
         """Return the spare bench, which now belongs to a page, and start the next."""
@@ -232,7 +290,11 @@ class Benches:
     def _heard(self, held: _Bench, said: tuple[str, str, Any]) -> None:
         """Add an event to its job; one of a job that was cancelled is dropped there."""
         job, kind, values = said
-        if job in self._jobs:
+        if kind == "failed" and held.compares:
+            held.holds = ()
+        if kind in ("compared", "failed"):
+            held.compares = False
+        if job in self._jobs and kind != "compared":
             self._jobs[job].add(kind, values)
 
     def _died(self, held: _Bench) -> None:

@@ -42,13 +42,19 @@ class BenchSubject(BaseModel):
     @property
     def cluster_spec(self) -> str:
         """Cluster with its changes, as ``load_cluster`` takes it in the working folder."""
-        spec = _file_of(self.cluster, "clusters", _CLUSTER_PARAMETERS)
+        spec = _file_of(self.cluster, "clusters")
         return cluster_with(spec, self.edits) if self.edits else spec
 
     @property
     def model_spec(self) -> str:
         """Model, as ``load_model`` takes it in the working folder."""
-        return _file_of(self.model, "models", _MODEL_PARAMETERS)
+        return _file_of(self.model, "models")
+
+    @property
+    def files(self) -> list[str]:
+        """Uploaded files that it names, in the working folder."""
+        named = (("models", self.model), ("clusters", self.cluster))
+        return [f"{folder}/{spec.split(':')[1]}.yaml" for folder, spec in named if spec.startswith(UPLOAD)]
 
     @property
     def command(self) -> str:
@@ -106,7 +112,7 @@ def _check_edit(name: str, value: str) -> None:
         raise ConfigError(f"{name} must be a compute profile of the catalogue, got {value!r}")
 
 
-def _file_of(spec: str, folder: str, parameters: re.Pattern[str]) -> str:
+def _file_of(spec: str, folder: str) -> str:
     """Return a specification whose upload is a file of the working folder."""
     if not spec.startswith(UPLOAD):
         return spec

@@ -153,6 +153,7 @@ function markChanges() {
   }));
   if (!edits.size) $("changes").replaceChildren(cell("li", "none "));
   $("reset").disabled = !edits.size;
+  remember();
 }
 function showUse(use) {
   document.querySelectorAll("#machine .link").forEach((path) => {
@@ -160,17 +161,25 @@ function showUse(use) {
     path.style.setProperty("--use", alike.reduce((sum, name) => sum + (use[name] ?? 0), 0) / alike.length);
   });
 }
+// The drawing of a subject's cluster; null where another was asked for since.
 let reading = 0;
+async function drawnCluster(asked) {
+  const number = ++reading, values = await ask("POST", "api/cluster", asked);
+  return number === reading ? values : null;
+}
 async function readCluster() {
-  const number = ++reading;
-  try {
-    const values = await ask("POST", "api/cluster", subject());
-    if (number !== reading) return false;
-    problem("");
-    showCluster(values);
-    return true;
-  } catch (error) {
-    if (number === reading) problem(error.message);
-    return false;
+  return Boolean(await attempt(async () => {
+    const values = await drawnCluster(subject());
+    if (values) showCluster(values);
+    return values;
+  }));
+}
+// The sliders show the links and the device that were changed last.
+function pickChanged() {
+  for (const name of edits.keys()) {
+    const [, of, which] = name.match(/^(link|device)\.(.*)\.[a-z_]+$/) ?? [], options = of ? [...$(of).options].map((each) => each.value) : [];
+    for (const value of [which, `=${which}`]) if (options.includes(value)) $(of).value = value;
   }
+  showSliders();
+  markChanges();
 }

@@ -1,5 +1,6 @@
 // ---- the comparison as it arrives, and again after every change ---------------------------------------------
-const shownJob = { id: null, searched: false, compared: "", since: 0, names: [], fresh: new Set(), chosen: false, next: null };
+// asked: the subject whose comparison is shown or under way; compared: the same once it is complete; shown: the strategy that was picked.
+const shownJob = { id: null, searched: false, asked: "", compared: "", since: 0, names: [], fresh: new Set(), shown: "", next: null };
 
 function showTable(values) {
   $("results").hidden = false;
@@ -48,19 +49,19 @@ function showTimes(values) {
 }
 function fillShown(names, winner) {
   if (names.join() === shownJob.names.join()) return;
-  const before = shownName();
   shownJob.names = names;
-  const chosen = names.includes(before) && shownJob.chosen ? before : winner;
+  const chosen = names.includes(shownJob.shown) ? shownJob.shown : winner;
   $("shown").replaceChildren($("shown").querySelector("legend"), ...names.map((name) => {
     const label = document.createElement("label"), radio = cell("input", "", "", { type: "radio", name: "strategy", value: name, checked: name === chosen });
     label.append(radio, cell("span", name));
-    radio.addEventListener("change", () => { shownJob.chosen = true; askTimeline(); });
+    radio.addEventListener("change", () => { shownJob.shown = name; remember(); askTimeline(); });
     return label;
   }));
 }
 const shownName = () => document.querySelector("#shown input:checked")?.value ?? "";
 
 function showTimeline(values) {
+  if (values.name !== shownName()) return Promise.resolve(); // of a result that is known, with another one shown
   document.querySelectorAll(".chosen").forEach((part) => { part.textContent = values.name; });
   showUse(values.use);
   document.body.dataset.chosen = values.name;
@@ -68,7 +69,7 @@ function showTimeline(values) {
 }
 function askTimeline() {
   if (document.body.dataset.state !== "idle") return undefined; // what runs brings one, or is followed by one
-  return begin("timeline", subject(), { shown: shownName() }, (kind, values) => {
+  return begin("timeline", subject(), { shown: shownName(), compared: JSON.parse(shownJob.compared).edits }, (kind, values) => {
     if (kind === "timeline") showTimeline(values);
     if (kind === "failed") problem(values);
   });
@@ -81,14 +82,15 @@ function held(begun, values) {
   $("command").textContent = begun.command;
 }
 // Compares from the beginning: every strategy is chosen for this cluster.
-function compareAll() {
-  const asked = JSON.stringify(subject()), about = subjectLine();
+function compareAll(chosen = subject(), shown = "") {
+  const asked = JSON.stringify(chosen), about = subjectLine();
   let complete = null;
-  Object.assign(shownJob, { names: [], chosen: false, compared: "", next: null });
+  Object.assign(shownJob, { names: [], shown, asked, compared: "", next: null });
+  remember("pushState");
   $("cancel").hidden = false;
   problem("");
   $("status-line").textContent = "Beginning …";
-  const begun = begin("compare", subject(), {}, (kind, values, start) => {
+  const begun = begin("compare", chosen, {}, (kind, values, start) => {
     if (kind === "progress") {
       const [label, done, total] = values;
       Object.assign($("progress"), { hidden: false, max: Math.max(total, 1), value: done });
@@ -99,20 +101,39 @@ function compareAll() {
       if (values.complete) { complete = values; held(start, values); }
     } else if (kind === "done") {
       $("status-line").textContent = "Compared. Drag a bandwidth or a speed: ladder and timeline follow.";
-      shownJob.compared = asked;
+      shownJob.compared = document.body.dataset.repriced = asked;
       document.body.dataset.compared = complete ? complete.winner : "";
       const next = shownJob.next;
       shownJob.next = null;
       if (JSON.stringify(subject()) !== asked) clusterChanged();
       else if (next) next();
       else askTimeline();
-    } else if (kind === "failed") {
-      $("status-line").textContent = "";
-      problem(values);
-    } else if (kind === "cancelled") $("status-line").textContent = "Cancelled.";
+    } else {
+      shownJob.asked = "";
+      remember();
+      $("status-line").textContent = kind === "cancelled" ? "Cancelled." : "";
+      if (kind === "failed") problem(values);
+    }
   });
   $("cancel").hidden = false;
   return begun;
+}
+// Shows a comparison again, with the changes since: the server knows both, or computes them anew.
+function openResults(asked, shown) {
+  if (shownJob.compared !== JSON.stringify(asked)) return compareAll(asked, shown);
+  Object.assign(shownJob, { asked: shownJob.compared, shown });
+  const name = shownJob.names.includes(shown) ? shown : document.body.dataset.compared;
+  document.querySelectorAll("#shown input").forEach((each) => { each.checked = each.value === name; });
+  return document.body.dataset.repriced === JSON.stringify(subject()) ? askTimeline() : clusterChanged();
+}
+function leaveResults() {
+  cancelJob();
+  Object.assign(shownJob, { asked: "", compared: "", names: [], shown: "" });
+  for (const id of ["results", "remarks"]) $(id).hidden = true;
+  $("answer").textContent = BEGIN;
+  $("subject-line").textContent = "Orrery workbench";
+  $("keep-button").disabled = true;
+  $("status-line").textContent = "";
 }
 // Prices and replays the same strategies with the changes; the latest change wins.
 let waiting = 0;
@@ -123,26 +144,33 @@ function clusterChanged() {
   document.body.dataset.wanted = JSON.stringify(subject());
   waiting = setTimeout(reprice, 60);
 }
+const isCompared = () => shownJob.asked !== "" && sameBut(JSON.stringify(subject())) === sameBut(shownJob.asked);
 const sameBut = (text) => JSON.stringify({ ...JSON.parse(text), edits: {} });
 function reprice() {
   const now = JSON.stringify(subject()), since = shownJob.since;
   shownJob.since = 0;
-  if (sameBut(now) !== sameBut(shownJob.compared)) {
+  if (!isCompared()) {
     $("status-line").textContent = "Another network, cluster, batch or choice of strategies: press Compare.";
     return;
   }
   shownJob.fresh = new Set();
+  let drawn = "";
   const seconds = () => `${((performance.now() - since) / 1000).toFixed(2)} s`, times = {};
   const say = () => { $("status-line").textContent = ["ladder", "timeline"].filter((word) => times[word]).map((word) => `${word} after ${times[word]}`).join(", ").replace(/^./, (first) => first.toUpperCase()); };
-  begin("reprice", subject(), { shown: shownName() }, (kind, values, start) => {
+  begin("reprice", subject(), { shown: shownName(), compared: JSON.parse(shownJob.compared).edits }, (kind, values, start) => {
     if (kind === "ladder") {
       values.names.forEach((name) => shownJob.fresh.add(name));
       showTimes(values);
       if (shownJob.names.every((name) => shownJob.fresh.has(name))) { times.ladder ??= seconds(); say(); }
     } else if (kind === "refused") shownJob.fresh.add(values.name);
-    else if (kind === "timeline") showTimeline(values).then(() => { times.timeline = seconds(); say(); });
-    else if (kind === "table") { showTable(values); held(start, values); }
-    else if (kind === "done") document.body.dataset.repriced = now;
+    else if (kind === "timeline") {
+      drawn = values.name;
+      showTimeline(values).then(() => { times.timeline = seconds(); say(); });
+    } else if (kind === "table") { showTable(values); held(start, values); }
+    else if (kind === "done") {
+      document.body.dataset.repriced = now;
+      if (drawn !== shownName()) askTimeline();
+    }
     else if (kind === "failed") problem(values);
   });
 }

@@ -40,6 +40,12 @@ async function openScenario(row) {
   if (await readCluster()) compareAll();
   $("subject").scrollIntoView({ block: "start" });
 }
+let shownPair = [];
+async function comparePair(left, right) {
+  showPair(await ask("POST", "api/scenarios/compared", { left, right }));
+  shownPair = [left, right];
+  remember();
+}
 function showPair(values) {
   const [left, right] = values.names, { unit } = values;
   $("side-by-side").hidden = false;
@@ -62,6 +68,6 @@ function listenToScenarios() {
   });
   $("pair").addEventListener("submit", (event) => {
     event.preventDefault();
-    attempt(async () => showPair(await ask("POST", "api/scenarios/compared", { left: $("left").value, right: $("right").value })));
+    attempt(() => comparePair($("left").value, $("right").value));
   });
 }

@@ -71,14 +71,15 @@ async function upload(kind, input, select) {
 }
 function subjectChanged() {
   perDevice();
-  if (shownJob.compared && sameBut(JSON.stringify(subject())) !== sameBut(shownJob.compared)) $("status-line").textContent = "Changed: press Compare.";
+  remember();
+  if (shownJob.asked && !isCompared()) $("status-line").textContent = "Changed: press Compare.";
 }
 async function start() {
   document.body.dataset.state = "idle";
   listenToSliders();
   listenToScenarios();
   $("subject").addEventListener("submit", (event) => { event.preventDefault(); if (subject().strategies.length) compareAll(); else problem("Choose at least one strategy."); });
-  $("cancel").addEventListener("click", () => { cancelJob(); $("status-line").textContent = "Cancelled."; });
+  $("cancel").addEventListener("click", () => { cancelJob(); shownJob.asked = ""; remember(); $("status-line").textContent = "Cancelled."; });
   $("export").addEventListener("click", exportPage);
   $("model-upload").addEventListener("change", () => upload("models", $("model-upload"), $("model")));
   $("cluster-upload").addEventListener("change", () => upload("clusters", $("cluster-upload"), $("cluster")));
@@ -89,8 +90,12 @@ async function start() {
     fillChoices(await ask("GET", "api/choices"));
     $("model").value = "vgg16";
     $("cluster").value = "fdr-32x3";
-    await readCluster();
     $("status-line").textContent = "";
+    const wrong = location.hash ? await openAddress() : "";
+    if (!bench.cluster) await readCluster();
+    if (wrong) problem(wrong);
+    else if (!location.hash) history.replaceState(null, "", addressOf());
+    window.addEventListener("hashchange", async () => { const why = await openAddress(); if (why) problem(why); });
   });
   document.body.dataset.ready = "yes";
 }

@@ -8,5 +8,6 @@
 {% include "bench_cluster.js" %}
 {% include "bench_results.js" %}
 {% include "bench_scenarios.js" %}
+{% include "bench_address.js" %}
 {% include "bench_subject.js" %}
 }

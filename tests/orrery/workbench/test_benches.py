@@ -35,8 +35,9 @@ async def running(monkeypatch):
 
 
 async def begun(held, *owners):
-    """Jobs of comparisons that are asked for at once, or the reason of a refusal."""
-    asked = (held.begin(owner, "compare", SUBJECT) for owner in owners)
+    """Jobs of comparisons that are asked for at once, each another, or the reason of a refusal."""
+    subjects = [SUBJECT.model_copy(update={"batch": 64 + i}) for i in range(len(owners))]
+    asked = (held.begin(owner, "compare", each, each) for owner, each in zip(owners, subjects, strict=True))
     return await asyncio.gather(*asked, return_exceptions=True)
 
 
@@ -84,9 +85,43 @@ def test_requests_arrive_whole_and_in_their_order(monkeypatch):
         async with running(monkeypatch) as (held, _):
             (first,) = await begun(held, "one-page")
             first.add("done", None)
-            large = SUBJECT.model_copy(update={"edits": {"x": "1" * 30_000}})
-            *before, last = await asyncio.gather(*(held.begin("one-page", "reprice", large) for _ in range(12)))
+            large = [SUBJECT.model_copy(update={"edits": {"x": "1" * (30_000 + i)}}) for i in range(12)]
+            *before, last = await asyncio.gather(*(held.begin("one-page", "reprice", each, SUBJECT) for each in large))
             await until(lambda: last.events == [("progress", 13)])
             assert all(job.events[-1] == ("cancelled", None) for job in before)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_known_is_not_computed_again(monkeypatch, tmp_path):
+    """A result is every page's, a running job that of the page loaded again; a file written anew is another."""
+
+    async def scenario():
+        async with running(monkeypatch) as (held, processes):
+            (tmp_path / "clusters").mkdir()
+            file = tmp_path / "clusters" / "mine.yaml"
+            file.write_text("one")
+            held._folder = str(tmp_path)
+            subject = SUBJECT.model_copy(update={"cluster": "upload:mine"})
+
+            async def asked(owner, kind="compare", edits=()):
+                changed = subject.model_copy(update={"edits": dict(edits)})
+                return await held.begin(owner, kind, changed, subject)
+
+            job = await asked("first-page")
+            assert await asked("loaded-again") is job
+            job.listeners = 1
+            other = await asked("second-page")
+            assert other is not job
+            await until(lambda: processes() == 2)
+            job.add("done", None)
+            assert await asked("third-page") is job
+            assert other.events[-1:] != [("cancelled", None)]
+            change = await asked("third-page", "reprice", {"x": "1"})
+            await until(lambda: ("progress", 2) in change.events)  # by the bench that made the comparison
+            assert processes() == 2
+            file.unlink()
+            file.write_text("two")
+            assert await asked("first-page") is not job
 
     asyncio.run(scenario())

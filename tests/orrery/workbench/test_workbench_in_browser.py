@@ -46,14 +46,14 @@ def browser():
         yield browser
 
 
-def opened(browser, server, **options):
+def opened(browser, server, address="", **options):
     """A page of the workbench, with what went wrong in it and what it asked for."""
     page = new_page(browser, server.base, **{"viewport": {"width": 1280, "height": 900}, **options})
     page.problems, page.asked = [], []
     page.on("console", lambda message: page.problems.append(message.text))
     page.on("pageerror", lambda error: page.problems.append(str(error)))
     page.on("request", lambda request: page.asked.append(request.url))
-    page.goto(server.address)
+    page.goto(address or server.address)
     page.wait_for_selector("body[data-ready]")
     return page
 
@@ -153,6 +153,86 @@ def test_from_a_choice_to_an_exported_page(browser, server, tmp_path):
 
     assert page.problems == []
     assert {url for url in page.asked if not url.startswith((server.address, "data:", "blob:"))} == set()
+    page.close()
+
+
+SHOWN = """() => [...document.querySelectorAll("#comparison tr, #changes li, #answer, #command, #remarks, #origin")]
+  .map((each) => each.innerText).concat($("model").value, $("cluster").value, $("batch").value,
+    $("shown").querySelector("input:checked").value, document.body.dataset.chosen,
+    $("bandwidth-number").value, $("link").value)"""
+PICKED = "$('shown').querySelector('input:checked')?.value"
+
+
+def state(page):
+    """All that a page shows of its subject, changes and results, once nothing is under way."""
+    settled(page, f"$('comparison').tBodies[0].rows.length && document.body.dataset.chosen === {PICKED}")
+    return page.evaluate(SHOWN)
+
+
+def test_the_address_is_the_state(browser, server):
+    """Reloaded, in a second tab, and by going back and forward a page shows the same, and computes nothing anew."""
+    page = opened(browser, server)
+    compare_small(page)
+    compared = state(page)
+    page.select_option("#link", "slot")
+    page.wait_for_timeout(500)  # what follows sooner is one entry of the history
+    moved(page, "bandwidth", -60)
+    page.wait_for_timeout(500)
+    page.locator("#shown input[value=data]").dispatch_event("click")
+    settled(page, "document.body.dataset.chosen === 'data'")
+    page.wait_for_timeout(500)
+    changed = state(page)
+    assert changed != compared
+    address = page.evaluate("location.hash")
+    assert "model=lenet5&cluster=titanx-4&batch=64&strategy=data&strategy=owt&set=link.slot.bandwidth" in address
+    assert address.endswith("&compared=none&shown=data")
+
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    assert state(page) == changed
+    second = opened(browser, server, page.url)
+    assert state(second) == changed
+    jobs = [url.rsplit("/", 2)[1] for url in page.asked + second.asked if url.endswith("/events")]
+    assert len(jobs) - len(set(jobs)) >= 4  # two pages took the results of a comparison, and of the change
+    second.close()
+
+    for _ in range(2):  # the choice of a strategy, and the change
+        page.go_back()
+        page.wait_for_timeout(500)
+    assert page.inner_text("#changes").strip() == "none"
+    assert state(page)[:-2] == compared[:-2]  # the links that were picked stay so
+    for _ in range(2):
+        page.go_forward()
+        page.wait_for_timeout(500)
+    assert state(page) == changed
+    assert page.problems == []
+    page.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("model=lenet6&cluster=titanx-4&batch=64&strategy=data", "model must be one of the catalogue"),
+        ("model=lenet5&cluster=titanx-4&batch=-1&strategy=data", "batch"),
+        ("model=upload:gone&cluster=titanx-4&batch=64&strategy=data", "model upload:gone is not here any more"),
+        ("model=lenet5&cluster=titanx-4&batch=64&strategy=../x", "strategy must be a name"),
+        ("model=lenet5&cluster=titanx-4&batch=64&strategy=data&set=link", "set must look like"),
+        ("model=lenet5&cluster=titanx-4&batch=64&strategy=data&set=link.none.bandwidth_factor=2", "class of links"),
+        ("model=lenet5&cluster=titanx-4&batch=64&strategy=data&compared=a.b=1", "change must look like"),
+        ("model=lenet5&cluster=titanx-4&batch=64&batch=65&strategy=data", "batch must stand in it once"),
+        ("model=lenet5&%3Cscript%3E=1", "its parts must be"),
+        ("model=%FF%00", "cluster: missing"),
+        ("x" * 70_000, "at most 65,536 characters"),
+    ],
+)
+def test_an_address_that_cannot_be_shown_is_told_why(browser, server, words, message):
+    """In one sentence, and the page works on."""
+    page = opened(browser, server, f"{server.address}#{words}")
+    page.wait_for_selector("#problem:not([hidden])")
+    said = page.inner_text("#problem")
+    assert message in said
+    assert "\n" not in said
+    until(page, "document.querySelectorAll('#machine .device').length > 0")
     page.close()
 
 

@@ -9,6 +9,7 @@ from workbench_server import SMALL, asked, compared, said, served
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
+from planner.plan import compared_model, lowered
 from planner.plan.compare_strategies import compare
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.planning import make_plan
@@ -105,14 +106,26 @@ def test_what_a_bench_cannot_do_is_said_and_it_goes_on(server, kind, subject, me
     assert "done" in events
 
 
-def test_requests_out_of_order_are_refused(server):
-    """Changes before a comparison, and for one that still runs; jobs that are not there."""
-    answer = asked(server.client, "reprice", bench="a-bench-without-work")
-    assert (answer.status_code, answer.json()["error"]) == (400, "the comparison is no longer held; press Compare")
-    job = asked(server.client, "compare", LONG, bench="a-bench-at-work").json()["job"]
-    answer = asked(server.client, "reprice", LONG, bench="a-bench-at-work")
-    assert "still runs" in answer.json()["error"]
-    server.client.delete(f"api/jobs/{job}")
+def test_a_result_depends_on_its_request_alone(server):
+    """A change and a timeline of a page that has compared nothing are those of the page that has; strategies too."""
+    first = {"link.slot.bandwidth_factor": "0.01"}
+    compared(server.client, {**SMALL, "edits": first})
+    _, again = compared(server.client, SLOW_SLOT, kind="reprice", bench="another-page", compared=first)
+    _, shown = compared(server.client, SLOW_SLOT, kind="timeline", bench="another-page", compared=first, shown="owt")
+    expected = compare(load_model("lenet5", batch=64), load_cluster(changed(first)), ["data", "owt"])
+    now = load_cluster(changed(SLOW_SLOT["edits"]))
+    model = compared_model(load_model("lenet5", batch=64), now)
+    for row, result in zip(again["table"][-1]["numbers"]["strategies"], expected.strategies, strict=True):
+        program = lowered(model, result.strategy, micro_batching=result.micro_batching)
+        assert (row["name"], row["simulated_s"]) == (result.name, replay(program).iteration_s)
+    known = compared(server.client, SLOW_SLOT, kind="timeline", bench="third-page", compared=first, shown="owt")[1]
+    assert known == shown
+    (other,) = compared(server.client, SMALL, kind="timeline", bench="other-page", shown="owt")[1]["timeline"]
+    assert other != shown["timeline"][0]
+    assert "edits" in asked(server.client, "reprice", compared={"x": 1}).json()["error"]
+
+
+def test_jobs_that_are_not_there(server):
     for address in ("api/jobs/unknown/events", "api/jobs/unknown/page"):
         assert "not known" in server.client.get(address).json()["error"]
     assert server.client.delete("api/jobs/unknown").status_code == 400

@@ -57,9 +57,10 @@ def served(folder, cwd, *, python=sys.executable):
                 raise
 
 
-def asked(client, kind, subject=SMALL, *, bench="bench-of-tests", shown=""):
+def asked(client, kind, subject=SMALL, *, bench="bench-of-tests", shown="", compared=None):
     """Begin a job; the answer with its id."""
-    return client.post("api/jobs", json={"bench": bench, "kind": kind, "subject": subject, "shown": shown})
+    values = {"bench": bench, "kind": kind, "subject": subject, "shown": shown, "compared": compared or {}}
+    return client.post("api/jobs", json=values)
 
 
 def said(client, job, *, after=None):
@@ -79,9 +80,9 @@ def said(client, job, *, after=None):
                 event = {}
 
 
-def compared(client, subject=SMALL, *, kind="compare", bench="bench-of-tests", shown=""):
+def compared(client, subject=SMALL, *, kind="compare", **more):
     """The id of a job, and its events by kind in order."""
-    answer = asked(client, kind, subject, bench=bench, shown=shown)
+    answer = asked(client, kind, subject, **more)
     assert answer.status_code == 200, answer.text
     job = answer.json()["job"]
     events = {}
