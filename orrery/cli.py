@@ -13,6 +13,7 @@ from orrery.commands import (
     orrery_clusters,
     orrery_compare,
     orrery_completion,
+    orrery_devices,
     orrery_fidelity,
     orrery_import,
     orrery_index,
@@ -46,6 +47,7 @@ app = typer.Typer(
 for command in (
     orrery_models,
     orrery_clusters,
+    orrery_devices,
     orrery_completion,
     orrery_import,
     orrery_plan,

@@ -44,4 +44,9 @@ from .profile_file import (
     catalogue as catalogue,
     load_profile as load_profile,
     profile_in as profile_in,
+    profile_names as profile_names,
+)
+from .profile_summary import (
+    ProfileSummary as ProfileSummary,
+    describe_profile as describe_profile,
 )

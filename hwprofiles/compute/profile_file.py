@@ -33,7 +33,7 @@ from hwprofiles.compute.profile_sections import (
     Share,
 )
 
-__all__ = ["ARITHMETICS", "ProfileFile", "catalogue", "load_profile", "profile_in", "profile_names"]
+__all__ = ["ARITHMETICS", "ProfileFile", "catalogue", "load_profile", "profile_file", "profile_in", "profile_names"]
 
 ARITHMETICS = ("float32", "tf32", "float16", "bfloat16", "float8")
 """Arithmetic of products; all but the first use tensor cores, and sum in float32."""
@@ -281,7 +281,7 @@ def catalogue() -> dict[str, Path]:
 @cache
 def _shipped(name: str, arithmetic: str) -> ComputeProfile:
     """Return a profile of the catalogue, read once."""
-    return _read(catalogue()[name], arithmetic)
+    return profile_file(name).profile(name, arithmetic)
 
 
 def profile_names() -> list[str]:
@@ -303,12 +303,26 @@ def load_profile(name: str) -> ComputeProfile:
     base, mark, arithmetic = name.rpartition("@")
     if not mark or arithmetic not in ARITHMETICS:
         base, arithmetic = name, ""
-    if base in catalogue():
-        return _shipped(base, arithmetic)
-    if Path(base).suffix in (".yaml", ".yml"):
-        return _read(Path(base), arithmetic)
-    hint = did_you_mean(name, catalogue(), cutoff=0.3) or f"; known: {', '.join(profile_names())}"
-    raise ConfigError(f"unknown compute profile {name!r}{hint}")
+    return (
+        _shipped(base, arithmetic) if base in catalogue() else profile_file(base).profile(Path(base).stem, arithmetic)
+    )
+
+
+def profile_file(name: str) -> ProfileFile:
+    """Return the checked content of a profile of the catalogue, or of the YAML file of that path.
+
+    Raises:
+        ConfigError: As for ``load_profile``.
+    """
+    if name not in catalogue() and Path(name).suffix not in (".yaml", ".yml"):
+        hint = did_you_mean(name, catalogue(), cutoff=0.3) or f"; known: {', '.join(profile_names())}"
+        raise ConfigError(f"unknown compute profile {name!r}{hint}")
+    path = catalogue().get(name, Path(name))
+    data = yaml_input(path, "compute profile")
+    try:
+        return ProfileFile.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"compute profile {path}: {broken_rules(error)}") from None
 
 
 def profile_in(name: str, arithmetic: str) -> ComputeProfile:
@@ -324,13 +338,3 @@ def profile_in(name: str, arithmetic: str) -> ComputeProfile:
     base, mark, own = name.rpartition("@")
     base = base if mark and own in ARITHMETICS else name
     return load_profile(f"{base}@{arithmetic}" if arithmetic else name)
-
-
-def _read(path: Path, arithmetic: str = "") -> ComputeProfile:
-    """Read and check a profile file."""
-    data = yaml_input(path, "compute profile")
-    try:
-        file = ProfileFile.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError(f"compute profile {path}: {broken_rules(error)}") from None
-    return file.profile(path.stem, arithmetic)

@@ -14,6 +14,7 @@ from .lab_command import (
 from .look_up_command import (
     orrery_clusters as orrery_clusters,
     orrery_completion as orrery_completion,
+    orrery_devices as orrery_devices,
     orrery_import as orrery_import,
     orrery_models as orrery_models,
 )

@@ -1,4 +1,4 @@
-"""``orrery models`` and ``orrery clusters``: the catalogues; ``orrery import``: models from outside; completion."""
+"""The catalogues: ``orrery models``, ``clusters``, ``devices``; ``orrery import``: models from outside; completion."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,6 +13,7 @@ from orrery.terminal import (
     print_json,
     print_pairs,
     print_table,
+    profile_row,
     progress_bar,
 )
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from planner.importing import ImportedModel
     from planner.tracing import Trace
 
-__all__ = ["orrery_clusters", "orrery_completion", "orrery_import", "orrery_models"]
+__all__ = ["orrery_clusters", "orrery_completion", "orrery_devices", "orrery_import", "orrery_models"]
 
 _LINES = 12
 """Rows of a table that are printed; JSON has all."""
@@ -41,6 +42,14 @@ def orrery_clusters(*, json: JsonOption = False) -> None:
 
     summaries = [describe_cluster(name) for name in cluster_names()]
     print_json(summaries) if json else print_table([cluster_row(summary) for summary in summaries])
+
+
+def orrery_devices(*, json: JsonOption = False) -> None:
+    """List the compute profiles: peaks, memory, and errors on measured rows that were left out of the fit."""
+    from hwprofiles.compute import describe_profile, profile_names
+
+    summaries = [describe_profile(name) for name in profile_names()]
+    print_json(summaries) if json else print_table([profile_row(summary) for summary in summaries])
 
 
 def orrery_import(

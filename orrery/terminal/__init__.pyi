@@ -66,6 +66,7 @@ from .views import (
     print_table as print_table,
     print_width as print_width,
     printed_values as printed_values,
+    profile_row as profile_row,
     replay_values as replay_values,
     row_values as row_values,
 )

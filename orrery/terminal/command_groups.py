@@ -7,7 +7,7 @@ from typer.core import TyperGroup
 __all__ = ["CommandGroups"]
 
 _GROUPS = {
-    "Look up": ("models", "clusters", "completion", "import"),
+    "Look up": ("models", "clusters", "devices", "completion", "import"),
     "Plan and simulate": ("plan", "simulate", "replay", "analyse", "compare", "oracle", "streams"),
     "Compare many cases": ("size", "whatif", "sweep", "results"),
     "Run and measure": ("run", "read", "probe", "calibrate", "trace", "chakra", "validate", "lab", "accuracy"),

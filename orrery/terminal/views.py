@@ -7,10 +7,13 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
+from hwprofiles import GIGA, TERA
+
 if TYPE_CHECKING:
     from rich.table import Table
 
     from hwprofiles.catalogue import ClusterSummary
+    from hwprofiles.compute import ProfileSummary
     from orrery.terminal.stored_plan import StoredPlan
     from planner.compression import CompressionSettings
     from planner.plan import Comparison, Plan, SimulatedPlan
@@ -28,6 +31,7 @@ __all__ = [
     "print_table",
     "print_width",
     "printed_values",
+    "profile_row",
     "replay_values",
     "row_values",
 ]
@@ -70,6 +74,27 @@ def cluster_row(summary: "ClusterSummary") -> dict[str, Any]:
     parameters = ",".join(f"{parameter.name}={parameter.default:g}" for parameter in summary.parameters)
     row = {field: getattr(summary, field) for field in ("name", "devices", "nodes")}
     return {**row, "parameters": parameters, "description": summary.description.split(". ")[0]}
+
+
+def profile_row(summary: "ProfileSummary") -> dict[str, Any]:
+    """Return a compute profile as one row of the table, with the least and the largest error of its kinds of rows."""
+    peaks = (f"{name} {float(f'{peak / TERA:.3g}'):g}" for name, peak in summary.peak_flop_per_s.items())
+    return {
+        "name": summary.name,
+        "peaks (TFLOP/s)": ", ".join(peaks),
+        "memory_bytes": summary.memory_bytes,
+        "bandwidth (GB/s)": summary.memory_bytes_per_s / GIGA,
+        "rows": summary.rows,
+        "median error": _range([each.median for each in summary.errors]),
+        "90th percentile": _range([each.p90 for each in summary.errors]),
+        "relative": summary.transferred_from,
+    }
+
+
+def _range(shares: Sequence[float]) -> str:
+    """Return the least and the largest of some shares, in percent; empty without any."""
+    least, most = (f"{limit(shares):.0%}" if shares else "" for limit in (min, max))
+    return least if least == most else f"{least.removesuffix('%')} to {most}"
 
 
 def plan_values(planned: "SimulatedPlan") -> dict[str, Any]:

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from hwprofiles.compute.profile_file import catalogue, load_profile, profile_names
+from hwprofiles.compute.profile_summary import describe_profile
 from hwprofiles.errors import ConfigError
 
 # Dettmers, ICLR 2016, Table 4, baseline milliseconds: forward, activation gradient, weight gradient.
@@ -121,3 +122,18 @@ def test_what_is_no_profile_is_refused(tmp_path, text):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.yaml cannot be read"):
         load_profile(str(tmp_path / "none.yaml"))
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_a_summary_says_what_the_profile_says(name):
+    """Peaks by arithmetic are those of the profiles without their sustained clock, errors those of the file."""
+    summary = describe_profile(name)
+    for arithmetic, peak_flop_per_s in summary.peak_flop_per_s.items():
+        profile = load_profile(f"{name}@{arithmetic}")
+        assert peak_flop_per_s * profile.sustained_clock == pytest.approx(profile.peak_flop_per_s, rel=1e-12)
+    assert summary.memory_bytes == load_profile(name).memory_bytes
+    errors = yaml.safe_load(catalogue()[name].read_text()).get("fit", {}).get("errors", {})
+    assert {each.kind: (each.rows, each.median, each.p90) for each in summary.errors} == {
+        kind: (each["rows"], each["median"], each["p90"]) for kind, each in errors.items()
+    }
+    assert summary.rows == sum(each["rows"] for each in errors.values())

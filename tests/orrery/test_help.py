@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 COMMANDS = (
-    "models", "clusters", "completion", "import", "plan", "simulate", "replay", "analyse", "compare", "oracle",
-    "streams", "size", "whatif", "sweep", "results", "run", "read", "probe", "calibrate", "trace", "chakra",
+    "models", "clusters", "devices", "completion", "import", "plan", "simulate", "replay", "analyse", "compare",
+    "oracle", "streams", "size", "whatif", "sweep", "results", "run", "read", "probe", "calibrate", "trace", "chakra",
     "validate", "lab", "accuracy", "show", "timeline", "index", "serve", "reproduce", "fidelity",
 )  # fmt: skip
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "msgspec", "reports", "simulator")
