@@ -25,11 +25,16 @@ from .input_arrays import (
 )
 from .input_files import (
     INPUT_LIMIT as INPUT_LIMIT,
+    AnyPath as AnyPath,
     check_input as check_input,
     input_bytes as input_bytes,
     input_text as input_text,
     json_input as json_input,
     last_input as last_input,
+    noted_inputs as noted_inputs,
+    path_of as path_of,
+    reserved_output as reserved_output,
+    text_of as text_of,
     yaml_input as yaml_input,
 )
 from .input_values import (
@@ -43,7 +48,7 @@ from .progress import (
     Progress as Progress,
 )
 from .requests import (
-    check_choices as check_choices,
+    check_fields as check_fields,
     option as option,
     positive_integer as positive_integer,
     whole_number as whole_number,

@@ -1,13 +1,34 @@
-"""The one place that reads files which users name: regular files of a limited size, as bytes, text, YAML or JSON."""
+"""The one place that reads files which users name: regular files of a limited size, as bytes, text, YAML or JSON.
+
+It also sees to it that no command replaces a file that it reads.
+"""
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["INPUT_LIMIT", "check_input", "input_bytes", "input_text", "json_input", "last_input", "yaml_input"]
+__all__ = [
+    "INPUT_LIMIT",
+    "AnyPath",
+    "check_input",
+    "input_bytes",
+    "input_text",
+    "json_input",
+    "last_input",
+    "noted_inputs",
+    "path_of",
+    "reserved_output",
+    "text_of",
+    "yaml_input",
+]
+
+AnyPath = str | os.PathLike[str]
+"""A path as Python's own functions take it."""
 
 INPUT_LIMIT = "ORRERY_MAX_INPUT_MIB"
 """Variable of the environment, which other processes of a command inherit, that replaces every limit of a size."""
@@ -19,6 +40,66 @@ _KINDS = {
     stat.S_IFBLK: "device",
 }  # fmt: skip
 _last = [""]
+_noted: list[set[Path]] = []
+"""Files that each command under way has read; empty where a program uses the packages without a command."""
+_outputs: set[Path] = set()
+"""Files that are going to be replaced."""
+
+
+def text_of(given: object, what: str) -> str:
+    """Return the text of a name or a path.
+
+    Args:
+        given: Text, or a path.
+        what: Kind of the thing for messages.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(text, str):
+        raise ConfigError(f"{what} must be text or a path, got {given!r}")
+    return text
+
+
+def path_of(given: object, what: str) -> Path:
+    """Return a path that is given as text or as a path; arguments and errors as for ``text_of``."""
+    return Path(text_of(given, what))
+
+
+@contextmanager
+def noted_inputs() -> Iterator[None]:
+    """Note what the block, a command, reads: ``reserved_output`` refuses to have any of it replaced."""
+    _noted.append(set())
+    try:
+        yield
+    finally:
+        _noted.pop()
+
+
+@contextmanager
+def reserved_output(path: Path) -> Iterator[None]:
+    """Let nobody read a file which the block is going to replace: hours of work would be lost with a plan.
+
+    Args:
+        path: The file, links resolved.
+
+    Raises:
+        ConfigError: The command has read it before, or reads it in the block; or it is reserved already.
+    """
+    if path in _outputs:
+        raise ConfigError(f"output paths must differ, got {str(path)!r} twice")
+    if any(path in read for read in _noted):
+        raise _is_read(path)
+    _outputs.add(path)
+    try:
+        yield
+    finally:
+        _outputs.discard(path)
+
+
+def _is_read(path: Path) -> ConfigError:
+    return ConfigError(f"output path must not be a file that is read, got {str(path)!r}")
 
 
 def last_input() -> str:
@@ -26,7 +107,7 @@ def last_input() -> str:
     return _last[0]
 
 
-def check_input(path: Path, what: str, *, limit_mib: float) -> int:
+def check_input(path: AnyPath, what: str, *, limit_mib: float) -> int:
     """Return the size of a file in bytes, after checking that it is a regular file within the limit.
 
     Args:
@@ -44,7 +125,7 @@ def check_input(path: Path, what: str, *, limit_mib: float) -> int:
         os.close(handle)
 
 
-def input_bytes(path: Path, what: str, *, limit_mib: float = JSON_MIB) -> bytes:
+def input_bytes(path: AnyPath, what: str, *, limit_mib: float = JSON_MIB) -> bytes:
     """Return what a file holds; arguments and errors as for ``check_input``."""
     with os.fdopen(_opened(path, what, limit_mib), "rb") as file:
         try:
@@ -53,7 +134,7 @@ def input_bytes(path: Path, what: str, *, limit_mib: float = JSON_MIB) -> bytes:
             raise ConfigError(f"{what} {path} cannot be read: {error.strerror}") from None
 
 
-def input_text(path: Path, what: str, *, limit_mib: float = YAML_MIB) -> str:
+def input_text(path: AnyPath, what: str, *, limit_mib: float = YAML_MIB) -> str:
     """Return the text of a file in UTF-8; arguments and errors as for ``check_input``."""
     try:
         return input_bytes(path, what, limit_mib=limit_mib).decode()
@@ -61,7 +142,7 @@ def input_text(path: Path, what: str, *, limit_mib: float = YAML_MIB) -> str:
         raise ConfigError(f"{what} {path} must be text in UTF-8: {error}") from None
 
 
-def yaml_input(path: Path, what: str) -> Any:
+def yaml_input(path: AnyPath, what: str) -> Any:
     """Return the value that a YAML file holds.
 
     Args:
@@ -76,7 +157,7 @@ def yaml_input(path: Path, what: str) -> Any:
     return parsed_yaml(input_text(path, what), f"{what} {path}")
 
 
-def json_input(path: Path, what: str) -> Any:
+def json_input(path: AnyPath, what: str) -> Any:
     """Return the value that a JSON file holds.
 
     Args:
@@ -101,8 +182,9 @@ def json_input(path: Path, what: str) -> Any:
     return value
 
 
-def _opened(path: Path, what: str, limit_mib: float) -> int:
+def _opened(given: AnyPath, what: str, limit_mib: float) -> int:
     """Open a file and check its kind and size before anything is read; opening a pipe waits for nobody."""
+    path = path_of(given, what)
     _last[0] = f"{what} {path}"
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -121,6 +203,10 @@ def _opened(path: Path, what: str, limit_mib: float) -> int:
                 f"{what} {path} must have at most {most_mib:g} MiB, got {about.st_size / _MIB:.4g};"
                 f" orrery --max-input-mib {about.st_size // _MIB + 1} ... reads it"
             )
+        if (place := path.resolve()) in _outputs:
+            raise _is_read(place)
+        for read in _noted:
+            read.add(place)
     except BaseException:
         os.close(handle)
         raise

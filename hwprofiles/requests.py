@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import field, fields
 from functools import cache
+from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["check_choices", "option", "positive_integer", "whole_number"]
+__all__ = ["check_fields", "option", "positive_integer", "whole_number"]
 
 _MOST_DIGITS = 15
 """Digits of the largest number that is read: more than any count has, and products of four fit a float."""
@@ -57,19 +58,44 @@ def positive_integer(text: str) -> int | None:
     return int(text) if is_number else None
 
 
-def check_choices(request: Any) -> None:
-    """Refuse a request one of whose fields has a value that its ``Literal`` type does not list.
+def check_fields(request: Any) -> None:
+    """Refuse a request one of whose fields has a value of another type, or one that its ``Literal`` does not list.
+
+    Fields that hold tuples are left to the request.
 
     Raises:
-        ConfigError: Names the field, its choices and the value.
+        ConfigError: Names the field, its choices or its type, and the value.
     """
     kind: Any = type(request)
+    for name, (allowed, rule) in _types(kind).items():
+        if type(value := getattr(request, name)) not in allowed:
+            raise ConfigError(f"{name} must be {rule}, got {value!r}")
     for name, choices in _choices(kind).items():
         value = getattr(request, name)
         if value not in choices:
             named = [choice for choice in choices if choice is not None]
             listed = " or ".join(named) if len(named) == 2 else f"one of {', '.join(named)}"
             raise ConfigError(f"{name} must be {listed}, got {value!r}")
+
+
+_TYPES: dict[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"), int: ((int,), "a whole number"), float: ((float, int), "a number"),
+    str: ((str,), "text"),
+}  # fmt: skip
+"""Types of the values of a field, and their rule, by the type that it is declared with."""
+
+
+@cache
+def _types(kind: Any) -> dict[str, tuple[tuple[type, ...], str]]:
+    """Return the types of the values of each field of a dataclass that holds a number, a text or a truth value."""
+    found = {}
+    for name, hint in get_type_hints(kind).items():
+        either = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        plain, none = [each for each in either if each in _TYPES], [each for each in either if each is type(None)]
+        if len(plain) + len(none) == len(either):
+            allowed, rule = _TYPES[plain[0]]
+            found[name] = (*allowed, *none), rule
+    return found
 
 
 @cache

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hwprofiles.input_files import AnyPath, path_of
+
 __all__ = ["replacing"]
 
 _OURS = re.compile(r"\.orrery-[0-9a-f]{16}")
@@ -16,17 +18,19 @@ _OURS = re.compile(r"\.orrery-[0-9a-f]{16}")
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield an empty file that takes the place of ``path`` when the block ends well, and vanishes otherwise.
+def replacing(target: AnyPath) -> Iterator[Path]:
+    """Yield an empty file that takes the place of ``target`` when the block ends well, and vanishes otherwise.
 
-    The file has the name of ``path`` and lies beside it, in a hidden folder of this writer alone.  It is on the disk
-    before it takes the place, so that also a loss of power leaves the old file or the new one; of several writers the
-    last to end wins.  What was at ``path`` stays until the block ends, also after Ctrl-C.  A device or a pipe, such as
-    ``/dev/null``, is written to itself.
+    The file has the name of ``target`` and lies beside it, in a hidden folder of this writer alone.  It is on the
+    disk before it takes the place, so that also a loss of power leaves the old file or the new one; of several writers
+    the last to end wins.  What was at ``target`` stays until the block ends, also after Ctrl-C.  A device or a pipe,
+    such as ``/dev/null``, is written to itself.
 
     Raises:
-        OSError: The folder is missing or cannot be written, ``path`` is a folder, or a pipe that nobody reads.
+        ConfigError: ``target`` is no path.
+        OSError: The folder is missing or cannot be written, ``target`` is a folder, or a pipe that nobody reads.
     """
+    path = path_of(target, "output")
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists() and not path.is_file():

@@ -18,7 +18,7 @@ from executor.probe.probed_cluster import cluster_content, gpu_topology, topolog
 from executor.probe.probed_profile import write_profile
 from executor.processes import LaunchSpec, RankHosts, RankRow, launch, reporter, scratch_folder, threads_of
 from executor.runtime import device_of
-from hwprofiles import Progress
+from hwprofiles import Progress, reserved_output
 
 __all__ = ["Probed", "probe"]
 
@@ -73,9 +73,10 @@ def probe(
     request = ProbeRequest(models=tuple(models), settings=replace(settings, threads=threads))
     if settings.device != "auto":
         device_of(settings.device, settings.processes - 1)
-    work = portions_of(request)
-    out.mkdir(parents=True, exist_ok=True)
-    return _written(_measured(request, work, hosts, stall_s, progress), out, request)
+    with reserved_output((out / PROFILE).resolve()), reserved_output((out / CLUSTER).resolve()):
+        work = portions_of(request)
+        out.mkdir(parents=True, exist_ok=True)
+        return _written(_measured(request, work, hosts, stall_s, progress), out, request)
 
 
 def _measured(

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.runtime import RunOptions
-from hwprofiles import ConfigError
+from hwprofiles import ARRAYS_MIB, ConfigError, check_input
 from planner.graph import ComputationGraph
 from planner.operations import Embedding, Loss, Mapped
 
@@ -134,8 +134,12 @@ def _arrays_look_right(inputs: _Array, targets: _Array, graph: ComputationGraph)
 def _arrays(data: str) -> tuple[_Array, _Array]:
     """Return inputs and targets of an ``.npz`` file or of two ``.npy`` files, without reading them."""
     if not data.endswith(".npz"):
-        inputs, targets = (np.load(path, mmap_mode="r") for path in re.split(r"(?<=\.npy),", data, maxsplit=1))
+        paths = re.split(r"(?<=\.npy),", data, maxsplit=1)
+        for path in paths:
+            check_input(path, "data", limit_mib=ARRAYS_MIB)
+        inputs, targets = (np.load(path, mmap_mode="r") for path in paths)
         return _Array(inputs.shape, inputs.dtype, lambda: inputs), _Array(targets.shape, targets.dtype, lambda: targets)
+    check_input(data, "data", limit_mib=ARRAYS_MIB)
     with zipfile.ZipFile(data) as archive:
         return _member(data, archive, "inputs"), _member(data, archive, "targets")
 

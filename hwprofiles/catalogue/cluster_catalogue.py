@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hwprofiles import ConfigError, UnreachableError, did_you_mean
+from hwprofiles import AnyPath, ConfigError, UnreachableError, did_you_mean, text_of
 from hwprofiles.catalogue.changes import (
     ClusterChange,
     changed_classes,
@@ -70,7 +70,7 @@ def cluster_path(spec: str) -> Path:
     return _locate(spec)[0]
 
 
-def load_cluster(spec: str) -> DeviceGraph:
+def load_cluster(spec: AnyPath) -> DeviceGraph:
     """Return the device graph of a cluster.
 
     Args:
@@ -83,8 +83,9 @@ def load_cluster(spec: str) -> DeviceGraph:
         ConfigError: The cluster, a parameter or the file breaks a rule; one line names all broken rules.
         UnreachableError: No route joins two devices.
     """
-    graph = _build(*_load(spec))
-    graph.spec = spec
+    text = text_of(spec, "cluster")
+    graph = _build(*_load(text))
+    graph.spec = text
     return graph
 
 

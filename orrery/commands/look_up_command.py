@@ -87,7 +87,7 @@ def orrery_import(
 
     check_model_path(out)
     check_loss(loss)
-    with output_file(out, model, model_file) as file, progress_bar(f"importing {model}"):
+    with output_file(out) as file, progress_bar(f"importing {model}"):
         imported = imported_graph(_trace(model, input or [], model_file), name=str(out), loss=loss)
         file.write_text(model_text(imported.graph, heading=_heading(model, imported)))
     values = _values(imported)

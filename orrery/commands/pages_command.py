@@ -29,7 +29,7 @@ def orrery_timeline(
     """Draw every task of an iteration on every device and link, and what it waited for, on one page."""
     from reports.pages import write_timeline_page
 
-    with output_file(out, plan_file, measured) as file, progress_bar("simulating"):
+    with output_file(out) as file, progress_bar("simulating"):
         view = _view(plan_file, measured)
         write_timeline_page(view, file)
         size_bytes = file.stat().st_size
@@ -49,7 +49,7 @@ def orrery_show(
     from reports.pages import PAGES, write_plan_pages
 
     with ExitStack() as stack, progress_bar("simulating"), TemporaryDirectory() as folder:
-        files = {file: stack.enter_context(output_file(out / file, plan_file, measured)) for _, file in PAGES}
+        files = {file: stack.enter_context(output_file(out / file)) for _, file in PAGES}
         view = _view(plan_file, measured)
         for page in write_plan_pages(view, Path(folder)):
             files[page.name].write_bytes(page.read_bytes())
@@ -67,8 +67,7 @@ def orrery_index(
     from reports.pages import check_no_other_page, found_results, index_html
 
     page = out or folder / "index.html"
-    if out is None:
-        check_no_other_page(page)
+    check_no_other_page(page, folder)
     results = found_results(folder, leave_out=page)
     with output_file(page) as file:
         file.write_text(index_html(folder, results, page=page), encoding="utf-8")

@@ -33,9 +33,7 @@ def orrery_plan(
     from planner.models import load_model
     from planner.plan import save_plan, simulated_plan
 
-    # Names of strategies and clusters have no suffix.
-    files_read = [word for word in (request.strategy, request.cluster.partition(":")[0]) if Path(word).suffix]
-    with output_file(out, *files_read) as file, progress_bar("planning") as progress:
+    with output_file(out) as file, progress_bar("planning") as progress:
         graph = load_model(request.model, batch=request.batch, element_bytes=request.element_bytes)
         cluster = load_cluster(request.cluster)
         try:

@@ -119,7 +119,7 @@ def orrery_run(
 
     check_torch("run")
     options = replace(options, plan=str(plan_file), optimizer=update.spec(), out=str(out or ""))
-    report = _Report(plan_file=plan_file, out=out, trace=trace, save=options.save, json=json)
+    report = _Report(out=out, trace=trace, save=options.save, json=json)
     if processes is None and {"RANK", "WORLD_SIZE"} <= os.environ.keys():
         network.use()
         _run_as_rank(options, report, stall_timeout)
@@ -183,8 +183,6 @@ def _run_as_rank(options: RunOptions, report: "_Report", stall_s: float | None) 
 class _Report:
     """The files that a run writes, and what it prints."""
 
-    plan_file: Path
-    """Must not be replaced by an output."""
     out: Path | None
     trace: Path | None
     save: str
@@ -200,7 +198,7 @@ class _Report:
         if self.out:
             wanted |= {name: self.out / name for name in ("timeline.csv", "losses.csv", "run.json", MEASUREMENT)}
         with ExitStack() as stack:
-            yield {name: stack.enter_context(output_file(path, self.plan_file)) for name, path in wanted.items()}
+            yield {name: stack.enter_context(output_file(path)) for name, path in wanted.items()}
 
     def write(self, ran: "PlanRun", options: RunOptions, files: Mapping[str, Path]) -> dict[str, Any]:
         """Write the files, and return the values that ``show`` prints."""

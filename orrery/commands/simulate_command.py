@@ -49,7 +49,7 @@ def orrery_simulate(
     from orrery.terminal import open_plan
     from planner.simulation import replay, write_replayed_graph
 
-    traced, written = (output_file(path, plan_file) if path else nullcontext() for path in (trace, graph))
+    traced, written = (output_file(path) if path else nullcontext() for path in (trace, graph))
     with traced as file, written as graph_file, progress_bar("simulating"):
         plan = open_plan(plan_file, collectives="steps" if expand_collectives else "activity")
         result = replay(plan.program, engine=engine, **asdict(execution))
@@ -80,7 +80,7 @@ def orrery_replay(
     from simulator.engines import prepare, simulate
     from simulator.formats import read_graph, write_schedule
 
-    with output_file(out, graph_file) if out else nullcontext() as file, progress_bar("replaying"):
+    with output_file(out) if out else nullcontext() as file, progress_bar("replaying"):
         chosen, times_s = prepare(engine), [perf_counter()]
         source = read_graph(graph_file)
         times_s.append(perf_counter())

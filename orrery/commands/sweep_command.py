@@ -96,7 +96,7 @@ def orrery_results(
             check_suffix(path, suffix)
     with ExitStack() as stack:  # all of them or none
         csv_file, parquet_file, page = (
-            path and stack.enter_context(output_file(path, store)) for path in (csv, parquet, html)
+            path and stack.enter_context(output_file(path)) for path in (csv, parquet, html)
         )
         for file in filter(None, (csv_file, parquet_file)):
             exported(frame, file)

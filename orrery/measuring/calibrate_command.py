@@ -53,7 +53,7 @@ def orrery_calibrate(
             raise ConfigError(f"--gpu must be left out with --cluster, got {gpu!r}")
         values = _cluster_values(files, cluster, out)
         return print_json(values) if json else _print_library(values)
-    with output_file(out, *files, device) as path, progress_bar(f"fitting {device}"):
+    with output_file(out) as path, progress_bar(f"fitting {device}"):
         base = base_content(device)
         measured = read_measurements(files, device, gpu)
         result = calibrated(measured.kernels, measured.networks, base, fused=measured.fused, sources=files)
@@ -105,7 +105,7 @@ def _cluster_values(files: list[str], cluster: str, out: Path) -> dict[str, Any]
     from hwprofiles.machines import machine_file, write_cluster_file
     from studies.calibrate import fitted_library
 
-    with output_file(out, *files, cluster) as path, progress_bar(f"fitting {cluster}"):
+    with output_file(out) as path, progress_bar(f"fitting {cluster}"):
         read = machine_file([Path(file) for file in files], base=cluster)
         if not read.collectives:
             raise ConfigError("a library is fitted to the output of nccl-tests: got none; orrery read takes the rest")

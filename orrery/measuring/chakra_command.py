@@ -46,7 +46,7 @@ def chakra_write(
         traces = chakra_traces(plan.program)
         paths = [out / f"trace.{rank}.et" for rank in range(len(traces))]
         _check_no_others(out, paths)
-        files = [stack.enter_context(output_file(path, plan_file)) for path in paths]
+        files = [stack.enter_context(output_file(path)) for path in paths]
         for nodes, file in zip(traces, files, strict=True):
             write_chakra(file, nodes)
     values = {"ranks": len(traces), "nodes": sum(map(len, traces)), "first": str(paths[0]), "last": str(paths[-1])}
@@ -73,7 +73,7 @@ def chakra_read(
     from simulator.formats import read_chakra, write_graph
     from studies.traces import chakra_graph
 
-    with output_file(out, *map(str, traces), cluster) if out else nullcontext() as file, progress_bar("replaying"):
+    with output_file(out) if out else nullcontext() as file, progress_bar("replaying"):
         found = chakra_graph([read_chakra(path) for path in _in_order(traces)], load_cluster(cluster))
         if file:
             write_graph(file, found.graph, names=found.names, kinds=found.kinds)

@@ -40,7 +40,7 @@ def orrery_read(
 
     if out.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"--out must end in .yaml or .yml, got {str(out)!r}")
-    with output_file(out, *map(str, files), cluster) as path:
+    with output_file(out) as path:
         found = machine_file(files, device=device, name=name, base=cluster)
         write_cluster_file(path, found.content, "Written by orrery read; assumed lists what no file says.")
     values = _values(found, out)

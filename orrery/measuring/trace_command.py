@@ -47,7 +47,7 @@ def orrery_trace(
     from studies.traces import traced_plan
 
     with (
-        output_file(out, plan_file, *map(str, traces)) if out else nullcontext() as file,
+        output_file(out) if out else nullcontext() as file,
         progress_bar("reading traces"),
     ):
         stored = open_plan(plan_file)

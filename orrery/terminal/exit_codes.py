@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from hwprofiles import ConfigError, OrreryError, did_you_mean, last_input, printable
+from hwprofiles import ConfigError, OrreryError, did_you_mean, last_input, noted_inputs, printable
 from orrery.terminal.completion import prepare_completion
 from orrery.terminal.old_names import with_new_options
 from orrery.terminal.signals import ENDED_BY, received
@@ -47,7 +47,8 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     prepare_completion()
     try:
-        code = _command_of(app)(with_new_options(words), prog_name="orrery", standalone_mode=False) or 0
+        with noted_inputs():
+            code = _command_of(app)(with_new_options(words), prog_name="orrery", standalone_mode=False) or 0
     except KeyboardInterrupt:  # before typer has begun, which turns it into a code
         code = INTERRUPTED
     except (OrreryError, OSError, typer.TyperException) as error:

@@ -6,19 +6,19 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from hwprofiles import ConfigError, check_texts, replacing
+from hwprofiles import ConfigError, check_texts, replacing, reserved_output
 from orrery.terminal.old_names import with_old_fields
 from orrery.terminal.signals import hold_signals, release_signals
 
 __all__ = ["output_file", "page_files", "print_json", "to_json"]
 
 
-_open: set[Path] = set()
-"""Outputs that are being written: two of one name would each take the other's place."""
+_open: list[Path] = []
+"""Outputs that are being written."""
 
 
 @contextmanager
-def output_file(path: Path, *inputs: Path | str | None) -> Iterator[Path]:
+def output_file(path: Path) -> Iterator[Path]:
     """Yield a path to write to, which takes the name ``path`` only when the block ends well.
 
     Opened before long work, so that a path that cannot be written is known at once.  Missing folders
@@ -26,22 +26,17 @@ def output_file(path: Path, *inputs: Path | str | None) -> Iterator[Path]:
 
     Args:
         path: Output file; a device such as ``/dev/null`` is written to, never replaced.
-        inputs: Files that the command reads, which the output must not replace; names of other things do no harm.
 
     Raises:
-        ConfigError: ``path`` is a folder, one of the inputs or written already, or nothing can be written there.
+        ConfigError: ``path`` is a folder, read by the command or written already, or nothing can be written there.
     """
     check_texts([str(path)], "output path")
     target = _resolved(path)
-    if target in _open:
-        raise ConfigError(f"output paths must differ, got {str(path)!r} twice")
     if target.is_dir():
         raise ConfigError(f"output path must name a file, got the folder {str(target)!r}")
-    if target.is_file() and target in {Path(each).resolve() for each in inputs if each}:
-        raise ConfigError(f"output path must not be a file that is read, got {str(path)!r}")
-    _open.add(target)
+    _open.append(target)
     try:
-        with _folders_of(target), ExitStack() as stack:
+        with reserved_output(target), _folders_of(target), ExitStack() as stack:
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 beside = stack.enter_context(replacing(target))
@@ -50,7 +45,7 @@ def output_file(path: Path, *inputs: Path | str | None) -> Iterator[Path]:
             yield beside
             hold_signals()  # all outputs of a command are replaced, or none
     finally:
-        _open.discard(target)
+        _open.remove(target)
         if not _open:
             release_signals()
 

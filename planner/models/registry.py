@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from hwprofiles import ConfigError, did_you_mean
+from hwprofiles import AnyPath, ConfigError, did_you_mean, text_of
 from planner.graph import ComputationGraph
 from planner.model_files import is_own_model, names_code, own_model, read_kept_file
 from planner.models.builder import ModelBuilder
@@ -133,7 +133,7 @@ def check_no_code(where: str, spec: str) -> None:
         )
 
 
-def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationGraph:
+def load_model(spec: AnyPath, *, batch: int, element_bytes: int = 4) -> ComputationGraph:
     """Build a model.
 
     Args:
@@ -153,11 +153,12 @@ def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationG
     check_int("batch", batch, 1)
     if batch > MOST_SAMPLES:
         raise ConfigError(f"batch must be at most {MOST_SAMPLES:,}, got {batch:,}")
-    name, colon, text = spec.partition(":")
-    if is_own_model(spec) and name not in known_models():
-        return own_model(spec, batch=batch, element_bytes=element_bytes)
+    given = text_of(spec, "model")
+    name, colon, text = given.partition(":")
+    if is_own_model(given) and name not in known_models():
+        return own_model(given, batch=batch, element_bytes=element_bytes)
     if name in _files():
-        return _from_file(spec, batch=batch, element_bytes=element_bytes)
+        return _from_file(given, batch=batch, element_bytes=element_bytes)
     model = known_models().get(name)
     if model is None:
         raise ConfigError(
@@ -165,7 +166,7 @@ def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationG
             f"package.module:function@SIZES, got {name!r}{did_you_mean(name, model_names())}"
         )
     values = _values(name, model.fields, text.split(",") if colon else [])
-    net = ModelBuilder(spec, batch=batch, image=model.image(**values), element_bytes=element_bytes)
+    net = ModelBuilder(given, batch=batch, image=model.image(**values), element_bytes=element_bytes)
     model.write(net, **values)
     return net.build()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from hwprofiles import ConfigError, InfeasiblePlanError, Progress, renamed_keywords
+from hwprofiles import AnyPath, ConfigError, InfeasiblePlanError, Progress, renamed_keywords, text_of
 from hwprofiles.devices import DeviceGraph
 from planner.cost import Conditions, CostModel
 from planner.graph import ComputationGraph
@@ -57,7 +57,7 @@ class _Found:
 def compare(
     graph: ComputationGraph,
     cluster: DeviceGraph,
-    strategies: Sequence[str],
+    strategies: Sequence[AnyPath],
     *,
     gradient_sync: str | None = None,
     conditions: Conditions | None = None,
@@ -87,7 +87,7 @@ def compare(
         NoStrategyFitsError: No strategy fits in memory.
     """
     model = compared_model(graph, cluster, gradient_sync=gradient_sync, conditions=conditions)
-    named = _named(model, strategies)
+    named = _named(model, [text_of(each, "strategies") for each in strategies])
     alone_s = one_device_s(model)
     found = _results(model, named, _Search(refine=refine, progress=progress), alone_s, arrived)
     results = [found.results[name] for name in named if name in found.results]

@@ -7,13 +7,12 @@ read without a change here.
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import cache
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from hwprofiles import ConfigError, broken_rules, json_input, replacing
+from hwprofiles import AnyPath, ConfigError, broken_rules, json_input, replacing
 from planner.models import check_no_code
 from planner.parallel import ORDERS, PIPELINE_SCHEDULES, MicroBatching, Recompute
 from planner.plan.plan import Plan
@@ -37,7 +36,7 @@ _RESULTS = tuple(each for each in fields(Plan) if each.name not in ("request", "
 """Fields of a plan that a file holds as they are."""
 
 
-def save_plan(plan: Plan, path: Path) -> None:
+def save_plan(plan: Plan, path: AnyPath) -> None:
     """Write a plan; what was at ``path`` stays until the new file is whole.
 
     Raises:
@@ -54,7 +53,7 @@ def save_plan(plan: Plan, path: Path) -> None:
         raise ConfigError(f"plan file {path} cannot be written: {error.strerror}") from error
 
 
-def load_plan(path: Path) -> Plan:
+def load_plan(path: AnyPath) -> Plan:
     """Read a plan of this version or of an older one.
 
     Raises:

@@ -6,7 +6,7 @@ A new option of planning is one field here with its line of help, and one place 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from hwprofiles import ConfigError, check_choices, option, whole_number
+from hwprofiles import ConfigError, check_fields, option, text_of, whole_number
 
 if TYPE_CHECKING:
     from hwprofiles.devices import DeviceGraph
@@ -175,7 +175,9 @@ class PlanRequest:
         from planner.parallel import SEARCHED
         from planner.search import has_stages
 
-        check_choices(self)
+        for each in ("model", "cluster", "strategy"):  # a path counts as its text, which a plan file holds
+            object.__setattr__(self, each, text_of(getattr(self, each), each))
+        check_fields(self)
         if not self.strategy:
             object.__setattr__(self, "strategy", self._default_strategy)
         name, searched = self.strategy, self.strategy in SEARCHED

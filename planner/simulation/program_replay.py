@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError, Floats, Ints, html_table, row_owners
+from hwprofiles import AnyPath, ConfigError, Floats, Ints, html_table, row_owners
 from planner.expected import TimeParts, expected_s, likely_s
 from planner.lowering import KINDS, Program
 from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
@@ -239,7 +238,7 @@ class Replay:
             classes=tuple(link.link_class for link in links),
         )
 
-    def write_trace(self, path: Path) -> None:
+    def write_trace(self, path: AnyPath) -> None:
         """Write the steady iteration as a Chrome trace: a process for each device, and one for the collectives.
 
         Counters show the utilisation of the links with most traffic.
@@ -398,8 +397,8 @@ def replay(
     interference, spread = _rungs(program, overlap, contention, interference, spread)
     if seed is not None and not spread:
         raise ConfigError(f"seed must be left out without spread, got {seed}")
-    if iterations < 1:
-        raise ConfigError(f"iterations must be >= 1, got {iterations}")
+    if type(iterations) is not int or iterations < 1:
+        raise ConfigError(f"iterations must be a whole number >= 1, got {iterations!r}")
     most = max(ITERATIONS, _MOST_TASKS // max(1, program.size))
     if iterations > most:
         rule = f"at most {most:,} for a program of {program.size:,} tasks"

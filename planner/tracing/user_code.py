@@ -10,13 +10,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, check_input
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["built_module"]
 
+_CODE_MIB = 8
 MOST_BUILT = 2**28
 """Most parameters of a module that is built with values for the sake of its buffers."""
 
@@ -97,8 +98,11 @@ def _module(name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    if _guarded(lambda: _found(name), f"model: module {name}") is None:
+    found = _guarded(lambda: _found(name), f"model: module {name}")
+    if found is None:
         raise ConfigError(f"model: module {name!r} cannot be found; it must be importable from {here}")
+    if found.has_location:
+        check_input(found.origin, "module", limit_mib=_CODE_MIB)
     module: ModuleType = _guarded(lambda: importlib.import_module(name), f"model: module {name}")
     return module
 
@@ -113,8 +117,7 @@ def _found(name: str) -> ModuleSpec | None:
 
 def _file(path: Path) -> ModuleType:
     """Run a Python file as a module."""
-    if not path.is_file():
-        raise ConfigError(f"model file {path} cannot be read: it must be a Python file")
+    check_input(path, "model file", limit_mib=_CODE_MIB)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"model file {path} must be a Python file")

@@ -1,9 +1,9 @@
 """Page of a comparison of strategies: table, ladder, timelines, links, memory and layers."""
 
 import math
-from pathlib import Path
 from typing import Any
 
+from hwprofiles import AnyPath
 from planner.plan import Comparison, StrategyResult
 from reports.drawings import pack_timeline, with_members
 from reports.figures import agreement_figure, breakdown_figure, ladder_figure, ladder_models, memory_figure
@@ -23,7 +23,7 @@ from reports.tables import (
 __all__ = ["comparison_html", "write_comparison_page"]
 
 
-def write_comparison_page(comparison: Comparison, path: Path) -> None:
+def write_comparison_page(comparison: Comparison, path: AnyPath) -> None:
     """Write the page; a reader of ``path`` sees the old file or the whole new one.
 
     Raises:

@@ -74,15 +74,20 @@ def found_results(folder: Path, *, leave_out: Path | None = None) -> list[IndexE
     return sorted(entries, key=lambda each: each.changed, reverse=True)
 
 
-def check_no_other_page(page: Path) -> None:
-    """Refuse to write an index over a page that is none.
+def check_no_other_page(page: Path, folder: Path) -> None:
+    """Refuse to write an index over a file of the folder that is none.
+
+    Args:
+        page: Page of the index.
+        folder: Folder that it lists.
 
     Raises:
-        ConfigError: A file of this name exists and is no index of Orrery.
+        ConfigError: The file is in the folder, exists and is no index of Orrery.
     """
-    if page.is_file() and _meta(page).get("orrery-page") != "index":
-        other = page.with_name("results.html")
-        raise ConfigError(f"out must be given where {page} is another page; this works: --out {other}")
+    inside = page.resolve().is_relative_to(folder.resolve())
+    if inside and page.is_file() and _meta(page).get("orrery-page") != "index":
+        other = page.with_name("index.html" if page.name == "results.html" else "results.html")
+        raise ConfigError(f"out must be no file that the index lists, got {page}; name another, such as --out {other}")
 
 
 class _Head(HTMLParser):

@@ -1,13 +1,11 @@
 """Files of pages, written whole or not at all."""
 
-from pathlib import Path
-
-from hwprofiles import replacing
+from hwprofiles import AnyPath, replacing
 
 __all__ = ["write_page"]
 
 
-def write_page(html: str, path: Path) -> None:
+def write_page(html: str, path: AnyPath) -> None:
     """Write a page to a file beside ``path`` and rename it, so that a reader sees the old file or the whole new one.
 
     Raises:

@@ -10,13 +10,12 @@ Source:
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from hwprofiles import ConfigError, Ints
+from hwprofiles import AnyPath, ConfigError, Ints
 from simulator.formats.whole_files import whole_file
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ _NS_PER_S, _NS_PER_US = 1e9, 1e3
 
 
 def write_trace(
-    path: Path,
+    path: AnyPath,
     rows: "pd.DataFrame",
     *,
     dependencies: Sequence[tuple[int, int]] | Ints = (),

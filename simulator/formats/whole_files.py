@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import IO
 
-from hwprofiles import ConfigError, replacing
+from hwprofiles import AnyPath, ConfigError, replacing
 
 __all__ = ["whole_file"]
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
+def whole_file(path: AnyPath) -> Iterator[IO[bytes]]:
     """Open a file beside ``path`` that takes its place when the block ends well, and vanishes otherwise.
 
     Raises:

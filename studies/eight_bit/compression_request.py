@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from hwprofiles import ConfigError, check_choices, option
+from hwprofiles import ConfigError, check_fields, option
 from studies.eight_bit.lists import factors, type_list, whole_numbers
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class CompressionRequest:
             raise ConfigError(f"sub_batches must be >= 1, got {list(self.sub_batches)}")
         if not self.link_speeds or not all(0 < factor < math.inf for factor in self.link_speeds):
             raise ConfigError(f"link_speeds must be finite and > 0, got {list(self.link_speeds)}")
-        check_choices(self)
+        check_fields(self)
         with_residual = [text for text in self.types if compression(text).feedback]
         if with_residual and self.compress == "activations":
             raise ConfigError(

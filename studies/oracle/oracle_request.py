@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from hwprofiles import ConfigError, check_choices, did_you_mean, option, positive_integer
+from hwprofiles import ConfigError, check_fields, did_you_mean, option, positive_integer
 from studies.oracle.datasets import samples_of
 
 __all__ = ["STRATEGIES", "OracleRequest", "device_counts", "strategy_list"]
@@ -128,7 +128,7 @@ class OracleRequest:
             raise ConfigError(f"memory_reuse (gamma) must be a finite number >= 0, got {self.memory_reuse!r}")
         if self.budget_gpu_hours is not None and not 0 < self.budget_gpu_hours < math.inf:
             raise ConfigError(f"budget_gpu_hours must be a finite number > 0, got {self.budget_gpu_hours!r}")
-        check_choices(self)
+        check_fields(self)
 
 
 _WHOLE_NUMBERS = {"batch_per_device": 1, "segments": 1, "group": 1, "epochs": 1, "optimizer_copies": 0}

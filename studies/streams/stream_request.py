@@ -6,7 +6,7 @@ The module imports nothing heavy, so that the command line can read the fields.
 from dataclasses import dataclass
 from typing import Literal
 
-from hwprofiles import ConfigError, check_choices, option
+from hwprofiles import ConfigError, check_fields, option
 
 __all__ = ["METHODS", "SCHEDULES", "OccupancyModel", "PathOptions", "StreamRequest", "schedule_list"]
 
@@ -80,7 +80,7 @@ class StreamRequest:
                 raise ConfigError(f"schedules must be of {', '.join(SCHEDULES)}, got {name!r}")
         if self.hold_mib is not None and not self.hold_mib >= 0:  # refuses NaN too
             raise ConfigError(f"hold_mib must be >= 0, got {self.hold_mib:g}")
-        check_choices(self)
+        check_fields(self)
 
     @property
     def paths(self) -> PathOptions:

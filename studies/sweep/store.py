@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from hwprofiles import ConfigError, check_input, check_texts
+from hwprofiles import AnyPath, ConfigError, check_input, check_texts, path_of
 from studies.sweep.evaluate_point import PointResult
 from studies.sweep.old_keys import with_new_keys
 from studies.sweep.point import SweepPoint, point_columns
@@ -48,7 +48,7 @@ class Store:
 
     @classmethod
     @contextmanager
-    def writing(cls, path: Path) -> Iterator["Store"]:
+    def writing(cls, given: AnyPath) -> Iterator["Store"]:
         """Open a store to add results; no other process can add results meanwhile.
 
         The store is created where there is none, and removed again where an error or Ctrl-C ends the block before its
@@ -58,6 +58,7 @@ class Store:
             ConfigError: Its name has control characters, or the file is in use, damaged, of another version, not a
                 store, or cannot be written.
         """
+        path = path_of(given, "store")
         check_texts([str(path)], "store")
         made = not path.exists()
         with _only_writer(path):
@@ -77,12 +78,13 @@ class Store:
 
     @classmethod
     @contextmanager
-    def reading(cls, path: Path) -> Iterator["Store"]:
+    def reading(cls, given: AnyPath) -> Iterator["Store"]:
         """Open an existing store; a sweep may add results to it meanwhile.
 
         Raises:
             ConfigError: The file does not exist, or is empty, damaged, of another version, or not a store.
         """
+        path = path_of(given, "store")
         if not path.exists():
             raise ConfigError(f"store {path} does not exist")
         check_input(path, "store", limit_mib=_STORE_MIB)
@@ -149,15 +151,16 @@ class Store:
         return frame
 
     @staticmethod
-    def copy(source: Path, target: Path) -> int:
+    def copy(damaged: AnyPath, new: AnyPath) -> int:
         """Copy the readable rows of a store, damaged or of another version, into a new one.
 
         Returns:
             How many results it has.
 
         Raises:
-            ConfigError: ``target`` exists, or nothing can be read.
+            ConfigError: ``new`` exists, or nothing can be read.
         """
+        source, target = path_of(damaged, "store"), path_of(new, "copy")
         if target.exists():
             raise ConfigError(f"copy must be a new file, {target} exists")
         with Store.writing(target) as store:

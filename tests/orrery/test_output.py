@@ -9,8 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hwprofiles.catalogue.cluster_catalogue import cluster_path
+from hwprofiles.compute.profile_file import FOLDER
 from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import json_input, noted_inputs
+from orrery.cli import app
 from orrery.terminal import signals
+from orrery.terminal.exit_codes import run_app
 from orrery.terminal.output import output_file, to_json
 
 
@@ -89,20 +94,53 @@ def test_two_outputs_of_one_name_are_refused_and_leave_nothing(tmp_path):
         partial.write_text("free again")
 
 
-def test_an_input_is_never_replaced(tmp_path):
-    """A link to it counts as the file; names of what is no file do no harm."""
-    (tmp_path / "plan.json").write_text("hours of search")
+@pytest.mark.parametrize("name", ["plan.json", "link.json"])
+def test_an_input_is_never_replaced(tmp_path, name):
+    """Read before or after the output is opened, by whatever name; the next command may replace it."""
+    (tmp_path / "plan.json").write_text('"hours of search"')
     (tmp_path / "link.json").symlink_to("plan.json")
-    for name in ("plan.json", "link.json"):
-        with (
-            pytest.raises(ConfigError, match=f"output path must not be a file that is read, got .*{name}"),
-            output_file(tmp_path / name, None, tmp_path / "plan.json"),
-        ):
+    refused = pytest.raises(ConfigError, match=r"output path must not be a file that is read, got .*plan\.json")
+    with noted_inputs():
+        with refused, output_file(tmp_path / "plan.json"):
+            json_input(tmp_path / name, "plan file")
+        json_input(tmp_path / name, "plan file")
+        with refused, output_file(tmp_path / name):
             pytest.fail("entered")
-    with output_file(tmp_path / "new.json", tmp_path / "new.json", tmp_path / "plan.json") as partial:
-        partial.write_text("new")
+        with output_file(tmp_path / "new.json") as partial:
+            partial.write_text("new")
+    assert (tmp_path / "plan.json").read_text() == '"hours of search"'
 
-    assert (tmp_path / "plan.json").read_text() == "hours of search"
+    with noted_inputs(), output_file(tmp_path / name) as partial:
+        partial.write_text("searched anew")
+    assert (tmp_path / "plan.json").read_text() == "searched anew"
+
+
+REPLACING = {
+    "compare": "compare lenet5 --cluster comparison.json --batch 8 --strategies data --out .",
+    "oracle": "oracle lenet5 --cluster oracle.json --dataset 1000 --gpus 1..4 --out .",
+    "size": "size batch lenet5 --cluster size.json --out .",
+    "whatif": "whatif lenet5 --cluster whatif.json --batch 8 --strategies data --out .",
+    "profile": "plan lenet5 --cluster uses-profile.yaml --batch 8 --strategy data --out profile.yaml",
+    "index": "index . --out whatif.json",
+    "probe": "probe profile.yaml --batch 4 --processes 1 --device cpu --out .",
+}
+
+
+@pytest.mark.parametrize("case", REPLACING)
+def test_commands_do_not_replace_what_they_read(tmp_path, monkeypatch, capsys, case):
+    """Whether it is named, found by what is named, or bears the name of a page."""
+    monkeypatch.chdir(tmp_path)
+    text = cluster_path("titanx-4").read_text()
+    for name in ("comparison.json", "oracle.json", "size.json", "whatif.json"):
+        Path(name).write_text(text)
+    Path("uses-profile.yaml").write_text(text.replace("titanx-nervana", "profile.yaml"))
+    Path("profile.yaml").write_bytes((FOLDER / "titanx-nervana.yaml").read_bytes())
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    assert run_app(app, REPLACING[case].split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "must not be a file that is read" in line or "must be no file that the index lists" in line
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_json_is_standard():

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from hwprofiles.errors import ConfigError
-from hwprofiles.requests import check_choices, option, whole_number
+from hwprofiles.requests import check_fields, option, whole_number
 from orrery.terminal.exit_codes import run_app
 from orrery.terminal.request_options import takes_requests
 
@@ -122,11 +122,16 @@ def test_two_options_of_one_name_are_refused():
 
 
 def test_choices_are_checked_in_python_too():
-    check_choices(Choices(kind="third", way="right"))
+    check_fields(Choices(kind="third", way="right"))
     with pytest.raises(ConfigError, match="kind must be one of one, other, third, got 'two'"):
-        check_choices(Choices(kind="two"))
+        check_fields(Choices(kind="two"))
     with pytest.raises(ConfigError, match="way must be left or right, got 'up'"):
-        check_choices(Choices(way="up"))
+        check_fields(Choices(way="up"))
+    with pytest.raises(ConfigError, match="share must be a number, got '3'"):
+        check_fields(Choices(share="3"))
+    with pytest.raises(ConfigError, match=r"many must be a whole number, got 2\.0"):
+        check_fields(Choices(many=2.0))
+    check_fields(Choices(share=3))
 
 
 @dataclass(frozen=True)
@@ -136,3 +141,5 @@ class Choices:
     kind: Literal["one", "other", "third"] = "one"
     way: Literal["left", "right"] = "left"
     number: int = 0
+    share: float = 0.0
+    many: int | None = None

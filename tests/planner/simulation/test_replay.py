@@ -124,7 +124,7 @@ def test_short_replays_say_what_they_saw(iterations):
 
 def test_no_iterations():
     model = CostModel(load_model("lenet5", batch=8), cluster_of("titanx-4", 1))
-    with pytest.raises(ConfigError, match="iterations must be >= 1, got 0"):
+    with pytest.raises(ConfigError, match="iterations must be a whole number >= 1, got 0"):
         replay(program_of(model, named_strategy("data", model.graph, 1)), iterations=0)
 
 
