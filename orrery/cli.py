@@ -34,7 +34,7 @@ from orrery.commands import (
 )
 from orrery.measuring import chakra_app, orrery_calibrate, orrery_probe, orrery_read, orrery_trace
 from orrery.questions import size_app, whatif_app
-from orrery.terminal import CommandGroups
+from orrery.terminal import CommandGroups, GroupedCommand
 
 __all__ = ["app"]
 
@@ -73,7 +73,7 @@ for command in (
     orrery_index,
     orrery_serve,
 ):
-    app.command(command.__name__.removeprefix("orrery_"))(command)
+    app.command(command.__name__.removeprefix("orrery_"), cls=GroupedCommand)(command)
 
 
 @app.callback()

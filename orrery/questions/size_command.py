@@ -10,6 +10,7 @@ from hwprofiles import Progress, whole_number
 from orrery.terminal import (
     COMPLETERS,
     ClusterOption,
+    GroupedCommand,
     JsonOption,
     PageOption,
     page_files,
@@ -49,7 +50,7 @@ _MostDevices = Annotated[
 _Within = Annotated[float | None, typer.Option(parser=duration_s, metavar="TIME", help="Deadline, such as 36h or 2d.")]
 
 
-@size_app.command("deadline")
+@size_app.command("deadline", cls=GroupedCommand)
 @takes_requests
 def orrery_size_deadline(
     *,
@@ -76,7 +77,7 @@ def orrery_size_deadline(
     _answer(answer, out, json)
 
 
-@size_app.command("batch")
+@size_app.command("batch", cls=GroupedCommand)
 @takes_requests
 def orrery_size_batch(
     *, subject: SubjectRequest, cluster: ClusterOption, out: PageOption = None, json: JsonOption = False
@@ -87,7 +88,7 @@ def orrery_size_batch(
     _answer(lambda progress: largest_batch(subject.subject(), cluster, progress=progress), out, json)
 
 
-@size_app.command("budget")
+@size_app.command("budget", cls=GroupedCommand)
 @takes_requests
 def orrery_size_budget(
     *,
@@ -116,7 +117,7 @@ def orrery_size_budget(
     _answer(answer, out, json)
 
 
-@size_app.command("network")
+@size_app.command("network", cls=GroupedCommand)
 @takes_requests
 def orrery_size_network(
     *,
@@ -137,7 +138,7 @@ def orrery_size_network(
     )
 
 
-@size_app.command("offers")
+@size_app.command("offers", cls=GroupedCommand)
 @takes_requests
 def orrery_size_offers(
     *,

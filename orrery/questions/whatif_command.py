@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from orrery.terminal import (
     BatchOption,
     ClusterOption,
+    GroupedCommand,
     JsonOption,
     ModelArgument,
     PageOption,
@@ -47,7 +48,7 @@ whatif_app = typer.Typer(
 _Top = Annotated[int, typer.Option(min=0, metavar="N", help="Sensitivities to print for each strategy.")]
 
 
-@whatif_app.command("model")
+@whatif_app.command("model", cls=GroupedCommand)
 @takes_requests
 def orrery_whatif_model(
     model: ModelArgument,
@@ -90,7 +91,7 @@ def orrery_whatif_model(
     print_json(values) if json else _show_scenarios(result, top, out)
 
 
-@whatif_app.command("scenarios")
+@whatif_app.command("scenarios", cls=GroupedCommand)
 def orrery_whatif_scenarios(
     scenario_file: Annotated[Path, typer.Argument(metavar="FILE", help="Named scenarios, YAML.")],
     *,
@@ -150,7 +151,7 @@ def _show_scenarios(result: "WhatIf", top: int, out: Path | None) -> None:
     print("\n".join([*lines, *([f"page: {out / 'index.html'}"] if out else [])]))
 
 
-@whatif_app.command("eight-bit")
+@whatif_app.command("eight-bit", cls=GroupedCommand)
 @takes_requests
 def orrery_whatif_eight_bit(
     *,

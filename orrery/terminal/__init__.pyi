@@ -4,6 +4,7 @@ from .analysis_view import (
 )
 from .command_groups import (
     CommandGroups as CommandGroups,
+    GroupedCommand as GroupedCommand,
 )
 from .completion import (
     COMPLETERS as COMPLETERS,

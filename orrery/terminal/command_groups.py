@@ -1,10 +1,10 @@
-"""The list of commands in ``orrery --help``: in groups, each command with its whole sentence."""
+"""The order of ``--help``: commands in groups, each with its whole sentence; many options of a command likewise."""
 
 from typing import Any
 
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["CommandGroups"]
+__all__ = ["CommandGroups", "GroupedCommand"]
 
 _GROUPS = {
     "Look up": ("models", "clusters", "devices", "completion", "import"),
@@ -13,6 +13,66 @@ _GROUPS = {
     "Run and measure": ("run", "read", "probe", "calibrate", "trace", "chakra", "validate", "lab", "accuracy"),
     "Pages and papers": ("show", "timeline", "index", "serve", "reproduce", "fidelity"),
 }
+_OPTION_GROUPS = {
+    "What is planned": (
+        "model", "cluster", "batch", "batch_per_device", "devices", "dataset", "group", "strategy", "strategies",
+        "refine", "segments", "schedules", "device", "changes", "link_speeds", "link_class", "link", "loss",
+    ),
+    "Training software and arithmetic": (
+        "dtype", "framework", "gradient_sync", "gradient_sync_order", "gradient_sync_orders", "batch_norm",
+        "interference", "spread", "occupancy_model", "alpha", "beta", "method", "hold_mib", "max_streams",
+    ),
+    "Micro-batches and pipelines": (
+        "sub_batches", "sub_batch_from", "sub_batch_order", "update_each", "stages", "micro_batches", "schedule",
+        "stage_at",
+    ),
+    "Compression": (
+        "compress", "compress_gradients", "compress_activations", "compress_where", "exact", "stand_in_compression",
+    ),
+    "Memory": ("recompute", "memory_reuse", "memory"),
+    "Deadline and price": (
+        "epochs", "within", "price", "money", "device_hours", "most_devices", "budget_gpu_hours",
+    ),
+    "Training": (
+        "data", "modes", "types", "seeds", "steps", "seed", "optimizer", "learning_rate", "momentum", "weight_decay",
+    ),
+    "Failures and checkpoints": (
+        "node_mtbf", "checkpoint", "checkpoint_every", "restart", "resume", "trust_old_checkpoint", "init", "save",
+    ),
+    "Simulation and measurement": (
+        "overlap", "contention", "iterations", "expand_collectives", "engine", "stand_in", "stand_in_compute",
+        "rounds", "budget_s", "repetitions", "tries", "run", "simulate", "lab",
+    ),
+    "Processes": (
+        "processes", "threads", "cores", "critical_cores", "interface", "secret_file", "no_secret", "stall_timeout",
+    ),
+    "Output": ("top", "out", "trace", "html", "csv", "parquet", "graph", "copy", "json", "help"),
+}  # fmt: skip
+"""Options of all commands by their parameters' names, in the order in which they are usually decided."""
+_MANY = 12
+"""Options of a command from which on they stand in groups."""
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose options, where there are many, stand in groups in its help."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write a section for the arguments, and one for each group of options."""
+        options = [each for each in self.get_params(ctx) if each.param_type_name == "option"]
+        if len(options) < _MANY:
+            super().format_options(ctx, formatter)
+            return
+        arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        named = {name for names in _OPTION_GROUPS.values() for name in names}
+        groups = {
+            "Arguments": arguments,
+            **{title: [each for each in options if each.name in names] for title, names in _OPTION_GROUPS.items()},
+            "Others": [each for each in options if each.name not in named],
+        }
+        for title, each in groups.items():
+            if records := [record for one in each if (record := one.get_help_record(ctx))]:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
 
 class CommandGroups(TyperGroup):

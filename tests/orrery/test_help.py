@@ -1,8 +1,10 @@
 """Help is quick because a command's imports are inside it."""
 
 import ast
+import contextlib
 import dataclasses
 import inspect
+import io
 import json
 import re
 import subprocess
@@ -132,3 +134,29 @@ def test_public_names_load_on_first_use():
     assert all(re.search(rf"\b{name}\b", orrery.__doc__) for name in orrery.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = orrery.nothing
+
+
+def test_many_options_stand_in_groups():
+    """Every option once, none among Others; what all commands have comes last."""
+    from typer.main import get_command
+
+    from orrery.cli import app
+    from orrery.terminal.exit_codes import run_app
+
+    def commands(group, words):
+        for name, command in getattr(group, "commands", {}).items():
+            yield from commands(command, (*words, name))
+            yield (*words, name), command
+
+    grouped = 0
+    for words, command in commands(get_command(app), ()):
+        options = [each for each in command.params if each.param_type_name == "option"]
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            assert run_app(app, [*words, "--help"]) == 0
+        lines = out.getvalue().splitlines()
+        listed = [line.split()[0] for line in lines if line.startswith("  --")]
+        assert len(listed) == len(set(listed)) == len(options) + 1 or hasattr(command, "commands"), words
+        assert listed[-1] == "--help", words
+        assert "Others:" not in lines, words
+        grouped += "Output:" in lines
+    assert grouped >= 10
