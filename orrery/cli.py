@@ -84,10 +84,18 @@ def _limits(
             parser=whole_number, metavar="MIB", help="Largest file that is read, in place of each kind's limit."
         ),
     ] = None,
+    max_memory_gib: Annotated[
+        int | None,
+        typer.Option(parser=whole_number, metavar="GIB", help="Most memory that a replay may take, in place of 4 GiB."),
+    ] = None,
 ) -> None:
     """Plan, simulate and compare the parallel training of neural networks on clusters."""
     if max_input_mib:
         os.environ[INPUT_LIMIT] = str(max_input_mib)  # also for the processes of this command
+    if max_memory_gib:
+        from simulator.graph import MEMORY_LIMIT
+
+        os.environ[MEMORY_LIMIT] = str(max_memory_gib)
 
 
 app.add_typer(lab_app, name="lab")

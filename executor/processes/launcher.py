@@ -19,7 +19,7 @@ from executor.processes.rank_environment import (
 from executor.processes.status_board import RankRow, StatusBoard
 from executor.processes.supervisor import supervise
 from hwprofiles import ConfigError
-from simulator.graph import check_replay_memory
+from simulator.graph import check_free_memory
 
 __all__ = ["KEPT_MEMORY", "LaunchSpec", "RankHosts", "launch", "threads_of"]
 
@@ -100,7 +100,7 @@ def launch(
         InfeasiblePlanError: So many processes do not fit in memory.
         RankFailure: A rank has failed; the others have been ended.
     """
-    check_replay_memory(spec.processes * _RANK_BYTES, f"{spec.processes:,} processes")
+    check_free_memory(spec.processes * _RANK_BYTES, f"{spec.processes:,} processes")
     command = [sys.executable, "-m", "executor.processes.supervised_rank", spec.module, *spec.arguments]
     ranks = range(spec.processes)
     with held_port() as port:  # the ranks take seconds to come to it

@@ -15,10 +15,12 @@ from simulator.graph import check_replay_memory, engine_bytes, graph_bytes
 __all__ = ["check_messages", "transfer_prices"]
 
 
-_USES = 2
-"""Least number of links of a route."""
+_INTERFERING = 2
+"""Devices whose memory a message uses beside its links, where that is taken into account."""
 _LOWERED_BYTES = 400
 """Least memory of a message and its dependencies while a strategy is lowered."""
+_USE_S = 3e-6
+"""Processor time of a message for each link that it uses, all iterations together: measured with 256 and 512 GPUs."""
 _FEW = 1_000_000
 """Pairs of parts up to which messages need not be counted."""
 
@@ -72,21 +74,25 @@ def _by_message(
 
 
 def check_messages(model: CostModel, spaces: Sequence[ConfigSpace]) -> None:
-    """Refuse a strategy whose transfers alone would not fit in this machine's memory, before it is lowered.
+    """Refuse a strategy whose transfers alone take more memory than this machine has or than may be taken unasked.
 
     Args:
         model: Costs of a network on a cluster.
         spaces: For every layer the space that holds its one configuration.
 
     Raises:
-        InfeasiblePlanError: The transfers of a few iterations take more memory than is free; with the estimate.
+        InfeasiblePlanError: The transfers of a few iterations take more memory than that; with the estimate.
     """
     most = sum(int(spaces[edge.producer].parts[0] * spaces[edge.consumer].parts[0]) for edge in model.graph.edges)
     if most > _FEW:
         messages = sum(_messages(model, spaces, u) for u in range(len(spaces)))
-        counts = {"tasks": messages * ITERATIONS, "uses": messages * ITERATIONS * _USES, "dependencies": 0}
-        replay_bytes = graph_bytes(**counts) + engine_bytes(**counts, engine="compiled")
-        check_replay_memory(messages * _LOWERED_BYTES + replay_bytes, f"simulating {messages:,} transfers an iteration")
+        uses = (
+            len(model.network.route(0, model.network.device_count - 1)) + _INTERFERING * model.conditions.interference
+        )
+        counts = {"tasks": messages * ITERATIONS, "uses": messages * ITERATIONS * uses, "dependencies": 0}
+        needed_bytes = messages * _LOWERED_BYTES + graph_bytes(**counts) + engine_bytes(**counts, engine="compiled")
+        subject = f"simulating {messages:,} transfers an iteration"
+        check_replay_memory(needed_bytes, subject, takes_s=messages * uses * _USE_S)
 
 
 def _messages(model: CostModel, spaces: Sequence[ConfigSpace], producer: int) -> int:

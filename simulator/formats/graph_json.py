@@ -23,7 +23,7 @@ from simulator.formats.graph_columns import (
     task_label,
     unknown_resource,
 )
-from simulator.graph import TaskGraph, check_replay_memory
+from simulator.graph import TaskGraph, check_free_memory
 
 __all__ = ["TaskGraphFile", "read_json", "write_json"]
 
@@ -89,7 +89,7 @@ def read_json(path: Path) -> GraphColumns:
         ConfigError: The file is not complete JSON, of another version, or breaks a rule.
         InfeasiblePlanError: It does not fit in memory.
     """
-    check_replay_memory(_INFLATION * path.stat().st_size, f"reading task graph {path}")
+    check_free_memory(_INFLATION * path.stat().st_size, f"reading task graph {path}")
     text = path.read_bytes()
     with _without_collector():
         return _columns(_decode(text))

@@ -24,7 +24,7 @@ from simulator.formats.graph_columns import (
     task_label,
     unknown_resource,
 )
-from simulator.graph import TaskGraph, check_replay_memory, graph_bytes
+from simulator.graph import TaskGraph, check_free_memory, graph_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +65,7 @@ def read_parquet(path: Path) -> GraphColumns:
         with parquet.ParquetFile(path) as file:
             attributes = _attributes(file.schema_arrow.metadata or {})
             _check_columns(file.schema_arrow.names)
-            check_replay_memory(_needed_bytes(file.metadata), f"reading task graph {path}")
+            check_free_memory(_needed_bytes(file.metadata), f"reading task graph {path}")
             # One group after the other, because arrow cannot read lists of strings across groups.
             groups = [file.read_row_group(group) for group in range(file.num_row_groups)]
             table = arrow.concat_tables(groups) if groups else file.schema_arrow.empty_table()

@@ -2,6 +2,8 @@ from .graph_checks import (
     check_task_graph as check_task_graph,
 )
 from .memory_need import (
+    MEMORY_LIMIT as MEMORY_LIMIT,
+    check_free_memory as check_free_memory,
     check_replay_memory as check_replay_memory,
     engine_bytes as engine_bytes,
     graph_bytes as graph_bytes,

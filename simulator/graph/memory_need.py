@@ -1,5 +1,7 @@
 """Estimates of the memory that a replay takes, so that one that cannot fit is refused before it starts."""
 
+import math
+import os
 import resource
 from pathlib import Path
 
@@ -7,7 +9,18 @@ import psutil
 
 from hwprofiles import GIB, InfeasiblePlanError
 
-__all__ = ["allocatable_bytes", "check_replay_memory", "engine_bytes", "graph_bytes"]
+__all__ = [
+    "MEMORY_LIMIT",
+    "allocatable_bytes",
+    "check_free_memory",
+    "check_replay_memory",
+    "engine_bytes",
+    "graph_bytes",
+]
+
+MEMORY_LIMIT = "ORRERY_MAX_MEMORY_GIB"
+"""Variable of the environment, which other processes of a command inherit, with the GiB that a replay may take."""
+_UNASKED_GIB = 4
 
 _GRAPH = (80, 16, 8)
 """Bytes for a task, a use of a resource, and a dependency: the arrays of ``TaskGraph``."""
@@ -31,12 +44,34 @@ def _weighted(cost: tuple[int, int, int], *counts: int) -> int:
     return sum(each * count for each, count in zip(cost, counts, strict=True))
 
 
-def check_replay_memory(needed_bytes: int, subject: str) -> None:
-    """Refuse work that needs more memory than this process may still allocate.
+def check_replay_memory(needed_bytes: int, subject: str, *, takes_s: float = 0.0) -> None:
+    """Refuse a replay, or what prepares one, that needs more memory than is free, or than may be taken unasked.
 
     Args:
         needed_bytes: Estimate of the memory that the work takes.
         subject: Subject of the message, such as ``replaying 5 tasks``.
+        takes_s: Estimate of the processor time that the work takes, to be said with the memory; 0: it is not known.
+
+    Raises:
+        InfeasiblePlanError: The estimate exceeds the memory that can be allocated now, or what
+            ``orrery --max-memory-gib`` allows, 4 GiB unless it is given.
+    """
+    check_free_memory(needed_bytes, subject)
+    limit_gib = float(os.environ.get(MEMORY_LIMIT, _UNASKED_GIB))
+    if needed_bytes > limit_gib * GIB:
+        time = f" and {takes_s:,.0f} s of a processor" if takes_s else ""
+        raise InfeasiblePlanError(
+            f"{subject} would take about {needed_bytes / GIB:.3g} GiB of memory{time}, and may take {limit_gib:g} GiB: "
+            f"orrery --max-memory-gib {math.ceil(needed_bytes / GIB)} ... allows it"
+        )
+
+
+def check_free_memory(needed_bytes: int, subject: str) -> None:
+    """Refuse work that needs more memory than this process may still allocate.
+
+    Args:
+        needed_bytes: Estimate of the memory that the work takes.
+        subject: Subject of the message, such as ``5 processes``.
 
     Raises:
         InfeasiblePlanError: The estimate exceeds the memory that can be allocated now.

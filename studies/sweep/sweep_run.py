@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from hwprofiles import ConfigError, Progress
-from simulator.graph import check_replay_memory
+from simulator.graph import check_free_memory
 from studies.sweep.local import compute_locally
 from studies.sweep.on_dask import compute_on_dask
 from studies.sweep.store import Store
@@ -67,7 +67,7 @@ def run_sweep(
             results = compute_on_dask(missing, address=dask)
         else:
             count = min(processes or _cores(), len(missing))
-            check_replay_memory(count * _WORKER_BYTES, f"a sweep by {count:,} processes")
+            check_free_memory(count * _WORKER_BYTES, f"a sweep by {count:,} processes")
             results = compute_locally(missing, processes=count)
         with closing(results):
             for done, (point, result) in enumerate(results, 1):

@@ -1,5 +1,6 @@
 """Prices and numbers of messages of single strategies, against the tables and the lowered program."""
 
+import re
 from unittest.mock import patch
 
 import numpy as np
@@ -53,4 +54,21 @@ def test_too_many_messages_are_refused_with_the_estimate(monkeypatch):
     monkeypatch.setattr(memory_need, "allocatable_bytes", lambda: 1)
     monkeypatch.setattr("planner.plan.lowered_plan.lower", None)
     with pytest.raises(InfeasiblePlanError, match=r"simulating \d+ transfers an iteration would take about .* GiB"):
+        lowered(model, strategy)
+
+
+def test_more_than_a_few_gigabytes_must_be_allowed(monkeypatch):
+    """Whatever is free: the message says the memory, the time and the option, which lets it pass."""
+    model = CostModel(load_model("alexnet", batch=768), cluster_of("dgx-h100:nodes=96", 768))
+    strategy = named_strategy("owt", model.graph, 768)
+    monkeypatch.setattr(memory_need, "allocatable_bytes", lambda: 2**50)
+    monkeypatch.setattr("planner.plan.lowered_plan.lower", None)
+    option = r"transfers an iteration would .* ([\d.]+) GiB of memory and \d+ s of .* --max-memory-gib (\d+) \.\.\."
+    with pytest.raises(InfeasiblePlanError, match=option) as refusal:
+        lowered(model, strategy)
+    needed, allowed = map(float, re.search(option, str(refusal.value)).groups())
+    assert needed <= allowed <= needed + 1
+
+    monkeypatch.setenv(memory_need.MEMORY_LIMIT, f"{allowed:g}")
+    with pytest.raises(TypeError, match="'NoneType' object is not callable"):
         lowered(model, strategy)
