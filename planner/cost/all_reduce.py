@@ -21,7 +21,7 @@ from planner.cost.library_rounds import is_library_scheme, library_rounds, libra
 from planner.graph import Layer
 from planner.parallel import ConfigSpace
 from planner.topology import ClusterRoutes
-from simulator.collectives import ALL_REDUCES, Round, rank_rounds
+from simulator.collectives import ALL_REDUCES, Round, Traffic, rank_rounds
 
 __all__ = [
     "GRADIENT_SYNCS",
@@ -99,6 +99,8 @@ class _GroupRounds:
     """Latency classes of each round's routes."""
     fixed_s: Floats
     """Shape (R,): latency of each round of a library, repeats included; NaN where that of the routes counts."""
+    copied_s_per_byte: Floats
+    """Shape (R,): time of each round in which a library's ranks copy, and links carry nothing."""
 
 
 @lru_cache(maxsize=65536)
@@ -116,21 +118,23 @@ def _rounds(
     """
     groups = replica_groups(network.rank, *shape, np.frombuffer(devices, dtype=np.int64), split)
     plans = group_rounds(network, scheme, groups)
-    busy, share, repeats, classes, fixed_s = [], [], [], [], []
+    busy, share, repeats, classes, fixed_s, copied_s = [], [], [], [], [], []
     for steps in zip(*plans, strict=True):
         # All groups send at once.  Repeats go over the same links, so their bytes are added up here.
-        source, target = _ends(groups, steps)
+        source, target, taken, traffics = _traffic(groups, steps)
         links, alone_s_per_byte = _links_used(network, source.tobytes(), target.tobytes())
-        if len({step.link_share for step in steps}) == 1:
-            busy.append(alone_s_per_byte * steps[0].link_share)
+        if (taken == taken[0]).all():
+            busy.append(alone_s_per_byte * float(taken[0]))
         else:
-            sent = np.repeat([step.link_share for step in steps], [len(step.source) for step in steps])
-            busy.append(float((network.link_loads(source, target, sent) * network.seconds_per_byte).max()))
+            busy.append(float((network.link_loads(source, target, taken) * network.seconds_per_byte).max()))
         share.append(steps[0].share)
         repeats.append(float(steps[0].repeats))
         classes.append(links)
-        fixed_s.append(max(np.nan if step.fixed_s is None else step.fixed_s for step in steps))
-    return _GroupRounds(np.array(busy), np.array(share), np.array(repeats), tuple(classes), np.array(fixed_s))
+        fixed_s.append(max(np.nan if each.latency_s is None else each.latency_s for each in traffics))
+        copied_s.append(max(each.copied_s_per_byte for each in traffics))
+    return _GroupRounds(
+        np.array(busy), np.array(share), np.array(repeats), tuple(classes), np.array(fixed_s), np.array(copied_s)
+    )
 
 
 @lru_cache(maxsize=65536)
@@ -149,14 +153,20 @@ def _links_used(network: ClusterRoutes, source: bytes, target: bytes) -> tuple[I
     return np.unique(network.latency_classes(*ends)), float((loads * network.seconds_per_byte).max())
 
 
-def _ends(groups: Ints, steps: Sequence[Round]) -> tuple[Ints, Ints]:
-    """Return the devices that send and those that receive in one round of all groups."""
+def _traffic(groups: Ints, steps: Sequence[Round]) -> tuple[Ints, Ints, Floats, Sequence[Traffic]]:
+    """Return what links carry in one round of all groups.
+
+    Returns:
+        Devices that send, those that receive, what each message takes of its links, and the traffic of the rounds that
+        differ.
+    """
     # Equal patterns are one object (``rank_rounds``): one look-up then serves all groups.
     if all(step is steps[0] for step in steps):
-        return groups[:, steps[0].source].ravel(), groups[:, steps[0].target].ravel()
-    rows = list(zip(groups, steps, strict=True))
-    source = [group[step.source] for group, step in rows]
-    return np.concatenate(source), np.concatenate([group[step.target] for group, step in rows])
+        each = steps[0].traffic
+        return groups[:, each.source].ravel(), groups[:, each.target].ravel(), np.tile(each.taken, len(groups)), [each]
+    rows = [step.traffic.among(group) for group, step in zip(groups, steps, strict=True)]
+    ends = (np.concatenate([each.source for each in rows]), np.concatenate([each.target for each in rows]))
+    return *ends, np.concatenate([each.taken for each in rows]), rows
 
 
 class _SpaceRounds(NamedTuple):
@@ -171,6 +181,7 @@ class _SpaceRounds(NamedTuple):
     """Shape (R,): first of each round's classes in ``classes``."""
     classes: Ints
     fixed_s: Floats
+    copied_s_per_byte: Floats
 
 
 @lru_cache(maxsize=512)
@@ -205,6 +216,7 @@ def _space_rounds(network: ClusterRoutes, scheme: str, space: ConfigSpace, split
         np.cumsum([0, *map(len, classes)])[:-1],
         np.concatenate([none, *classes]),
         np.concatenate([empty, *(each.fixed_s for each in rounds)]),
+        np.concatenate([empty, *(each.copied_s_per_byte for each in rounds)]),
     )
 
 
@@ -249,7 +261,8 @@ def all_reduce_s(
     counts = np.diff(rounds.class_start, append=len(rounds.classes))
     latency = network.class_latencies(rounds.classes, np.repeat(rounds.share * size, counts))
     longest = np.maximum.reduceat(latency, rounds.class_start)
-    waited = np.where(np.isnan(rounds.fixed_s), rounds.repeats * longest, rounds.fixed_s)
+    known_s = rounds.fixed_s + rounds.copied_s_per_byte * size
+    waited = np.where(np.isnan(known_s), rounds.repeats * longest, known_s)
     seconds = waited + rounds.busy_s_per_byte * size
     return np.asarray(np.bincount(rounds.configuration, seconds, minlength=space.size), dtype=np.float64)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from hwprofiles import ConfigError, Floats, Ints
 from hwprofiles.devices import CollectiveLibrary, LibraryProtocol
 from planner.compression import LIBRARY
 from planner.topology import ClusterRoutes, chain_order, joined_directly, ring_orders
-from simulator.collectives import RING_COLLECTIVES, Round, chain_rounds, parallel_rings, round_of
+from simulator.collectives import RING_COLLECTIVES, Round, Traffic, chain_rounds, parallel_rings, round_of
 
 __all__ = [
     "COLLECTIVES",
@@ -104,8 +105,8 @@ def _possible(network: ClusterRoutes, scheme: str, devices: Ints) -> str:
 def library_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tuple[Round, ...]]:
     """Return the rounds of an all-reduce of every group, all with one pattern.
 
-    The data goes round rings, also for trees and sums in switches, which differ in what they take: see
-    ``_timed``; a switch that sums takes each byte once from every device, and gives each sum once.
+    The data goes round rings, also for trees and sums in switches, which differ in what links carry: see
+    ``_carrying``; a switch that sums takes each byte once from every device, and gives each sum once.
 
     Args:
         network: Routes of the cluster.
@@ -118,7 +119,7 @@ def library_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tu
     if len({tuple(len(step.source) for step in row) for row in rows}) > 1:  # groups that run in step need one pattern
         one = parallel_rings(np.arange(groups.shape[1])[None])
         kinds = [_possible(network, scheme, group).replace("-chain-", "-ring-") for group in groups]
-        rows = [(_timed(network, kind, group, one, one.repeats),) for kind, group in zip(kinds, groups, strict=True)]
+        rows = [(_carrying(network, kind, group, one, one.repeats),) for kind, group in zip(kinds, groups, strict=True)]
     return rows
 
 
@@ -147,9 +148,9 @@ def library_collective(
         orders = ring_orders(network, members)
         rings = parallel_rings(orders, "all-gather")
         whole = replace(rings, chunks=len(orders), low=np.repeat(np.arange(len(orders)), count), span=1, repeats=1)
-        return (_timed(network, scheme, members, whole, count - 1, own=False),)
+        return (_carrying(network, scheme, members, whole, count - 1, own=False),)
     rings = _rings(network, collective, devices)
-    return (_timed(network, scheme, members, rings, rings.repeats),)
+    return (_carrying(network, scheme, members, rings, rings.repeats),)
 
 
 @lru_cache(maxsize=4096)
@@ -184,16 +185,17 @@ def library_collective_s(
     seconds = []
     schemes = library_schemes(network, members, collective)
     for scheme in schemes:
-        steps = library_collective(network, scheme, collective, devices)
-        fixed_s = sum(step.fixed_s or 0.0 for step in steps)
+        rounds = library_collective(network, scheme, collective, devices)
+        steps = [step.traffic for step in rounds]
+        fixed_s = sum(step.latency_s or 0.0 for step in steps)
         if in_a_row and collective == "broadcast":
             protocol = _protocol(network, scheme)
             fixed_s = protocol.call_s + (fixed_s - protocol.call_s) / (len(devices) - 1)
-        per_byte = sum(_busiest_s_per_byte(network, step, members) for step in steps)
+        per_byte = sum(_busiest_s_per_byte(network, step, members) + step.copied_s_per_byte for step in steps)
         filling = np.asarray(0.0)
         if collective == "broadcast":
             waits = min(len(devices) - 2, 1) if in_a_row else len(devices) - 2
-            filling = waits * np.minimum(size, _chunks_bytes(network, scheme, steps[0], members))
+            filling = waits * np.minimum(size, _chunks_bytes(network, scheme, rounds[0], members))
         seconds.append(fixed_s + (size + filling) * per_byte)
     if collective == "all-to-all":
         short = size / len(devices) <= _SHORT_SEND_BYTES
@@ -202,13 +204,14 @@ def library_collective_s(
 
 
 def _sends(network: ClusterRoutes, scheme: str, devices: Ints, pairs: Round) -> Round:
-    """Return the round of an all-to-all with its latency and bytes."""
-    library = _library_of(network)
-    timed, protocol = _timed(network, scheme, devices, pairs, 1), _protocol(network, scheme)
+    """Return the round of an all-to-all with what links carry."""
+    library, protocol = _library_of(network), _protocol(network, scheme)
+    step = _carrying(network, scheme, devices, pairs, 1)
     inside = len(np.unique(network.node[devices])) == 1
     if library.near_send_call_s is None or not inside or protocol != library.protocols[-1]:
-        return timed
-    return replace(timed, fixed_s=(timed.fixed_s or 0.0) - protocol.call_s + library.near_send_call_s)
+        return step
+    latency_s = (step.traffic.latency_s or 0.0) - protocol.call_s + library.near_send_call_s
+    return replace(step, carried=replace(step.traffic, latency_s=latency_s))
 
 
 def _chunks_bytes(network: ClusterRoutes, scheme: str, chain: Round, devices: Ints) -> float:
@@ -217,7 +220,7 @@ def _chunks_bytes(network: ClusterRoutes, scheme: str, chain: Round, devices: In
     Source:
         NCCL, src/include/collectives.h: BROADCAST_CHUNKSTEPS 1 of NCCL_STEPS 8; src/graph/search.cc doubles channels.
     """
-    bytes_per_s = 1 / _busiest_s_per_byte(network, replace(chain, wire_ratio=1.0), devices)
+    bytes_per_s = 1 / _busiest_s_per_byte(network, replace(chain, carried=None).traffic, devices)
     channels = max(2.0, np.round(bytes_per_s / _CHANNEL_BYTES_PER_S))
     return float(channels * _CHUNK_BYTES.get(scheme.rpartition("-")[2], _CHUNK_BYTES["simple"]))
 
@@ -225,25 +228,35 @@ def _chunks_bytes(network: ClusterRoutes, scheme: str, chain: Round, devices: In
 def _chain(network: ClusterRoutes, scheme: str, devices: Ints) -> tuple[Round, ...]:
     """Return an all-reduce along a chain of direct links, up and down, in a pipeline of chunks.
 
-    All its links work at the same time, so that each of its rounds adds its share of one link's time.  The threads of
-    a channel serve both ways, one after the other: of a link's two directions one works at a time.
+    All its links work at the same time: in each round up every link carries a share of the buffer, and so in each
+    round down.  The threads of a channel serve both ways, one after the other: of a link's two directions one works at
+    a time.
 
     Source:
         NCCL's tuner takes half of the bandwidth of the links for trees (src/graph/tuning.cc).
     """
     order = chain_order(network, devices)
     assert order is not None, "the scheme comes from library_schemes"
-    protocol = _protocol(network, scheme)
-    rounds = chain_rounds(order)
-    slowest = max(_busiest_s_per_byte(network, step, devices) for step in rounds)
-    total = sum(_busiest_s_per_byte(network, step, devices) for step in rounds)
-    fixed_s = protocol.call_s / len(rounds) + protocol.hop_s
-    ratio = protocol.wire_ratio * 2 * slowest / total / _library_of(network).near_share
-    return tuple(replace(step, fixed_s=fixed_s, wire_ratio=ratio) for step in rounds)
+    protocol, rounds = _protocol(network, scheme), chain_rounds(order)
+    links = len(order) - 1
+    sent = np.full(links, protocol.wire_ratio / links)
+    rows = []
+    for way in (rounds[:links], rounds[links:]):
+        carried = Traffic(
+            source=np.concatenate([step.source for step in way]),
+            target=np.concatenate([step.target for step in way]),
+            sent=sent,
+            taken=sent / _library_of(network).near_share,
+            latency_s=protocol.call_s / len(rounds) + protocol.hop_s,
+        )
+        rows += [replace(step, carried=carried) for step in way]
+    return tuple(rows)
 
 
-def _timed(network: ClusterRoutes, scheme: str, devices: Ints, rings: Round, steps: int, *, own: bool = True) -> Round:
-    """Return a round with the latency and the bytes that an algorithm and a protocol give it.
+def _carrying(
+    network: ClusterRoutes, scheme: str, devices: Ints, rings: Round, steps: int, *, own: bool = True
+) -> Round:
+    """Return a round with what links carry for it by an algorithm and a protocol, and the latency of these.
 
     Args:
         network: Routes of the cluster.
@@ -253,52 +266,62 @@ def _timed(network: ClusterRoutes, scheme: str, devices: Ints, rings: Round, ste
         steps: Steps one after another.
         own: Whether a rank has a part of the buffer to copy that it does not send.
     """
-    library, count = _library_of(network), len(devices)
+    library, count, copied_s = _library_of(network), len(devices), 0.0
+    node = network.node[devices]
+    is_far = node[rings.source] != node[rings.target]
+    near, far = _Link(1.0, library.near_share), _Link(1.0, 1.0)
     if scheme.endswith("-switch-sums"):
         sums = library.in_switch
         assert sums is not None, "the scheme comes from library_schemes"
-        ratio = (count + 1) / steps / sums.link_share / library.near_share
-        return replace(rings, fixed_s=sums.call_s, wire_ratio=ratio)
-    busiest_s = _busiest_s_per_byte(network, rings, devices)
-    if scheme.endswith("-network-sums"):
+        latency_s, near = sums.call_s, _Link((count + 1) / steps, sums.link_share * library.near_share)
+    elif scheme.endswith("-network-sums"):
         assert library.in_network is not None, "the scheme comes from library_schemes"
+        latency_s = library.in_network.call_s
         near, far = _network_sums(network, devices)
-        slowed_s = _busiest_s_per_byte(network, rings, devices, near=near, far=far)
-        return replace(rings, fixed_s=library.in_network.call_s, wire_ratio=slowed_s / busiest_s)
-    protocol = _protocol(network, scheme)
-    if "-tree-" in scheme:
+    elif "-tree-" in scheme:
         # A card carries the buffer once in each direction, but for one node in n; rings carry it twice, but for one
         # device in p.  Inside a node chains carry it as often as rings, but for no device.
-        nodes, whole = len(np.unique(network.node[devices])), count / (count - 1)
-        slowed_s = _busiest_s_per_byte(
-            network, rings, devices, near=whole / library.near_share, far=(nodes - 1) / nodes * whole
-        )
-        ratio = protocol.wire_ratio * slowed_s / busiest_s / (library.tree_share or 1.0)
-        return replace(rings, fixed_s=_tree_latency_s(network, protocol, devices), wire_ratio=ratio)
-    node = network.node[devices]
-    far = float((node[rings.source] != node[rings.target]).mean())
-    fixed_s = protocol.call_s + steps * ((1 - far) * protocol.hop_s + far * protocol.far_hop_s)
-    # The time of the copy, as bytes that the busiest link could have carried meanwhile.
-    copied_s = 1 / count / library.copy_bytes_per_s if own else 0.0
-    slowed_s = _busiest_s_per_byte(
-        network, rings, devices, near=1 / library.near_share, far=protocol.far_wire_ratio / protocol.wire_ratio
-    )
-    return replace(rings, fixed_s=fixed_s, wire_ratio=protocol.wire_ratio * (slowed_s + copied_s) / busiest_s)
+        protocol, share = _protocol(network, scheme), library.tree_share or 1.0
+        nodes, whole = len(np.unique(node)), protocol.wire_ratio * count / (count - 1)
+        latency_s = _tree_latency_s(network, protocol, devices)
+        near, far = _Link(whole, library.near_share * share), _Link((nodes - 1) / nodes * whole, share)
+    else:
+        protocol = _protocol(network, scheme)
+        share = float(is_far.mean())
+        latency_s = protocol.call_s + steps * ((1 - share) * protocol.hop_s + share * protocol.far_hop_s)
+        copied_s = protocol.wire_ratio / count / library.copy_bytes_per_s if own else 0.0
+        near, far = _Link(protocol.wire_ratio, library.near_share), _Link(protocol.far_wire_ratio, 1.0)
+    sent = rings.share * rings.repeats * np.where(is_far, far.bytes, near.bytes)
+    carried = Traffic(
+        source=rings.source, target=rings.target, sent=sent, taken=sent / np.where(is_far, far.reached, near.reached),
+        latency_s=latency_s, copied_s_per_byte=copied_s,
+    )  # fmt: skip
+    return replace(rings, carried=carried)
 
 
-def _network_sums(network: ClusterRoutes, devices: Ints) -> tuple[float, float]:
-    """Return the times of sums in the network's switches relative to those of rings, inside nodes and between them.
+class _Link(NamedTuple):
+    """How a library uses links inside nodes, or between them."""
+
+    bytes: float
+    """Bytes on them for each byte of a ring's messages."""
+    reached: float
+    """Share of their bandwidth that it reaches."""
+
+
+def _network_sums(network: ClusterRoutes, devices: Ints) -> tuple[_Link, _Link]:
+    """Return how sums in the network's switches use links, inside nodes and between them.
 
     A ring carries the buffer twice, but for one device in p.  A card carries it once each way.  Inside a node its
-    switch sums first, or chains carry the buffer as often as rings do, but for no device.
+    switch sums first, for all devices, of which a ring has one that sends to the next node; or chains carry the buffer
+    as often as rings do, but for no device.
     """
     library, count = _library_of(network), len(devices)
     whole, local = count / (count - 1), count / len(np.unique(network.node[devices]))
     assert library.in_network is not None, "the scheme comes from library_schemes"
-    near = whole / library.near_share
+    near, far = _Link(whole, library.near_share), _Link(whole / 2, library.in_network.link_share)
     if library.in_switch is not None and local >= _LEAST_IN_SWITCH:
-        near *= (1 + 1 / local) / 2 / library.in_switch.link_share
-    return near, whole / 2 / library.in_network.link_share
+        near = _Link(whole * (local + 1) / (local - 1) / 2, library.near_share * library.in_switch.link_share)
+    return near, far
 
 
 def _protocol(network: ClusterRoutes, scheme: str) -> LibraryProtocol:
@@ -307,31 +330,10 @@ def _protocol(network: ClusterRoutes, scheme: str) -> LibraryProtocol:
     return next(each for each in _library_of(network).protocols if each.name == name)
 
 
-def _busiest_s_per_byte(
-    network: ClusterRoutes, step: Round, devices: Ints, near: float = 1.0, far: float = 1.0
-) -> float:
-    """Return the time of the busiest link in a round, by byte of the buffer.
-
-    Args:
-        network: Routes of the cluster.
-        step: The round.
-        devices: The devices.
-        near: Time of messages inside nodes, relative to that of their bytes.
-        far: Time of messages between nodes, likewise; some links carry both.
-    """
-    source, target = devices[step.source], devices[step.target]
-    return step.link_share * _busiest_link_s(network, source.tobytes(), target.tobytes(), near, far)
-
-
-@lru_cache(maxsize=4096)
-def _busiest_link_s(network: ClusterRoutes, source: bytes, target: bytes, near: float, far: float) -> float:
-    """Return the time of the busiest link where each message has one byte; arguments as for ``_busiest_s_per_byte``.
-
-    The protocols of a library differ in the bytes of their messages alone.
-    """
-    ends = np.frombuffer(source, dtype=np.int64), np.frombuffer(target, dtype=np.int64)
-    sent = np.where(network.node[ends[0]] == network.node[ends[1]], near, far)
-    return float((network.link_loads(*ends, sent) * network.seconds_per_byte).max())
+def _busiest_s_per_byte(network: ClusterRoutes, traffic: Traffic, devices: Ints) -> float:
+    """Return the time of the busiest link, by byte of the buffer; ``traffic`` is between ranks."""
+    loads = network.link_loads(devices[traffic.source], devices[traffic.target], traffic.taken)
+    return float((loads * network.seconds_per_byte).max())
 
 
 def _tree_latency_s(network: ClusterRoutes, protocol: LibraryProtocol, devices: Ints) -> float:

@@ -87,7 +87,7 @@ class LinkLoads:
         return self._terms[key]
 
     def _sync_bytes(self, i: int, space: ConfigSpace) -> Floats:
-        """Return the bytes that the all-reduces of a layer move over every link, shape (links,)."""
+        """Return the bytes for which the all-reduces of a layer take every link, shape (links,)."""
         model, network = self.model, self.model.network
         before, channel, after = space.shards[0].tolist()
         sent = np.zeros(self.links)
@@ -96,10 +96,9 @@ class LinkLoads:
             if size and groups.shape[1] > 1:
                 scheme = choose_all_reduce(network, model.gradient_sync, space, size, split=split).scheme
                 for group, steps in zip(groups, group_rounds(network, scheme, groups), strict=True):
-                    for step in steps:
-                        share = times * step.link_share / (channel if split else 1)
-                        message = np.full(len(step.source), share * size)
-                        sent += network.link_loads(group[step.source], group[step.target], message)
+                    for traffic in (step.traffic.among(group) for step in steps):
+                        message = traffic.taken * (times * size / (channel if split else 1))
+                        sent += network.link_loads(traffic.source, traffic.target, message)
         return sent
 
     def _edge(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:

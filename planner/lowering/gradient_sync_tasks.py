@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from hwprofiles import Ints, row_owners
+from hwprofiles import Floats, Ints, row_owners
 from planner.compression import Compression, CompressionSettings
 from planner.cost import (
     GRADIENTS,
@@ -234,7 +234,7 @@ class GradientSyncTasks:
         row = place // groups.shape[1]  # group of each task to wait for
         for steps in zip(*plans, strict=True):
             self.tasks.group += 1
-            sizes = np.array([buffer_bytes * step.share * step.repeats * len(step.source) for step in steps])
+            sizes = np.array([buffer_bytes * step.traffic.sent.sum() for step in steps])
             tasks = add(count=len(groups), size_bytes=sizes)
             for task, group, step in zip(tasks.tolist(), groups, steps, strict=True):
                 devices = tuple(group.tolist())
@@ -252,8 +252,8 @@ class GradientSyncTasks:
             Pairs (device, task that brings it a shard of its result).
         """
         expanded = [_expanded(plan, groups.shape[1]) for plan in plans]
-        # What a library's protocol adds is in the messages; its latencies are in whole rounds only.
-        wire_bytes = buffer_bytes * plans[0][0].wire_ratio
+        # What a library's protocol adds is in the messages; its latencies and copies are in whole rounds only.
+        sent, taken = (np.array([_in_steps(plan, which) for plan in plans]) for which in (0, 1))
         made = len(groups) * len(expanded[0].share)
         check_replay_memory((self.tasks.size + made) * _TASK_BYTES, f"lowering {self.tasks.size + made:,} tasks")
         rows = [(group, messages.source, messages.target) for group, messages in zip(groups, expanded, strict=True)]
@@ -270,7 +270,7 @@ class GradientSyncTasks:
         tasks = add(
             count=place.size, device=source.ravel()[order], peer=target.ravel()[order],
             part=np.array([messages.first_chunk for messages in expanded]).ravel()[order],
-            size_bytes=np.array([messages.share for messages in expanded]).ravel()[order] * wire_bytes,
+            size_bytes=sent.ravel()[order] * buffer_bytes, link_use=(taken / sent).ravel()[order],
             group=self.tasks.group + 1 + np.tile(row_owners(step_start), count)[order],
         )  # fmt: skip
         self.tasks.group += len(counts)
@@ -289,6 +289,11 @@ class GradientSyncTasks:
 def _among(step: Round, devices: tuple[int, ...]) -> Round:
     """Return a round between devices instead of ranks; layers with equal replicas share it."""
     return step.among(np.array(devices))
+
+
+def _in_steps(plan: tuple[Round, ...], which: int) -> Floats:
+    """Return bytes sent (0) or taken of links (1) by each message of an expanded plan, by byte of the buffer."""
+    return np.concatenate([np.tile(step.sent_at_once[which], step.repeats) for step in plan])
 
 
 @lru_cache(maxsize=64)

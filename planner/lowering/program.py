@@ -110,13 +110,17 @@ class Program:
     collective the first chunk of the buffer that it carries; for a compress task of a parameter server, which first
     decompresses and sums, the shard that it serves; else -1."""
     size_bytes: Floats
-    """Bytes moved: of a transfer, or of all messages of a collective; 0 elsewhere."""
+    """Bytes moved: of a transfer, or of all messages of a collective as they leave devices, with what protocols of a
+    library add; 0 elsewhere."""
     work_s: Floats
     """Time of a compute task alone on its device, or that the coordination of a buffer takes, seconds; 0 elsewhere."""
     compressed_bytes: Floats
     """Bytes of the compressed messages that a compress task makes; 0 elsewhere."""
     decompressed_bytes: Floats
     """Bytes of the compressed messages of other devices that a task decompresses; 0 elsewhere."""
+    link_use: Floats
+    """Bytes that the links of a transfer could carry in its time, for each of its own: 1, or more for a message of an
+    expanded collective of a library that does not reach all of their bandwidth."""
     group: Ints
     """Group of tasks that are one phase of Eq. 1: a layer's parts in one phase, the transfers of one layout of one
     tensor, the codec tasks before, between or after messages, one round of a layer's all-reduce or, where that is

@@ -16,12 +16,13 @@ from planner.simulation import (
     Replay,
     Sensitivity,
     Shares,
+    carried_bytes,
     memory_curve,
     program_path,
     replay,
     sensitivities,
 )
-from planner.topology import copy_engines_of
+from planner.topology import copy_engines_of, routes_of_cluster
 from simulator.timelines import resource_use, union
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def analyse(
 def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
     """Return the use of every link, device and copy engine over the steady iterations, the busiest first."""
     graph, schedule, cluster = replayed.program_graph.graph, replayed.schedule, replayed.program.cluster
-    begin, end, count = replayed.steady_s
+    begin, end, _ = replayed.steady_s
+    carried = carried_bytes(replayed.program, routes_of_cluster(cluster))
     use = resource_use(graph, schedule, np.array([begin, end]))[:, 0].clip(min=0.0)
     # Uses grouped by resource: those of resource r are order[bounds[r] : bounds[r + 1]].
     owner = graph.use_owners
@@ -107,7 +109,6 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
         uses = slice(bounds[resource], bounds[resource + 1])
         starts, ends = union(start_s[uses], end_s[uses])
         is_link = resource < len(cluster.links)
-        moved = use[resource] * graph.capacity[resource] * replayed.program_graph.unit_bytes * (end - begin) / count
         rows.append(
             ResourceUse(
                 name=graph.resource_names[resource],
@@ -115,7 +116,7 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
                 is_link=is_link,
                 busy=float((ends - starts).sum() / (end - begin)),
                 use=float(use[resource]),
-                moved_bytes=float(moved) if is_link else 0.0,
+                moved_bytes=float(carried[resource]) if is_link else 0.0,
             )
         )
     return tuple(sorted(rows, key=lambda row: (-row.busy, -row.use)))

@@ -126,7 +126,7 @@ def _rebuilt(program: Program, source: Ints, slices: Ints, group: Ints, inside: 
         name: getattr(program, name)[source]
         for name in (
             "kind", "layer", "consumer", "slot", "micro_batch", "backward", "statistics", "recomputed", "device",
-            "peer", "part", "size_bytes", "work_s", "compressed_bytes", "decompressed_bytes", "region_low",
+            "peer", "part", "size_bytes", "work_s", "compressed_bytes", "decompressed_bytes", "link_use", "region_low",
             "region_high",
         )
     }  # fmt: skip

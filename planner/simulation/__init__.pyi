@@ -5,6 +5,7 @@ from .additive_cost import (
 )
 from .collective_use import (
     CollectiveLinks as CollectiveLinks,
+    carried_bytes as carried_bytes,
 )
 from .execution_models import (
     ITERATIONS as ITERATIONS,

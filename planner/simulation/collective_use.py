@@ -3,30 +3,43 @@
 import numpy as np
 
 from hwprofiles import Floats, Ints
-from planner.lowering import Collective
+from planner.lowering import Collective, Program
 from planner.topology import ClusterRoutes, CopyEngineUses
 
-__all__ = ["CollectiveEngines", "CollectiveLinks"]
+__all__ = ["CollectiveEngines", "CollectiveLinks", "carried_bytes"]
+
+
+def carried_bytes(program: Program, network: ClusterRoutes) -> Floats:
+    """Return the bytes that every link carries in one iteration of a program, shape (links,)."""
+    sends = np.flatnonzero(program.peer >= 0)
+    carried = network.link_loads(program.device[sends], program.peer[sends], program.size_bytes[sends])
+    for task, copy in program.host_copies.items():
+        carried[list(copy.links)] += program.size_bytes[task] * np.array(copy.shares)
+    for collective in program.collectives.values():
+        traffic = collective.round.traffic
+        carried += network.link_loads(traffic.source, traffic.target, traffic.sent * collective.buffer_bytes)
+    return carried
 
 
 class CollectiveLinks:
-    """Link loads of collectives, as shares of their buffers; computed once for equal rounds."""
+    """What collectives take of links, as shares of their buffers; computed once for equal rounds."""
 
     def __init__(self, network: ClusterRoutes) -> None:
         self._network = network
         self._known: dict[int, tuple[Ints, Floats, Ints]] = {}
 
     def of(self, collective: Collective) -> tuple[Ints, Floats, float]:
-        """Return the links used, the share of the buffer on each, and the latency of all repeats."""
+        """Return the links used, the bytes taken of each by byte of the buffer, and the latency of all repeats."""
         messages, network = collective.round, self._network
         if id(messages) not in self._known:
-            source, target = messages.source, messages.target
-            loads = network.link_loads(source, target, np.full(len(source), messages.link_share))
+            source, target, traffic = messages.source, messages.target, messages.traffic
+            loads = network.link_loads(traffic.source, traffic.target, traffic.taken)
             used = np.flatnonzero(loads)
             self._known[id(messages)] = used, loads[used], np.unique(network.latency_classes(source, target))
         used, share, classes = self._known[id(messages)]
-        if messages.fixed_s is not None:
-            return used, share, messages.fixed_s
+        carried = messages.carried
+        if carried is not None and carried.latency_s is not None:
+            return used, share, carried.latency_s + carried.copied_s_per_byte * collective.buffer_bytes
         latencies_s = network.class_latencies(classes, np.full(len(classes), messages.share * collective.buffer_bytes))
         return used, share, messages.repeats * float(latencies_s.max())
 
@@ -42,8 +55,10 @@ class CollectiveEngines:
         """Return the engines used, and the seconds per byte of the buffer on each."""
         messages = collective.round
         if id(messages) not in self._known:
-            _, engine, busy = self._engines.of(messages.source, messages.target)
-            loads = np.bincount(engine, busy * messages.link_share, minlength=len(self._engines.names))
+            traffic = messages.traffic
+            counts, engine, busy = self._engines.of(traffic.source, traffic.target)
+            taken = busy * np.repeat(traffic.taken, counts)
+            loads = np.bincount(engine, taken, minlength=len(self._engines.names))
             used = np.flatnonzero(loads)
             self._known[id(messages)] = used, loads[used].astype(np.float64)
         return self._known[id(messages)]

@@ -116,8 +116,8 @@ def _contending(program: Program, network: ClusterRoutes, engines: CopyEngineUse
     first_device = len(network.seconds_per_byte)
     first_engine = first_device + len(program.cluster.devices)
     blocks = [
-        (sends, counts, links, np.ones(len(links))),
-        (sends, copying, first_engine + engine, busy),
+        (sends, counts, links, np.repeat(program.link_use[sends], counts)),
+        (sends, copying, first_engine + engine, busy * np.repeat(program.link_use[sends], copying)),
         (compute, np.ones_like(compute), first_device + program.device[compute], np.ones(len(compute))),
     ]
     overheads = message_overheads_of(program.cluster)
@@ -221,7 +221,7 @@ def _group_s(program: Program, network: ClusterRoutes, links_of: CollectiveLinks
     sends = tasks[program.peer[tasks] >= 0]
     if len(sends):
         source, target, size = program.device[sends], program.peer[sends], program.size_bytes[sends]
-        loads += network.link_loads(source, target, size)
+        loads += network.link_loads(source, target, size * program.link_use[sends])
         longest_s = max(longest_s, float(network.latencies_s(source, target, size).max()))
     return max(float((loads * network.seconds_per_byte).max()), float(program.work_s[tasks].max())), longest_s
 

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from hwprofiles import AnyPath, ConfigError, Floats, Ints, html_table, row_owners
 from planner.expected import TimeParts, expected_s, likely_s
 from planner.lowering import KINDS, Program
+from planner.simulation.collective_use import carried_bytes
 from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
 from planner.simulation.interference_use import with_interference
 from planner.simulation.link_use import LinkUse
 from planner.simulation.rank_spread import drawn_factors, wait_share, with_factors, with_slowest_rank
+from planner.topology import routes_of_cluster
 from simulator.engines import simulate
 from simulator.formats import write_trace
 from simulator.graph import Schedule, TaskGraph, check_task_graph
@@ -234,7 +236,7 @@ class Replay:
             links=tuple(link.name for link in links),
             edges_s=edges - self.shown[1],
             share=share,
-            moved_bytes=share.sum(axis=1) * self.program.cluster.bandwidth * (end - begin) / bins,
+            moved_bytes=carried_bytes(self.program, routes_of_cluster(self.program.cluster)),
             classes=tuple(link.link_class for link in links),
         )
 

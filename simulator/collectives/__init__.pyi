@@ -9,6 +9,7 @@ from .parallel_rings import (
 )
 from .rounds import (
     Round as Round,
+    Traffic as Traffic,
     round_of as round_of,
 )
 from .schemes import (

@@ -6,9 +6,36 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import Ints
+from hwprofiles import Floats, Ints
 
-__all__ = ["WHOLE_BUFFER", "ChunkPattern", "Round", "round_of", "whole_round"]
+__all__ = ["WHOLE_BUFFER", "ChunkPattern", "Round", "Traffic", "round_of", "whole_round"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Traffic:
+    """What links carry for a round and all its repeats, in M messages, and what the round takes beside that.
+
+    A library's protocols add bytes to those of a round's messages, and sums in a switch take some away; its chains
+    hand on chunks over all their links at once.
+    """
+
+    source: Ints
+    """Sending ranks of a group, or devices, shape (M,)."""
+    target: Ints
+    """Receiving ranks of a group, or devices, shape (M,)."""
+    sent: Floats
+    """Bytes of each message for each byte of the buffer, shape (M,)."""
+    taken: Floats
+    """Bytes that the links of each message could have carried in the time that it takes them, likewise: those of
+    ``sent``, and more where the library does not reach all of their bandwidth."""
+    latency_s: float | None = None
+    """Latency of all repeats together, where a library's is known; None: that of the routes, once a repeat."""
+    copied_s_per_byte: float = 0.0
+    """Time for each byte of the buffer in which ranks copy what they do not send, and links carry nothing."""
+
+    def among(self, devices: Ints) -> "Traffic":
+        """Return the traffic between devices instead of ranks; ``devices`` has shape (ranks,)."""
+        return replace(self, source=devices[self.source], target=devices[self.target])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,16 +72,28 @@ class Round:
     repeats: int = 1
     in_order: bool = False
     """Flag that a message also waits for the previous one between the same two ranks, as chunks of a pipeline do."""
-    wire_ratio: float = 1.0
-    """Bytes that links carry for each byte of the messages: protocols of libraries add to them, sums in a switch take
-    away."""
-    fixed_s: float | None = None
-    """Latency of all repeats together, where a library's is known; None: that of the routes, once a repeat."""
+    carried: Traffic | None = None
+    """What links carry for a round of a library; None: its messages."""
 
     @property
-    def link_share(self) -> float:
-        """Bytes that each message puts on its links in all repeats together, as a share of the buffer."""
-        return self.share * self.repeats * self.wire_ratio
+    def traffic(self) -> Traffic:
+        """What links carry."""
+        if self.carried is not None:
+            return self.carried
+        sent = np.full(len(self.source), self.share * self.repeats)
+        return Traffic(source=self.source, target=self.target, sent=sent, taken=sent)
+
+    @property
+    def sent_at_once(self) -> tuple[Floats, Floats]:
+        """``sent`` and ``taken`` of each message in one repeat, shape (M,) each.
+
+        Where links carry a share of other messages, too, as in the rounds of a chain, each message has all that the
+        round sends, and takes its links as long as the round does.
+        """
+        traffic, count = self.traffic, len(self.source)
+        if len(traffic.sent) == count:
+            return traffic.sent / self.repeats, traffic.taken / self.repeats
+        return np.full(count, traffic.sent.sum() / count), np.full(count, traffic.taken.max())
 
     @property
     def share(self) -> float:
@@ -74,7 +113,8 @@ class Round:
 
     def among(self, devices: Ints) -> "Round":
         """Return the round between devices instead of ranks; ``devices`` has shape (ranks,)."""
-        return replace(self, source=devices[self.source], target=devices[self.target])
+        carried = None if self.carried is None else self.carried.among(devices)
+        return replace(self, source=devices[self.source], target=devices[self.target], carried=carried)
 
 
 class ChunkPattern(NamedTuple):

@@ -87,7 +87,7 @@ def _renumbered(program: Program, new: Sequence[_NewTask], order: Ints) -> Progr
         name: getattr(program, name)[source]
         for name in (
             "layer", "consumer", "slot", "micro_batch", "backward", "statistics", "recomputed", "device", "peer",
-            "part", "size_bytes", "work_s", "compressed_bytes", "decompressed_bytes", "group", "region_low",
+            "part", "size_bytes", "work_s", "compressed_bytes", "decompressed_bytes", "link_use", "group", "region_low",
             "region_high",
         )
     }  # fmt: skip

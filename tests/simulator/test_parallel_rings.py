@@ -54,4 +54,4 @@ def test_a_chain_leaves_the_sum_everywhere(order):
 @pytest.mark.parametrize("rings", [1, 4])
 def test_the_buffer_is_divided_among_rings(rings):
     step = parallel_rings(np.tile(np.arange(4), (rings, 1)))
-    assert step.link_share * rings == pytest.approx(2 * 3 / 4)
+    assert step.traffic.sent * rings == pytest.approx(2 * 3 / 4)

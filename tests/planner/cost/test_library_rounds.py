@@ -82,8 +82,9 @@ def test_network_sums_cross_each_card_once():
     (step,) = library_collective(network, "library-network-sums", "all-reduce", (0, 8))
     (ring,) = library_collective(network, "library-ring-simple", "all-reduce", (0, 8))
 
-    assert step.fixed_s == 3e-5
-    assert step.wire_ratio * step.repeats == pytest.approx(ring.repeats / 0.9, rel=1e-12)
+    assert step.traffic.latency_s == 3e-5
+    assert step.traffic.sent == pytest.approx(ring.traffic.sent, rel=1e-12)
+    assert step.traffic.taken == pytest.approx(ring.traffic.taken / 0.9, rel=1e-12)
 
 
 @pytest.mark.parametrize("nodes", [4, 16, 64])
@@ -94,7 +95,10 @@ def test_network_sums_tend_to_half_of_a_ring_over_the_cards(nodes):
     with_sums, without = with_network_sums(f"abci-v100:nodes={nodes}"), load_cluster(f"abci-v100:nodes={nodes}")
     (step,) = library_collective(with_sums, "library-network-sums", "all-reduce", devices)
 
-    assert step.wire_ratio == pytest.approx(count / (count - 1) / 2 / 0.9, rel=1e-12)
+    node = with_sums.node
+    between = node[step.source] != node[step.target]
+    ratio = step.traffic.taken / (step.share * step.repeats)
+    assert ratio[between] == pytest.approx(count / (count - 1) / 2 / 0.9, rel=1e-12)
     ring_s = library_collective_s(routes_of_cluster(without), "all-reduce", devices, large)
     assert library_collective_s(with_sums, "all-reduce", devices, large) < 0.7 * ring_s
 
@@ -107,7 +111,8 @@ def test_groups_inside_a_node_do_not_use_the_network():
     assert "library-network-sums" not in library_schemes(network, np.array(inside))
     (step,) = library_collective(network, "library-network-sums", "all-reduce", inside)
     (expected,) = library_collective(network, "library-switch-sums", "all-reduce", inside)
-    assert (step.fixed_s, step.wire_ratio) == (expected.fixed_s, expected.wire_ratio)
+    assert step.traffic.latency_s == expected.traffic.latency_s
+    np.testing.assert_array_equal(step.traffic.taken, expected.traffic.taken)
 
 
 @pytest.mark.parametrize("spec", ["dgx-h100:nodes=2", "p100-4x4", "abci-v100:nodes=2"])
@@ -145,6 +150,50 @@ def test_sums_in_switches_cost_what_their_replay_takes(spec, sums):
     np.testing.assert_allclose(steps.ends_s[0], activity.ends_s[0] - len(trained) * call_s, rtol=1e-9)
 
 
+SENT = {
+    # cluster, scheme: bytes that leave all devices together, for each byte of the buffer, by hand
+    ("dgx-h100", "switch-sums"): 8 * (1 + 1 / 8),  # each device its buffer, and the part that it had summed
+    ("dgx-h100", "ring-simple"): 2 * 7,
+    ("dgx-h100", "ring-ll"): 2 * 2 * 7,  # with a flag beside all data
+    ("abci-v100:nodes=2", "tree-simple"): 2 * 7,  # up to the root and down again, over all edges but the root's
+    ("abci-v100:nodes=2", "network-sums"): 2 * (2 * 3) + 2,  # chains of four, up and down, and over each card once
+    ("dgx-h100:nodes=2", "network-sums"): 16 * (1 + 1 / 8) + 2,  # summed by the switches of the nodes, then over cards
+    ("dgx1-p100", "chain-simple"): 2 * 2,  # three devices in a row, up and down
+}
+
+
+@pytest.mark.parametrize(("spec", "scheme"), SENT)
+def test_bytes_moved_are_those_that_leave_devices(spec, scheme):
+    """By the program, as one activity and message by message, and over the links that leave devices."""
+    cluster = load_cluster(spec)
+    sums = InSwitchSums(call_s=1e-6, link_share=0.8)
+    devices = (0, 1, 4) if "chain" in scheme else tuple(range(len(cluster.devices)))
+    cluster.library = replace(cluster.library, in_network=sums)
+    cluster = cluster.only(devices)
+    graph, count = load_model("lenet5", batch=2 * len(devices)), len(devices)
+    model = CostModel(graph, cluster, f"library-{scheme}")
+    spaces = spaces_of(graph, named_strategy("data", graph, count), count)
+    expected = SENT[spec, scheme] * 4 * graph.parameter_count
+    leaving = np.array([link.source < count for link in cluster.links])
+    for form in ("activity", "steps"):
+        program = lower(model, spaces, collectives=form)
+        assert program.moved_bytes == pytest.approx(expected, rel=1e-12)
+        assert replay(program).link_use().moved_bytes[leaving].sum() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ["ring-simple", "ring-ll", "tree-ll128", "network-sums"])
+def test_links_are_loaded_alike_however_fast_others_are(algorithm):
+    """The bytes and the time of messages inside nodes do not depend on the links between them, nor the reverse."""
+    loads = {}
+    for factor in (0.1, 1.0, 10.0):
+        network = with_network_sums(f"dgx-a100:nodes=2,link.hdr.bandwidth_factor={factor}", copy_bytes_per_s=1e9)
+        traffic = library_collective(network, f"library-{algorithm}", "all-reduce", tuple(range(16)))[0].traffic
+        loads[factor] = network.link_loads(traffic.source, traffic.target, traffic.taken)
+        assert (network.link_loads(traffic.source, traffic.target, traffic.sent) <= loads[factor] + 1e-12).all()
+    np.testing.assert_allclose(loads[0.1], loads[1.0], rtol=1e-12)
+    np.testing.assert_allclose(loads[10.0], loads[1.0], rtol=1e-12)
+
+
 @pytest.mark.parametrize("spec", ["titanx-4:nodes=2", "fdr-32x3:nodes=2", "p100-4x4"])
 def test_rings_take_no_less_than_all_their_bytes(spec):
     """Also over links that carry messages inside nodes and between them, as PCIe switches do."""
@@ -154,7 +203,8 @@ def test_rings_take_no_less_than_all_their_bytes(spec):
     for protocol in cluster.library.protocols:
         for collective in ("all-reduce", "all-gather"):
             (step,) = library_collective(network, f"library-ring-{protocol.name}", collective, devices)
-            assert step.wire_ratio >= protocol.wire_ratio * (1 - 1e-12)
+            assert (step.traffic.sent >= protocol.wire_ratio * step.share * step.repeats * (1 - 1e-12)).all()
+            assert (step.traffic.taken >= step.traffic.sent).all()
 
 
 def test_replicas_inside_nodes_are_summed_there():
