@@ -31,6 +31,7 @@ _VIEWS_WORDS = """
 """
 VIEW_OPERATIONS = frozenset(_VIEWS_WORDS.split())
 """Operations whose results are views, through which their operand is written."""
+_LEAST_BATCH = 2
 LOSSES = ("softmax", "softmax_per_position", "mean_squared_error", "none")
 """Losses that an import may end a network with."""
 
@@ -109,6 +110,15 @@ def _reader_of(trace: Trace) -> GraphReader:
     if not batches:
         raise ConfigError("the model must read data with an axis of samples, it has no input of that kind")
     batch = next(iter(trace.inputs.values())).shape[0]
+    for what, tensors in (("input", trace.inputs), ("parameter", dict(trace.parameters.values()))):
+        for name, tensor in tensors.items():
+            if 0 in tensor.shape:
+                raise ConfigError(f"{what} {name!r} must have sizes >= 1, got {list(tensor.shape)}")
+    if batch < _LEAST_BATCH:
+        raise ConfigError(
+            f"batch of the inputs must be at least {_LEAST_BATCH}, got {batch}: an axis of one sample cannot be told "
+            f"from others of size 1; plans take any batch, whatever the import's was"
+        )
     reader = GraphReader(trace, batch)
     for argument, tensor in trace.inputs.items():
         if tensor.shape[:1] == (batch,):

@@ -55,8 +55,7 @@ def _is_plain(reader: GraphReader, node: TraceNode, keys: dict[str, str]) -> boo
 
 def _is_frozen(reader: GraphReader, node: TraceNode) -> bool:
     """Return whether a normalisation has fixed statistics in a program that is trained otherwise."""
-    trains = reader.trace.training or any(n.arguments.get("training") is True for n in reader.trace.nodes)
-    return reader.argument(node, "training") is False and trains and not reader.trace.foreign
+    return reader.argument(node, "training") is False and reader.trace.trains and not reader.trace.foreign
 
 
 def _fixed_statistics(reader: GraphReader, node: TraceNode, value: TracedValue, keys: dict[str, str]) -> TracedValue:

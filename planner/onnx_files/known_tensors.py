@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hwprofiles import ConfigError
 from planner.tracing import TraceTensor
 
 if TYPE_CHECKING:
@@ -51,14 +52,23 @@ class KnownTensors:
 
         Raises:
             UnknownSizesError: A size is not fixed, or it is no tensor.
+            ConfigError: Its elements are of an unknown type, or too many.
         """
+        from onnx import TensorProto
+
         if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
             raise UnknownSizesError(name)
         rows = kind.tensor_type.shape.dim
         if not all(row.HasField("dim_value") and row.dim_value >= 0 for row in rows):
             raise UnknownSizesError(name)
+        element, sizes = kind.tensor_type.elem_type, tuple(row.dim_value for row in rows)
+        if element not in TensorProto.DataType.values():
+            raise ConfigError(f"tensor {name!r}: elem_type must be a type that the installed onnx knows, got {element}")
         self.types[name] = kind
-        self.sizes[name] = TraceTensor(tuple(row.dim_value for row in rows), is_floating(kind.tensor_type.elem_type))
+        try:
+            self.sizes[name] = TraceTensor(sizes, is_floating(element))
+        except ConfigError as error:
+            raise ConfigError(f"tensor {name!r}: {error}") from None
 
     def add_constant(self, name: str, tensor: "onnx.TensorProto") -> None:
         """Add a tensor of the file; its elements are read if they are few and lie in the file."""

@@ -1,6 +1,6 @@
 """One ONNX node with what is known of its inputs, and the operations of PyTorch that it becomes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ class NodeView:
     known: KnownTensors
     module: str
     """Path of the module that the node is of."""
-    parameters: frozenset[str]
+    parameters: Set[str]
     """Names of trained tensors."""
     nodes: list[TraceNode] = field(default_factory=list)
 

@@ -85,6 +85,8 @@ class _Reader:
     parameters: dict[str, tuple[str, TraceTensor]] = field(default_factory=dict)
     constants: dict[str, TraceTensor] = field(default_factory=dict)
     nodes: list[TraceNode] = field(default_factory=list)
+    absorbed: set[str] = field(default_factory=set)
+    """Products that became one with the bias behind them."""
 
     def read_tensors(self, given: Sequence[InputSpec]) -> None:
         """Read sizes of the data, and parameters and constants."""
@@ -98,6 +100,8 @@ class _Reader:
         for tensor in self.graph.initializer:
             try:
                 self.known.add_constant(tensor.name, tensor)
+            except ConfigError as error:
+                raise ConfigError(f"ONNX file {self.path}: {error}") from None
             except (UnknownSizesError, TypeError, ValueError) as error:
                 text = " ".join(str(error).split())[:120]
                 raise ConfigError(f"ONNX file {self.path}: tensor {tensor.name!r} must be whole: {text}") from None
@@ -155,7 +159,7 @@ class _Reader:
 
     def read(self, node: "onnx.NodeProto") -> None:
         """Read one node."""
-        view = NodeView(node, self.known, _module(node), frozenset(self.parameters))
+        view = NodeView(node, self.known, _module(node), self.parameters.keys())
         if node.op_type in _CONTROL_FLOW:
             raise view.problem("control flow has no fixed program; export the model again with fixed sizes")
         absent = next((name for name in node.input if name and name not in self.known.sizes), None)
@@ -201,7 +205,7 @@ class _Reader:
         """Translate one node; a product and the bias behind it become one."""
         if node.op_type == "Add" and (pair := self._product_of(node)):
             product, bias = pair
-            self.nodes = [row for row in self.nodes if row.name != product.output[0]]
+            self.absorbed.add(product.output[0])
             view.module = _module(product)
             view.ends("linear", input=Argument(product.input[0]), weight=self._turned(product), bias=Argument(bias))
         elif node.op_type == "MatMul" and self._has_matrix(node) and len(view.shape()) >= 2:
@@ -235,7 +239,8 @@ class _Reader:
         """Return the program."""
         outputs = tuple(row.name for row in self.graph.output)
         return Trace(
-            inputs=self.inputs, parameters=self.parameters, constants=self.constants, nodes=tuple(self.nodes),
+            inputs=self.inputs, parameters=self.parameters, constants=self.constants,
+            nodes=tuple(row for row in self.nodes if row.name not in self.absorbed),
             outputs=outputs, foreign=True,
         )  # fmt: skip
 

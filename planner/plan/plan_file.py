@@ -118,7 +118,7 @@ def _plan(values: dict[str, Any]) -> Plan:
         ConfigError: The request breaks a rule, or the micro-batches do.
     """
     check_no_code("", values["model"])
-    _check_micro_batching(values["micro_batching"])
+    _check_micro_batching(values["micro_batching"], values["batch"])
     return Plan(
         request=PlanRequest(**{each.name: values[each.name] for each in fields(PlanRequest)}),
         recompute=Recompute(values["recompute_ends"]),
@@ -126,13 +126,18 @@ def _plan(values: dict[str, Any]) -> Plan:
     )
 
 
-def _check_micro_batching(micro_batching: MicroBatching) -> None:
-    """Refuse an unknown order of micro-batches, fewer than one, and layers before the first."""
+def _check_micro_batching(micro_batching: MicroBatching, batch: int) -> None:
+    """Refuse an unknown order of micro-batches, a number that does not divide the batch, and layers before the first.
+
+    As many micro-batches as a file may name would else be lowered, which takes minutes and gigabytes.
+    """
     orders = (*ORDERS, *PIPELINE_SCHEDULES)
     if micro_batching.order not in orders:
         raise ConfigError(f"micro_batching.order must be one of {', '.join(orders)}, got {micro_batching.order!r}")
     if micro_batching.parts < 1 or min(micro_batching.starts) < 0:
         raise ConfigError(f"micro_batching must have parts >= 1 and layers >= 0, got {micro_batching}")
+    if batch % micro_batching.parts:
+        raise ConfigError(f"micro_batching.parts must divide the batch of {batch:,}, got {micro_batching.parts:,}")
 
 
 def _known(location: Sequence[int | str]) -> Sequence[str]:

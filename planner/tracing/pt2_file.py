@@ -21,6 +21,8 @@ _FILE_MIB = 1 << 20
 _GRAPH_BYTES = 512 * 2**20
 _INTEGERS = {1, 2, 3, 4, 5, 12, 28}
 """Types of elements that are whole numbers or truth values, as the format numbers them."""
+_FLOATS = {6, 7, 8, 9, 10, 11, 13, 29, 30, 31, 32, 33}
+"""Types of elements that have gradients."""
 
 
 def trace_of_pt2(path: Path) -> Trace:
@@ -66,6 +68,7 @@ def _graph_json(path: Path) -> Any:
         NotImplementedError,
         RuntimeError,
         msgspec.DecodeError,
+        UnicodeDecodeError,
         RecursionError,
     ) as error:
         raise ConfigError(
@@ -126,7 +129,13 @@ class _Reader:
                 f"exported program {self.path}: shapes must be fixed, {name} has a dynamic one; export it again with "
                 f"dynamic_shapes=None and the sizes that you want"
             )
-        return TraceTensor(tuple(sizes), meta["dtype"] not in _INTEGERS)
+        kind = meta["dtype"]
+        if kind not in _INTEGERS | _FLOATS:
+            raise ConfigError(f"exported program {self.path}: tensor {name}: dtype must be a known one, got {kind!r}")
+        try:
+            return TraceTensor(tuple(sizes), kind in _FLOATS)
+        except ConfigError as error:
+            raise ConfigError(f"exported program {self.path}: tensor {name}: {error}") from None
 
     def _nodes(self, node: Mapping[str, Any]) -> list[TraceNode]:
         """Return one node, and for a list of results the nodes that take its items."""

@@ -3,9 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
+from hwprofiles import ConfigError
+
 __all__ = ["Argument", "Trace", "TraceNode", "TraceTensor"]
+
+
+_MOST_ELEMENTS = 2**53
+"""Most elements of a tensor: a float counts them exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +24,22 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class TraceTensor:
-    """Sizes and type of a tensor."""
+    """Sizes and type of a tensor.
+
+    Raises:
+        ConfigError: A size is no whole number, or the tensor has too many elements.
+    """
 
     shape: tuple[int, ...]
     floating: bool = True
     """False for integers and truth values, which have no gradients."""
+
+    def __post_init__(self) -> None:
+        sizes = list(self.shape)
+        if any(not isinstance(size, int) or isinstance(size, bool) or size < 0 for size in sizes):
+            raise ConfigError(f"sizes must be whole numbers >= 0, got {sizes}")
+        if prod(sizes) > _MOST_ELEMENTS:
+            raise ConfigError(f"sizes must be of at most {_MOST_ELEMENTS:,} elements, got {sizes}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +89,11 @@ class Trace:
     """True if it was traced while its module was in training mode; False if it was not, or that is not known."""
     foreign: bool = False
     """True if it was translated: arguments are not all PyTorch's, so layers do not record what they compute."""
+
+    @cached_property
+    def trains(self) -> bool:
+        """True if the module was in training mode, or some of its normalisations were."""
+        return self.training or any(node.arguments.get("training") is True for node in self.nodes)
 
     @cached_property
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:

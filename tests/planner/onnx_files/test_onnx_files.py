@@ -1,6 +1,7 @@
 """ONNX files give the graph that the same module gives when PyTorch exports it."""
 
 import io
+import sys
 import warnings
 from pathlib import Path
 
@@ -320,3 +321,66 @@ def test_cut_off_and_spoiled_files_end_in_one_line(tmp_path):
             lines.append(str(error))
     assert not any("\n" in line for line in lines)
     assert len(lines) == 60
+
+
+SPOILED = {
+    "unknown type": (lambda g: setattr(g.initializer[0], "data_type", 99), r"'w': elem_type must be a type .* got 99"),
+    "unknown type of data": (
+        lambda g: setattr(g.input[0].type.tensor_type, "elem_type", 99),
+        r"'x': elem_type must be",
+    ),
+    "no samples": (lambda g: setattr(size_of(g, 0), "dim_value", 0), r"input 'x' must have sizes >= 1, got \[0, 8\]"),
+    "nothing": (lambda g: setattr(size_of(g, 1), "dim_value", 0), r"input 'x' must have sizes >= 1, got \[2, 0\]"),
+    "beyond": (lambda g: setattr(size_of(g, 1), "dim_value", 2**62), r"'x': sizes must be of at most 9,007,\d+"),
+    "one sample": (lambda g: setattr(size_of(g, 0), "dim_value", 1), r"batch of the inputs must be at least 2, got 1"),
+}
+
+
+def size_of(graph, axis):
+    """The size of an axis of the input."""
+    return graph.input[0].type.tensor_type.shape.dim[axis]
+
+
+@pytest.mark.parametrize("case", SPOILED)
+def test_types_and_sizes_that_no_tensor_has_are_refused(tmp_path, case):
+    """One line names the tensor, the rule and the value."""
+    spoil, message = SPOILED[case]
+    path = graph_file(tmp_path / "n.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], [("w", floats(8, 8))])
+    model = onnx.load(path)
+    spoil(model.graph)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ConfigError, match=message) as error:
+        imported_graph(trace_of_onnx(path), name="it")
+    assert "\n" not in str(error.value)
+
+
+def test_the_work_of_an_import_grows_with_its_nodes(tmp_path):
+    """Calls that Python makes, which no load of the machine changes: four times the nodes cost four times as many."""
+
+    def calls(layers):
+        nodes, weights = [], []
+        for i in range(layers):
+            nodes += [
+                helper.make_node("MatMul", [f"h{i}" if i else "x", f"w{i}"], [f"m{i}"], name=f"m{i}"),
+                helper.make_node("Add", [f"m{i}", f"b{i}"], [f"a{i}"], name=f"a{i}"),
+                helper.make_node("Unsqueeze", [f"a{i}", "axis"], [f"u{i}"], name=f"u{i}"),
+                helper.make_node("BatchNormalization", [f"u{i}", *[f"b{i}"] * 4], [f"n{i}"], name=f"n{i}"),
+                helper.make_node("Squeeze", [f"n{i}", "axis"], [f"h{i + 1}"], name=f"s{i}"),
+            ]
+            weights += [(f"w{i}", floats(8, 8)), (f"b{i}", floats(8))]
+        nodes[-1].output[0] = "y"
+        path = graph_file(tmp_path / "n.onnx", nodes, [*weights, ("axis", np.array([2]))])
+        count = [0]
+
+        def counted(frame, event, argument):
+            count[0] += 1
+
+        sys.setprofile(counted)
+        try:
+            imported_graph(trace_of_onnx(path), name="it")
+        finally:
+            sys.setprofile(None)
+        return count[0]
+
+    calls(2)
+    assert calls(160) < 4.5 * calls(40)

@@ -55,6 +55,15 @@ def test_numbers_and_text_survive(plan, tmp_path_factory, seconds, width, text):
     assert (again.simulated_s, again.width, again.notes, again.request) == (seconds, width, (text,), request)
 
 
+@pytest.mark.parametrize("parts", [10_000, 3])
+def test_micro_batches_divide_the_batch(content, tmp_path, parts):
+    """Ten thousand of a batch of 8 would be lowered for minutes."""
+    content["micro_batching"]["parts"] = parts
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=rf"micro_batching\.parts must divide the batch of 8, got {parts:,}"):
+        load_plan(tmp_path / "plan.json")
+
+
 def test_a_plan_is_a_strategy_file_too(plan, tmp_path):
     save_plan(plan, tmp_path / "plan.json")
 

@@ -162,6 +162,28 @@ class _Bomb:
         return (open, (str(self.path), "w"))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b'"nodes"', b'"n\xff"', "can't decode byte 0xff"),
+        (b'{"as_int": 6}', b'{"as_int": %d}' % 2**70, r"tensor \w+: sizes must be of at most"),
+        (b'{"as_int": 6}', b'{"as_int": -6}', r"tensor \w+: sizes must be whole numbers >= 0"),
+        (b'"dtype": 7', b'"dtype": 99', r"tensor \w+: dtype must be a known one, got 99"),
+    ],
+    ids=["no text", "beyond", "negative", "unknown type"],
+)
+def test_what_no_program_has_is_refused(tmp_path, old, new, message):
+    exported(tmp_path / "net.pt2")
+    with zipfile.ZipFile(tmp_path / "net.pt2") as good, zipfile.ZipFile(tmp_path / "bad.pt2", "w") as bad:
+        for row in good.infolist():
+            content = good.read(row.filename)
+            assert old in content or not row.filename.endswith("models/model.json")
+            bad.writestr(row.filename, content.replace(old, new))
+
+    with pytest.raises(ConfigError, match=message):
+        trace_of_pt2(tmp_path / "bad.pt2")
+
+
 def test_reading_an_exported_file_unpickles_nothing(tmp_path):
     """Pickles in the archive, of sample inputs or weights, are never loaded."""
     exported(tmp_path / "net.pt2")
