@@ -47,6 +47,7 @@ def orrery_simulate(
 ) -> None:
     """Replay a plan on the model of its cluster."""
     from orrery.terminal import open_plan
+    from planner.plan import training_rates
     from planner.simulation import replay, write_replayed_graph
 
     traced, written = (output_file(path) if path else nullcontext() for path in (trace, graph))
@@ -57,11 +58,12 @@ def orrery_simulate(
             result.write_trace(file)
         if graph_file:
             write_replayed_graph(result, graph_file)
-    values = replay_values(result, plan=plan)
+    rates = training_rates(plan.costs, result.program, result.expected_s)
+    values = replay_values(result, rates, plan=plan)
     if json:
         print_json(values)
     else:
-        print(plan_headline(plan.plan, result))
+        print(plan_headline(plan.plan, result, rates))
         print_pairs(printed_values(values, plan.program.compressed))
 
 

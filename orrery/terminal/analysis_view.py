@@ -62,13 +62,16 @@ def analysis_values(analysis: "Analysis", *, plan: "StoredPlan") -> dict[str, An
 
 def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> None:
     """Print the analysis as tables of at most ``top`` rows."""
+    from planner.plan import training_rates
     from reports.style import memory_unit
 
     path, total_s = analysis.path, analysis.replay.iteration_s
     values = analysis_values(analysis, plan=plan)
     memory = values["memory"]
     pace = values["pace"]
-    print(plan_headline(plan.plan, analysis.replay))
+    replayed = analysis.replay
+    rates = training_rates(plan.costs, replayed.program, replayed.expected_s)
+    print(plan_headline(plan.plan, replayed, rates))
     print(f"{pace['sentence']}; time left: {pace['left']}.\nTo be faster: {pace['remedy']}.\n")
     notes = {"notes": plan.notes} if plan.notes else {}
     busiest = {f"busiest device: {name}": value for name, value in values["busiest_device"].items()}

@@ -15,7 +15,7 @@ from orrery.terminal.views import print_pairs, print_table, printed_values
 
 if TYPE_CHECKING:
     from hwprofiles.devices import DeviceGraph
-    from planner.plan import Plan, PlanRequest, SimulatedPlan
+    from planner.plan import Plan, PlanRequest, SimulatedPlan, TrainingRates
     from planner.simulation import Replay
 
 __all__ = ["configuration_rows", "plan_command", "plan_headline", "print_plan", "refusal_with_command", "typed_options"]
@@ -29,20 +29,21 @@ def print_plan(planned: "SimulatedPlan", values: Mapping[str, Any]) -> None:
         values: As of ``plan_values``, with what was typed.
     """
     plan = planned.plan
-    print(plan_headline(plan, planned.replayed))
+    print(plan_headline(plan, planned.replayed, planned.rates))
     print_pairs(printed_values(values, plan.compressed))
     print_table(configuration_rows(plan))
 
 
-def plan_headline(plan: "Plan", replay: "Replay") -> str:
+def plan_headline(plan: "Plan", replay: "Replay", rates: "TrainingRates") -> str:
     """Return what an iteration of a plan is expected to take, with its interval, in one sentence."""
     from reports.style import three_digits
     from reports.tables import expected_time
 
     time = expected_time(replay.expected_s, replay.likely_s, replay.iteration_s)
-    rate = f"{three_digits(plan.batch / replay.expected_s)} {replay.program.graph.samples_are}/s"
+    rate = f"{three_digits(rates.images_per_s)} {replay.program.graph.samples_are}/s"
+    rate += f", {three_digits(rates.tokens_per_s)} tokens/s" if rates.tokens_per_s else ""
     subject = f"{plan.model} on {plan.cluster}, batch {plan.batch:,}, {plan.request.strategy}"
-    return f"{subject}: {time}, {rate}."
+    return f"{subject}: {time}, {rate}, MFU {rates.mfu:.1%}."
 
 
 def configuration_rows(plan: "Plan") -> list[dict[str, Any]]:

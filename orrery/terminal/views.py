@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hwprofiles.compute import ProfileSummary
     from orrery.terminal.stored_plan import StoredPlan
     from planner.compression import CompressionSettings
-    from planner.plan import Comparison, Plan, SimulatedPlan
+    from planner.plan import Comparison, Plan, SimulatedPlan, TrainingRates
     from planner.simulation import Replay
     from reports.style import Unit
     from studies.reproduce import PaperRow
@@ -43,13 +43,13 @@ _WORK = frozenset({"engine", "load", "search", "tables"})
 _HELD = frozenset({"allocated", "held", "memory", "peak"})
 """Words of fields that tell this program's own time, and memory."""
 
-_UNLESS_ZERO = ("tables_s", "search_s", "width", "compressed", "notes")
+_UNLESS_ZERO = ("tables_s", "search_s", "width", "compressed", "notes", "tokens_per_s", "hfu")
 """Values of a plan that are printed only where they are not zero or empty."""
 
 _STRATEGY_FIELDS = (
-    "name", "additive_s", "simulated_s", "expected_s", "likely_s", "ladder_s", "images_per_s", "speedup", "moved_bytes",
-    "compute_s", "exposed_communication_s", "idle_s", "peak_memory_bytes", "lower_bound_s", "bound_reason",
-    "engine_s", "tasks",
+    "name", "additive_s", "simulated_s", "expected_s", "likely_s", "ladder_s", "speedup", "moved_bytes",
+    "compute_s", "exposed_communication_s", "idle_s", "peak_memory_bytes", "memory_by_kind_bytes", "lower_bound_s",
+    "bound_reason", "engine_s", "tasks",
 )  # fmt: skip
 
 
@@ -99,6 +99,8 @@ def _range(shares: Sequence[float]) -> str:
 
 def plan_values(planned: "SimulatedPlan") -> dict[str, Any]:
     """Return a plan's costs, its expected time and the interval, the time of the search, and all configurations."""
+    from planner.memory import MemoryPolicy, peak_by_kind_bytes
+
     plan, replayed = planned.plan, planned.replayed
     fields = ("tables_s", "search_s", "additive_s", "simulated_s", "width", "notes")
     configurations = {
@@ -107,7 +109,9 @@ def plan_values(planned: "SimulatedPlan") -> dict[str, Any]:
     }
     refinement = ("simulated_plans", "lower_bound_s", "gap", "origin") if plan.simulated_plans else ()
     values = {field: getattr(plan, field) for field in (*fields, *refinement)}
-    values |= {"expected_s": replayed.expected_s, "likely_s": replayed.likely_s}
+    values |= {"expected_s": replayed.expected_s, "likely_s": replayed.likely_s, **asdict(planned.rates)}
+    policy = MemoryPolicy(optimizer=plan.optimizer)
+    values["memory_by_kind_bytes"] = peak_by_kind_bytes(replayed.program, policy)
     return {**values, **_stage_values(plan), "compressed": asdict(plan.compressed), "configurations": configurations}
 
 
@@ -120,10 +124,11 @@ def _stage_values(plan: "Plan") -> dict[str, Any]:
     return {"schedule": plan.micro_batching.order, "micro_batches": plan.micro_batching.parts, "stages": stages}
 
 
-def replay_values(replay: "Replay", *, plan: "StoredPlan") -> dict[str, Any]:
+def replay_values(replay: "Replay", rates: "TrainingRates", *, plan: "StoredPlan") -> dict[str, Any]:
     """Return the simulated and the expected time of an iteration, its additive cost, and those of the engine."""
     names = ("iteration_s", "expected_s", "likely_s", "engine_s", "tasks")
     fields = {name: getattr(replay, name) for name in names}
+    fields |= asdict(rates)
     compressed = asdict(plan.program.compressed)
     return {**fields, "additive_s": plan.additive_s, "compressed": compressed, "notes": plan.notes}
 
@@ -142,6 +147,11 @@ def printed_values(values: Mapping[str, Any], compressed: "CompressionSettings")
     if interval := printed.pop("likely_s", None):
         unit = time_unit(interval[:1])
         printed["likely"] = f"{likely_ends(interval, unit)} {unit.name}"
+    for kind, size in printed.pop("memory_by_kind_bytes", {}).items():
+        printed[f"memory_{kind}_bytes"] = size
+    for name in ("mfu", "hfu"):
+        if printed.get(name):
+            printed[name] = f"{printed[name]:.1%}"
     if "gap" in printed:
         printed["gap"] = f"{max(printed['gap'], 0.0):.1%} above the lower bound"  # rounding can take it below zero
     dropped = {"configurations", *(name for name in _UNLESS_ZERO if not printed.get(name))}
@@ -156,6 +166,7 @@ def comparison_values(comparison: "Comparison", *, page: Path) -> dict[str, Any]
     strategies = [
         {
             **{field: getattr(result, field) for field in _STRATEGY_FIELDS},
+            **asdict(result.rates),
             "pace": None if result.pace is None else result.pace.sentence,
         }
         for result in comparison.strategies

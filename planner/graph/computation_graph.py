@@ -210,6 +210,7 @@ class ComputationGraph:
         undivided: The model's own graph, if layers of it were replaced by several
             (``planner.parallel.input_channel_split``).
         origin: For every layer the index of its layer in ``undivided``; several layers may have the same.
+        tokens_per_sample: Tokens of a sample, 0 if it has none; None to derive it from the layers that read the data.
 
     Raises:
         ConfigError: Two layers have one name, a layer reads one that comes after it, or elements have another size.
@@ -217,7 +218,7 @@ class ComputationGraph:
 
     def __init__(
         self, name: str, batch: int, layers: Sequence[Layer], *, element_bytes: int = 4,
-        undivided: "ComputationGraph | None" = None, origin: Sequence[int] = (),
+        undivided: "ComputationGraph | None" = None, origin: Sequence[int] = (), tokens_per_sample: int | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.batch = batch
@@ -226,6 +227,8 @@ class ComputationGraph:
             raise ConfigError(f"element_bytes must be 2, 4 or 8, got {element_bytes!r}")
         self.element_bytes = element_bytes
         self._undivided = undivided
+        self.given_tokens = tokens_per_sample
+        """``tokens_per_sample`` as it was given."""
         self.origin = tuple(origin) if undivided else tuple(range(len(self.layers)))
         """Index in ``undivided`` of the layer that each layer is or replaces."""
         self.index = {layer.name: i for i, layer in enumerate(self.layers)}
@@ -243,9 +246,28 @@ class ComputationGraph:
 
     @property
     def samples_are(self) -> str:
-        """Word for the samples: ``images`` where a layer reads the data by height, else ``samples`` (of text, say)."""
+        """Word for samples: ``sequences`` of tokens, ``images`` if data is read by height, else ``samples``."""
+        if self.tokens_per_sample:
+            return "sequences"
         first = [layer for layer in self.layers if "input" in layer.inputs]
         return "images" if any("height" in layer.parallel_dims for layer in first) else "samples"
+
+    @cached_property
+    def tokens_per_sample(self) -> int:
+        """Tokens of a sample; 0 where samples are no sequences of tokens.
+
+        Unless it was given, it is the length of the data, if each position is read by itself, as by an embedding or a
+        product with the channels: windows over it are of signals.
+        """
+        if self.given_tokens is not None:
+            return self.given_tokens
+        for layer in self.undivided.layers:
+            for slot, source in enumerate(layer.inputs):
+                shape = layer.input_shapes[slot]
+                if source == "input" and "length" in shape.dims:
+                    read = layer.operation.interval_maps(slot, layer.input_shapes)[shape.dims.index("length")]
+                    return shape.size("length") if read == IntervalMap(dim="length") else 0
+        return 0
 
     def __repr__(self) -> str:
         return f"ComputationGraph({self.name}, batch {self.batch}, {len(self.layers)} layers)"
@@ -357,7 +379,7 @@ class ComputationGraph:
             layers.append(replace(layer, input_shapes=shapes, output=outputs[layer.name]))
         return ComputationGraph(
             self.name, batch, layers, element_bytes=self.element_bytes, origin=self.origin,
-            undivided=self._undivided and self._undivided.with_batch(batch),
+            undivided=self._undivided and self._undivided.with_batch(batch), tokens_per_sample=self.given_tokens,
         )  # fmt: skip
 
     @property

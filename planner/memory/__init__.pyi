@@ -24,5 +24,6 @@ from .peak_memory import (
     COPIES_OF_PARAMETERS as COPIES_OF_PARAMETERS,
     check_plan_memory as check_plan_memory,
     held_over_time as held_over_time,
+    peak_by_kind_bytes as peak_by_kind_bytes,
     peak_memory_bytes as peak_memory_bytes,
 )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hwprofiles import Bools, Floats, Ints
 
-__all__ = ["BUFFERS", "NOTHING_HELD", "BufferRows", "Buffers"]
+__all__ = ["BUFFERS", "MEMORY_KINDS", "NOTHING_HELD", "BufferRows", "Buffers", "bytes_by_kind"]
 
 
 BUFFERS = (
@@ -28,6 +28,20 @@ BUFFERS = (
     "workspace",
 )
 """Kinds of buffers; ``Buffers.kind`` holds indices into this tuple."""
+MEMORY_KINDS = {
+    "parameters": ("parameters",),
+    "gradients": ("parameter gradients",),
+    "optimizer_state": ("optimizer state",),
+    "activations": (
+        "data",
+        "activations",
+        "assembled inputs",
+        "kept for backward",
+        "activation gradients",
+        "statistics",
+    ),
+}
+"""Kinds of buffers by the words of the field; all others are ``buffers``: messages, residuals and workspace."""
 _COLUMNS = ("device", "layer", "kind", "size_bytes", "allocated_s", "released_s")
 
 
@@ -70,6 +84,18 @@ class Buffers:
     def take(self, keep: Bools) -> "Buffers":
         """Return the buffers where ``keep`` is true."""
         return Buffers(**{name: getattr(self, name)[keep] for name in _COLUMNS})
+
+
+def bytes_by_kind(kinds: Ints, size_bytes: Floats) -> dict[str, float]:
+    """Return the bytes of buffers by the words of ``MEMORY_KINDS``, and those of all others as ``buffers``.
+
+    Args:
+        kinds: Indices into ``BUFFERS``.
+        size_bytes: Their sizes, of the same shape.
+    """
+    sums = dict(zip(BUFFERS, np.bincount(kinds, size_bytes, minlength=len(BUFFERS)).tolist(), strict=True))
+    named = {word: sum(sums.pop(kind) for kind in members) for word, members in MEMORY_KINDS.items()}
+    return {**named, "buffers": sum(sums.values())}
 
 
 class BufferRows(NamedTuple):

@@ -1,16 +1,17 @@
 """Peak memory of a program on every device, before any replay."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from hwprofiles import DeviceMemoryError, FittingChange, Floats, Ints
 from planner.lowering import Program, program_order
-from planner.memory.buffers import BUFFERS, Buffers
+from planner.memory.buffers import BUFFERS, Buffers, bytes_by_kind
 from planner.memory.lifetimes import BufferLifetimes
 from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
 
-__all__ = ["COPIES_OF_PARAMETERS", "check_plan_memory", "held_over_time", "peak_memory_bytes"]
+__all__ = ["COPIES_OF_PARAMETERS", "check_plan_memory", "held_over_time", "peak_by_kind_bytes", "peak_memory_bytes"]
 
 
 COPIES_OF_PARAMETERS = 3
@@ -42,6 +43,28 @@ def peak_memory_bytes(
     if len(busy):
         base[busy] = np.maximum(base[busy], np.maximum.reduceat(held, start[busy]))
     return base
+
+
+def peak_by_kind_bytes(program: Program, memory_policy: MemoryPolicy = MOMENTUM) -> dict[str, float]:
+    """Return what the fullest device holds at its peak, in bytes by kind.
+
+    Kinds are parameters, gradients (of parameters), optimizer_state, activations with their gradients, and buffers;
+    they add up to the device's ``peak_memory_bytes``.
+
+    Args:
+        program: The program.
+        memory_policy: What the run keeps beside the tensors of the network.
+    """
+    lifetimes = BufferLifetimes(program, memory_policy)
+    buffers = Buffers.of([lifetimes.persistent(), lifetimes.transient(*program_order(program))])
+    capacity = np.array([device.memory_bytes for device in program.cluster.devices])
+    base, start, time_s, held = held_over_time(buffers, len(capacity))
+    last = np.array([held[begin:end].argmax() + begin if end > begin else -1 for begin, end in pairwise(start)])
+    peaks = np.where(last >= 0, held[last] if len(held) else 0.0, base)
+    fullest = int((peaks / capacity).argmax())
+    at_s = time_s[last[fullest]] if last[fullest] >= 0 else 0.0
+    here = (buffers.device == fullest) & (buffers.allocated_s <= at_s) & (at_s < buffers.released_s)
+    return bytes_by_kind(buffers.kind[here], buffers.size_bytes[here])
 
 
 def held_over_time(buffers: Buffers, devices: int) -> tuple[Floats, Ints, Floats, Floats]:

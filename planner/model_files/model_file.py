@@ -30,7 +30,7 @@ _FORMATS = ("orrery model 1", FORMAT)
 _LAYER_KEYS = ("name", "kind", "inputs", "output", "parallel", "parameters", "reads", "computes")
 _MARKS = ("frozen", "key", "aliases")
 """Fields of a parameter that are those of its layer."""
-_TOP_KEYS = ("format", "batch", "data", "layers")
+_TOP_KEYS = ("format", "batch", "tokens_per_sample", "data", "layers")
 
 
 def check_model_path(path: Path) -> None:
@@ -83,7 +83,10 @@ def _model_of(content: Any, path: Path, *, name: str, batch: int, element_bytes:
         raise ConfigError(f"{where}: layers must be a list of layers")
     reader = _FileReader(where, dict(data), set(data))
     layers = [reader.layer(row, number) for number, row in enumerate(rows)]
-    graph = ComputationGraph(name, batch, layers, element_bytes=element_bytes)
+    tokens = content.get("tokens_per_sample")
+    if tokens is not None and (type(tokens) is not int or tokens < 0):
+        raise ConfigError(f"{where}: tokens_per_sample must be a whole number >= 0, got {tokens!r}")
+    graph = ComputationGraph(name, batch, layers, element_bytes=element_bytes, tokens_per_sample=tokens)
     _check_keys_differ(where, layers)
     try:
         assert graph.shared is not None  # all parameters that layers borrow are there

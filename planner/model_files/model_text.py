@@ -23,7 +23,9 @@ def model_text(graph: ComputationGraph, *, heading: Sequence[str] = ()) -> str:
     """
     data: dict[Shape, str] = {}
     layers = [_layer_row(layer, data) for layer in graph.layers]
-    lines = [*(f"# {line}".rstrip() for line in heading), f"format: {FORMAT}", f"batch: {graph.batch}", "data:"]
+    lines = [*(f"# {line}".rstrip() for line in heading), f"format: {FORMAT}", f"batch: {graph.batch}"]
+    lines += [f"tokens_per_sample: {graph.given_tokens}"] * (graph.given_tokens is not None)
+    lines.append("data:")
     lines += [f"  {key}: {_flow(_sizes(shape))}" for shape, key in data.items()]
     lines.append("layers:")
     for row in layers:

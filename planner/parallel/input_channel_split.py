@@ -96,7 +96,13 @@ def split_input_channels(graph: ComputationGraph, slices: Mapping[str, int]) -> 
         layers += divided
         origin += [i] * len(divided)
     return ComputationGraph(
-        graph.name, graph.batch, layers, element_bytes=graph.element_bytes, undivided=graph, origin=origin
+        graph.name,
+        graph.batch,
+        layers,
+        element_bytes=graph.element_bytes,
+        undivided=graph,
+        origin=origin,
+        tokens_per_sample=graph.given_tokens,
     )
 
 

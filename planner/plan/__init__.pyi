@@ -52,3 +52,7 @@ from .priced_strategy import (
     strategy_ladder as strategy_ladder,
     strategy_result as strategy_result,
 )
+from .training_rates import (
+    TrainingRates as TrainingRates,
+    training_rates as training_rates,
+)

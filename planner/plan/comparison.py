@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from planner.expected import TimeParts, expected_s, likely_s
 from planner.parallel import WHOLE_BATCH, MicroBatching, Strategy
+from planner.plan.training_rates import TrainingRates
 from planner.simulation import LinkUse
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ class StrategyResult:
     """Iteration time by Eq. 1, in which nothing overlaps."""
     simulated_s: float
     """Steady-state iteration time with overlap and contention."""
-    images_per_s: float
-    """Samples a second, by the expected time."""
+    rates: TrainingRates
+    """Samples and tokens a second, utilisation and device hours, by the expected time."""
     speedup: float
     """Expected time of the whole batch on one device over ``expected_s``."""
     moved_bytes: float
@@ -76,6 +77,8 @@ class StrategyResult:
     """Rest of ``simulated_s``, which the three add up to."""
     peak_memory_bytes: tuple[float, ...]
     """Peak memory of each device."""
+    memory_by_kind_bytes: Mapping[str, float]
+    """What the fullest device holds at its peak, by kind, as of ``planner.memory.peak_by_kind_bytes``."""
     lower_bound_s: float
     """Time of the busiest resource or of the longest path, which no schedule of these tasks can beat."""
     bound_reason: str
@@ -99,6 +102,11 @@ class StrategyResult:
     """Usual size of what is sent at once."""
     nodes: int = 1
     """Machines of the cluster."""
+
+    @property
+    def images_per_s(self) -> float:
+        """Samples a second, by the expected time."""
+        return self.rates.images_per_s
 
     @property
     def time_parts(self) -> TimeParts:
@@ -158,6 +166,7 @@ class Comparison:
         rows = []
         for strategy in self.strategies:
             row = {each: getattr(strategy, each) for each in _NUMBERS}
+            row |= {name: getattr(strategy.rates, name) for name in ("tokens_per_s", "mfu")}
             row["peak_memory_bytes"] = max(strategy.peak_memory_bytes)
             rows.append(row | {f"ladder.{model}_s": time for model, time in strategy.ladder_s.items()})
         return pd.DataFrame(rows)

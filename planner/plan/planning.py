@@ -24,6 +24,7 @@ from planner.plan.lowered_plan import cost_model_of, lowered
 from planner.plan.old_options import renamed_options
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
+from planner.plan.training_rates import TrainingRates, training_rates
 from planner.search import HYBRID, Pipeline, choose_compressed_layers, strategy_and_micro_batching
 from planner.simulation import Replay, additive_s, replay_that_fits
 
@@ -42,6 +43,8 @@ class SimulatedPlan:
 
     plan: Plan
     replayed: Replay
+    rates: TrainingRates
+    """Tokens a second, utilisation and device hours, by the expected time."""
 
 
 def make_plan(
@@ -100,7 +103,9 @@ def simulated_plan(
     request = request.resolved(cluster)
     model = cost_model_of(request, graph, cluster)
     chosen = _chosen(model, request, progress)
-    return SimulatedPlan(plan=_priced(model, request, chosen), replayed=chosen.replayed)
+    replayed = chosen.replayed
+    rates = training_rates(model, replayed.program, replayed.expected_s)
+    return SimulatedPlan(plan=_priced(model, request, chosen), replayed=replayed, rates=rates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,13 @@ from planner.cost import IDEAL_CONDITIONS, Conditions, CostModel, applied, decla
 from planner.expected import TimeParts, expected_s
 from planner.graph import ComputationGraph
 from planner.lowering import KINDS, Program, lower
-from planner.memory import peak_memory_bytes
+from planner.memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.operations import ELEMENT_BYTES
 from planner.parallel import ConfigSpace, Configuration, MicroBatching, Strategy
 from planner.plan.comparison import LayerResult, StrategyResult
 from planner.plan.lowered_plan import lowered
 from planner.plan.pace import pace_of
+from planner.plan.training_rates import training_rates
 from planner.simulation import (
     Replay,
     additive_s,
@@ -134,13 +135,14 @@ def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
         ladder_s=priced.ladder_s,
         additive_s=priced.additive_s,
         simulated_s=full.iteration_s,
-        images_per_s=model.graph.batch / full.expected_s,
+        rates=training_rates(model, program, full.expected_s),
         speedup=alone_s / full.expected_s,
         moved_bytes=program.moved_bytes,
         compute_s=shares.compute_s,
         exposed_communication_s=shares.exposed_communication_s,
         idle_s=shares.idle_s,
         peak_memory_bytes=tuple(peak_memory_bytes(program).tolist()),
+        memory_by_kind_bytes=peak_by_kind_bytes(program),
         lower_bound_s=bound_s,
         bound_reason=reason,
         engine_s=full.engine_s,

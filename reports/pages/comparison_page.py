@@ -9,7 +9,16 @@ from reports.drawings import pack_timeline, with_members
 from reports.figures import agreement_figure, breakdown_figure, ladder_figure, ladder_models, memory_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
-from reports.style import byte_unit, kind_colours, memory_unit, pack_array, pack_json, plain_unit, time_unit
+from reports.style import (
+    byte_unit,
+    kind_colours,
+    memory_unit,
+    pack_array,
+    pack_json,
+    plain_unit,
+    three_digits,
+    time_unit,
+)
 from reports.tables import (
     comparison_columns,
     comparison_headline,
@@ -67,12 +76,15 @@ def _tiles(comparison: Comparison) -> list[tuple[str, str, str]]:
     winner = winner_of(comparison)
     if winner is None:
         return []
+    hours = winner.rates.device_hours_per_million_samples
     time, moved = time_unit([winner.expected_s]), byte_unit([winner.moved_bytes])
     peak = winner.peak_memory_bytes[fullest_device(winner, comparison.device_memory_bytes)]
     memory = memory_unit([peak])
     return [
         ("expected iteration", time.text(winner.expected_s), time.name),
         ("throughput", plain_unit([winner.images_per_s]).text(winner.images_per_s), f"{comparison.samples_are}/s"),
+        ("model FLOP utilisation (MFU)", f"{100 * winner.rates.mfu:.1f}", "%"),
+        (f"device hours per million {comparison.samples_are}", three_digits(hours), "h"),
         ("speedup over one device", f"{winner.speedup:.2f}", "×"),
         (
             "simulated above its lower bound",
@@ -103,7 +115,9 @@ def _fullest(strategy: StrategyResult, comparison: Comparison) -> str:
     device = fullest_device(strategy, comparison.device_memory_bytes)
     peak, size = strategy.peak_memory_bytes[device], comparison.device_memory_bytes[device]
     unit = memory_unit([peak, size])
-    return f"The fullest is {comparison.devices[device]}: {unit.text(peak)} of {unit.full(size)} ({peak / size:.1%})"
+    kinds = [f"{kind.replace('_', ' ')} {unit.text(held)}" for kind, held in strategy.memory_by_kind_bytes.items()]
+    share = f"{unit.text(peak)} of {unit.full(size)} ({peak / size:.1%})"
+    return f"The fullest is {comparison.devices[device]}: {share}; at its peak {', '.join(kinds)} {unit.name}"
 
 
 def _strategy_data(strategy: StrategyResult, comparison: Comparison) -> dict[str, Any]:

@@ -19,10 +19,12 @@ _VALUES = (
     "expected_s", "likely_low_s", "likely_high_s", "iteration_s",
     "time_per_image_s", "images_per_s", "device_hours_per_million_images", "additive_s", "compute_s",
     "exposed_communication_s", "idle_s", "moved_bytes", "peak_memory_bytes",
+    "tokens_per_s", "mfu", "hfu", "parameters_memory_bytes", "gradients_memory_bytes", "optimizer_state_memory_bytes",
+    "activations_memory_bytes", "buffers_memory_bytes",
 )  # fmt: skip
 """Columns that can be drawn over the axes; all other columns are axes."""
 _ASIDE = ("tasks", "status", "error", "seconds")
-_MORE_IS_BETTER = ("images_per_s",)
+_MORE_IS_BETTER = ("images_per_s", "tokens_per_s", "mfu", "hfu")
 
 
 def write_sweep_page(frame: pd.DataFrame, path: Path, *, name: str, links: Links = ()) -> None:

@@ -71,6 +71,8 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
     def same(_: list[float]) -> Unit:
         return times
 
+    tokens_per_s = [s.rates.tokens_per_s for s in strategies if s.rates.tokens_per_s]
+    tokens = [column("tokens/s", "tokens of a batch over expected time", plain_unit, tokens_per_s)] * bool(tokens_per_s)
     peaks = [s.peak_memory_bytes[fullest_device(s, comparison.device_memory_bytes)] for s in strategies]
     return (
         column(
@@ -80,6 +82,13 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
             [s.speedup for s in strategies],
         ),
         column(rate, "batch size over expected time", plain_unit, [s.images_per_s for s in strategies]),
+        *tokens,
+        column(
+            "MFU",
+            "model FLOP (3 x forward) over expected time and the sum of peaks (PaLM, appendix B)",
+            lambda _: Unit("%", 0.01),
+            [s.rates.mfu for s in strategies],
+        ),
         column("expected", "median of the times that measurements suggest", same, [s.expected_s for s in strategies]),
         Column(
             title="likely",

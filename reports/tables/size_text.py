@@ -100,6 +100,7 @@ def size_headers(answer: SizeAnswer) -> list[str]:
     if costs:
         heads += ["device hours"] * (answer.measure != "device hours")
         heads += ["money"] * (answer.measure != "money" and any(row.money is not None for row in costs))
+        heads += ["money per M samples"] * any(row.money is not None for row in costs)
         heads += ["energy [kWh]"] * any(row.energy_kwh is not None for row in costs)
         heads += ["lost to failures"] * any(row.checkpoint_every_s for row in costs)
     return heads
@@ -119,7 +120,8 @@ def size_cells(answer: SizeAnswer) -> list[list[str]]:
         cost = row.cost
         if cost is not None:
             known = {
-                "device hours": cost.device_hours, "money": cost.money, "energy [kWh]": cost.energy_kwh,
+                "device hours": cost.device_hours, "money": cost.money,
+                "money per M samples": cost.money_per_million_samples, "energy [kWh]": cost.energy_kwh,
                 "lost to failures": cost.lost_s / 60 if cost.checkpoint_every_s else None,
             }  # fmt: skip
             ends = {"lost to failures": " min"}

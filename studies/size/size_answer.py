@@ -41,7 +41,9 @@ class CurvePoint:
             row |= {
                 "train_s": cost.train_s, "total_s": cost.total_s, "likely_total_s": cost.likely_s,
                 "lost_s": cost.lost_s, "checkpoint_every_s": cost.checkpoint_every_s,
-                "device_hours": cost.device_hours, "energy_kwh": cost.energy_kwh, "money": cost.money,
+                "device_hours_per_million_samples": cost.device_hours_per_million_samples,
+                "money_per_million_samples": cost.money_per_million_samples, "device_hours": cost.device_hours,
+                "energy_kwh": cost.energy_kwh, "money": cost.money,
             }  # fmt: skip
         return row
 

@@ -51,7 +51,19 @@ class TrainingCost:
     energy_kwh: float | None
     """Energy of the boards at their power limit; None where the limit of one of them is not known."""
     money: float | None
-    """Device hours times the price; None without one."""
+    """Device hours times the price, in its currency; None without one."""
+    trained_samples: int
+    """Samples of all epochs."""
+
+    @property
+    def device_hours_per_million_samples(self) -> float:
+        """Device hours for a million samples, failures included."""
+        return self.device_hours * 1e6 / self.trained_samples
+
+    @property
+    def money_per_million_samples(self) -> float | None:
+        """Money for a million samples, in the currency of the price; None without one."""
+        return None if self.money is None else self.money * 1e6 / self.trained_samples
 
 
 def training_cost(point: SizedPoint, training: TrainingRun, *, price: float | None = None) -> TrainingCost:
@@ -77,6 +89,7 @@ def training_cost(point: SizedPoint, training: TrainingRun, *, price: float | No
         device_hours=device_hours,
         energy_kwh=None if power_w is None else power_w * total_s / _JOULES_PER_KWH,
         money=None if price is None else price * device_hours,
+        trained_samples=training.samples * training.epochs,
     )
 
 

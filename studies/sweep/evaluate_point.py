@@ -8,7 +8,7 @@ from hwprofiles import OrreryError
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.devices import DeviceGraph
 from planner.graph import ComputationGraph
-from planner.memory import peak_memory_bytes
+from planner.memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.models import load_model
 from planner.plan import PlanRequest, simulated_plan
 from studies.sweep.point import SweepPoint
@@ -71,10 +71,11 @@ def _values(point: SweepPoint) -> dict[str, float]:
         "iteration_s": plan.simulated_s,
         "expected_s": replayed.expected_s,
         **dict(zip(("likely_low_s", "likely_high_s"), replayed.likely_s or (), strict=False)),
-        "images_per_s": point.batch / replayed.expected_s,
+        **{name: value for name, value in asdict(planned.rates).items() if value is not None and "hours" not in name},
         "additive_s": plan.additive_s,
         **shares,
         "moved_bytes": replayed.program.moved_bytes,
         "peak_memory_bytes": float(peak_memory_bytes(replayed.program).max()),
+        **{f"{kind}_memory_bytes": size for kind, size in peak_by_kind_bytes(replayed.program).items()},
         "tasks": replayed.program.size,
     }

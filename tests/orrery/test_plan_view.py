@@ -24,7 +24,7 @@ def test_the_answer_comes_first(capsys, tmp_path):
     lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(
         r"vgg16 on titanx-4, batch 64, owt: [\d.]+ ms an iteration "
-        r"\(likely [\d.]+ to [\d.]+ ms; simulated [\d.]+ ms\), [\d.]+ images/s\.",
+        r"\(likely [\d.]+ to [\d.]+ ms; simulated [\d.]+ ms\), [\d.]+ images/s, MFU [\d.]+%\.",
         lines[0],
     )
     assert sum("conv1_1 to pool5" in line for line in lines) == 1

@@ -8,6 +8,7 @@ import pandas as pd
 
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.plan.comparison import Comparison, LayerResult, StrategyResult
+from planner.plan.training_rates import TrainingRates
 from planner.simulation.link_use import LinkUse
 
 GIB = 2.0**30
@@ -64,13 +65,14 @@ def _strategy(
         ladder_s=ladder_s,
         additive_s=ladder_s["additive"],
         simulated_s=simulated_s,
-        images_per_s=math.nan,
         speedup=math.nan,
+        rates=_rates(math.nan),
         moved_bytes=3.21e9 * SLOWNESS.get(name, 2.0),
         compute_s=compute_s,
         exposed_communication_s=exposed_s,
         idle_s=simulated_s - compute_s - exposed_s,
         peak_memory_bytes=tuple(rng.uniform(6, 13, len(devices)) * GIB),
+        memory_by_kind_bytes={"parameters": 1.0 * GIB, "activations": 4.0 * GIB},
         lower_bound_s=0.81 * simulated_s,
         bound_reason="busiest resource: node0/gpu0",
         engine_s=0.42,
@@ -79,7 +81,14 @@ def _strategy(
         timeline=make_timeline(rng, devices, tasks=tasks, end_s=simulated_s),
         link_use=_link_use(rng, simulated_s, links),
     )
-    return replace(result, images_per_s=512 / result.expected_s, speedup=1.9 / result.expected_s)
+    return replace(result, rates=_rates(512 / result.expected_s), speedup=1.9 / result.expected_s)
+
+
+def _rates(images_per_s: float) -> TrainingRates:
+    return TrainingRates(
+        images_per_s=images_per_s, tokens_per_s=None, mfu=1e-4 * images_per_s, hfu=None,
+        device_hours_per_million_samples=16e6 / 3600 / images_per_s,
+    )  # fmt: skip
 
 
 def _layer(i: int, rng: np.random.Generator, devices: int) -> LayerResult:

@@ -223,6 +223,9 @@ def test_failures_and_power_count_in_the_cost():
     profile = load_cluster("titanx-4").devices[0].profile
     assert plain.energy_kwh == pytest.approx(4 * watts[profile] * plain.total_s / 3.6e6)
     assert plain.device_hours == pytest.approx(4 * plain.total_s / 3600)
+    priced = best_offer(LENET, ["titanx-4"], TRAINING, prices={"": 2.5}).best.cost
+    assert priced.money_per_million_samples == pytest.approx(2.5 * priced.device_hours / 0.6)
+    assert plain.money_per_million_samples is None
 
 
 def test_durations_and_prices_are_read():

@@ -1,0 +1,56 @@
+"""A time of an iteration in the words of the field: tokens a second, utilisation of the hardware, device hours."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwprofiles import HOUR_S
+from planner.cost import CostModel
+from planner.lowering import Program
+
+__all__ = ["TrainingRates", "training_rates"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRates:
+    """What follows from the expected time of an iteration."""
+
+    images_per_s: float
+    """Samples a second, whatever they are."""
+    tokens_per_s: float | None
+    """Tokens a second; None where samples are no sequences of tokens."""
+    mfu: float
+    """Model FLOP utilisation: FLOP of the model, 3 x forward, over time and the sum of the devices' peaks.
+
+    A multiply-add is 2 FLOP, attention counts all keys, and recomputation nothing.  Peaks are those of the data sheets
+    at the boost clock, in the arithmetic of the products, of all devices of the cluster.
+
+    Source:
+        Chowdhery et al., "PaLM: Scaling language modeling with pathways", 2022, Appendix B.
+    """
+    hfu: float | None
+    """Hardware FLOP utilisation: as ``mfu``, with the FLOP of recomputation; None where nothing is recomputed."""
+    device_hours_per_million_samples: float
+
+
+def training_rates(model: CostModel, program: Program, expected_s: float) -> TrainingRates:
+    """Return the rates of a program.
+
+    Args:
+        model: Prices that it was lowered with, whose profiles have the peaks.
+        program: One iteration.
+        expected_s: Time of the iteration that is expected, seconds.
+    """
+    graph, devices = program.graph.undivided, len(program.cluster.devices)
+    peaks = np.array([profile.peak_flop_per_s / profile.sustained_clock for profile in model.profiles])
+    available = peaks[model.profile_of].sum() * expected_s
+    flop = np.array([layer.forward_flop() for layer in graph.layers])
+    again = np.unique([program.graph.origin[i] for i in set(program.layer[program.recomputed & program.is_compute])])
+    used, samples_per_s = 3 * float(flop.sum()), graph.batch / expected_s
+    return TrainingRates(
+        images_per_s=samples_per_s,
+        tokens_per_s=graph.tokens_per_sample * samples_per_s if graph.tokens_per_sample else None,
+        mfu=float(used / available),
+        hfu=float((used + flop[again.astype(int)].sum()) / available) if len(again) else None,
+        device_hours_per_million_samples=devices * 1e6 / samples_per_s / HOUR_S,
+    )
