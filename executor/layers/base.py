@@ -60,7 +60,9 @@ class PartLayer(ABC):
     reduces: bool = False
     """True if the caller must sum ``statistics`` and call ``finish_forward`` and ``finish_backward``."""
     reads_last: bool = False
-    """True if the part would copy an input whose channels are not last in memory."""
+    """True if the part would copy an input whose channels are not last in memory, of float32 on a processor."""
+    reads_rows: bool = False
+    """True if it would on any device: it computes on rows of channels."""
 
     def __init__(self, context: PartContext) -> None:
         self.layer = context.layer

@@ -39,9 +39,11 @@ class DropoutMask:
         self._factor = random.ge_(self._share).mul_(1 / (1 - self._share))
         return output * self._factor
 
-    def backward(self, gradient: Tensor) -> Tensor:
+    def backward(self, gradient: Tensor, *, in_place: bool = False) -> Tensor:
         """Return the gradient of the tensor that ``forward`` was given."""
-        return gradient if self._factor is None else gradient * self._factor
+        if self._factor is None:
+            return gradient
+        return gradient.mul_(self._factor) if in_place else gradient * self._factor
 
     def release(self) -> None:
         """Release the mask."""

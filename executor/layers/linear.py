@@ -28,9 +28,10 @@ class LinearPart(EpiloguePart):
         return self._dropout.forward(output, step)
 
     def begin_backward(self, gradient: Tensor | None) -> None:
-        """Compute the gradient of the product from that of dropout's output."""
-        assert gradient is not None
-        super().begin_backward(self._dropout.backward(gradient))
+        """Compute the gradient of the product from that of dropout's output: element by element, in either order."""
+        super().begin_backward(gradient)
+        product = self._saved["product_gradient"]
+        self._saved["product_gradient"] = self._dropout.backward(product, in_place=product is not gradient)
 
     def activation_gradient(self) -> list[Tensor]:
         """Return the gradient of the samples through the part's output channels alone."""

@@ -39,18 +39,27 @@ class LossPart(PartLayer):
         """
         if step.targets is None:
             raise ConfigError(f"targets of loss layer {self.layer.name!r} must be given, got None")
-        self._saved["targets"] = step.targets.flatten(1) if self._by_position else step.targets
-        if self._softmax:
-            samples = inputs[0].flatten(2 if self._by_position else 1)
-            logarithms = torch.log_softmax(samples, 1)
-            self.loss = torch.nn.functional.nll_loss(logarithms, self._saved["targets"], reduction="sum")
-            self.loss = self.loss / self._labels
-            output = logarithms.exp_()
-        else:
+        self._saved["targets"] = step.targets.flatten()
+        if not self._softmax:
             output = inputs[0] - step.targets.reshape(inputs[0].shape)
             self.loss = output.square().sum() / self._elements
-        self._saved["output"] = output
-        return output.view(self.held.shape)
+            self._saved["output"] = output
+            return output
+        logarithms = torch.log_softmax(self._rows(inputs[0]), 1)
+        self.loss = torch.nn.functional.nll_loss(logarithms, self._saved["targets"], reduction="sum") / self._labels
+        self._saved["output"] = logarithms.exp_()
+        return self._placed(self._saved["output"])
+
+    def _rows(self, values: Tensor) -> Tensor:
+        """Return one row for each label: of a sample, or of one of its positions, channels last."""
+        return values.movedim(1, -1).flatten(0, -2) if self._by_position else values.flatten(1)
+
+    def _placed(self, rows: Tensor) -> Tensor:
+        """Return rows as the part of the tensor that they are of."""
+        sample, channels, *positions = self.held.shape
+        if not self._by_position:
+            return rows.view(self.held.shape)
+        return rows.view(sample, *positions, channels).movedim(-1, 1)
 
     def begin_backward(self, gradient: Tensor | None) -> None:
         """Do nothing: the gradient of a loss starts from the targets."""
@@ -58,11 +67,10 @@ class LossPart(PartLayer):
     def activation_gradient(self) -> list[Tensor]:
         """Return the gradient of the mean loss over the whole batch."""
         output, targets = self._saved["output"], self._saved["targets"]
-        if self._softmax:
-            gradient = output / self._labels
-            # the gradient is (probability - 1 at the label) over the number of labels
-            one = torch.full((), -1 / self._labels, dtype=output.dtype, device=output.device)
-            gradient.scatter_add_(1, targets[:, None], one.expand_as(targets[:, None]))
-        else:
-            gradient = output * (2 / self._elements)
-        return [gradient.view(self.inputs[0].shape)]
+        if not self._softmax:
+            return [output * (2 / self._elements)]
+        gradient = output / self._labels
+        # the gradient is (probability - 1 at the label) over the number of labels
+        one = torch.full((), -1 / self._labels, dtype=output.dtype, device=output.device)
+        gradient.scatter_add_(1, targets[:, None], one.expand_as(targets[:, None]))
+        return [self._placed(gradient)]

@@ -150,41 +150,77 @@ def is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 class _Rearranged(torch.autograd.Function):
-    """All elements of a dense tensor in another order: as ``as_strided``, whose gradient would fill zeros first."""
+    """All elements of a tensor in another order: as ``as_strided``, whose gradient would fill a tensor of zeros."""
 
     @staticmethod
-    def forward(context: Any, tensor: Tensor, sizes: list[int], strides: list[int]) -> Tensor:
-        """Return a view."""
-        context.sizes, context.strides, context.given = sizes, strides, (tensor.shape, tensor.stride())
-        return tensor.as_strided(sizes, strides)
+    def forward(context: Any, tensor: Tensor, sizes: list[int], steps: list[int], packed: list[int]) -> Tensor:
+        """Return a view.
+
+        Args:
+            context: What the gradient needs.
+            tensor: The tensor.
+            sizes: Counts of the loops over its elements, from the outside in.
+            steps: Their steps.
+            packed: Their steps in ``_packed(tensor)``.
+        """
+        context.sizes, context.packed, context.given = sizes, packed, (tensor.shape, _packed(tensor))
+        return tensor.as_strided(sizes, steps)
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         """Return a view of the gradient, which is copied if its elements lie in another order than the tensor's."""
         held = gradient
-        if gradient.stride() != tuple(context.strides):
-            held = gradient.new_empty_strided(context.sizes, context.strides).copy_(gradient)
-        return held.as_strided(*context.given), None, None
+        if gradient.stride() != tuple(context.packed):
+            held = gradient.new_empty_strided(context.sizes, context.packed).copy_(gradient)
+        return held.as_strided(*context.given), None, None, None
+
+
+def _packed(tensor: Tensor) -> list[int]:
+    """Return the strides of a tensor without the gaps that a region of a larger tensor has."""
+    strides, run = [1] * tensor.dim(), 1
+    for dim in sorted(range(tensor.dim()), key=tensor.stride):
+        strides[dim] = run
+        run *= tensor.shape[dim]
+    return strides
+
+
+def _packed_steps(tensor: Tensor, steps: Sequence[int]) -> list[int]:
+    """Return steps in a tensor as steps in ``_packed(tensor)``; each is some steps in one dimension."""
+    rows = zip(tensor.stride(), _packed(tensor), tensor.shape, strict=True)
+    pairs = sorted((stride, packed) for stride, packed, size in rows if size > 1 and stride)
+    found = []
+    for step in steps:
+        fitting = [(stride, packed) for stride, packed in pairs if 0 < stride <= step and step % stride == 0]
+        stride, packed = fitting[-1] if fitting else (1, 0)
+        found.append(step // stride * packed)
+    return found
 
 
 def _strided(tensor: Tensor, vectors: Sequence[Ints], base: int) -> Tensor:
-    """Return the elements of a tensor at ``base`` and one offset of each vector: a view where strides can say that."""
-    shape = [len(vector) for vector in vectors]
-    rows = [_nested(vector) for vector in vectors]
-    if all(row is not None for row in rows):
-        start = base + sum(int(vector[0]) for vector in vectors)
-        pairs = [pair for row in rows for pair in row or ()]
-        sizes, strides = [n for n, _ in pairs], [step for _, step in pairs]
-        if math.prod(sizes) == tensor.numel() and is_dense(sizes, strides) and is_dense(tensor.shape, tensor.stride()):
-            view: Tensor = _Rearranged.apply(tensor, sizes, strides)  # type: ignore[no-untyped-call]
-        else:
-            view = tensor.as_strided(sizes, strides, tensor.storage_offset() + start)
-        return view.reshape(shape)
-    index = np.full([1] * len(shape), base, dtype=np.int64)
-    for i, vector in enumerate(vectors):
-        index = index + vector.reshape([-1 if j == i else 1 for j in range(len(shape))])
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.as_strided([span], [1])[torch.from_numpy(index).to(tensor.device)]
+    """Return the elements of a tensor at ``base`` and one offset of each vector: a view where strides can say that.
+
+    An axis whose offsets no strides can say is read whole, or the multiples of the offsets' common step of it, and then
+    by an index of its own.
+    """
+    sizes, steps, start, chosen = list[int](), list[int](), base, dict[int, Ints]()
+    for axis, vector in enumerate(vectors):
+        loops = _nested(vector)
+        start += int(vector.min())
+        if loops is None:
+            away = vector - vector.min()
+            step = int(np.gcd.reduce(away))
+            chosen[axis], loops = away // step, [(int(away.max()) // step + 1, step)]
+        sizes += [count for count, _ in loops]
+        steps += [step for _, step in loops]
+    packed = _packed_steps(tensor, steps)
+    if math.prod(sizes) == tensor.numel() and is_dense(sizes, packed):
+        view: Tensor = _Rearranged.apply(tensor, sizes, steps, packed)  # type: ignore[no-untyped-call]
+    else:
+        view = tensor.as_strided(sizes, steps, tensor.storage_offset() + start)
+    view = view.reshape([int(chosen[i].max()) + 1 if i in chosen else len(vector) for i, vector in enumerate(vectors)])
+    for axis, index in chosen.items():
+        view = view.index_select(axis, torch.from_numpy(index).to(tensor.device))
+    return view
 
 
 def _nested(vector: Ints) -> list[tuple[int, int]] | None:

@@ -101,9 +101,13 @@ class ActivationStore:
         if row.own == row.box and row.box.elements:
             output = self._outputs[row.source, again]
             return output if row.box == row.frame else output[row.box.within(row.frame)]
-        last = any(self._parts[edge.consumer, row.micro_batch].reads_last for edge in row.readers)
-        layout = memory_format(last, self._dtype, self._device)
-        whole = torch.empty(row.box.shape, dtype=self._dtype, device=self._device, memory_format=layout)
+        parts = [self._parts[edge.consumer, row.micro_batch] for edge in row.readers]
+        last = any(each.reads_last for each in parts)
+        last = memory_format(last, self._dtype, self._device) == torch.channels_last or any(p.reads_rows for p in parts)
+        order = [*range(len(row.box.shape))]
+        whole = torch.empty_permuted(
+            row.box.shape, [0, *order[2:], 1] if last else order, dtype=self._dtype, device=self._device
+        )
         if row.own.elements:
             whole[row.own.within(row.box)] = self._outputs[row.source, again][row.own.within(row.frame)]
         for message, index in self._incoming[row.key, again]:

@@ -45,6 +45,12 @@ class ForwardPass:
         self._timer, self._statistics, self._loss_check = timer, statistics, loss_check
         self._data_boxes = _data_boxes(resources.view)
         self._seed, self._step = seed, 0
+        graph = resources.view.program.graph
+        self._goes_back = {
+            i for i in range(len(graph.layers))
+            if any(graph.has_phase(i, phase) for phase in ("activation_gradient", "weight_gradient"))
+        }  # fmt: skip
+        """Layers with a backward pass; the others need nothing that they saved."""
 
     def begin(self, step: int) -> None:
         """Begin a training step."""
@@ -78,6 +84,8 @@ class ForwardPass:
             self._loss_check.check(layer, part.loss)
         if recomputed_later:
             part.drop()
+        elif layer not in self._goes_back:
+            part.release()
 
     def _samples(self, unit: LayerUnit) -> dict[int, Tensor]:
         """Return the regions of the training data that a unit reads, by slot."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from executor.communication import ReceivedRegions
+from executor.layers.kernels import memory_order
 from executor.program import Consumers, InputKey, LayerUnit, Message, RankProgram
 from executor.runtime import Box
 
@@ -106,7 +107,8 @@ class GradientStore:
             whole, added = regions[0].clone(), 1
         else:
             shape = self._view.parts.held(unit[0]).shape
-            whole, added = torch.zeros(shape, dtype=self._dtype, device=self._device), 0
+            order = memory_order(regions[0]) if regions else [*range(len(shape))]
+            whole, added = torch.empty_permuted(shape, order, dtype=self._dtype, device=self._device).zero_(), 0
         for term, region in zip(terms[added:], regions[added:], strict=True):
             whole[term.target] += region
         parts, keys = self._view.parts, self._view.messages.input_key

@@ -79,7 +79,7 @@ def _last_read(account: MemoryAccount, layout: InputLayout, reader: Edge, times:
     """Return when one of the readers of a tensor has read it for the last time, shape (rows of the layout,)."""
     v, cells = reader.consumer, layout.reader(account.program, reader)
     until = times.forward[again].end[cells]
-    backward = np.where(account.parts[v].saves_inputs[layout.part], times.backward.end[cells], -np.inf)
+    backward = np.where(account.parts[v].saves_inputs[reader.slot][layout.part], times.backward.end[cells], -np.inf)
     if again or not account.saving_pass[v]:
         return np.maximum(until, backward)
     if account.recomputed_together(layout.edge.producer, v):  # recomputed before the layer's backward pass

@@ -47,8 +47,8 @@ def _data(account: MemoryAccount, i: int, times: UnitTimes) -> BufferRows:
     """Return the regions of the training data that the parts of a layer read."""
     first, second = times.forward
     forward_end = np.maximum(np.where(np.isfinite(second.end), second.end, first.end), first.end)
-    cells, saves_inputs = account.cells_of[i], account.parts[i].saves_inputs
-    saves = np.repeat(saves_inputs, len(cells) // len(saves_inputs))
+    cells, saves_inputs = account.cells_of[i], np.logical_or.reduce(account.parts[i].saves_inputs)
+    saves = np.repeat(saves_inputs, len(cells) // saves_inputs.size)
     released = forward_end.copy()
     released[cells] = np.where(saves, np.maximum(forward_end[cells], times.backward.end[cells]), forward_end[cells])
     return account.by_cell("data", i, _data_bytes(account, i), first.begin, released)

@@ -7,11 +7,12 @@ from functools import cached_property
 import numpy as np
 
 from hwprofiles import Bools, Floats, Ints
+from planner.derivatives import recorded_memory
 from planner.graph import ComputationGraph, Layer, Operation
 from planner.lowering import Program
 from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts
 from planner.memory.memory_policy import MemoryPolicy
-from planner.operations import Convolution, Linear, Part, PartialProduct, Pooling
+from planner.operations import Convolution, Linear, LocalResponseNorm, Loss, Mapped, Part, PartialProduct, Pooling
 from planner.parallel import ConfigSpace, Regions, held_regions, needed_regions
 
 __all__ = ["PartMemory", "part_memories"]
@@ -30,7 +31,7 @@ class PartMemory:
     saves_output: bool
     """True if the backward pass reads the output."""
     saves_inputs: Bools
-    """True if the backward pass reads the inputs themselves, not copies of them."""
+    """True if the backward pass reads an input itself, not a copy of it; shape (inputs, parts)."""
     input_copies: Floats
     """Bytes of copies of inputs, padded or in another layout, which are saved instead of the inputs."""
     transforms_gradient: bool
@@ -79,6 +80,8 @@ class _PartMemories:
         """Return the memory of the parts of layer ``i``; layers are added in order."""
         layer, space, size = self._layer(i), self.program.spaces_at(i)[i], float(self.graph.element_bytes)
         operation, regions = layer.operation, held_regions(space)
+        if isinstance(operation, Mapped) and operation.computes:
+            return self._recorded(i, layer, space)
         sizes = {dim: (regions.high - regions.low)[:, d].astype(float) for d, dim in enumerate(layer.output.dims)}
         part = Part(layer.input_shapes, layer.output, sizes)
         saved, output, zeros = operation.saved_tensors(part), part.outputs * size, np.zeros(len(regions.low))
@@ -93,6 +96,12 @@ class _PartMemories:
             scratch, in_place = self.backend.convolution_scratch(parts)
         elif isinstance(operation, Pooling) and self._gradient_comes_last(i, last) != last:
             scratch = {**scratch, "activation_gradient": output}  # it is copied into the layout of the input
+        elif isinstance(operation, Loss) and operation.function == "mean_squared_error":
+            scratch = {**scratch, "forward": output}  # the squares
+        elif isinstance(operation, LocalResponseNorm):
+            # forward a power of the divisor beside the output; backward one too, or what is averaged, with a halo
+            halo = _reads(layer, space).volume > part.outputs
+            scratch = {**scratch, "forward": 2 * output, "activation_gradient": np.where(halo, 2, 1) * output}
         elif isinstance(operation, Linear):
             # channels and positions are read as one row, channels first
             copied |= last and math.prod(layer.input_shapes[0].positions) > 1
@@ -101,9 +110,34 @@ class _PartMemories:
         return PartMemory(
             output=output, saved=saved.elements * size + saved.index_bytes + zeros,
             saved_before_output=saved.before_output,
-            saves_output=saved.output, saves_inputs=~copied & saved.inputs, input_copies=copies,
+            saves_output=saved.output, saves_inputs=np.tile(~copied & saved.inputs, (len(layer.inputs), 1)),
+            input_copies=copies,
             transforms_gradient=saved.transforms, passes_gradient=saved.passes_on, channels_last=last, scratch=scratch,
             gradient_in_place=in_place, gradient_channels_last=gradient_last and not isinstance(operation, Linear),
+        )  # fmt: skip
+
+    def _recorded(self, i: int, layer: Layer, space: ConfigSpace) -> PartMemory:
+        """Return the memory of the parts of a layer whose computation is recorded."""
+        size, regions = float(self.graph.element_bytes), held_regions(space)
+        sizes = {dim: (regions.high - regions.low)[:, d].astype(float) for d, dim in enumerate(layer.output.dims)}
+        part = Part(layer.input_shapes, layer.output, sizes)
+        slots = range(len(layer.inputs))
+        last = [self._reads_channels_last(i, layer, space, slot) for slot in slots]
+        reads = [_reads(layer, space, slot).volume.astype(float) for slot in slots]
+        memory = recorded_memory(layer, part, reads, last)
+        saved = memory.saved * size + memory.index_bytes
+        self.channels_last.append(memory.channels_last)
+        kept = saved + memory.copies * size
+        scratch = {
+            "forward": np.maximum(memory.forward * size + memory.index_bytes - kept, 0.0),
+            "activation_gradient": memory.activation_gradient * size, "weight_gradient": memory.weight_gradient * size,
+        }  # fmt: skip
+        return PartMemory(
+            output=part.outputs * size, saved=saved, saved_before_output=True, saves_output=memory.saves_output,
+            saves_inputs=np.tile(np.array(memory.saves_inputs, dtype=bool)[:, None], len(saved)),
+            input_copies=memory.copies * size, transforms_gradient=False, passes_gradient=memory.passes_gradient,
+            channels_last=memory.channels_last, scratch=scratch, gradient_in_place=np.zeros(len(saved), dtype=bool),
+            gradient_channels_last=bool(last and last[0]),
         )  # fmt: skip
 
     def _convolution(
@@ -134,13 +168,13 @@ class _PartMemories:
         channels = layer.input_shapes[0].size("channel")
         return self.backend.channels_last(given, channels=channels, element_bytes=self.graph.element_bytes)
 
-    def _reads_channels_last(self, i: int, layer: Layer, space: ConfigSpace) -> bool:
-        """Return whether a layer gets its first input with the channels last."""
-        source = layer.inputs[0]
+    def _reads_channels_last(self, i: int, layer: Layer, space: ConfigSpace, slot: int = 0) -> bool:
+        """Return whether a layer gets an input with the channels last."""
+        source = layer.inputs[slot]
         if source == "input":
             return False
         u = self.graph.index[source]
-        regions = _reads(layer, space)
+        regions = _reads(layer, space, slot)
         local = _is_local(self.program.spaces_at(i)[u], space, regions)
         if isinstance(layer.operation, Convolution) and not local:
             return self._wants_channels_last(layer, regions.high - regions.low)  # assembled as it is wanted
@@ -172,9 +206,9 @@ class _PartMemories:
         return self._wants_channels_last(layer, regions.high - regions.low)
 
 
-def _reads(layer: Layer, space: ConfigSpace) -> Regions:
-    """Return the regions of its first input that the parts of a layer read."""
-    return needed_regions(space, layer.operation.interval_maps(0, layer.input_shapes), layer.input_shapes[0])
+def _reads(layer: Layer, space: ConfigSpace, slot: int = 0) -> Regions:
+    """Return the regions of an input that the parts of a layer read."""
+    return needed_regions(space, layer.operation.interval_maps(slot, layer.input_shapes), layer.input_shapes[slot])
 
 
 def _is_local(producer: ConfigSpace, space: ConfigSpace, regions: Regions) -> bool:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from hwprofiles import ConfigError
 from hwprofiles.compute import Kernels
-from planner.graph import Shape
+from planner.graph import SavedTensors, Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import single
 
@@ -37,6 +37,13 @@ class Dropout(OperationBase):
     def output(self, inputs: Sequence[Shape]) -> Shape:
         """Return the shape of the input."""
         return single(self.kind, inputs)
+
+    def saved_tensors(self, part: Part) -> SavedTensors:
+        """Return the factors of all elements; the gradient is multiplied by them."""
+        drops = self.dropout > 0
+        return SavedTensors(
+            elements=part.outputs if drops else 0.0, before_output=drops, transforms=drops, passes_on=True
+        )
 
     def _forward(self, part: Part) -> Kernels:
         return part.streaming(flop=part.outputs, elements=_ACCESSES * part.outputs)

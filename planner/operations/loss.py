@@ -58,8 +58,9 @@ class Loss(OperationBase):
         return tuple(IntervalMap(dim=dim if self._is_apart(dim) else None) for dim in inputs[0].dims)
 
     def saved_tensors(self, part: Part) -> SavedTensors:
-        """Return the output, from which the gradient starts."""
-        return SavedTensors(output=True)
+        """Return the output, from which the gradient starts, and targets of its size; labels are small."""
+        targets = part.outputs if self.function == "mean_squared_error" else 0.0
+        return SavedTensors(output=True, elements=targets)
 
     def _forward(self, part: Part) -> Kernels:
         return part.streaming(flop=FLOP_PER_ELEMENT[self.function] * part.outputs, elements=2 * part.outputs)

@@ -105,7 +105,7 @@ class LocalResponseNorm(OperationBase):
 
     def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the input, its divisors, and the output."""
-        return SavedTensors(inputs=True, output=True, elements=part.outputs)
+        return SavedTensors(inputs=True, output=True, elements=part.outputs, before_output=True)
 
     def _forward(self, part: Part) -> Kernels:
         flop = (2 * self.size + POWER_FLOP) * part.outputs

@@ -7,6 +7,7 @@ from .layout import (
     laid_out as laid_out,
     laid_out_as as laid_out_as,
     memory_format as memory_format,
+    memory_order as memory_order,
 )
 from .products import (
     Product as Product,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from planner.memory import CHANNELS_LAST_POSITIONS
 
-__all__ = ["channels_last", "laid_out", "laid_out_as", "memory_format"]
+__all__ = ["channels_last", "laid_out", "laid_out_as", "memory_format", "memory_order"]
 
 
 def channels_last(region: Sequence[int]) -> bool:
@@ -44,3 +44,9 @@ def laid_out_as(other: Tensor, values: Tensor) -> Tensor:
     """
     last = other.dim() == 4 and other.is_contiguous(memory_format=torch.channels_last) and not other.is_contiguous()
     return values.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+
+
+def memory_order(tensor: Tensor) -> list[int]:
+    """Return the dimensions of a tensor by their place in memory, from the outside in."""
+    strides = tensor.stride()
+    return sorted(range(tensor.dim()), key=lambda d: -strides[d] if tensor.shape[d] > 1 else 0)

@@ -17,6 +17,7 @@ from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.importing.graph_of import imported_graph
 from planner.lowering.lower_strategy import lower
+from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.recomputation import Recompute
 from planner.parallel.strategies import named_strategy, spaces_of
@@ -69,7 +70,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("model", "name", "batch", "recompute", "optimizer"), CASES)
-def test_the_prediction_is_within_a_twentieth(ranks, model, name, batch, recompute, optimizer):
+def test_the_prediction_is_within_three_percent(ranks, model, name, batch, recompute, optimizer):
     graph = load_model(model, batch=batch)
     prices = CostModel(graph, cluster_of("titanx-4", RANKS))
     program = lower(prices, spaces_of(graph, named_strategy(name, graph, RANKS), RANKS), recompute=recompute)
@@ -77,7 +78,7 @@ def test_the_prediction_is_within_a_twentieth(ranks, model, name, batch, recompu
     predicted = predicted_bytes(program, given)
     for row, size in zip(ranks.run(counted, program, given), predicted, strict=True):
         found = dict(zip(ALLOCATED, row, strict=True))
-        assert size == pytest.approx(found["peak"], rel=0.05)
+        assert size == pytest.approx(found["peak"], rel=0.03)
         assert sum(row[1:]) == pytest.approx(found["peak"])
         states = memory_policy_of(optimizer, host=True).states
         assert found["optimizer_state"] == states * found["parameters"]
@@ -109,12 +110,54 @@ def plain_peak(name):
     return meter.stop().peak_bytes + sum(each.nbytes for each in before)
 
 
+def spread(graph, name, parts):
+    """The program of a strategy on some of the ranks."""
+    return lower(
+        CostModel(graph, cluster_of("titanx-4", RANKS)), spaces_of(graph, named_strategy(name, graph, parts), RANKS)
+    )
+
+
 @pytest.mark.parametrize("name", ["gpt2-tiny", "bert-tiny", "llama-tiny", "vit-tiny", "convnext-t"])
 def test_imported_networks_take_the_memory_of_plain_pytorch(ranks, name):
-    """One rank, which holds the whole network, takes at most 3 % more than PyTorch itself."""
-    graph = imported(name)
-    program = lower(
-        CostModel(graph, cluster_of("titanx-4", RANKS)), spaces_of(graph, named_strategy("data", graph, 1), RANKS)
-    )
-    (peak, *_), _ = ranks.run(counted, program, options(steps=2, optimizer=OptimizerSpec(momentum=0.9)))
+    """One rank, which holds the whole network, takes at most 3 % more than PyTorch itself; the prediction says how much
+    to 3 %."""
+    program, given = spread(imported(name), "data", 1), options(steps=2, optimizer=OptimizerSpec(momentum=0.9))
+    (peak, *_), _ = ranks.run(counted, program, given)
     assert peak < 1.03 * plain_peak(name)
+    assert predicted_bytes(program, given)[0] == pytest.approx(peak, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [("gpt2-tiny", "data"), ("llama-tiny", "data"), ("mobilenet-v2", "data"),
+     ("windows", "data")],
+)  # fmt: skip
+def test_the_prediction_of_divided_imported_networks(ranks, name, strategy):
+    program, given = spread(imported(name), strategy, RANKS), options(steps=2, optimizer=OptimizerSpec(name="adam"))
+    for row, size in zip(ranks.run(counted, program, given), predicted_bytes(program, given), strict=True):
+        assert size == pytest.approx(row[0], rel=0.03)
+
+
+def peaked(kind):
+    """A network whose peak lies at one kind of layer."""
+    net = ModelBuilder(kind, batch=16, image=(8, 32, 32))
+    if kind == "local_response_norm":
+        net.local_response_norm(net.conv(32, 1, pad=0))
+    elif kind == "concat":
+        net.concat([net.conv(16, 1, "input", pad=0), net.conv(24, 1, "input", pad=0)])
+    else:
+        net.dropout(0.5, net.conv(32, 1, pad=0))
+    net.global_pool()
+    net.linear(4)
+    net.loss()
+    return net.build()
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy"),
+    [("local_response_norm", "data"), ("concat", "data"), ("dropout", "data"), ("dropout", "model")],
+)
+def test_the_prediction_where_one_layer_has_the_peak(ranks, kind, strategy):
+    program, given = spread(peaked(kind), strategy, RANKS), options(steps=2, optimizer=OptimizerSpec(momentum=0.0))
+    for row, size in zip(ranks.run(counted, program, given), predicted_bytes(program, given), strict=True):
+        assert size == pytest.approx(row[0], rel=0.03)

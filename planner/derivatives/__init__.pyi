@@ -1,0 +1,3 @@
+from .recorded_memory import (
+    recorded_memory as recorded_memory,
+)

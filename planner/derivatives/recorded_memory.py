@@ -1,0 +1,421 @@
+"""Memory of a recorded computation: what its parts save, and how much they take while they compute.
+
+The executor runs the steps under PyTorch's automatic differentiation.  Each step makes a tensor, or a view of one;
+its derivative reads some of the tensors, which live on; the others are released after the last step that reads them::
+
+    x --pow--> a --mul--> b --add(x)--> c --tanh--> d        saved: x (by pow), d (by tanh)
+                                                              while b is made: a and b; a is released, and so on
+
+Sizes are by part, in elements.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from hwprofiles import Floats
+from planner.derivatives.saved_values import PASSED_ON, SAVED, TEMPORARIES
+from planner.graph import Layer, Shape
+from planner.operations import Attention, Constant, Mapped, Operand, Part, Step, parse_axis
+
+__all__ = ["RecordedMemory", "recorded_memory"]
+
+_Order = tuple[str, ...]
+"""Dimensions of a tensor by their place in memory, from the outside in."""
+_Source = tuple[str, int]
+"""A tensor of the computation: an input by slot, a step's result, a parameter by step."""
+_INPUTS, _WEIGHTS = "inputs", "weights"
+_CONSTANT, _NONE = "constant", frozenset[str]()
+_INDEX_BYTES = 8
+"""Bytes of an index of a row or of a maximum."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RecordedMemory:
+    """Memory of the parts of a layer in elements, shape (parts,) each."""
+
+    saves_inputs: tuple[bool, ...]
+    """By slot, whether a derivative reads the input itself."""
+    copies: Floats
+    """Copies of inputs in another order, which derivatives read instead of them."""
+    saves_output: bool
+    saved: Floats
+    """Other tensors that derivatives read."""
+    index_bytes: Floats
+    """Bytes of those of other types."""
+    forward: Floats
+    """Most that is allocated at once while the steps run, the output and what is saved included."""
+    activation_gradient: Floats
+    """Most that is allocated beside the gradients of the inputs while these are computed."""
+    weight_gradient: Floats
+    """Most that is allocated beside the gradients of the parameters."""
+    passes_gradient: bool
+    """True if the gradient of the only input is that of the output."""
+    channels_last: bool
+    """True if the output has its channels last in memory."""
+
+
+@dataclass(slots=True, eq=False)
+class _Tensor:
+    """A tensor that a step reads or makes."""
+
+    source: _Source
+    storage: object
+    """Whatever is equal for tensors that share their memory; ``_CONSTANT`` where the memory is counted elsewhere."""
+    size: Floats
+    order: _Order
+    needs: frozenset[str] = _NONE
+    """Whose gradients its own is for: those of the inputs, of the weights, or none."""
+    copied: bool = False
+    """True if it is a copy of its source in another order."""
+
+
+@dataclass(slots=True, eq=False)
+class _Derivative:
+    """Backward pass of a step."""
+
+    needs: frozenset[str]
+    operands: list[_Tensor]
+    passes: bool
+    """True if the gradient of the result is that of operands of its size."""
+    temporaries: Mapping[str, Floats]
+    """What is allocated beside the gradients of inputs, and of weights."""
+    result: Floats
+
+
+@dataclass(slots=True, eq=False)
+class _Tape:
+    """The steps so far."""
+
+    live: dict[object, Floats] = field(default_factory=dict)
+    """Sizes of storages that the steps have allocated and still hold."""
+    saved: dict[object, Floats] = field(default_factory=dict)
+    """Storages that derivatives read, inputs included."""
+    index_bytes: Floats | float = 0.0
+    peak: Floats | float = 0.0
+    derivatives: list[_Derivative] = field(default_factory=list)
+
+    def allocate(self, storage: object, size: Floats) -> None:
+        """Allocate a storage."""
+        self.live[storage] = size
+        self.note()
+
+    def note(self, more: Floats | float = 0.0) -> None:
+        """Note how much is allocated, with more that is released at once."""
+        self.peak = np.maximum(self.peak, sum(self.live.values(), more))
+
+    def keep(self, storage: object, size: Floats) -> None:
+        """Allocate a storage that a derivative reads."""
+        self.saved[storage] = size
+        self.allocate(storage, size)
+
+    def save(self, tensor: _Tensor) -> None:
+        """Keep a tensor for the backward pass."""
+        if tensor.storage is not _CONSTANT:
+            self.saved[tensor.storage] = tensor.size
+
+
+def recorded_memory(layer: Layer, part: Part, reads: Sequence[Floats], channels_last: Sequence[bool]) -> RecordedMemory:
+    """Return the memory of the parts of a layer whose computation is recorded.
+
+    Args:
+        layer: The layer.
+        part: Its parts.
+        reads: By slot, the elements of the input that each part reads.
+        channels_last: By slot, whether the input has its channels last in memory.
+    """
+    return _Steps(layer, part, reads, channels_last).memory()
+
+
+class _Steps:
+    """The steps of a layer, taken one after another."""
+
+    def __init__(self, layer: Layer, part: Part, reads: Sequence[Floats], channels_last: Sequence[bool]) -> None:
+        operation = layer.operation
+        assert isinstance(operation, Mapped)
+        self.layer, self.operation, self.part, self.tape = layer, operation, part, _Tape()
+        self.outputs = part.outputs
+        """Elements of the output; inputs and results that are as large have this same array, by which to know them."""
+        self.zero = 0.0 * self.outputs
+        self.frozen = {each.name for each in layer.parameters if each.frozen}
+        self.inputs = [
+            _Tensor(
+                ("input", slot), ("input", slot), self.outputs if np.array_equal(size, self.outputs) else size,
+                _order_of(shape, last),
+                _NONE if source == "input" else frozenset([_INPUTS]),
+            )
+            for slot, (source, shape, size, last) in enumerate(
+                zip(layer.inputs, layer.input_shapes, reads, channels_last, strict=True)
+            )
+        ]  # fmt: skip
+        self.results: list[_Tensor] = []
+        last = {each.step: n for n, step in enumerate(operation.computes) for each in step.operands}
+        for number, step in enumerate(operation.computes):
+            self._take(number, step)
+            kept = [self.results[n].storage for n in range(number + 1) if last.get(n, number) > number or n == number]
+            self.tape.live = {s: v for s, v in self.tape.live.items() if s in kept or s in self.tape.saved}
+
+    def memory(self) -> RecordedMemory:
+        """Return the memory of all steps."""
+        tape, output = self.tape, self.results[-1]
+        if output.storage in [each.storage for each in self.inputs]:  # a view is copied: layers own their outputs
+            output.storage = "copy"
+            tape.allocate("copy", self.outputs)
+        copies = [v for s, v in tape.saved.items() if isinstance(s, tuple) and s[0] == "copy"]
+        apart = [v for s, v in tape.saved.items() if not (isinstance(s, tuple) and s[0] in ("copy", "input"))]
+        shares = output.storage in tape.saved
+        saved = sum(apart, self.zero) - (tape.saved[output.storage] if shares else 0.0)
+        peaks = {target: self._backward(target) for target in (_INPUTS, _WEIGHTS)}
+        derivatives = [row for row in tape.derivatives if _INPUTS in row.needs]
+        passes = len(self.inputs) == 1 and all(
+            row.passes and all(x.size is row.result and not x.copied for x in row.operands if _INPUTS in x.needs)
+            for row in derivatives
+        )
+        return RecordedMemory(
+            saves_inputs=tuple(("input", slot) in tape.saved for slot in range(len(self.inputs))),
+            copies=sum(copies, self.zero), saves_output=shares, saved=saved, index_bytes=tape.index_bytes + self.zero,
+            forward=tape.peak + self.zero, activation_gradient=peaks[_INPUTS], weight_gradient=peaks[_WEIGHTS],
+            passes_gradient=passes, channels_last=output.order[-1] == "channel" and len(output.order) > 2,
+        )  # fmt: skip
+
+    def _take(self, number: int, step: Step) -> None:
+        """Take one step: allocate, save, and note how its derivative computes."""
+        rows = step.form in ("contract", "norm", "along")
+        operands = {each.name: self._read(number, step, each, in_rows=rows) for each in step.operands}
+        needs = frozenset[str]().union(*(each.needs for each in operands.values()))
+        size, views = self.outputs, _is_view(step)
+        first = next(iter(operands.values()), None)
+        order = _order_behind(step, self.layer.output)
+        if step.form == "attention" and self._fused(step):  # the kernel puts the heads of a position side by side
+            order = _order_of(self.layer.output, last=True)
+        elif step.form in ("pointwise", "dropout", "take") or views:
+            order = next((x.order for x in operands.values() if x.size is size), order or _order_of(self.layer.output))
+        result = _Tensor(("step", number), ("step", number), size, order or _order_of(self.layer.output), needs)
+        if views and first is not None:
+            result.storage, result.order = first.storage, first.order
+        else:
+            self.tape.allocate(result.storage, size)
+        temporaries = {_INPUTS: self.zero, _WEIGHTS: self.zero}
+        if needs:
+            temporaries = self._save(step, operands, result)
+            for target in (_INPUTS, _WEIGHTS):  # the gradient of a copy is made before that of its source
+                copies = [x.size for x in operands.values() if x.copied and target in x.needs]
+                temporaries[target] = sum(copies, temporaries[target])
+        if order is None:  # its order in memory cannot be that of a tensor of the output's dimensions: it is copied
+            result.storage = ("placed", number)
+            self.tape.allocate(result.storage, size)
+        self.results.append(result)
+        passes = views or step.call in PASSED_ON
+        self.tape.derivatives.append(_Derivative(needs, [*operands.values()], passes, temporaries, size))
+
+    def _read(self, number: int, step: Step, operand: Operand, *, in_rows: bool) -> _Tensor:
+        """Return what a step reads, copied where its elements do not lie as the step needs them."""
+        if operand.constant is not None:
+            return self._constant(number, operand.constant)
+        if operand.step is not None:
+            tensor, shape = self.results[operand.step], self.layer.output
+        else:
+            assert operand.input is not None
+            tensor, shape = self.inputs[operand.input], self.layer.input_shapes[operand.input]
+        shared = _shared_heads(step, operand, self.layer.output, shape)
+        if shared == 1 and _lies_well(operand.axes, shape, tensor.order, in_rows=in_rows):
+            return tensor
+        repeats = shared * math.prod(f.size for axis in operand.axes for f in parse_axis(axis) if f.dim is None)
+        size = tensor.size * repeats if repeats > 1 else tensor.size
+        copy = _Tensor(tensor.source, ("copy", number, operand.name), size, tensor.order, tensor.needs, True)
+        self.tape.allocate(copy.storage, copy.size)
+        return copy
+
+    def _constant(self, number: int, constant: Constant) -> _Tensor:
+        leaves = [leaf.parameter for leaf in constant.leaves() if leaf.parameter]
+        trained = any(name not in self.frozen for name in leaves)
+        size = self.zero + float(np.prod(constant.shape))
+        storage = ("constant", number, constant.call) if constant.call and not leaves else _CONSTANT
+        if storage is not _CONSTANT:
+            self.tape.allocate(storage, size)
+        return _Tensor(("weight", number), storage, size, (), frozenset([_WEIGHTS]) if trained else _NONE)
+
+    def _fused(self, step: Step) -> bool:
+        """Return whether attention runs in one kernel: not if its mask needs a gradient, or heads have gaps in them."""
+        mask = step.operand("attn_mask")
+        if mask is not None and mask.constant is not None and any(leaf.parameter for leaf in mask.constant.leaves()):
+            return False
+        slots = [each.input for each in step.operands if each.input is not None]
+        return all(self.inputs[slot].order[-1] == "channel" for slot in slots)
+
+    def _save(self, step: Step, operands: Mapping[str, _Tensor], result: _Tensor) -> dict[str, Floats]:
+        """Save what the step's derivative reads; returns what it allocates beside gradients, of inputs and weights."""
+        size, form = self.outputs, step.form
+        none, whole = {_INPUTS: self.zero, _WEIGHTS: self.zero}, {_INPUTS: self.zero, _WEIGHTS: size}
+        if form == "dropout" and not _is_view(step):
+            self.tape.keep(("factors", id(result)), size)
+        elif form == "embedding":
+            self.tape.index_bytes = self.tape.index_bytes + _INDEX_BYTES * operands["indices"].size
+        elif form == "attention":
+            return self._save_attention(step, operands, result)
+        elif form == "norm":
+            return self._save_norm(step, operands, result)
+        elif form == "contract" or SAVED.get(step.call) == "factors":
+            self._save_factors(operands)
+            # the gradient of a factor that is broadcast is made in full, then summed
+            return whole if form == "pointwise" else none
+        elif form not in ("take", "join", "pad") and not _is_view(step):
+            self._save_values(step, operands, result)
+            temporaries = TEMPORARIES.get(step.call, 0) * size
+            return {_INPUTS: temporaries, _WEIGHTS: temporaries}
+        return none
+
+    def _save_factors(self, operands: Mapping[str, _Tensor]) -> None:
+        """Save the operands by which another one that needs a gradient is multiplied."""
+        factors = {name: each for name, each in operands.items() if name != "bias"}
+        for name, each in factors.items():
+            if any(other.needs for key, other in factors.items() if key != name):
+                self.tape.save(each)
+
+    def _save_values(self, step: Step, operands: Mapping[str, _Tensor], result: _Tensor) -> None:
+        """Save result, operands or condition of a step that works on single elements, or that reduces them."""
+        what = SAVED.get(step.call, "first")
+        if what == "result":
+            self.tape.save(result)
+        elif what in ("first", "operands"):
+            for each in list(operands.values())[: 1 if what == "first" else None]:
+                self.tape.save(each)
+        elif what == "condition":  # one byte an element
+            sizes = [each.size for name, each in operands.items() if name in ("condition", "mask")]
+            self.tape.index_bytes = sum(sizes, self.tape.index_bytes)
+        if "max_pool" in step.call:
+            self.tape.index_bytes = self.tape.index_bytes + _INDEX_BYTES * self.outputs
+
+    def _save_norm(self, step: Step, operands: Mapping[str, _Tensor], result: _Tensor) -> dict[str, Floats]:
+        """Save the values and two statistics of each group; what is scaled in a step of its own, too."""
+        values, size = operands["input"], self.outputs
+        self.tape.save(values)
+        sizes = _tuple(step.argument("normalized_shape"))
+        rows = values.size / float(np.prod(sizes)) if sizes else self.part.samples
+        self.tape.keep(("statistics", id(result)), (1 if step.call == "rms_norm" else 2) * rows)
+        apart = step.call == "rms_norm" or values.size is not size
+        if not apart:
+            return {_INPUTS: self.zero, _WEIGHTS: self.zero}
+        if "weight" in operands:
+            self.tape.keep(("normalised", id(result)), size)
+        return {_INPUTS: 3 * size if step.call == "rms_norm" else size, _WEIGHTS: size}
+
+    def _save_attention(self, step: Step, operands: Mapping[str, _Tensor], result: _Tensor) -> dict[str, Floats]:
+        """Save queries, keys, values, and the output with its sums, or the weights where these are computed apart."""
+        tape, size, operation = self.tape, self.outputs, self.operation
+        assert isinstance(operation, Attention)
+        scores = self.part.columns * np.ceil(self.part.channels / operation.value_channels)
+        if self._fused(step):
+            for name in ("query", "key", "value"):
+                tape.save(operands[name])
+            tape.save(result)
+            tape.keep("sums", scores)
+            return {_INPUTS: self.zero, _WEIGHTS: self.zero}
+        scores = scores * operation.keys
+        for name, each in (("weights", scores), ("queries", size), ("keys", size), ("values", size)):
+            tape.keep(name, each)
+        tape.note(scores + 2 * size)
+        return {_INPUTS: scores + size, _WEIGHTS: 2 * scores}
+
+    def _backward(self, target: str) -> Floats:
+        """Return the most that is allocated at once for the gradients of inputs or weights, beside these."""
+        gradients: dict[_Source, Floats | float] = {("step", len(self.results) - 1): 0.0}
+        peak: Floats | float = 0.0
+        for number, row in reversed(list(enumerate(self.tape.derivatives))):
+            if target not in row.needs or ("step", number) not in gradients:
+                continue
+            given, made = gradients.pop(("step", number)), dict[_Source, Floats | float]()
+            held: Floats | float = sum(gradients.values(), given)
+            handed: Floats | float = 0.0
+            for each in row.operands:
+                if target in each.needs:
+                    passed = row.passes and each.size is row.result and not each.copied
+                    made[each.source] = given if passed else each.size
+                    handed = given if passed else handed
+            new = sum(made.values(), self.zero) - handed
+            peak = np.maximum(peak, held + new + row.temporaries[target])
+            gradients |= made
+        results = sum((size for source, size in gradients.items() if source[0] != "step"), self.zero)
+        return np.maximum(peak - results, 0.0)
+
+
+def _tuple(given: object) -> tuple[int, ...]:
+    return tuple(each for each in given if isinstance(each, int)) if isinstance(given, tuple) else ()
+
+
+def _shared_heads(step: Step, operand: Operand, output: Shape, shape: Shape) -> int:
+    """Return how many heads share keys and values, which attention copies for each."""
+    if step.form != "attention" or operand.name == "attn_mask":
+        return 1
+    heads = [
+        math.prod(size for axis in _loops(_whole(axes[:-2], each), dict.fromkeys(each.dims, 1.0)) for size, _ in axis)
+        for axes, each in ((step.out, output), (operand.axes, shape))
+    ]
+    return heads[0] // heads[1]
+
+
+def _is_view(step: Step) -> bool:
+    """Return whether a step only reads another's memory."""
+    words = ("view", "reshape", "_unsafe_view", "flatten", "unflatten", "slice", "select")
+    none = step.form == "dropout" and not float(step.argument("p", 0.0) or 0.0)  # type: ignore[arg-type]
+    return none or (step.form in ("take", "whole") and step.call in words)
+
+
+def _order_of(shape: Shape, last: bool = False) -> _Order:
+    """Return the order of a tensor's dimensions in memory."""
+    sample, channel, *positions = shape.dims
+    return (sample, *positions, channel) if last else shape.dims
+
+
+def _loops(axes: Sequence[str], strides: Mapping[str, float]) -> list[list[tuple[int, float]]]:
+    """Return, axis by axis, the counts and steps of its factors in memory."""
+    return [
+        [(f.size, f.stride * strides[f.dim] if f.dim else 0.0) for f in parse_axis(axis) if f.size != 1]
+        for axis in axes
+    ]
+
+
+def _whole(axes: Sequence[str], shape: Shape) -> list[str]:
+    """Return axes with the sizes of whole dimensions written out."""
+    return ["-".join(f"{w}.{shape.size(w)}.1" if w in shape.dims else w for w in axis.split("-")) for axis in axes]
+
+
+def _strides(order: _Order, shape: Shape) -> dict[str, float]:
+    """Return the step in memory of each dimension."""
+    strides, run = dict[str, float](), 1.0
+    for dim in reversed(order):
+        strides[dim] = run
+        run *= shape.size(dim)
+    return strides
+
+
+def _lies_well(axes: Sequence[str], shape: Shape, order: _Order, *, in_rows: bool) -> bool:
+    """Return whether a view of a tensor needs no copy: each axis has one step, and all lie in rows if that is asked."""
+    loops = _loops(_whole(axes, shape), _strides(order, shape))
+    if not in_rows:
+        return all(_nested(axis) for axis in loops)
+    flat = [loop for axis in loops for loop in axis]
+    return _nested(flat) and (not flat or flat[-1][1] == 1)
+
+
+def _nested(loops: Sequence[tuple[int, float]]) -> bool:
+    """Return whether loops within one another are one loop."""
+    return all(step == size * inner for (_, step), (size, inner) in pairwise(loops))
+
+
+def _order_behind(step: Step, shape: Shape) -> _Order | None:
+    """Return the order in memory of a result whose elements lie as the step's axes say; None if no tensor has it."""
+    run, places = 1.0, dict[str, list[tuple[int, float]]]()
+    for axis in reversed(_whole(step.out, shape)):
+        for factor in reversed(parse_axis(axis)):
+            if factor.dim and factor.size > 1:
+                places.setdefault(factor.dim, []).append((factor.stride, run))
+            run *= factor.size
+    steps = {dim: min(rows)[1] for dim, rows in places.items()}
+    if any(place != stride * steps[dim] for dim, rows in places.items() for stride, place in rows):
+        return None
+    sizes = {dim: shape.size(dim) for dim in shape.dims}
+    return tuple(sorted(shape.dims, key=lambda dim: (-steps.get(dim, 0.0), sizes[dim] > 1, shape.dims.index(dim))))
