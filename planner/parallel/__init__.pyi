@@ -70,5 +70,8 @@ from .strategies import (
     spaces_of as spaces_of,
 )
 from .strategy_file import (
+    OWN as OWN,
     SUFFIXES as SUFFIXES,
+    OwnStrategy as OwnStrategy,
+    own_strategy as own_strategy,
 )

@@ -1,21 +1,28 @@
 """Strategies read from files: YAML or JSON with a configuration for every layer, or a plan file."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hwprofiles import ConfigError, did_you_mean, json_input, yaml_input
+from hwprofiles.devices import DeviceGraph
 from planner.graph import IN_CHANNEL, ComputationGraph, Layer
 from planner.parallel.configurations import Configuration, Strategy
 from planner.parallel.input_channel_split import check_configuration, ordered_degrees, reducing_operation
 
-__all__ = ["SUFFIXES", "strategy_from_file"]
+__all__ = ["OWN", "SUFFIXES", "OwnStrategy", "own_strategy", "strategy_from_file"]
 
 SUFFIXES = (".json", ".yaml", ".yml")
 """Endings of the names of strategy files."""
+OWN = "own"
+"""Name in plans of strategies that a program gave."""
+OwnRow = Configuration | Mapping[str, Any]
+"""Configuration of a layer, or its ``degrees`` and ``devices`` as in a file."""
+OwnStrategy = Mapping[str, OwnRow] | Callable[[Layer, DeviceGraph], OwnRow]
+"""Strategy of a program: configurations by layer, or a function that returns the one of a layer on a cluster."""
 _DEFAULT = "default"
 """Key of the configuration of all layers that are not named."""
 
@@ -61,6 +68,38 @@ def strategy_from_file(path: Path, graph: ComputationGraph, device_count: int) -
         raise ConfigError(f"{where} has the unknown key {extra!r}; known is configurations")
     _check_names(where, graph, rows)
     return {layer.name: _configuration(where, layer, rows, device_count) for layer in graph.layers}
+
+
+def own_strategy(given: OwnStrategy, graph: ComputationGraph, cluster: DeviceGraph) -> Strategy:
+    """Return the strategy that a program gives, by the rules of files.
+
+    Args:
+        given: Configurations by layer, with ``default`` for all others; or a function of layer and cluster.
+        graph: The network with its batch.
+        cluster: The cluster.
+
+    Returns:
+        A configuration for every layer of the network.
+
+    Raises:
+        ConfigError: A layer is unknown or left out, or a configuration does not fit its layer.
+    """
+    rows = {layer.name: given(layer, cluster) for layer in graph.layers} if callable(given) else given
+    plain = {name: _as_in_a_file(row) for name, row in rows.items()}
+    _check_names("strategy", graph, plain)
+    return {layer.name: _configuration("strategy", layer, plain, len(cluster.devices)) for layer in graph.layers}
+
+
+def _as_in_a_file(row: object) -> object:
+    """Return a configuration as a file has it; what is none stays, to be refused."""
+    values = {"degrees": row.degrees, "devices": row.devices} if isinstance(row, Configuration) else row
+    if not isinstance(values, Mapping):
+        return values
+    plain = {"degrees": dict, "devices": list}
+    return {
+        key: plain[key](each) if key in plain and isinstance(each, Mapping | tuple | range) else each
+        for key, each in values.items()
+    }
 
 
 def _check_names(where: str, graph: ComputationGraph, rows: Mapping[str, object]) -> None:

@@ -13,11 +13,14 @@ from planner.graph import ComputationGraph
 from planner.memory import MemoryPolicy
 from planner.parallel import (
     KEEP_ACTIVATIONS,
+    OWN,
     WHOLE_BATCH,
     MicroBatching,
+    OwnStrategy,
     Recompute,
     Strategy,
     micro_batching_of,
+    own_strategy,
     recompute_of,
 )
 from planner.plan.lowered_plan import cost_model_of, lowered
@@ -81,7 +84,9 @@ def simulated_plan(
         cluster: Device graph.
         request: Strategy and options; its model, cluster, batch and data type are those of ``graph`` and ``cluster``.
         progress: Called as ``progress(label, done, total)``.
-        options: Fields of ``PlanRequest``, in place of a request: ``make_plan(graph, cluster, strategy="owt")``.
+        options: Fields of ``PlanRequest``, in place of a request: ``make_plan(graph, cluster, strategy="owt")``.  Here
+            ``strategy`` may also be a mapping from layers to configurations, or a function of layer and cluster that
+            returns one; both as of ``planner.parallel.own_strategy``.
 
     Returns:
         The plan and its replay.
@@ -93,6 +98,10 @@ def simulated_plan(
     """
     if request and options:
         raise ConfigError(f"options must be left out beside a request, got {', '.join(options)}")
+    named = options.get("strategy")
+    own: OwnStrategy | None = named if callable(named) or isinstance(named, Mapping) else None
+    if own is not None:
+        options = options | {"strategy": OWN}
     subject: dict[str, Any] = {"model": graph.name, "cluster": cluster.spec, "batch": graph.batch}
     if request is None or request.element_bytes != graph.element_bytes:
         subject["dtype"] = f"float{8 * graph.element_bytes}"
@@ -102,7 +111,7 @@ def simulated_plan(
         raise ConfigError(f"{rule}, got {request.dtype!r}")
     request = request.resolved(cluster)
     model = cost_model_of(request, graph, cluster)
-    chosen = _chosen(model, request, progress)
+    chosen = _derived(model, request, progress, own) if own is not None else _chosen(model, request, progress)
     replayed = chosen.replayed
     rates = training_rates(model, replayed.program, replayed.expected_s)
     return SimulatedPlan(plan=_priced(model, request, chosen), replayed=replayed, rates=rates)
@@ -174,15 +183,18 @@ def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
     )
 
 
-def _derived(model: CostModel, request: PlanRequest, progress: Progress | None) -> _Chosen:
-    """Return a strategy by a rule or from a file, with the parts of it that are compressed."""
+def _derived(
+    model: CostModel, request: PlanRequest, progress: Progress | None, own: OwnStrategy | None = None
+) -> _Chosen:
+    """Return a strategy by a rule, from a file or of a program, with the parts of it that are compressed."""
     graph = model.graph
-    strategy, micro_batching = strategy_and_micro_batching(
-        model,
-        request.strategy,
-        micro_batching=_micro_batching(graph, request),
-        pipeline=_pipeline(request),
-    )
+    micro_batching = _micro_batching(graph, request)
+    if own is not None:
+        strategy = own_strategy(own, graph, model.cluster)
+    else:
+        strategy, micro_batching = strategy_and_micro_batching(
+            model, request.strategy, micro_batching=micro_batching, pipeline=_pipeline(request)
+        )
     compressed = compressed_of(
         graph,
         model.gradient_sync,
