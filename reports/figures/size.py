@@ -5,7 +5,7 @@ import math
 import plotly.graph_objects as go
 
 from hwprofiles import GIB, GIGA, HOUR_S
-from reports.figures.look import spread_out, styled
+from reports.figures.look import log_ticks, spread_out, styled
 from reports.style import MARK, SERIES
 from studies.size import CurvePoint, SizeAnswer
 
@@ -37,14 +37,18 @@ def size_figure(answer: SizeAnswer) -> go.Figure:
         )  # fmt: skip
     if answer.limit is not None:
         figure.add_hline(y=answer.limit / factor, line={"color": MARK, "width": 1.5, "dash": "dash"})
-    values = [row.quantity / factor for row in rows]
+    limit = [] if answer.limit is None else [answer.limit]
+    values = [value / factor for value in [*(row.quantity for row in rows), *limit]]
     xs = [row.x for row in rows]
     kind = "category" if answer.axis == "offer" else "log" if spread_out(xs) else "linear"
+    tried = sorted({row.x / unit for row in rows})  # ticks stand at what was tried: devices and samples are whole
+    across_ticks = {} if kind == "category" else {"tickvals": tried, "ticktext": [f"{x:,.4g}" for x in tried]}
+    up_ticks = log_ticks(min(values), max(values)) if spread_out(values) else {}
     return styled(
         figure,
         height=400,
-        xaxis={"title": across, "type": kind, "automargin": True},
-        yaxis={"title": title, "type": "log" if spread_out(values) else "linear", "automargin": True},
+        xaxis={"title": across, "type": kind, "automargin": True, **across_ticks},
+        yaxis={"title": title, "type": "log" if spread_out(values) else "linear", "automargin": True, **up_ticks},
     )
 
 

@@ -9,8 +9,7 @@ from reports.pages.page_template import plain_figure, rendered
 from reports.style import plain_unit, time_unit
 from reports.tables import (
     sensitivity_cells,
-    size_cells,
-    size_headers,
+    size_columns,
     size_headline,
     size_lines,
     whatif_cells,
@@ -43,8 +42,8 @@ def size_html(answer: SizeAnswer) -> str:
         answer=answer,
         tiles=_tiles(answer),
         notes=size_lines(answer),
-        headers=size_headers(answer),
-        rows=list(zip(marks, size_cells(answer), strict=True)),
+        columns=size_columns(answer),
+        marks=marks,
         refusals=list(dict.fromkeys(row.point.refusal for row in answer.curve if row.point.refusal)),
         data={"curve": plain_figure(size_figure(answer))},
     )

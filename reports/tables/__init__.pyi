@@ -55,8 +55,7 @@ from .reproduced_values import (
     reproduced_values as reproduced_values,
 )
 from .size_text import (
-    size_cells as size_cells,
-    size_headers as size_headers,
+    size_columns as size_columns,
     size_headline as size_headline,
     size_lines as size_lines,
     size_table as size_table,

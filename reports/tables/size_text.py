@@ -1,31 +1,39 @@
 """Answers to questions of size in words: the headline, the reasons, and the table of the points around the boundary."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from rich.table import Table
 from rich.text import Text
 
 from hwprofiles import GIB, GIGA, HOUR_S
 from reports.style import three_digits, time_unit
-from studies.size import CurvePoint, SizeAnswer, TrainingCost
+from studies.size import CurvePoint, SizeAnswer
 
-__all__ = ["size_cells", "size_headers", "size_headline", "size_lines", "size_table"]
+__all__ = ["size_columns", "size_headline", "size_lines", "size_table"]
+
+
+def _scale(answer: SizeAnswer) -> tuple[float, str]:
+    """Return the unit of all values of the quantity that the rule is about: its size, and its name."""
+    if answer.measure == "time":
+        return _time_scale(min([answer.limit or math.inf, *(row.quantity for row in answer.curve)]))
+    return {"memory": (GIB, "GiB"), "loss": (0.01, "%"), "device hours": (1.0, "device hours")}.get(
+        answer.measure, (1.0, "")
+    )
+
+
+def _amount(answer: SizeAnswer, value: float) -> str:
+    """Return a value of that quantity, without its unit."""
+    amount = value / _scale(answer)[0]
+    if not math.isfinite(value):
+        return "–"
+    decimals = {"memory": 2, "loss": 1}.get(answer.measure)
+    return three_digits(amount) if decimals is None else f"{amount:,.{decimals}f}"
 
 
 def _quantity(answer: SizeAnswer, value: float) -> str:
-    """Return a value of the quantity that the rule is about, with its unit."""
-    if not math.isfinite(value):
-        return "–"
-    if answer.measure == "time":
-        shown = [answer.limit or math.inf, *(row.quantity for row in answer.curve)]
-        factor, unit = _time_scale(min(shown))
-        return f"{three_digits(value / factor)} {unit}"
-    if answer.measure == "memory":
-        return f"{value / GIB:,.2f} GiB"
-    if answer.measure == "loss":
-        return f"{100 * value:.1f} %"
-    return f"{three_digits(value)}{' device hours' if answer.measure == 'device hours' else ''}"
+    """Return a value of that quantity with its unit."""
+    return f"{_amount(answer, value)} {_scale(answer)[1]}".strip() if math.isfinite(value) else "–"
 
 
 def _name(answer: SizeAnswer, row: CurvePoint) -> str:
@@ -91,75 +99,80 @@ def size_lines(answer: SizeAnswer) -> list[str]:
     return [*lines, *answer.notes]
 
 
-def size_headers(answer: SizeAnswer) -> list[str]:
-    """Return the headings of the curve's table."""
-    first = {"bytes/s": "bandwidth", "samples a device": "batch", "offer": "offer"}.get(answer.axis, "size")
-    heads = [first, answer.measure, "80 % interval", "holds", "batch", "strategy"]
-    heads += ["expected", "simulated", "samples/s"]
-    costs = _costs(answer.curve)
-    if costs:
-        heads += ["device hours"] * (answer.measure != "device hours")
-        heads += ["money"] * (answer.measure != "money" and any(row.money is not None for row in costs))
-        heads += ["money per M samples"] * any(row.money is not None for row in costs)
-        heads += ["energy [kWh]"] * any(row.energy_kwh is not None for row in costs)
-        heads += ["lost to failures"] * any(row.checkpoint_every_s for row in costs)
-    return heads
+def size_columns(answer: SizeAnswer) -> list[tuple[str, bool, list[str]]]:
+    """Return the columns of the curve's table: the heading with the unit, whether it holds words, and the texts."""
+    curve, unit = answer.curve, _scale(answer)[1]
+    points, costs = [row.point for row in curve], [row.cost for row in curve]
+    seconds = time_unit([point.expected_s for point in points])
+    inside = "" if unit == answer.measure else unit
+    columns = [
+        *_axis_columns(answer),
+        (_headed(answer.measure, inside), False, [_amount(answer, row.quantity) for row in curve]),
+        (_headed("80 % interval", inside), False, [_interval(answer, row.likely, _amount) for row in curve]),
+        ("holds", True, [("yes" if row.surely else "undecided") if row.holds else "no" for row in curve]),
+        ("batch", False, [f"{point.batch:,}" for point in points]),
+        ("strategy", True, [point.strategy or "–" for point in points]),
+        (_headed("expected", seconds.name), False, [seconds.text(point.expected_s) for point in points]),
+        (_headed("simulated", seconds.name), False, [seconds.text(point.iteration_s) for point in points]),
+        ("samples/s", False, ["–" if point.refusal else three_digits(point.samples_per_s) for point in points]),
+    ]
+    known: dict[str, list[float | None]] = {
+        "device hours": [cost.device_hours if cost else None for cost in costs],
+        "money": [cost.money if cost else None for cost in costs],
+        "energy [kWh]": [cost.energy_kwh if cost else None for cost in costs],
+        "lost to failures [min]": [cost.lost_s / 60 if cost and cost.checkpoint_every_s else None for cost in costs],
+    }
+    for head, values in known.items():
+        if head != answer.measure and any(value is not None for value in values):
+            columns.append((head, False, [three_digits(math.nan if value is None else value) for value in values]))
+    return columns
 
 
-def size_cells(answer: SizeAnswer) -> list[list[str]]:
-    """Return the rows of the curve's table as text, in the order of ``size_headers``."""
-    heads = size_headers(answer)
-    unit = time_unit([row.point.expected_s for row in answer.curve])
-    rows = []
-    for row in answer.curve:
-        holds = ("yes" if row.surely else "undecided") if row.holds else "no"
-        cells = [_name(answer, row), _quantity(answer, row.quantity), _interval(answer, row.likely), holds]
-        cells += [f"{row.point.batch:,}", row.point.strategy or "–"]
-        cells += [unit.full(seconds) for seconds in (row.point.expected_s, row.point.iteration_s)]
-        cells.append(three_digits(row.point.samples_per_s) if not row.point.refusal else "–")
-        cost = row.cost
-        if cost is not None:
-            known = {
-                "device hours": cost.device_hours, "money": cost.money,
-                "money per M samples": cost.money_per_million_samples, "energy [kWh]": cost.energy_kwh,
-                "lost to failures": cost.lost_s / 60 if cost.checkpoint_every_s else None,
-            }  # fmt: skip
-            ends = {"lost to failures": " min"}
-            for head in heads[9:]:
-                value = known[head]
-                is_known = value is not None and math.isfinite(value)
-                cells.append(f"{three_digits(value)}{ends.get(head, '')}" if is_known and value is not None else "–")
-        rows.append(cells)
-    return rows
+def _axis_columns(answer: SizeAnswer) -> list[tuple[str, bool, list[str]]]:
+    """Return the columns that tell points apart: the number of devices, and the cluster where there are several."""
+    curve, points = answer.curve, [row.point for row in answer.curve]
+    if answer.axis == "bytes/s":
+        return [("bandwidth [GB/s]", False, [f"{row.x / GIGA:.3g}" for row in curve])]
+    if answer.axis == "samples a device":
+        return [("samples a device", False, [f"{row.x:,.0f}" for row in curve])]
+    if answer.axis == "offer":
+        return [("offer", True, [point.cluster for point in points])]
+    bases = [point.sized.base for point in points]
+    several = len(set(bases)) > 1
+    return [
+        *([("cluster", True, bases)] if several else []),
+        ("devices", False, [f"{point.devices:,}" for point in points]),
+        ("nodes", False, [f"{point.nodes:,}" for point in points]),
+    ]
+
+
+def _headed(title: str, unit: str) -> str:
+    """Return a heading with its unit, if any."""
+    return f"{title} [{unit}]" if unit else title
 
 
 def size_table(answer: SizeAnswer) -> Table:
     """Return the curve as a table for the terminal; the answer's row is marked."""
-    table = Table(title=answer.question)
-    for i, head in enumerate(size_headers(answer)):
-        table.add_column(Text(head), justify="left" if i in (0, 5) else "right")
-    for row, cells in zip(answer.curve, size_cells(answer), strict=True):
-        marked = [f"→ {cells[0]}", *cells[1:]] if row is answer.best else cells
-        table.add_row(*map(Text, marked))
+    table, columns = Table(title=answer.question), size_columns(answer)
+    for head, is_word, _ in columns:
+        table.add_column(Text(head), justify="left" if is_word else "right")
+    for i, row in enumerate(answer.curve):
+        first, *others = (texts[i] for _, _, texts in columns)
+        table.add_row(*map(Text, [f"→ {first}" if row is answer.best else first, *others]))
     return table
-
-
-def _costs(curve: Sequence[CurvePoint]) -> list[TrainingCost]:
-    """Return the costs of the points that have some."""
-    return [row.cost for row in curve if row.cost is not None]
 
 
 def _with_interval(answer: SizeAnswer, row: CurvePoint) -> str:
     """Return a point's quantity with its interval."""
-    interval = _interval(answer, row.likely)
+    interval = _interval(answer, row.likely, _quantity)
     return _quantity(answer, row.quantity) + (f" (80 % interval {interval})" if interval != "–" else "")
 
 
-def _interval(answer: SizeAnswer, likely: tuple[float, float] | None) -> str:
-    """Return an interval as text."""
+def _interval(answer: SizeAnswer, likely: tuple[float, float] | None, text: Callable[[SizeAnswer, float], str]) -> str:
+    """Return an interval as text, each end as a function writes it."""
     if likely is None or not math.isfinite(likely[1]):
         return "–"
-    return f"{_quantity(answer, likely[0])} to {_quantity(answer, likely[1])}"
+    return f"{text(answer, likely[0])} to {text(answer, likely[1])}"
 
 
 def _time_scale(least_s: float) -> tuple[float, str]:

@@ -82,5 +82,18 @@
     window.addEventListener("hashchange", reach);
     reach();
   }
+  // A table that is wider than its box stands row by row, every cell below its heading, so that no column is cut off.
+  function stacked(table) {
+    const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent.trim()), box = table.parentElement;
+    for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, column) => { cell.dataset.head = heads[column]; });
+    let width = 0;
+    new ResizeObserver(() => {
+      if (box.clientWidth === width) return;
+      width = box.clientWidth;
+      table.classList.remove("stacked");
+      table.classList.toggle("stacked", table.scrollWidth > width);
+    }).observe(box);
+  }
+  document.addEventListener("DOMContentLoaded", () => document.querySelectorAll("table[data-stacks]").forEach(stacked));
   document.addEventListener("DOMContentLoaded", () => document.querySelectorAll("main table").forEach(enhance));
 })();

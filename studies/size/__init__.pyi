@@ -23,9 +23,6 @@ from .size_requests import (
     SubjectRequest as SubjectRequest,
     TrainingRequest as TrainingRequest,
 )
-from .training import (
-    TrainingCost as TrainingCost,
-)
 from .typed_values import (
     duration_s as duration_s,
     read_prices as read_prices,

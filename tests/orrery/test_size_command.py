@@ -1,6 +1,7 @@
 """``orrery size``: answers first, JSON, a page, and one line for bad input."""
 
 import json
+import re
 
 import pytest
 
@@ -36,6 +37,8 @@ def test_the_answer_comes_first_with_reason_and_interval(name, capsys, tmp_path)
     page = (folder / "index.html").read_text()
     assert "<td" in page
     assert values["question"] in page.replace("&#39;", "'")
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", page)
+    assert not [cell for cell in cells if re.search(r"\d (h|min|s|ms|GiB|%|device hours)\b", cell)]  # heads have units
 
 
 def test_json_is_one_value(capsys):
