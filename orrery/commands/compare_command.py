@@ -1,9 +1,10 @@
 """``orrery compare``: strategies for one model on one cluster, side by side."""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from shlex import join
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,6 +28,9 @@ from orrery.terminal import (
     typed_options,
 )
 
+if TYPE_CHECKING:
+    from planner.plan import Comparison
+
 __all__ = ["orrery_compare"]
 
 
@@ -48,11 +52,11 @@ def orrery_compare(
     from planner.cost import Conditions
     from planner.models import load_model
     from planner.parallel import split_list
-    from planner.plan import DTYPE_BYTES, NoStrategyFitsError, arithmetic_of, compare
+    from planner.plan import DTYPE_BYTES, ComparisonInterrupt, NoStrategyFitsError, arithmetic_of, compare
     from reports.pages import write_comparison_page
 
     names = split_list(strategies)
-    page = out / "index.html"
+    page, interrupt = out / "index.html", None
     with output_file(page) as file, output_file(out / "comparison.json") as numbers, progress_bar(model) as progress:
         given = asdict(conditions)
         dtype = given.pop("dtype")
@@ -63,6 +67,8 @@ def orrery_compare(
                 graph, machines, names, gradient_sync=gradient_sync, refine=refine, progress=progress,
                 conditions=Conditions.of(machines, **given, arithmetic=arithmetic_of(dtype)),
             )  # fmt: skip
+        except ComparisonInterrupt as stopped:  # what is there is written and shown, then the command ends
+            comparison, interrupt = stopped.comparison, stopped
         except NoStrategyFitsError as error:
             words = ["orrery", "compare", model, "--cluster", cluster, "--batch", str(error.batch)]
             words += ["--strategies", ",".join(names), "--out", str(out)]
@@ -73,8 +79,14 @@ def orrery_compare(
         values = comparison_values(comparison, page=page)
         write_comparison_page(comparison, file)
         numbers.write_bytes(to_json(values))
-    if json:
-        return print_json(values)
+    print_json(values) if json else _show(comparison, page)
+    if interrupt:
+        sys.stdout.flush()
+        raise interrupt
+
+
+def _show(comparison: "Comparison", page: Path) -> None:
+    """Print the strategies as a table, then the headline, the pace, refusals and notes."""
     from reports.tables import comparison_headline, comparison_table, pace_lines
 
     print_rich(comparison_table(comparison))

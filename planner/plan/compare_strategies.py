@@ -1,6 +1,6 @@
 """Compare strategies for one model on one cluster: price, replay, bound, and validate the additive model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,7 @@ from hwprofiles.devices import DeviceGraph
 from planner.cost import Conditions, CostModel
 from planner.graph import ComputationGraph
 from planner.parallel import WHOLE_BATCH, MicroBatching, Strategy
-from planner.plan.comparison import Comparison, StrategyResult
+from planner.plan.comparison import Comparison, ComparisonInterrupt, StrategyResult
 from planner.plan.data_parallel_note import data_parallel_note
 from planner.plan.layerwise_choice import SimulatedStrategy, layerwise, refined
 from planner.plan.lowered_plan import lowered
@@ -52,6 +52,10 @@ class _Found:
     simulated: list[SimulatedStrategy] = field(default_factory=list)
     """Strategies without micro-batches, of not too many tasks, with their replays."""
 
+    def in_order(self, names: Iterable[str]) -> list[StrategyResult]:
+        """Return the results in the order in which the strategies were named."""
+        return [self.results[name] for name in names if name in self.results]
+
 
 @renamed_keywords(exchange="gradient_sync")
 def compare(
@@ -85,15 +89,36 @@ def compare(
     Raises:
         ConfigError: A name is unknown, this batch cannot have a strategy, or the cluster not what the conditions ask.
         NoStrategyFitsError: No strategy fits in memory.
+        ComparisonInterrupt: After Ctrl-C, with the strategies that had been compared; without any, KeyboardInterrupt.
     """
     model = compared_model(graph, cluster, gradient_sync=gradient_sync, conditions=conditions)
     named = _named(model, [text_of(each, "strategies") for each in strategies])
     alone_s = one_device_s(model)
-    found = _results(model, named, _Search(refine=refine, progress=progress), alone_s, arrived)
-    results = [found.results[name] for name in named if name in found.results]
-    if progress:
-        progress("validating the additive model", len(named), len(named) + 1)
-    tried = _tried(model, results)
+    found = _Found(refused={name: error for name, error in named.items() if isinstance(error, InfeasiblePlanError)})
+    try:
+        _add_results(model, named, _Search(refine=refine, progress=progress), alone_s, arrived, found)
+        if progress:
+            progress("validating the additive model", len(named), len(named) + 1)
+        results = found.in_order(named)
+        tried, note = _tried(model, results), data_parallel_note(model, results)
+    except KeyboardInterrupt as error:
+        if not found.results:
+            raise
+        left = [name for name in named if name not in found.results and name not in found.refused]
+        note = f"Interrupted before {', '.join(left) or 'the additive model'} was compared."
+        tried = _rows(found.in_order(named))
+        briefly = {name: each.brief for name, each in found.refused.items()}
+        raise ComparisonInterrupt(_comparison(model, found, briefly, alone_s, tried, note)) from error
+    refused = {name: str(each) for name, each in found.refused.items()}
+    return _comparison(model, found, refused, alone_s, tried, note)
+
+
+def _comparison(
+    model: CostModel, found: _Found, refused: dict[str, str], alone_s: float, tried: pd.DataFrame, note: str
+) -> Comparison:
+    """Return the comparison of the strategies that have results."""
+    graph, cluster = model.graph, model.cluster
+    results = found.in_order(tried["name"])
     return Comparison(
         model=graph.name,
         cluster=cluster.name,
@@ -103,11 +128,11 @@ def compare(
         samples_are=graph.samples_are,
         one_device_s=alone_s,
         strategies=tuple(results),
-        refused={name: str(error) for name, error in found.refused.items()},
+        refused=refused,
         winner=min(results, key=lambda result: (result.expected_s, result.name != "layerwise")).name,
         rank_correlation=float(tried["additive_s"].rank().corr(tried["simulated_s"].rank())),
         tried=tried,
-        notes=(*found.notes, *filter(None, [data_parallel_note(model, results)])),
+        notes=(*found.notes, *filter(None, [note])),
     )
 
 
@@ -124,19 +149,19 @@ def _named(model: CostModel, names: Sequence[str]) -> dict[str, _Subject | Infea
     return subjects
 
 
-def _results(
+def _add_results(
     model: CostModel,
     named: Mapping[str, _Subject | InfeasiblePlanError | None],
     search: _Search,
     alone_s: float,
     arrived: Callable[[StrategyResult], None] | None,
-) -> _Found:
-    """Simulate every strategy, ``layerwise`` last; return those that fit, and the reasons of all others.
+    found: _Found,
+) -> None:
+    """Simulate every strategy, ``layerwise`` last; add those that fit, and the reasons of all others.
 
     Raises:
         NoStrategyFitsError: No strategy fits in memory.
     """
-    found = _Found(refused={name: error for name, error in named.items() if isinstance(error, InfeasiblePlanError)})
     others = sorted((name for name in named if name not in found.refused), key=lambda name: name == "layerwise")
     for done, name in enumerate(others):
         if search.progress:
@@ -158,7 +183,6 @@ def _results(
         # to print an error in full is to search for changes of a plan that fit, which takes long for each strategy
         reasons = {name: error.brief for name, error in found.refused.items()}
         raise NoStrategyFitsError(reasons, fitting_batch(model, list(named)))
-    return found
 
 
 def _subject(
@@ -194,7 +218,8 @@ def _subject(
 
 def _tried(model: CostModel, results: Sequence[StrategyResult]) -> pd.DataFrame:
     """Return additive and simulated times of every strategy, and of random mixtures of those on the whole batch."""
-    rows = [(result.name, result.additive_s, result.simulated_s) for result in results]
+    tried = _rows(results)
+    rows: list[tuple[str, float, float]] = list(tried.itertuples(index=False, name=None))
     strategies = {
         result.name: result.strategy
         for result in results
@@ -216,6 +241,12 @@ def _tried(model: CostModel, results: Sequence[StrategyResult]) -> pd.DataFrame:
             known[mixed] = _priced_and_simulated_s(model, chosen)
         if (seconds := known[mixed]) is not None:
             rows.append((f"mixture {mixture + 1}", *seconds))
+    return pd.DataFrame(rows, columns=tried.columns)
+
+
+def _rows(results: Iterable[StrategyResult]) -> pd.DataFrame:
+    """Return additive and simulated times of strategies."""
+    rows = [(result.name, result.additive_s, result.simulated_s) for result in results]
     return pd.DataFrame(rows, columns=["name", "additive_s", "simulated_s"])
 
 

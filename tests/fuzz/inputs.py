@@ -45,7 +45,8 @@ COMMANDS = DECISIONS | {
     "oracle": "oracle lenet5 --cluster titanx-4 --dataset 1024 --gpus 1..4 --strategies data,filter --json",
     "streams": "streams lenet5 --batch 8 --device p100 --schedules fx,ooo --alpha 2 --beta 2 --json",
     "whatif": "whatif lenet5 --cluster titanx-4:nodes=2 --batch 16 --strategies data --set link.fdr.latency_factor=2",
-    "eight-bit": "whatif eight-bit --model alexnet --cluster titanx-4 --batches 64 --devices 2 --link-speeds 1,2",
+    "eight-bit": "whatif eight-bit --model alexnet --cluster titanx-4 --batch-per-device 64 --devices 2 "
+    "--link-speeds 1,2",
     "compare": "compare lenet5 --cluster titanx-4 --batch 8 --strategies data --out new",
     "show": "show plan.json --out new",
     "probe": "probe lenet5 --batch 4 --processes 2 --device cuda --out new",
@@ -55,7 +56,7 @@ COMMANDS = DECISIONS | {
     "clusters": "clusters titanx-4:nodes=2",
     "index": "index pages --out new.html",
     "run": "run plan.json --steps 1 --device cuda --threads 1 --learning-rate 0.1",
-    "accuracy": "accuracy --codecs one-bit --seeds 0",
+    "accuracy": "accuracy --types one-bit --seeds 0",
     "calibrate": "calibrate products.csv --device p100 --out new.yaml --json",
     "calibrate convolutions": "calibrate convolutions.csv --device titanx --gpu TitanX --out new.yaml",
     "library": "plan lenet5 --cluster library.yaml --batch 8 --strategy data --gradient-sync library --out new.json",
