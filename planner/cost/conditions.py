@@ -24,11 +24,14 @@ class Conditions:
     """True if iterations wait for the slowest rank."""
     arithmetic: str = ""
     """Arithmetic of products, such as ``float16``; empty: that of the compute profiles."""
+    optimizer: str = "momentum"
+    """Optimizer whose state devices hold: ``sgd``, ``momentum`` or ``adam``."""
 
     @classmethod
     def of(
         cls, cluster: DeviceGraph, framework: str | None = None, *,
         interference: bool | None = None, spread: bool | None = None, arithmetic: str = "",
+        optimizer: str = "momentum",
     ) -> "Conditions":  # fmt: skip
         """Return conditions, with those that a cluster declares where none are given.
 
@@ -39,6 +42,7 @@ class Conditions:
             interference: None: where a device declares channels, or the speed of its board.
             spread: None: where a device declares one.
             arithmetic: Arithmetic of products; empty: that of the compute profiles.
+            optimizer: Optimizer whose state devices hold.
 
         Raises:
             ConfigError: The framework is unknown, or the cluster declares nothing of what is asked for.
@@ -50,6 +54,7 @@ class Conditions:
             interference=interferes(cluster) if interference is None else interference,
             spread=spreads(cluster) if spread is None else spread,
             arithmetic=arithmetic,
+            optimizer=optimizer,
         )
         conditions.check(cluster)
         return conditions

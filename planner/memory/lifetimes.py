@@ -32,11 +32,12 @@ class BufferLifetimes:
 
     Args:
         program: The program.
-        memory_policy: What the run keeps beside the tensors of the network.
+        memory_policy: What the run keeps beside the tensors of the network; None: the state of the program's optimizer.
     """
 
-    def __init__(self, program: Program, memory_policy: MemoryPolicy) -> None:
-        self._account = _account_of(program, memory_policy)
+    def __init__(self, program: Program, memory_policy: MemoryPolicy | None = None) -> None:
+        policy = memory_policy or MemoryPolicy(optimizer=program.conditions.optimizer)
+        self._account = _account_of(program, policy)
 
     def persistent(self) -> Buffers:
         """Return the buffers that are allocated for the whole run."""

@@ -9,7 +9,7 @@ from hwprofiles import DeviceMemoryError, FittingChange, Floats, Ints
 from planner.lowering import Program, program_order
 from planner.memory.buffers import BUFFERS, Buffers, bytes_by_kind
 from planner.memory.lifetimes import BufferLifetimes
-from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
+from planner.memory.memory_policy import MemoryPolicy
 
 __all__ = ["COPIES_OF_PARAMETERS", "check_plan_memory", "held_over_time", "peak_by_kind_bytes", "peak_memory_bytes"]
 
@@ -19,7 +19,7 @@ COPIES_OF_PARAMETERS = 3
 
 
 def peak_memory_bytes(
-    program: Program, memory_policy: MemoryPolicy = MOMENTUM, *, without: Sequence[str] = ()
+    program: Program, memory_policy: MemoryPolicy | None = None, *, without: Sequence[str] = ()
 ) -> Floats:
     """Compute the bytes that each device holds at the task where they are most, tasks taken in program order.
 
@@ -28,7 +28,7 @@ def peak_memory_bytes(
 
     Args:
         program: The program.
-        memory_policy: What the run keeps beside the tensors of the network.
+        memory_policy: What the run keeps beside the tensors of the network; None: the state of the program's optimizer.
         without: Kinds of buffers (``planner.memory.buffers.BUFFERS``) to leave out.
 
     Returns:
@@ -45,7 +45,7 @@ def peak_memory_bytes(
     return base
 
 
-def peak_by_kind_bytes(program: Program, memory_policy: MemoryPolicy = MOMENTUM) -> dict[str, float]:
+def peak_by_kind_bytes(program: Program, memory_policy: MemoryPolicy | None = None) -> dict[str, float]:
     """Return what the fullest device holds at its peak, in bytes by kind.
 
     Kinds are parameters, gradients (of parameters), optimizer_state, activations with their gradients, and buffers;

@@ -8,7 +8,7 @@ import numpy as np
 
 from hwprofiles import Floats, Ints
 from planner.lowering import Program
-from planner.memory import BUFFERS, MOMENTUM, BufferLifetimes, Buffers, MemoryPolicy, check_plan_memory, held_over_time
+from planner.memory import BUFFERS, BufferLifetimes, Buffers, MemoryPolicy, check_plan_memory, held_over_time
 from planner.simulation.program_replay import Replay, replay
 
 if TYPE_CHECKING:
@@ -73,12 +73,12 @@ class MemoryCurve:
         return rows
 
 
-def replay_that_fits(program: Program, memory_policy: MemoryPolicy = MOMENTUM) -> Replay:
+def replay_that_fits(program: Program, memory_policy: MemoryPolicy | None = None) -> Replay:
     """Replay a program under its conditions, and refuse it if a device runs out of memory.
 
     Args:
         program: One iteration.
-        memory_policy: Optimizer states that are allocated beside the tensors of the network.
+        memory_policy: What devices hold beside the tensors of the network; None: the program's optimizer state.
 
     Raises:
         InfeasiblePlanError: A device needs more memory than it has; the message has both sizes.
@@ -88,12 +88,12 @@ def replay_that_fits(program: Program, memory_policy: MemoryPolicy = MOMENTUM) -
     return replayed
 
 
-def check_replay_fits(replayed: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> None:
+def check_replay_fits(replayed: Replay, memory_policy: MemoryPolicy | None = None) -> None:
     """Refuse a replay in which a device runs out of memory; arguments and errors as for ``replay_that_fits``."""
     check_plan_memory(replayed.program, memory_curve(replayed, memory_policy).peak_bytes)
 
 
-def memory_curve(replay: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> MemoryCurve:
+def memory_curve(replay: Replay, memory_policy: MemoryPolicy | None = None) -> MemoryCurve:
     """Return the allocated memory over a replay, all its iterations included."""
     known = buffers(replay, memory_policy)
     base, start, time_s, held = held_over_time(known, len(replay.program.cluster.devices))
@@ -102,7 +102,7 @@ def memory_curve(replay: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> Memo
     )
 
 
-def buffers(replay: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> Buffers:
+def buffers(replay: Replay, memory_policy: MemoryPolicy | None = None) -> Buffers:
     """Return every buffer of every iteration of a replay, with its lifetime."""
     lifetimes, schedule = BufferLifetimes(replay.program, memory_policy), replay.schedule
     passing = [

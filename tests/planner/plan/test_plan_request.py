@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 from plans import cluster_of, star
 
@@ -15,13 +16,17 @@ from planner.compression.settings import CompressionSettings
 from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.sync_time import BATCH_NORMS
 from planner.memory.memory_policy import OPTIMIZERS
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import ORDERS, micro_batching_of
+from planner.plan.lowered_plan import lower_plan
 from planner.plan.plan_file import load_plan, save_plan
 from planner.plan.plan_request import PlanRequest
 from planner.plan.planning import make_plan
 from planner.search.gradient_order import GRADIENT_SYNC_ORDERS
 from planner.search.pipeline_strategy import Pipeline
+from planner.simulation.memory_over_time import memory_curve
+from planner.simulation.program_replay import replay
 
 
 def request(**changes):
@@ -216,3 +221,14 @@ def test_importing_the_request_loads_no_arrays():
 
     script = "import planner.plan.plan_request, sys; assert not {'numpy', 'numba', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[3])
+
+
+def test_all_that_show_a_plans_memory_hold_its_optimizers_state():
+    """Adam keeps one element more for every parameter than momentum: in program order, and over time."""
+    graph, cluster = load_model("lenet5", batch=8), orrery.load_cluster("titanx-4")
+    peaks = {}
+    for optimizer in ("momentum", "adam"):
+        program = lower_plan(make_plan(graph, cluster, strategy="data", optimizer=optimizer), graph, cluster)
+        peaks[optimizer] = peak_memory_bytes(program).max(), memory_curve(replay(program)).peak_bytes.max()
+    more = 4 * sum(parameter.elements for layer in graph.layers for parameter in layer.parameters)
+    assert np.subtract(peaks["adam"], peaks["momentum"]) == pytest.approx(more)
