@@ -227,6 +227,8 @@ def _kind(name: str) -> str:
 
     ``work`` is time that this program takes, ``time`` is any other, ``memory`` is what is held, ``data`` what is sent.
     """
+    if name.endswith("_per_s"):
+        return ""
     words = {*name.split("_")}
     if words & {"s", "seconds"}:
         return "work" if words & _WORK else "time"

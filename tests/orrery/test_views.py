@@ -32,3 +32,11 @@ def test_pairs_share_a_unit_but_with_the_time_that_the_program_takes(capsys):
         ["iteration (µs)", "379"], ["additive (µs)", "49.0"], ["engine (s)", "3.21"], ["gap", "0.123"],
         ["tasks", "126"],
     ]  # fmt: skip
+
+
+def test_rates_are_no_times(capsys):
+    print_pairs({"images_per_s": 1160.0, "expected_s": 0.0551})
+
+    printed = capsys.readouterr().out
+    assert "images per s " in printed
+    assert "expected (ms)" in printed
