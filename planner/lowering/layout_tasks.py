@@ -20,7 +20,7 @@ from planner.graph import Edge
 from planner.lowering.batched_model import BatchedModel, LoweredUnit
 from planner.lowering.task_builder import TaskPairs, TaskRows
 from planner.lowering.transfer_tasks import TransferTasks
-from planner.parallel import TransferRegions, transfer_regions
+from planner.parallel import TransferRegions
 
 __all__ = ["LayoutTasks"]
 
@@ -56,6 +56,10 @@ class LayoutTasks:
         self.transferred_by: dict[Edge, Edge] = {}
         """Edge whose transfers bring the tensor, by edge."""
         # by samples that consumers read (``BatchedModel.input_unit``) and key of the layout
+        self._regions: dict[Edge, TransferRegions] = {}
+        """Regions that a consumer needs, the same of every micro-batch, by edge."""
+        self._keys: dict[Edge, int] = {}
+        """Key of the layout that a consumer reads, by edge."""
         self._layouts: dict[LoweredUnit, dict[int, _Layout]] = {}
         self._recomputed_layouts: dict[LoweredUnit, dict[int, _Layout]] = {}
 
@@ -72,9 +76,11 @@ class LayoutTasks:
         """
         reader = (edge.consumer, micro_batch)
         samples, maker = self._batched.input_unit(edge.producer, reader)
-        spaces = self._batched.spaces_at(edge.consumer)
-        transfer_times = self._batched.model_at(edge.consumer).transfer_times
-        key = int(transfer_times.layouts(edge, spaces[edge.consumer])[0])
+        if edge not in self._keys:
+            transfer_times = self._batched.model_at(edge.consumer).transfer_times
+            consumer = self._batched.spaces_at(edge.consumer)[edge.consumer]
+            self._keys[edge] = int(transfer_times.layouts(edge, consumer)[0])
+        key = self._keys[edge]
         layouts = (self._recomputed_layouts if recomputed else self._layouts).setdefault(samples, {})
         if key not in layouts:
             layouts[key] = self._transferred(edge, micro_batch, maker, recomputed=recomputed)
@@ -93,11 +99,12 @@ class LayoutTasks:
             maker: Unit that makes the tensor.
             recomputed: Whether it is recomputed.
         """
-        spaces, graph = self._batched.spaces_at(edge.consumer), self._batched.model_at(edge.consumer).graph
+        spaces = self._batched.spaces_at(edge.consumer)
         producer, consumer = spaces[edge.producer], spaces[edge.consumer]
-        layer, source = graph.layers[edge.consumer], graph.layers[edge.producer].output
-        interval_maps = layer.operation.interval_maps(edge.slot, layer.input_shapes)
-        regions = transfer_regions(producer, consumer, interval_maps, source, self._batched.device_count)
+        if edge not in self._regions:
+            transfer_times = self._batched.model_at(edge.consumer).transfer_times
+            self._regions[edge] = transfer_times.regions(edge, producer, consumer)
+        regions = self._regions[edge]
         senders = producer.devices[regions.part]
         # pairs (region, task after which its part is there); regions on their own device do not travel
         region, made = (self.recomputed_outputs if recomputed else self.outputs)[maker].take(regions.part)

@@ -118,6 +118,8 @@ class _Lowering:
         """Activation gradient task of each part, by unit."""
         self.weight_gradient: dict[LoweredUnit, Ints] = {}
         """Weight gradient task of each part, by unit."""
+        self.finished = np.zeros(len(batched.spaces), dtype=np.int64)
+        """Number of micro-batches whose weight gradients are there, by layer."""
         self.before_backward: dict[LoweredUnit, TaskPairs] = {}
         """Pairs (part, task that its backward tasks wait for), by unit that began its backward pass."""
         self.synchronised: set[int] = set()
@@ -241,6 +243,7 @@ class _Lowering:
                 self.gradient[unit] = tasks
             else:
                 self.weight_gradient[unit] = tasks
+                self.finished[i] += 1
                 self._synchronise(unit)
 
     def _begin_backward(self, unit: LoweredUnit) -> TaskPairs:
@@ -262,14 +265,13 @@ class _Lowering:
         """Synchronise the gradients of a layer: of this micro-batch, or of all once the last one is there."""
         layer = unit[0]
         each, lent = self.micro_batching.update_each, self.parameters.lent(layer)
-        together = [unit] if each or not self.batched.takes_micro_batches(layer) else self._units(layer)
-        if not all(other in self.weight_gradient for i in lent for other in self._units(i)):
-            return
-        if not all(other in self.weight_gradient for other in together):
+        is_there = unit in self.weight_gradient if each else self.finished[layer] == self.micro_batching.of(layer)
+        if not is_there or any(self.finished[i] < self.micro_batching.of(i) for i in lent):
             return
         if not each:
             self.synchronised.add(layer)
-        tasks = np.array([self.weight_gradient[other] for other in together])
+        together = [unit[1]] if each else range(self.micro_batching.of(layer))
+        tasks = np.array([self.weight_gradient[layer, micro_batch] for micro_batch in together])
         part, after = np.tile(np.arange(tasks.shape[1]), len(tasks)), tasks.ravel()
         if lent:
             back = self.parameters.bring_back(layer, self.weight_gradient)
@@ -278,10 +280,6 @@ class _Lowering:
             self.servers.push(unit, (part, after))
         else:
             self.buckets.add(unit, self.spaces[layer], (part, after), float(self.computed_s.max()))
-
-    def _units(self, layer: int) -> list[LoweredUnit]:
-        """Return one unit for every micro-batch of a layer."""
-        return [(layer, s) for s in range(self.micro_batching.of(layer))]
 
     def _update(self, unit: LoweredUnit, ready: TaskPairs) -> Ints:
         """Update a layer's parameters, last in program order: a device's stream runs updates after its backward pass.
