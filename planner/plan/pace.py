@@ -1,10 +1,13 @@
 """What sets the pace of an iteration: the resources that its critical path waits for, and how much of each is left.
 
 Every step of the critical path waits for one thing: arithmetic of a device, the bandwidth of a link (also where others
-share it), a link's latency, or the coordination of a framework's ranks.  The shares of these add up to the iteration.
+share it), a link's latency, the calls of a library, or the coordination of a framework's ranks.  The shares of these
+add up to the iteration, and the largest sets the pace: every sentence that judges a plan is made from these shares, as
+they are shown.
+
 A resource that becomes twice as good saves at most half of its share, and no more than what is left of the capacity of
-the most used other resource, for that one's work still has to be done; boards become faster with their devices.  The
-resource that can save most sets the pace.
+the most used other resource, for that one's work still has to be done; boards become faster with their devices.  What
+can save most is the remedy; where it is not what sets the pace, the sentence says why.
 """
 
 from collections.abc import Sequence
@@ -22,12 +25,12 @@ _TOLD = 3
 """Resources that the sentence tells of."""
 _NAMES = {
     "arithmetic": "arithmetic of {}", "bandwidth": "{} links", "latency": "latency of {}",
-    "coordination": "coordination of the {}",
+    "coordination": "coordination of the {}", "calls": "calls and steps of {}",
 }  # fmt: skip
 """Kinds of resources, with what they are called."""
 _BETTER = {
     "arithmetic": "faster devices", "bandwidth": "more bandwidth", "latency": "a lower latency",
-    "coordination": "a quicker coordination",
+    "coordination": "a quicker coordination", "calls": "quicker calls",
 }  # fmt: skip
 """What would have to change of each kind."""
 
@@ -39,11 +42,11 @@ class PaceSetter:
     kind: str
     """One of ``_NAMES``."""
     of: str
-    """Compute profile or class of links; ``ranks`` of coordination."""
+    """Compute profile or class of links; ``ranks`` of coordination; name of a library of collectives."""
     share: float
     """Share of the iteration in which the critical path waits for it."""
     where: str
-    """Device or link on which the path spends most of that time; empty of coordination."""
+    """Device or link on which the path spends most of that time; empty of coordination and of calls."""
     saving: float
     """Share of the iteration that is saved at most about where the resource becomes twice as good."""
 
@@ -52,6 +55,11 @@ class PaceSetter:
         """Resource in words, such as ``arithmetic of p100`` or ``switch-port links``."""
         return _NAMES[self.kind].format(self.of)
 
+    @property
+    def verb(self) -> str:
+        """Form of the verb "set" that goes with ``name``."""
+        return "set" if self.kind in ("bandwidth", "calls") else "sets"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
@@ -59,7 +67,7 @@ class Pace:
 
     iteration_s: float
     setters: tuple[PaceSetter, ...]
-    """Resources on the critical path, the one that can save most first."""
+    """Resources on the critical path, the one with the largest share first."""
     busiest: tuple[ResourceUse, ...]
     """Of every class of links and kind of device that is used the busiest one, links first, the busiest first."""
 
@@ -74,35 +82,48 @@ class Pace:
 
     @property
     def sentence(self) -> str:
-        """Say what sets the pace, what the iteration waits for, the longest first, and why the first is not the pace.
+        """Say what sets the pace, what the iteration waits for, and where something else helps more, why that is.
 
         One clause, without a full stop: "switch-port links set the pace: the iteration waits 52% of its time for them
         (most at node26/plx0 -> node26/host), 43% for arithmetic of titanx-nervana, 5% for fdr links".
         """
-        first, longest = self.first, max(self.setters, key=lambda each: each.share)
-        shares = [each for each in self._by_share if each is first or each.share >= _LEAST_SHARE]
-        verb, pronoun = ("set", "them") if first.kind == "bandwidth" else ("sets", "it")
-        waits: list[str] = []
-        for each in shares:
-            name = pronoun if each is longest is first else each.name
-            where = f" (most at {each.where})" if each is first and each.kind in ("bandwidth", "latency") else ""
-            waits.append(f"{each.share:.0%}{'' if waits else ' of its time'} for {name}{where}")
-        told = "waits for nothing else" if len(shares) == 1 else f"waits {', '.join(waits)}"
-        text = f"{first.name} {verb} the pace: the iteration {told}"
-        return text if longest is first else f"{text}; {self._why_not(longest)}"
+        first = self.first
+        waits = [f"{first.share:.0%} of its time for {'them' if first.verb == 'set' else 'it'}"]
+        waits[0] += f" (most at {first.where})" if first.kind in ("bandwidth", "latency") else ""
+        waits += [f"{each.share:.0%} for {each.name}" for each in self.setters[1:_TOLD] if each.share >= _LEAST_SHARE]
+        told = "waits for nothing else" if len(waits) == 1 else f"waits {', '.join(waits)}"
+        text = f"{first.name} {first.verb} the pace: the iteration {told}"
+        return text if self.best is first else f"{text}; {self._why_not}"
 
     @property
-    def _by_share(self) -> list[PaceSetter]:
-        """Three resources, the one with the largest share first; the one that sets the pace is among them."""
-        others = sorted(self.setters[1:], key=lambda each: -each.share)[: _TOLD - 1]
-        return sorted([self.first, *others], key=lambda each: -each.share)
+    def finding(self) -> str:
+        """Say in few words what sets the pace, and for how much of the time: "fdr links set the pace, 60% of it"."""
+        return f"{self.first.name} {self.first.verb} the pace, {self.first.share:.0%} of the time"
 
-    def _why_not(self, longest: PaceSetter) -> str:
-        """Say why the resource with the largest share does not set the pace: what else is used too much already."""
-        used = max(_others(self.busiest, longest.kind, longest.of), key=lambda use: use.use)
-        better = "faster arithmetic" if longest.kind == "arithmetic" else _BETTER[longest.kind]
-        most = f"saves at most {longest.saving:.0%}, as {used.of} is {used.use:.0%} used already"
-        return f"{better} of {longest.of} {most}"
+    @property
+    def best(self) -> PaceSetter:
+        """Resource that can save most; of equal ones that with the largest share."""
+        return max(self.setters, key=lambda each: each.saving)
+
+    @property
+    def _why_not(self) -> str:
+        """Say why something else than what sets the pace helps more: what other resource is used too much already."""
+        first = self.first
+        used = max(_others(self.busiest, first.kind, first.of), key=lambda use: use.use)
+        better = "faster arithmetic" if first.kind == "arithmetic" else _BETTER[first.kind]
+        return f"{better} of {first.of} saves at most {first.saving:.0%}, as {used.of} is {used.use:.0%} used already"
+
+    def against(self, before: "Pace") -> str:
+        """Say what sets the pace after a change and before, and how idle other links are where that is the same."""
+        old, new = before.first, self.first
+        if (old.kind, old.of) != (new.kind, new.of):
+            return f"was {old.name} ({old.share:.0%}); now {self.sentence}"
+        then, now = f"{old.share:.0%}", f"{new.share:.0%}"
+        others = [use for use in self.busiest if use.of != new.of and use.is_link]
+        idle = f"; {others[0].of} links are idle {1 - others[0].busy:.0%} of the time" if others else ""
+        if then == now:
+            return f"unchanged: {self.finding}{idle}"
+        return f"as before, {new.name} {new.verb} the pace: {now} of the time, before {then}{idle}"
 
     @property
     def left(self) -> str:
@@ -112,18 +133,19 @@ class Pace:
     @property
     def remedy(self) -> str:
         """Say what would have to change, and what that can bring at most."""
-        first = self.first
-        of = f" of {first.of}" if first.kind != "arithmetic" else f" than {first.of}"
-        return f"{_BETTER[first.kind]}{of}: twice as good saves at most about {first.saving:.0%}"
+        best = self.best
+        of = f" of {best.of}" if best.kind != "arithmetic" else f" than {best.of}"
+        return f"{_BETTER[best.kind]}{of}: twice as good saves at most about {best.saving:.0%}"
 
 
-def pace_of(replayed: Replay) -> Pace:
+def pace_of(replayed: Replay, path: CriticalPath | None = None) -> Pace:
     """Return what sets the pace of a replay's steady iteration.
 
     Args:
         replayed: A replay with overlap and contention, of three iterations or more.
+        path: Its critical path, if that is known.
     """
-    return _pace(replayed, resource_uses(replayed), program_path(replayed))
+    return _pace(replayed, resource_uses(replayed), path or program_path(replayed))
 
 
 def pace_of_analysis(analysis: Analysis) -> Pace:
@@ -156,7 +178,10 @@ def _setters(path: CriticalPath, replayed: Replay, busiest: Sequence[ResourceUse
             count("arithmetic", profile.get(step.device, "a device"), step.device, step.seconds)
             continue
         count("bandwidth", step.link_class, step.link, step.wait_s + step.work_s)
-        if step.latency_s:
+        if step.latency_s and _is_of_library(replayed, step):
+            assert replayed.program.cluster.library is not None, "or there were no rounds of it"
+            count("calls", replayed.program.cluster.library.name, "", step.latency_s)
+        elif step.latency_s:
             slowest = _latest_link(replayed, step)
             count("latency", slowest.link_class, slowest.name, step.latency_s)
     total = sum(spent for places in seconds.values() for spent in places.values()) or 1.0
@@ -170,7 +195,13 @@ def _setters(path: CriticalPath, replayed: Replay, busiest: Sequence[ResourceUse
                 saving=max(min(share / 2, left), 0.0),
             )
         )  # fmt: skip
-    return tuple(sorted(rows, key=lambda row: (-row.saving, -row.share)))
+    return tuple(sorted(rows, key=lambda row: (-row.share, -row.saving)))
+
+
+def _is_of_library(replayed: Replay, step: PathStep) -> bool:
+    """Return whether a library's calls and steps are the latency of a step, not that of links."""
+    collective = replayed.program.collectives.get(step.task)
+    return collective is not None and collective.round.carried is not None
 
 
 def _others(uses: Sequence[ResourceUse], kind: str, of: str) -> list[ResourceUse]:

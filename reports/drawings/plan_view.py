@@ -10,15 +10,12 @@ import pandas as pd
 from hwprofiles import ConfigError
 from planner.cost import CostModel
 from planner.lowering import Program
-from planner.plan import LayerResult, Plan, layer_results
+from planner.plan import LayerResult, Plan, layer_results, pace_of
 from planner.simulation import CriticalPath, MemoryCurve, Replay, memory_curve, program_path, replay
 from reports.style import plain_unit, time_unit
 from reports.tables import expected_time
 
 __all__ = ["PlanView"]
-
-_HIDDEN = 0.02
-"""Share of exposed communication up to which communication counts as hidden."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,23 +82,13 @@ class PlanView:
 
     @property
     def headline(self) -> str:
-        """Finding in one sentence: what limits the plan, and how long an iteration takes."""
-        shares, iteration_s = self.replay.shares(), self.replay.iteration_s
-        exposed, idle = shares.exposed_communication_s / iteration_s, shares.idle_s / iteration_s
-        compute = shares.compute_s / iteration_s
-        if idle > max(compute, exposed):
-            finding = f"Idle for {idle:.0%} of the time"
-        elif exposed > compute:
-            finding = f"Communication-bound, {exposed:.0%} of the time is exposed communication"
-        elif exposed >= _HIDDEN:
-            finding = f"Compute-bound, {exposed:.0%} of the time is exposed communication"
-        else:
-            finding = "Compute-bound, communication is hidden"
+        """Finding in one sentence: how long an iteration takes, and what sets its pace."""
+        iteration_s, finding = self.replay.iteration_s, pace_of(self.replay, self.path).finding
         unit = time_unit([self.replay.expected_s])
         measured = f" ({unit.full(self.measured_s)} measured)" if self.measured is not None else ""
         return (
-            f"{finding}: {self.plan.model} with {self.plan.strategy} on {self.plan.cluster} takes "
-            f"{expected_time(self.replay.expected_s, self.replay.likely_s, iteration_s)}{measured}."
+            f"{self.plan.model} with {self.plan.strategy} on {self.plan.cluster} takes "
+            f"{expected_time(self.replay.expected_s, self.replay.likely_s, iteration_s)}{measured}: {finding}."
         )
 
     @property

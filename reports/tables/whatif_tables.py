@@ -52,11 +52,16 @@ def _unchanged(result: WhatIf) -> str:
 
 
 def whatif_extremes(result: WhatIf) -> tuple[WhatIfRow | None, WhatIfRow | None]:
-    """Return the rows that bring most and cost most; None where no row brings or costs anything."""
+    """Return the rows that bring most and cost most; None where no row brings or costs anything that is shown."""
     rows = [row for row in result.rows if row.scenario != "today" and not math.isnan(row.against_today)]
     best = max(rows, key=lambda row: row.against_today, default=None)
     worst = min(rows, key=lambda row: row.against_today, default=None)
-    return best if best and best.against_today > 1 else None, worst if worst and worst.against_today < 1 else None
+    return best if best and _shown(best) > 0 else None, worst if worst and _shown(worst) < 0 else None
+
+
+def _shown(row: WhatIfRow) -> float:
+    """Return the change from today as it is shown, in tenths of a per cent."""
+    return round(row.against_today - 1, 3)
 
 
 def whatif_headers(result: WhatIf) -> list[str]:

@@ -245,7 +245,7 @@ def _against(planned: _Planned, before: _Planned) -> WhatIfRow:
         times = likely_ratio(before.parts, planned.parts, same_kernels=_same_kernels(planned, before))
         samples = row.batch / before.row.batch
         ratio = None if times is None else (samples * times[0], samples * times[1])
-    why = "" if row.pace is None else row.pace.sentence if planned is before else _why(row.pace, before.row.pace)
+    why = "" if row.pace is None else _why(row.pace, None if planned is before else before.row.pace)
     return replace(row, against_today=row.images_per_s / before.row.images_per_s, likely_against_today=ratio, why=why)
 
 
@@ -265,13 +265,5 @@ def _part_sizes(plan: Plan) -> dict[str, tuple[object, ...]]:
 
 
 def _why(after: Pace, before: Pace | None) -> str:
-    """Return what sets the pace before and after; where that is the same, how much of the others' time is left."""
-    if before is None:
-        return after.sentence
-    old, new = before.first, after.first
-    if (old.kind, old.of) != (new.kind, new.of):
-        return f"was {old.name} ({old.share:.0%}); now {after.sentence}"
-    others = [use for use in after.busiest if use.of != new.of and use.is_link]
-    idle = f"; {others[0].of} links are idle {1 - others[0].busy:.0%} of the time" if others else ""
-    verb = "set" if new.kind == "bandwidth" else "sets"
-    return f"unchanged: {new.name} {verb} the pace ({old.share:.0%} of the time before, {new.share:.0%} now){idle}"
+    """Return what sets the pace, after a change and before where there is a plan of before."""
+    return after.sentence if before is None else after.against(before)

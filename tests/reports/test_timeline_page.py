@@ -11,6 +11,7 @@ from page_kinds import small_view
 
 from executor.measurement.measured_run import Measurement
 from hwprofiles.errors import ConfigError
+from planner.plan.pace import pace_of
 from reports.pages.timeline_page import timeline_html
 
 TYPES = {"Uint8Array": "u1", "Uint16Array": "<u2", "Uint32Array": "<u4", "Float64Array": "<f8"}
@@ -77,7 +78,17 @@ def test_no_task_starts_before_what_it_waited_for_has_ended(view, data):
     assert (packed["alone"] * tick_s <= lasted + 2 * tick_s).all()
 
 
-def test_the_routes_bring_what_the_links_moved(view, data):
+def test_the_headline_names_what_is_waited_for_longest(view):
+    path = view.path.seconds_by("kind", communication=True)
+    pace = pace_of(view.replay)
+    assert view.headline.endswith(f": {pace.finding}.")
+    communication = sum(each.share for each in pace.setters if each.kind != "arithmetic")
+    assert communication == pytest.approx(sum(path.values()) / view.replay.iteration_s)
+    assert (pace.first.kind == "arithmetic") == (pace.first.share > max(each.share for each in pace.setters[1:]))
+
+
+def test_the_routes_take_of_the_links_what_the_replay_counts(view, data):
+    """A library takes more of them than its bytes, where it does not reach all of their bandwidth."""
     packed = {name: unpacked(each) for name, each in data["links"].items()}
     start = np.concatenate([[0], np.cumsum(packed["route_count"].astype(int))])
     moved = np.zeros(len(packed["names"]))
@@ -85,8 +96,11 @@ def test_the_routes_bring_what_the_links_moved(view, data):
         rows = slice(start[route], start[route + 1])
         moved[packed["route_link"][rows]] += packed["work_bytes"][task] * packed["route_weight"][rows]
     assert moved.sum() > 0
-    # one steady iteration moves as much as the window of one iteration in which the replay counts use
-    assert moved == pytest.approx(view.replay.link_use().moved_bytes, rel=1e-6, abs=1)
+    # one steady iteration takes as much as the window of one iteration in which the replay counts use
+    use, (begin, end) = view.replay.link_use(), view.replay.window_s
+    taken = use.share.mean(axis=1) * (end - begin) * view.program.cluster.bandwidth
+    assert moved == pytest.approx(taken, rel=1e-6, abs=1)
+    assert (use.moved_bytes <= moved + 1).all()
 
 
 def test_the_steps_of_the_path_are_those_of_the_iteration_shown(view, data):

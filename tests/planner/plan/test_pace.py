@@ -7,8 +7,8 @@ import pytest
 from hwprofiles.catalogue import load_cluster
 from planner.models import load_model
 from planner.plan import compare, lower_plan, make_plan, plan_lowering, simulated_plan
-from planner.plan.analysis import resource_uses
-from planner.plan.pace import pace_of
+from planner.plan.analysis import ResourceUse, resource_uses
+from planner.plan.pace import Pace, PaceSetter, pace_of
 from planner.simulation import replay, sensitivities
 
 
@@ -50,7 +50,7 @@ def test_faster_than_the_pace_saves_no_more_than_said():
     assert 0 < saved <= before.first.saving + 1e-9
 
 
-def test_what_can_save_most_comes_first_and_agrees_with_replays():
+def test_what_can_save_most_is_the_remedy_and_agrees_with_replays():
     """VGG-16 on 96 GPUs: devices are nearly always busy, so links on the critical path can save next to nothing."""
     graph, cluster = load_model("vgg16", batch=96 * 32), load_cluster("fdr-32x3")
     plan = make_plan(graph, cluster, strategy="data")
@@ -59,18 +59,86 @@ def test_what_can_save_most_comes_first_and_agrees_with_replays():
     found = pace_of(replay(program))
     kinds = {"bandwidth": "bandwidth", "latency": "latency", "arithmetic": "speed"}
     effects = {(row.quantity, row.of): -row.effect for row in sensitivities(program, lower_on)}
-    assert found.first.kind == "arithmetic"
+    assert found.best.kind == "arithmetic"
+    assert found.remedy.startswith(
+        f"faster devices than titanx-nervana: twice as good saves at most about {found.best.saving:.0%}"
+    )
     assert found.busy("titanx-nervana") > 0.9
     told, _, why = found.sentence.partition("; ")
     shares = [int(share) for share in re.findall(r"(\d+)%", told)]
     assert shares == sorted(shares, reverse=True)
     assert len(shares) == 3
     assert sum(shares) == pytest.approx(100, abs=2)
-    longest = max(found.setters, key=lambda setter: setter.share)
-    assert longest is not found.first  # what is waited for longest is told first, with why it does not set the pace
+    longest = found.first
+    assert longest is not found.best  # what sets the pace is told first, with why something else helps more
+    assert told.startswith(f"{longest.name} sets the pace: the iteration waits {shares[0]}% of its time for it")
     assert why.startswith(f"a lower {longest.name} saves at most {longest.saving:.0%}, as titanx-nervana is 97% used")
     for setter in found.setters:
         assert effects[kinds[setter.kind], setter.of] <= setter.saving + 0.01
+
+
+USES = tuple(
+    ResourceUse(name=of, of=of, is_link=of != "gpu", busy=busy, use=busy, moved_bytes=0.0)
+    for of, busy in (("port", 0.52), ("cable", 0.2), ("gpu", 0.9))
+)
+
+
+def pace_by_hand(**shares):
+    """A pace with the shares that are given; arithmetic is used most."""
+    kinds = {"port": "bandwidth", "cable": "latency", "gpu": "arithmetic"}
+    setters = [
+        PaceSetter(kind=kinds[of], of=of, share=share, where=of, saving=min(share / 2, 0.48 if of == "gpu" else 0.1))
+        for of, share in shares.items()
+    ]
+    rows = tuple(sorted(setters, key=lambda row: -row.share))
+    return Pace(iteration_s=1.0, setters=rows, busiest=USES)
+
+
+@pytest.mark.parametrize("port", [0.05, 0.3, 0.46, 0.5, 0.54, 0.9])
+def test_the_largest_share_that_is_shown_sets_the_pace(port):
+    """Also where something else can save more, which is the remedy then; the sentence says why."""
+    found = pace_by_hand(port=port, gpu=0.95 - port, cable=0.05)
+    shown = {text: int(share) for share, text in re.findall(r"(\d+)% (?:of its time )?for ([a-z ]+)", found.sentence)}
+    assert found.sentence.startswith("port links set" if port > 0.475 else "arithmetic of gpu sets")
+    assert next(iter(shown.values())) == max(shown.values())
+    assert found.finding == f"{found.first.name} {found.first.verb} the pace, {max(shown.values())}% of the time"
+    assert f"saves at most about {max(each.saving for each in found.setters):.0%}" in found.remedy
+    assert ("more bandwidth of port saves at most 10%, as gpu is 90% used already" in found.sentence) == (
+        found.best is not found.first
+    )
+
+
+def test_a_change_is_unchanged_where_the_shares_that_are_shown_are():
+    before = pace_by_hand(gpu=0.6, port=0.4)
+    assert (
+        pace_by_hand(gpu=0.6004, port=0.3996)
+        .against(before)
+        .startswith("unchanged: arithmetic of gpu sets the pace, 60% of the time")
+    )
+    assert (
+        pace_by_hand(gpu=1.0)
+        .against(before)
+        .startswith("as before, arithmetic of gpu sets the pace: 100% of the time, before 60%; port")
+    )
+    assert (
+        pace_by_hand(port=0.7, gpu=0.3)
+        .against(before)
+        .startswith(
+            "was arithmetic of gpu (60%); now port links set the pace: the iteration waits 70% of its time for them"
+        )
+    )
+
+
+def test_calls_of_a_library_are_no_latency_of_links():
+    """What its launch and steps take does not shrink with the links' latency."""
+    graph, cluster = load_model("lenet5", batch=64), load_cluster("dgx-h100")
+    planned = simulated_plan(graph, cluster, strategy="data")
+    lower_on = plan_lowering(planned.plan, graph, cluster)
+    kinds = {(each.kind, each.of): each.share for each in pace_of(planned.replayed).setters}
+    assert kinds["calls", "nccl"] > 0.05
+    assert not any(kind == "latency" for kind, _ in kinds)
+    rows = {(row.quantity, row.of): row.effect for row in sensitivities(planned.replayed.program, lower_on)}
+    assert rows["latency", "nvlink4"] == 0
 
 
 def test_boards_that_share_their_power_are_resources():

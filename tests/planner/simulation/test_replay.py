@@ -218,6 +218,8 @@ def test_links_carry_what_the_program_sends(strategy):
             expected[list(model.cluster.route(source, target))] += sent
 
     np.testing.assert_allclose(use.moved_bytes, expected, rtol=1e-6, atol=1.0)
+    carried = use.share.mean(axis=1) * model.cluster.bandwidth * (use.edges_s[-1] - use.edges_s[0])
+    np.testing.assert_allclose(carried, expected, rtol=1e-6, atol=1.0)
     assert use.share.max() <= 1 + SAME
     assert len(use.links) == len(model.cluster.links)
 
