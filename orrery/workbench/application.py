@@ -1,8 +1,11 @@
 """The application: addresses, and what each does.  All work on users' files and on plans is done by other processes."""
 
 import asyncio
+import os
 import re
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
@@ -21,12 +24,12 @@ from hwprofiles import ConfigError, OrreryError
 from orrery.workbench.benches import Benches, Job
 from orrery.workbench.choices import checked_cluster, checked_model, choices
 from orrery.workbench.cluster_view import cluster_values
-from orrery.workbench.guard import Guard, limited_body
 from orrery.workbench.processes import run_once
 from orrery.workbench.scenario_view import scenario_pair
 from orrery.workbench.served_pages import served
 from orrery.workbench.stored_scenarios import StoredScenario, keep_scenario, kept_scenarios, open_scenario
-from orrery.workbench.subject import UPLOAD, BenchSubject, parsed_subject
+from orrery.workbench.subject import UPLOAD, parsed_subject
+from orrery.workbench.transport import Guard, limited_body
 from orrery.workbench.working_folder import UPLOAD_KINDS, WorkingFolder, json_bytes
 
 __all__ = ["application"]
@@ -35,6 +38,8 @@ _MOST_UPLOAD_BYTES, _MOST_REQUEST_BYTES = 8 * 2**20, 2**16
 _PAGE_NAME = re.compile(r"[A-Za-z0-9_-]{8,40}")
 _KINDS = ("compare", "reprice", "timeline", "page")
 _PING_S = 10
+_MOST_CHECKS, _MOST_THREADS = 8, 32
+"""Processes for uploads and drawings at once, and threads: fewer wait for such a process than there are."""
 _FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
 """For files whose address has their content's hash."""
 _Handler = Callable[[Request], Awaitable[Response]]
@@ -51,7 +56,9 @@ def application(folder: WorkingFolder, *, token: str, port: int) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_MOST_THREADS))
         app.state.folder, app.state.benches = folder, Benches(str(folder.path))
+        app.state.checks = asyncio.Semaphore(_MOST_CHECKS)
         app.state.benches.prepare()
         yield
         app.state.benches.close()
@@ -75,9 +82,8 @@ def application(folder: WorkingFolder, *, token: str, port: int) -> Starlette:
     ]
     middleware = [Middleware(Guard, token=token, port=port), Middleware(GZipMiddleware)]
     app = Starlette(routes=routes, lifespan=lifespan, middleware=middleware)
-    app.add_exception_handler(OrreryError, _refused)
-    app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(Exception, _refused)
+    for kind in (OrreryError, HTTPException, OSError, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, _refused)
     return app
 
 
@@ -88,6 +94,12 @@ async def _refused(request: Request, error: Exception) -> Response:
         return _json({"error": said}, error.status_code)
     if isinstance(error, OrreryError):
         return _json({"error": str(error)}, 400)
+    if isinstance(error, OSError):
+        return _json({"error": f"cannot use {str(error.filename or 'a file')!r}: {error.strerror or error}"}, 500)
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=400)  # to nobody
+    if not os.environ.get("ORRERY_DEBUG"):  # with it, the server logs the traceback
+        print(f"orrery: {type(error).__name__} in {request.method} of the workbench; it goes on", file=sys.stderr)
     return _json({"error": f"the workbench met an error of its own ({type(error).__name__}); it goes on"}, 500)
 
 
@@ -106,7 +118,11 @@ def _file(name: str, media_type: str, headers: dict[str, str]) -> _Handler:
 
 async def _choices(request: Request) -> Response:
     folder: WorkingFolder = request.app.state.folder
-    return _json({**await asyncio.to_thread(choices, folder), "scenarios": kept_scenarios(folder)})
+    return _json({**await asyncio.to_thread(choices, folder), **await _scenarios(folder)})
+
+
+async def _scenarios(folder: WorkingFolder) -> dict[str, Any]:
+    return {"scenarios": await asyncio.to_thread(kept_scenarios, folder)}
 
 
 async def _values(request: Request) -> dict[str, Any]:
@@ -131,17 +147,14 @@ async def _upload(request: Request) -> Response:
     kind, name = request.path_params["kind"], request.path_params["name"]
     if kind not in UPLOAD_KINDS:
         raise ConfigError(f"uploads must be one of {', '.join(UPLOAD_KINDS)}, got {kind!r}")
-    path = folder.file(kind, name, ".yaml")
     content = await limited_body(request, _MOST_UPLOAD_BYTES, "upload")
-    if path.exists() and path.read_bytes() != content:
-        raise ConfigError(f"{name!r} names another file already; choose another name, or remove that one first")
-    folder.write(kind, name, ".yaml", content)
-    check = checked_model if kind == "models" else checked_cluster
-    try:
-        found = await asyncio.to_thread(run_once, str(folder.path), check, f"{UPLOAD}{name}")
-    except ConfigError:
-        folder.remove(kind, name, ".yaml")
-        raise
+    read = checked_model if kind == "models" else checked_cluster
+
+    def check(path: Path) -> Any:
+        return run_once(path.parent, read, path.name)
+
+    async with request.app.state.checks:
+        found = await asyncio.to_thread(folder.add, kind, name, ".yaml", content, check)
     return _json({"name": f"{UPLOAD}{name}", **found})
 
 
@@ -150,17 +163,18 @@ async def _forget(request: Request) -> Response:
     kind = request.path_params["kind"]
     if kind not in UPLOAD_KINDS:
         raise ConfigError(f"uploads must be one of {', '.join(UPLOAD_KINDS)}, got {kind!r}")
-    folder.remove(kind, request.path_params["name"], ".yaml")
+    await asyncio.to_thread(folder.remove, kind, request.path_params["name"], ".yaml")
     return _json({})
 
 
 async def _cluster(request: Request) -> Response:
     subject, folder = parsed_subject(await _values(request)), request.app.state.folder
-    return _json(await asyncio.to_thread(run_once, str(folder.path), cluster_values, subject))
+    async with request.app.state.checks:
+        return _json(await asyncio.to_thread(run_once, folder.path, cluster_values, subject))
 
 
 async def _begin(request: Request) -> Response:
-    values, folder = await _values(request), request.app.state.folder
+    values = await _values(request)
     owner, kind, shown = (values.get(key, "") for key in ("bench", "kind", "shown"))
     if not isinstance(owner, str) or not _PAGE_NAME.fullmatch(owner):
         raise ConfigError("bench must be 8 to 40 letters, digits, _ and -")
@@ -169,15 +183,8 @@ async def _begin(request: Request) -> Response:
     compared = subject = parsed_subject(values.get("subject"))
     if kind in ("reprice", "timeline"):
         compared = parsed_subject({**subject.model_dump(), "edits": values.get("compared", {})})
-    path = str(folder.file("pages", _page_name(subject), ".html")) if kind == "page" else ""
-    job = await request.app.state.benches.begin(owner, kind, subject, compared, shown=shown, path=path)
+    job = await request.app.state.benches.begin(owner, kind, subject, compared, shown=shown)
     return _json({"job": job.id, "command": subject.command})
-
-
-def _page_name(subject: BenchSubject) -> str:
-    """Return the name of a page, such as ``vgg16-fdr-32x3-768``."""
-    name = "-".join([subject.model.removeprefix(UPLOAD), subject.cluster.removeprefix(UPLOAD), str(subject.batch)])
-    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60]
 
 
 def _job(request: Request) -> Job:
@@ -198,12 +205,9 @@ async def _events(request: Request) -> Response:
     after = int(last) if last.isascii() and last.isdigit() and len(last) < 9 else -1
 
     async def stream() -> AsyncIterator[ServerSentEvent]:
-        job.listeners += 1
-        try:
+        with request.app.state.benches.listening(job):
             async for number, kind, values in job.told(after):
                 yield ServerSentEvent(json_bytes(values).decode(), event=kind, id=str(number))
-        finally:
-            asyncio.get_running_loop().create_task(request.app.state.benches.leave(job))
 
     return EventSourceResponse(stream(), ping=_PING_S)
 
@@ -229,13 +233,13 @@ async def _keep(request: Request) -> Response:
         name=name.strip(), subject=job.subject, numbers=job.table["numbers"], searched=job.table["searched"]
     )
     await asyncio.to_thread(keep_scenario, folder, kept)
-    return _json({"scenarios": kept_scenarios(folder)})
+    return _json(await _scenarios(folder))
 
 
 async def _drop(request: Request) -> Response:
     folder = request.app.state.folder
-    folder.remove("scenarios", request.path_params["file"], ".json")
-    return _json({"scenarios": kept_scenarios(folder)})
+    await asyncio.to_thread(folder.remove, "scenarios", request.path_params["file"], ".json")
+    return _json(await _scenarios(folder))
 
 
 async def _compared(request: Request) -> Response:

@@ -10,10 +10,12 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
-from hwprofiles import OrreryError, replacing
+from hwprofiles import OrreryError
 from hwprofiles.devices import DeviceGraph
 from orrery.workbench.comparison_view import has_timeline, light_result, timeline_view
 from orrery.workbench.processes import BrokeOff, follow_parent, said_of
+from orrery.workbench.subject import UPLOAD, BenchSubject
+from orrery.workbench.working_folder import WorkingFolder, readable_name
 from planner.cost import CostModel
 from planner.lowering import Program
 from planner.memory import check_plan_memory, peak_memory_bytes
@@ -28,7 +30,7 @@ from planner.plan import (
     strategy_result,
 )
 from planner.simulation import check_replay_fits, replay
-from reports.pages import write_comparison_page
+from reports.pages import comparison_html
 
 __all__ = ["Child", "page_of", "start_child", "strategy_again", "timeline_of"]
 
@@ -130,8 +132,20 @@ def timeline_of(model: CostModel, result: StrategyResult, cluster: DeviceGraph) 
     yield "timeline", timeline_view(result.name, full, cluster)
 
 
-def page_of(comparison: Comparison, path: str) -> Said:
-    """Write the page of a comparison, the one that ``orrery compare --out`` writes."""
-    with replacing(Path(path)) as beside:
-        write_comparison_page(comparison, beside)
-    yield "page", Path(path).name
+def page_of(comparison: Comparison, subject: BenchSubject) -> Said:
+    """Write the page of a comparison, the one that ``orrery compare --out`` writes, into the working folder."""
+    html = comparison_html(comparison).encode()
+    name = _page_name(subject, html)
+    WorkingFolder(Path()).write("pages", name, ".html", html)
+    yield "page", f"{name}.html"
+
+
+def _page_name(subject: BenchSubject, html: bytes) -> str:
+    """Return the name of a page: of what it is, and of its own for every content.
+
+    Such as ``vgg16-fdr-32x3-768-link-fdr-bandwidth-factor-0-5-1f0c6a2b3d``.
+    """
+    words = [subject.model.removeprefix(UPLOAD), subject.cluster.removeprefix(UPLOAD), str(subject.batch)]
+    words += [subject.dtype] * (subject.dtype != "float32") + [subject.gradient_sync or ""]
+    words += [f"{name} {value}" for name, value in subject.edits.items()]
+    return readable_name("-".join(words), html)

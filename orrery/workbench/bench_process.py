@@ -43,8 +43,6 @@ class BenchRequest:
     """True where that comparison is the one that the bench made last."""
     shown: str = ""
     """Strategy whose timeline is wanted."""
-    path: str = ""
-    """File of the page."""
 
 
 def bench(pipe: Connection, folder: str) -> None:
@@ -106,7 +104,7 @@ def _heard(held: "_Held", request: BenchRequest, children: list[Child], ready: l
             child.process.join()
             what = f"its process ended ({child.process.exitcode}), perhaps for want of memory"
             kind, values = "failed", BrokeOff(f"{child.name or 'the page'}: {what}")
-        if kind == "failed":
+        if kind == "failed" or (kind == "refused" and not child.name):
             for each in children:
                 each.end()
             held.tell(request, "failed", values.message)
@@ -159,7 +157,7 @@ class _Held:
     def compare(self, request: BenchRequest) -> None:
         """Compare strategies; tell of progress and, where that is what is asked for, of every result as it arrives."""
         self._subject = subject = request.compared
-        self._found = None
+        self._found = None  # also where this comparison fails: what follows would mix both
         self._graph, self._cluster = loaded_graph(subject), loaded_cluster(subject)
         conditions = Conditions.of(self._cluster, arithmetic=arithmetic_of(subject.dtype))
         self._first = self._model = compared_model(
@@ -217,7 +215,7 @@ class _Held:
         found, shown = self._found, request.shown
         assert found is not None
         if request.kind == "page":
-            return [start_child("", page_of, found, request.path)]
+            return [start_child("", page_of, found, request.compared)]
         if request.kind == "reprice" or request.subject != self._subject:
             self._change(request.subject, found)
         if request.kind == "timeline":

@@ -3,8 +3,8 @@
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import active_children
 from multiprocessing.connection import Connection
@@ -14,7 +14,7 @@ from typing import Any
 
 from hwprofiles import ConfigError
 from orrery.workbench.bench_process import BenchRequest, bench
-from orrery.workbench.processes import CONTEXT
+from orrery.workbench.processes import start_process
 from orrery.workbench.subject import BenchSubject
 
 __all__ = ["Benches", "Job"]
@@ -121,6 +121,7 @@ class Benches:
         """Start the spare bench, if there is none."""
         if self._spare is None:
             self._spare = asyncio.create_task(asyncio.to_thread(self._started))
+            self._spare.add_done_callback(_heeded)
 
     def job(self, job: str) -> Job:
         """Return a job.
@@ -133,7 +134,7 @@ class Benches:
         return self._jobs[job]
 
     async def begin(
-        self, owner: str, kind: str, subject: BenchSubject, compared: BenchSubject, *, shown: str = "", path: str = ""
+        self, owner: str, kind: str, subject: BenchSubject, compared: BenchSubject, *, shown: str = ""
     ) -> Job:
         """Begin a job for a page, which ends the job before; or return the one that has its result already.
 
@@ -145,7 +146,6 @@ class Benches:
             subject: What to compare.
             compared: As of ``BenchRequest``.
             shown: Strategy whose timeline is wanted.
-            path: File of a page to write.
 
         Raises:
             ConfigError: Too many benches work.
@@ -168,20 +168,18 @@ class Benches:
             held.job.add("cancelled", None)
         job = Job(id=secrets.token_urlsafe(12), kind=kind, subject=subject, key=key)
         held.job = self._jobs[job.id] = job
-        while len(self._jobs) > _MOST_JOBS:
-            self._jobs.pop(next(iter(self._jobs)))
+        for old in [each for each in self._jobs.values() if each.ended][: max(0, len(self._jobs) - _MOST_JOBS)]:
+            del self._jobs[old.id]
         request = BenchRequest(
             job=job.id, kind=kind, subject=subject, compared=compared, is_held=held.holds == comparison, shown=shown,
-            path=path,
         )  # fmt: skip
         held.compares |= kind == "compare" or not request.is_held
         held.holds = comparison
         self._of[owner] = self._of.pop(owner)  # the last used comes last
-        try:
+        with suppress(OSError):  # it has died, as whoever listens to it says
             async with held.sending:
                 await asyncio.to_thread(held.pipe.send, request)
-        except OSError:
-            self._died(held)
+        self._loop.call_later(_ALONE_S, self._cancel_alone, job)
         return job
 
     def _key(self, subject: BenchSubject) -> tuple[object, ...]:
@@ -206,13 +204,21 @@ class Benches:
             if held.job is job and held.compares:
                 self._end(held)
 
-    async def leave(self, job: Job) -> None:
-        """Take note that a listener has left; cancel the job if nobody comes back."""
-        job.listeners -= 1
+    @contextmanager
+    def listening(self, job: Job) -> Iterator[None]:
+        """Count a listener; a job that nobody listens to for some time is cancelled."""
+        job.listeners += 1
+        try:
+            yield
+        finally:
+            job.listeners -= 1
+            with suppress(RuntimeError):  # the server has ended
+                self._loop.call_later(_ALONE_S, self._cancel_alone, job)
+
+    def _cancel_alone(self, job: Job) -> None:
+        """Cancel a job that nobody listens to."""
         if job.listeners == 0 and not job.ended:
-            await asyncio.sleep(_ALONE_S)
-            if job.listeners == 0 and not job.ended:
-                self.cancel(job)
+            self.cancel(job)
 
     def close(self) -> None:
         """End all processes, also those that still start."""
@@ -271,11 +277,8 @@ class Benches:
 
     def _started(self) -> _Bench:
         """Return a new bench, which loads what it needs while nobody waits for it."""
-        ours, theirs = CONTEXT.Pipe()
-        process = CONTEXT.Process(target=bench, args=(theirs, self._folder))  # it has children: no daemon
-        process.start()
-        theirs.close()
-        return _Bench(process=process, pipe=ours)
+        process, pipe = start_process(bench, self._folder, daemon=False)
+        return _Bench(process=process, pipe=pipe)
 
     def _listen(self, held: _Bench) -> None:
         """Pass on what a bench says, in a thread of its own."""
@@ -284,7 +287,8 @@ class Benches:
                 said = held.pipe.recv()
                 self._loop.call_soon_threadsafe(self._heard, held, said)
         except (EOFError, OSError, RuntimeError):  # it ended, or the server's loop has
-            if not self._loop.is_closed():
+            held.process.join(1)
+            with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._died, held)
 
     def _heard(self, held: _Bench, said: tuple[str, str, Any]) -> None:
@@ -299,7 +303,6 @@ class Benches:
 
     def _died(self, held: _Bench) -> None:
         """Say that a bench has ended of itself, where it had work."""
-        held.process.join(1)
         held.pipe.close()
         code = held.process.exitcode
         why = f"killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
@@ -315,3 +318,9 @@ class Benches:
         if held.job is not None:
             held.job.add("cancelled", None)
         held.process.kill()
+
+
+def _heeded(started: asyncio.Task[_Bench]) -> None:
+    """Take note of why no bench could be started; whoever asks for one is told."""
+    if not started.cancelled():
+        started.exception()

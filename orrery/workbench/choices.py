@@ -3,11 +3,11 @@
 from functools import cache
 from typing import Any
 
-from hwprofiles.catalogue import cluster_names, describe_cluster
-from orrery.workbench.subject import UPLOAD, BenchSubject, loaded_cluster, loaded_graph
+from hwprofiles.catalogue import cluster_names, describe_cluster, load_cluster
+from orrery.workbench.subject import UPLOAD, check_profiles
 from orrery.workbench.working_folder import WorkingFolder
 from planner.cost import GRADIENT_SYNCS
-from planner.models import model_names
+from planner.models import load_model, model_names
 from planner.parallel import NAMED, PIPELINE, SEARCHED
 from planner.plan import DTYPE_BYTES
 
@@ -33,21 +33,22 @@ def choices(folder: WorkingFolder) -> dict[str, Any]:
     return {**_catalogue(), "uploaded": uploads}
 
 
-def checked_model(name: str) -> dict[str, Any]:
-    """Return the size of an uploaded model, in its working folder.
+def checked_model(file: str) -> dict[str, Any]:
+    """Return the size of a model file.
 
     Raises:
-        ConfigError: Its file breaks a rule.
+        ConfigError: It breaks a rule.
     """
-    graph = loaded_graph(BenchSubject(model=name, cluster="titanx-4", batch=1, strategies=["data"]))
+    graph = load_model(file, batch=1)
     return {"layers": len(graph.layers), "parameters": graph.parameter_count}
 
 
-def checked_cluster(name: str) -> dict[str, Any]:
-    """Return the size of an uploaded cluster, in its working folder.
+def checked_cluster(file: str) -> dict[str, Any]:
+    """Return the size of a cluster file.
 
     Raises:
-        ConfigError: Its file breaks a rule, or names a compute profile outside the catalogue.
+        ConfigError: It breaks a rule, or names a compute profile outside the catalogue.
     """
-    cluster = loaded_cluster(BenchSubject(model="lenet5", cluster=name, batch=1, strategies=["data"]))
+    cluster = load_cluster(file)
+    check_profiles(cluster)
     return {"devices": len(cluster.devices), "nodes": cluster.node_count}

@@ -4,20 +4,27 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 from hwprofiles import ConfigError, OrreryError
 
-__all__ = ["CONTEXT", "BrokeOff", "follow_parent", "run_once", "said_of"]
+__all__ = ["BrokeOff", "end_processes", "follow_parent", "run_once", "said_of", "start_process"]
 
-CONTEXT = get_context("forkserver")
+_CONTEXT = get_context("forkserver")
 """Starts processes from one that has imported everything, which takes hundredths of a second instead of seconds."""
-CONTEXT.set_forkserver_preload(["orrery.workbench.bench_process"])
+_CONTEXT.set_forkserver_preload(["orrery.workbench.bench_process"])
 _LONGEST_S = 60.0
 """Time that reading an upload or drawing a cluster may take."""
+_starting, _ending = threading.Lock(), threading.Event()
+"""Held while a process starts, and set once none may start any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,44 @@ def said_of(error: Exception) -> BrokeOff:
     return BrokeOff(f"the computation broke off ({type(error).__name__}: {first})", is_defect=True)
 
 
-def _answer(pipe: Connection, folder: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def start_process(function: Callable[..., None], *arguments: Any, daemon: bool) -> tuple[BaseProcess, Connection]:
+    """Start a function in a process of its own; return the process, and our end of a pipe to it.
+
+    Args:
+        function: Function of a module, which takes the other end of the pipe first.
+        *arguments: Its other arguments; all can be pickled.
+        daemon: False if it starts processes itself.
+
+    Raises:
+        ConfigError: The server ends.
+        OSError: No process can be started.
+    """
+    with _starting:
+        if _ending.is_set():
+            raise ConfigError("the workbench ends")
+        ours, theirs = _CONTEXT.Pipe()
+        process = _CONTEXT.Process(target=function, args=(theirs, *arguments), daemon=daemon)
+        with theirs:
+            process.start()
+        return process, ours
+
+
+def end_processes() -> None:
+    """End every process below this one, also one that is just being started, and let no more start."""
+    _ending.set()
+    while not _starting.acquire(timeout=0.02):
+        _kill_below()  # what starts a process waits for one of these
+    _starting.release()
+    _kill_below()
+
+
+def _kill_below() -> None:
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def _answer(pipe: Connection, folder: Path, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """Send what a function returns, or why it failed."""
     follow_parent()
     os.chdir(folder)
@@ -66,21 +110,18 @@ def _answer(pipe: Connection, folder: str, function: Callable[..., Any], argumen
         pipe.send(said_of(error))
 
 
-def run_once(folder: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a function in a process of its own, in the working folder, and return its result.
+def run_once(folder: Path, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a function in a process of its own and return its result.
 
     Args:
-        folder: The working folder.
+        folder: Folder that it runs in.
         function: Function of a module; it and its arguments can be pickled.
         *arguments: Its arguments.
 
     Raises:
         ConfigError: It refuses its input, takes more than a minute, or its process was killed.
     """
-    ours, theirs = CONTEXT.Pipe()
-    process = CONTEXT.Process(target=_answer, args=(theirs, folder, function, arguments), daemon=True)
-    process.start()
-    theirs.close()
+    process, ours = start_process(_answer, folder, function, arguments, daemon=True)
     try:
         if not ours.poll(_LONGEST_S):
             raise ConfigError(f"this took more than {_LONGEST_S:g} s and was ended; a smaller file takes less")

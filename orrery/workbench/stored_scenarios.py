@@ -1,13 +1,11 @@
 """Scenarios under names: what was compared, its changes and its numbers, each in a file of its own."""
 
-import hashlib
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from hwprofiles import ConfigError, check_texts, json_input
 from orrery.workbench.subject import BenchSubject, parsed_subject
-from orrery.workbench.working_folder import WorkingFolder, json_bytes
+from orrery.workbench.working_folder import WorkingFolder, json_bytes, readable_name
 
 __all__ = ["StoredScenario", "keep_scenario", "kept_scenarios", "open_scenario", "scenario_file"]
 
@@ -29,8 +27,7 @@ class StoredScenario:
 
 def scenario_file(name: str) -> str:
     """Return the name of the file of a scenario: readable, and of its own for every name."""
-    words = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:40] or "scenario"
-    return f"{words}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
+    return readable_name(name, name.encode())
 
 
 def keep_scenario(folder: WorkingFolder, scenario: StoredScenario) -> None:
@@ -93,6 +90,8 @@ def kept_scenarios(folder: WorkingFolder) -> list[dict[str, Any]]:
         try:
             kept = open_scenario(folder, file)
         except ConfigError as error:
+            if not (folder.path / "scenarios" / f"{file}.json").exists():
+                continue  # deleted meanwhile
             rows.append({"file": file, "name": file, "error": str(error)})
             continue
         rows.append({

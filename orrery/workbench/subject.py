@@ -1,6 +1,8 @@
 """What a browser asks to compare: names of the catalogue or of uploads, numbers, and never code or a path."""
 
+import os
 import re
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -9,13 +11,13 @@ from hwprofiles import ConfigError, broken_rules, did_you_mean
 from hwprofiles.catalogue import cluster_names, cluster_with, load_cluster
 from hwprofiles.compute import catalogue
 from hwprofiles.devices import DeviceGraph
-from orrery.workbench.working_folder import FILE_NAME
+from orrery.workbench.working_folder import FILE_NAME, path_inside
 from planner.graph import ComputationGraph
 from planner.models import load_model, model_names
 from planner.parallel import SUFFIXES, check_strategy
 from planner.plan import DTYPE_BYTES, Precision, SyncAlgorithm
 
-__all__ = ["UPLOAD", "BenchSubject", "loaded_cluster", "loaded_graph", "parsed_subject"]
+__all__ = ["UPLOAD", "BenchSubject", "check_profiles", "loaded_cluster", "loaded_graph", "parsed_subject"]
 
 UPLOAD = "upload:"
 """Begins the name of an uploaded file."""
@@ -124,8 +126,9 @@ def loaded_graph(subject: BenchSubject) -> ComputationGraph:
     """Return the network with its batch.
 
     Raises:
-        ConfigError: As for ``load_model``.
+        ConfigError: As for ``load_model``; or its file is a link.
     """
+    _check_inside("models", subject.model, subject.model_spec)
     return load_model(subject.model_spec, batch=subject.batch, element_bytes=DTYPE_BYTES[subject.dtype])
 
 
@@ -133,12 +136,21 @@ def loaded_cluster(subject: BenchSubject) -> DeviceGraph:
     """Return the cluster with its changes.
 
     Raises:
-        ConfigError: As for ``load_cluster``; or a device names a compute profile that is a file.
+        ConfigError: As for ``load_cluster``; or its file is a link, or a device names a compute profile that is a file.
         UnreachableError: No route joins two devices.
     """
+    _check_inside("clusters", subject.cluster, subject.cluster_spec)
     cluster = load_cluster(subject.cluster_spec)
     check_profiles(cluster)
     return cluster
+
+
+def _check_inside(kind: str, spec: str, file_spec: str) -> None:
+    """Refuse an upload that leads out of the working folder, in which this process is."""
+    if spec.startswith(UPLOAD):
+        path_inside(Path.cwd(), kind, spec.removeprefix(UPLOAD).partition(":")[0], ".yaml")
+        if ":" in file_spec and os.path.lexists(file_spec):  # such a file would be read instead
+            raise ConfigError(f"{kind} must hold no file whose name has parameters, got {file_spec!r}")
 
 
 def check_profiles(cluster: DeviceGraph) -> None:

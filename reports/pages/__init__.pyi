@@ -2,6 +2,7 @@ from .accuracy_page import (
     write_accuracy_page as write_accuracy_page,
 )
 from .comparison_page import (
+    comparison_html as comparison_html,
     write_comparison_page as write_comparison_page,
 )
 from .decision_pages import (

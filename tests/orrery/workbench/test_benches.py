@@ -8,7 +8,7 @@ from multiprocessing import active_children, get_context
 import pytest
 
 from hwprofiles import ConfigError
-from orrery.workbench import benches
+from orrery.workbench import benches, processes as started
 from orrery.workbench.subject import parsed_subject
 
 SUBJECT = parsed_subject({"model": "lenet5", "cluster": "titanx-4", "batch": 64, "strategies": ["data"]})
@@ -24,7 +24,7 @@ def never_ready(pipe, folder):
 @asynccontextmanager
 async def running(monkeypatch):
     """Benches that load nothing, and are all ended."""
-    monkeypatch.setattr(benches, "CONTEXT", get_context("fork"))
+    monkeypatch.setattr(started, "_CONTEXT", get_context("fork"))
     monkeypatch.setattr(benches, "bench", never_ready)
     others = set(active_children())
     held = benches.Benches("")
@@ -123,5 +123,36 @@ def test_what_is_known_is_not_computed_again(monkeypatch, tmp_path):
             file.unlink()
             file.write_text("two")
             assert await asked("first-page") is not job
+
+    asyncio.run(scenario())
+
+
+def test_jobs_that_nobody_listens_to_are_cancelled(monkeypatch):
+    """Also one whose page has left before it listened; a listener keeps a job."""
+    monkeypatch.setattr(benches, "_ALONE_S", 0.05)
+
+    async def scenario():
+        async with running(monkeypatch) as (held, _):
+            (alone,) = await begun(held, "one-page")
+            heard = await held.begin("another-page", "compare", *[SUBJECT.model_copy(update={"batch": 8})] * 2)
+            with held.listening(heard):
+                await until(lambda: alone.ended)
+                assert not heard.ended
+            await until(lambda: heard.ended)
+
+    asyncio.run(scenario())
+
+
+def test_only_jobs_that_have_ended_are_forgotten(monkeypatch):
+    monkeypatch.setattr(benches, "_MOST_JOBS", 3)
+
+    async def scenario():
+        async with running(monkeypatch) as (held, _):
+            (busy,) = await begun(held, "one-page")
+            for batch in range(8, 13):
+                last = await held.begin("another-page", "compare", *[SUBJECT.model_copy(update={"batch": batch})] * 2)
+            assert held.job(busy.id) is busy
+            assert held.job(last.id) is last
+            assert len(held._jobs) == 3
 
     asyncio.run(scenario())

@@ -1,5 +1,6 @@
 """What every request must have before it is looked at: the token in its address, this server as host and origin."""
 
+import asyncio
 import hmac
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -23,6 +24,8 @@ _HEADERS = {
 }
 _MOST_READ_BYTES = 64 * 2**20
 """Bytes of a body that is too large which are read before the answer, so that browsers show it."""
+_BODY_S = 60.0
+"""Time in which a body must arrive; the largest takes less than a second on this machine."""
 
 
 class Guard:
@@ -54,7 +57,8 @@ class Guard:
         elif not refusal and not slash:
             refusal = "The address must end in a slash."
         if refusal:
-            return await PlainTextResponse(refusal + "\n", 403)(scope, receive, _with_headers(send))
+            answer = PlainTextResponse(refusal + "\n", 403, {"connection": "close"})  # whatever body may follow
+            return await answer(scope, receive, _with_headers(send))
         inner = {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode(), "root_path": ""}
         await self._app(inner, receive, _with_headers(send))
 
@@ -87,15 +91,20 @@ async def limited_body(request: Request, most_bytes: int, what: str) -> bytes:
     """Return the body of a request.
 
     Raises:
-        ConfigError: It is larger than ``most_bytes``.
+        ConfigError: It is larger than ``most_bytes``, or takes more than a minute to arrive.
+        ClientDisconnect: The client has left.
     """
     parts, size = list[bytes](), 0
-    async for part in request.stream():
-        size += len(part)
-        if size <= most_bytes:
-            parts.append(part)
-        elif size > _MOST_READ_BYTES:
-            break
+    try:
+        async with asyncio.timeout(_BODY_S):
+            async for part in request.stream():
+                size += len(part)
+                if size <= most_bytes:
+                    parts.append(part)
+                elif size > _MOST_READ_BYTES:
+                    break
+    except TimeoutError:
+        raise ConfigError(f"{what} must arrive within {_BODY_S:g} s") from None
     if size > most_bytes:
         raise ConfigError(f"{what} must have at most {most_bytes / 2**20:.3g} MiB")
     return b"".join(parts)
