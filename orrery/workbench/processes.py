@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -72,7 +72,7 @@ def start_process(function: Callable[..., None], *arguments: Any, daemon: bool) 
         daemon: False if it starts processes itself.
 
     Raises:
-        ConfigError: The server ends.
+        ConfigError: The server ends, or what starts processes was killed.
         OSError: No process can be started.
     """
     with _starting:
@@ -80,8 +80,17 @@ def start_process(function: Callable[..., None], *arguments: Any, daemon: bool) 
             raise ConfigError("the workbench ends")
         ours, theirs = _CONTEXT.Pipe()
         process = _CONTEXT.Process(target=function, args=(theirs, *arguments), daemon=daemon)
-        with theirs:
-            process.start()
+        # Ctrl-C is the server's: what is started inherits that it is blocked, also while it still loads.  Starting the
+        # tracker of multiprocessing unblocks it, so that comes first.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with theirs:
+                process.start()
+        except (EOFError, ConnectionError):  # what starts processes was killed; it is started anew
+            raise ConfigError("no process could be started; try again") from None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return process, ours
 
 
