@@ -16,7 +16,7 @@ def check_program(program: Program, ranks: int) -> None:
 
     Raises:
         ConfigError: There are fewer ranks than devices in the plan, the elements have another size than 4 or 8 bytes,
-            the network does not end in a loss, parameters lie on servers, a parameter is not split with its layer's
+            products are of TF32, the network does not end in a loss, parameters lie on servers, a parameter is not split with its layer's
             channels, or an imported layer cannot be computed as it is divided.
     """
     devices = 1 + max(int(space.devices.max()) for space in program.spaces)
@@ -29,6 +29,8 @@ def check_program(program: Program, ranks: int) -> None:
     graph = program.graph
     if graph.element_bytes not in (4, 8):
         raise ConfigError(f"dtype must be of 4 or 8 bytes to be run, got one of {graph.element_bytes}")
+    if program.conditions.arithmetic == "tf32":
+        raise ConfigError("dtype must be float32 or float64 to be run, got 'tf32'")
     _check_reductions(program)
     micro_batching = program.micro_batching
     computed = graph.with_batch(graph.batch // micro_batching.parts) if micro_batching.parts > 1 else graph

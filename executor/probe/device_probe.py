@@ -34,8 +34,6 @@ class DeviceFacts:
     """Share of the rank in the memory of the machine or of its control group; with a GPU, all of the GPU."""
     multiprocessors: int
     """Multiprocessors of a GPU; threads on a processor."""
-    arithmetic: str
-    """Arithmetic of products, ``float32`` or ``tf32``."""
     peak_flop_per_s: float
     """Speed of the fastest of several products of large square matrices."""
     memory_bytes_per_s: float
@@ -94,7 +92,6 @@ def measure_device(device: ComputeDevice, *, processes: int = 1) -> DeviceFacts:
         threads=torch.get_num_threads(),
         memory_bytes=float(gpu.total_memory) if gpu else _memory_bytes() / processes,
         multiprocessors=gpu.multi_processor_count if gpu else torch.get_num_threads(),
-        arithmetic=_arithmetic() if gpu else "float32",
         peak_flop_per_s=2 * side**3 / product_s,
         memory_bytes_per_s=2 * _COPY_BYTES[kind] / copy_s,
         launch_overhead_s=launch_s,
@@ -107,12 +104,6 @@ def device_name(device: ComputeDevice) -> str:
     """Return the name of the GPU, or of the processor."""
     where = device.torch_device
     return torch.cuda.get_device_properties(where).name if where.type == "cuda" else _processor()
-
-
-def _arithmetic() -> str:
-    """Return the arithmetic of a GPU: TF32 where products, or at least convolutions, may round to it."""
-    newer = torch.cuda.get_device_capability() >= (8, 0)
-    return "tf32" if newer and (torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32) else "float32"
 
 
 def _software(device: ComputeDevice) -> str:

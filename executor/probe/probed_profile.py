@@ -50,7 +50,7 @@ def write_profile(
         {
             "description": f"{device.label}; float32; measured here",
             "sources": [line for line in (f"Measured {device.measured} with {device.software}", note) if line],
-            "arithmetic": device.arithmetic,
+            "arithmetic": "float32",
             "peak_tflop_per_s": peak / TERA,
             "memory_bandwidth_gbyte_per_s": device.memory_bytes_per_s / GIGA,
             "memory_gib": device.memory_bytes / GIB,

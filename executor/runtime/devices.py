@@ -255,7 +255,9 @@ class CudaDevice(ComputeDevice):
 
 
 def device_of(name: str, local_rank: int, *, local_ranks: int = 1) -> ComputeDevice:
-    """Return the device of a rank.
+    """Return the device of a rank, which from then on computes float32 in float32.
+
+    PyTorch's own default lets cuDNN round the operands of convolutions to TF32, but not those of other products.
 
     Args:
         name: ``cpu``, ``cuda``, or ``auto``: CUDA where there is a GPU for every rank of the machine.
@@ -267,6 +269,7 @@ def device_of(name: str, local_rank: int, *, local_ranks: int = 1) -> ComputeDev
     """
     if name not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device must be auto, cpu or cuda, got {name!r}")
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     count = torch.cuda.device_count() if name != "cpu" and torch.cuda.is_available() else 0
     if local_rank < count and (name == "cuda" or local_ranks <= count):
         return CudaDevice(local_rank)

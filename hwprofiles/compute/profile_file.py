@@ -40,6 +40,8 @@ ARITHMETICS = ("float32", "tf32", "float16", "bfloat16", "float8")
 _Arithmetic = Literal["float32", "tf32", "float16", "bfloat16", "float8"]
 _FUSED_LIKE: dict[str, _Arithmetic] = {"float16": "bfloat16", "bfloat16": "float16", "float8": "bfloat16"}
 """Arithmetic whose fused kernels another one runs, where it has none of its own."""
+_PRODUCTS_LIKE: dict[str, _Arithmetic] = {**_FUSED_LIKE, "tf32": "bfloat16"}
+"""Arithmetic of the same tensor cores, whose efficiency another one has, where it has none of its own."""
 FOLDER = Path(__file__).parents[1] / "profiles"
 
 
@@ -165,13 +167,14 @@ class ProfileFile(Section):
             names = ", ".join([self.arithmetic, *known])
             raise ConfigError(f"compute profile {name!r} knows no arithmetic {arithmetic!r}; known: {names}")
         other = known[arithmetic]
+        like = known.get(_PRODUCTS_LIKE.get(arithmetic, ""))
         return replace(
             plain,
             name=f"{name}@{arithmetic}",
             arithmetic=arithmetic,
             peak_flop_per_s=other.peak_tflop_per_s * other.sustained_clock * TERA,
             sustained_clock=other.sustained_clock,
-            efficiency=(other.efficiency or self.efficiency).value(),
+            efficiency=(other.efficiency or (like and like.efficiency) or self.efficiency).value(),
             convolution=section.value() if (section := other.convolution or self.convolution) else None,
             table=other.kernels.value() if other.kernels else None,
             fused=self._fused_in(arithmetic),
@@ -326,15 +329,18 @@ def profile_file(name: str) -> ProfileFile:
 
 
 def profile_in(name: str, arithmetic: str) -> ComputeProfile:
-    """Return a profile in another arithmetic than its name says.
+    """Return a profile in an arithmetic.
 
     Args:
         name: As for ``load_profile``.
         arithmetic: One of ``ARITHMETICS``; empty: as the name says.
 
     Raises:
-        ConfigError: As for ``load_profile``.
+        ConfigError: As for ``load_profile``; or the name says another arithmetic.
     """
-    base, mark, own = name.rpartition("@")
-    base = base if mark and own in ARITHMETICS else name
-    return load_profile(f"{base}@{arithmetic}" if arithmetic else name)
+    own = name.rpartition("@")[2]
+    if own not in ARITHMETICS or not arithmetic:
+        return load_profile(f"{name}@{arithmetic}" if arithmetic else name)
+    if own != arithmetic:
+        raise ConfigError(f"dtype must be {own}, as the compute profile {name!r} says, got {arithmetic!r}")
+    return load_profile(name)

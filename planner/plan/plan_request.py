@@ -36,8 +36,8 @@ DTYPE_BYTES = {"float32": 4, "float64": 8, "tf32": 4, "float16": 2, "bfloat16": 
 
 
 def arithmetic_of(dtype: str) -> str:
-    """Return the arithmetic of products in a data type; empty for that of the compute profiles, float32."""
-    return "" if dtype in ("float32", "float64") else dtype
+    """Return the arithmetic of products in a data type: its own; float64 takes float32's, as profiles have no other."""
+    return "float32" if dtype == "float64" else dtype
 
 
 def layer_names(text: str) -> tuple[str, ...]:
@@ -101,8 +101,9 @@ class PlanRequest:
     )
     dtype: Precision = option(
         "float32",
-        help="Data type of tensors and messages: tf32 rounds in products only; float16 and bfloat16 keep master "
-        "weights in float32; float8 multiplies in eight bits what is kept in sixteen.",
+        help="Data type of tensors and messages: float32 multiplies without tensor cores; tf32 rounds in products only, "
+        "which tensor cores take; float16 and bfloat16 keep master weights in float32; float8 multiplies in eight bits "
+        "what is kept in sixteen.",
     )
     """One of ``DTYPE_BYTES``."""
     sub_batches: int = option(
@@ -262,7 +263,7 @@ class PlanRequest:
 
     @property
     def arithmetic(self) -> str:
-        """Arithmetic of products; empty for that of the compute profiles, float32."""
+        """Arithmetic of products."""
         return arithmetic_of(self.dtype)
 
     @property

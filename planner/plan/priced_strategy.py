@@ -10,11 +10,11 @@ from planner.expected import TimeParts, expected_s
 from planner.graph import ComputationGraph
 from planner.lowering import KINDS, Program, lower
 from planner.memory import peak_by_kind_bytes, peak_memory_bytes
-from planner.operations import ELEMENT_BYTES
 from planner.parallel import ConfigSpace, Configuration, MicroBatching, Strategy
 from planner.plan.comparison import LayerResult, StrategyResult
 from planner.plan.lowered_plan import lowered
 from planner.plan.pace import pace_of
+from planner.plan.plan_request import arithmetic_of
 from planner.plan.training_rates import training_rates
 from planner.simulation import (
     Replay,
@@ -60,8 +60,7 @@ def compared_model(
     Raises:
         ConfigError: The cluster does not declare what the conditions ask.
     """
-    arithmetic = "float16" if graph.element_bytes < ELEMENT_BYTES else ""
-    conditions = conditions or Conditions.of(cluster, arithmetic=arithmetic)
+    conditions = conditions or Conditions.of(cluster, arithmetic=arithmetic_of(f"float{8 * graph.element_bytes}"))
     conditions.check(cluster)
     return CostModel(graph, cluster, gradient_sync or declared_sync(cluster), conditions=conditions)
 

@@ -77,19 +77,14 @@ def calibrated(
     """
     content, errors, at_prior = dict(base), dict[str, HeldOutErrors](), list[str]()
     arithmetic = str(base["arithmetic"])
-    # Frameworks compute float32 training in TF32 where the device has it.
-    training = [
-        replace(row, precision=arithmetic) if arithmetic == "tf32" and row.precision == "float32" else row
-        for row in networks
-    ]
-    for precision in dict.fromkeys([row.precision for row in kernels] + [row.precision for row in training]):
+    for precision in dict.fromkeys([row.precision for row in kernels] + [row.precision for row in networks]):
         own = precision == arithmetic
         _check_known(precision, arithmetic, base)
         profile = ProfileFile.model_validate(content).profile("calibrated", "" if own else precision)
         part = _fitted(
             profile,
             grouped(row for row in kernels if row.precision == precision),
-            [row for row in training if row.precision == precision],
+            [row for row in networks if row.precision == precision],
         )
         prefix = "" if own else f"{precision} "
         errors |= {prefix + kind: value for kind, value in part.errors.items()}
@@ -102,8 +97,6 @@ def calibrated(
             content["precisions"] = dict(content["precisions"]) | {precision: entry}
         if part.launch_overhead_us is not None and (own or precision == "bfloat16"):
             content["launch_overhead_us"] = part.launch_overhead_us
-        if precision == "bfloat16" and arithmetic == "tf32" and "efficiency" in part.sections:
-            content["efficiency"] = part.sections["efficiency"]  # of the same tensor cores
     errors |= _add_fused(content, base, fused)
     content["sources"] = [*base["sources"], *(source for source in sources if source not in base["sources"])]
     fit = {"method": _METHOD, "held_out": _HELD_OUT, "errors": error_section(errors), "at_prior": at_prior}

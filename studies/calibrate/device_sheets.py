@@ -13,8 +13,7 @@ from hwprofiles.compute import catalogue
 __all__ = ["base_content", "check_library", "device_labels", "device_names"]
 
 _FILE = Path(__file__).with_name("device_sheets.yaml")
-_NUMBERS = ("description", "arithmetic", "peak_tflop_per_s", "memory_bandwidth_gbyte_per_s", "memory_gib",
-            "multiprocessors")  # fmt: skip
+_NUMBERS = ("peak_tflop_per_s", "memory_bandwidth_gbyte_per_s", "memory_gib", "multiprocessors")
 _TENSOR_BYTES, _AMPERE_BYTES = 16, 32
 """Bytes of input channels of a position that tensor cores take at once: those without and with TF32 (the depth of the
 instruction mma: 8 half-precision numbers since Turing, 16 since Ampere, PTX ISA)."""
@@ -117,11 +116,10 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
         for key in ("launch_overhead_us", _CLOCK):
             if key in lent and donor != sheet.get(_LIBRARY):
                 content.setdefault(key, lent[key])
-    content = {key: sheet[key] for key in _NUMBERS} | content
+    numbers = {key: sheet[key] for key in _NUMBERS}
+    content = {"description": sheet["description"], "arithmetic": "float32"} | numbers | content
     if _CLOCK in sheet:
         content[_CLOCK] = sheet[_CLOCK]
-    if sheet["arithmetic"] == "tf32":
-        content["convolution"] = _in_tensor_cores(content["convolution"], _AMPERE_BYTES // 4)
     content["sources"] = [sheet["sheet"]]
     content["fit"] = {
         "method": "none: every parameter but the data sheet is a relative's", "held_out": "nothing", "errors": {},
@@ -129,25 +127,33 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
     if "precisions" in sheet:
         half_share = _HALF_SHARES[name] if sheet.get(_WINDOWS) else 0.0
+        # Of tensor cores since Ampere convolutions were measured in TF32, products in bfloat16; other arithmetic of
+        # theirs takes these convolutions here, and these products where a profile is read.
+        convolution = (content | _lent(donors, "tf32", "convolution", sheet))["convolution"]
+        nearest = [sheet[_TENSOR], *donors] if _TENSOR in sheet else donors
         content["precisions"] = {
-            arithmetic: _precision(content, peak, _ELEMENT_BYTES.get(arithmetic, 2), half_share)
+            arithmetic: _precision(sheet, arithmetic, convolution, half_share)
+            | (_lent(donors, arithmetic, "efficiency", sheet) if arithmetic == "bfloat16" else {})
             | _lent_tensor_cores(sheet, arithmetic)
-            | _lent_fused([sheet[_TENSOR], *donors] if _TENSOR in sheet else donors, arithmetic)
+            | _lent(nearest, arithmetic, "fused", sheet)
             | ({_CLOCK: sheet[_CLOCK]} if _CLOCK in sheet else {})
-            for arithmetic, peak in sheet["precisions"].items()
+            for arithmetic in sheet["precisions"]
         }
     return content
 
 
-def _precision(content: dict[str, Any], peak: float, element_bytes: int, half_share: float) -> dict[str, Any]:
-    """Return the section of another arithmetic before calibration, which tensor cores compute if it is much faster.
+def _precision(
+    sheet: dict[str, Any], arithmetic: str, convolution: dict[str, Any], half_share: float
+) -> dict[str, Any]:
+    """Return the section of another arithmetic before calibration, which tensor cores compute if it is faster.
 
     With a ``half_share`` windows other than 1 x 1 and 3 x 3 cost more in half precision, and others reach that share.
     """
+    peak, element_bytes = sheet["precisions"][arithmetic], _ELEMENT_BYTES.get(arithmetic, 2)
     section: dict[str, Any] = {"peak_tflop_per_s": peak, "element_bytes": element_bytes}
-    if peak > content["peak_tflop_per_s"] and "convolution" in content:
-        together = _AMPERE_BYTES if content["arithmetic"] == "tf32" else _TENSOR_BYTES
-        section["convolution"] = _in_tensor_cores(content["convolution"], together // element_bytes)
+    if peak > sheet["peak_tflop_per_s"]:
+        together = _AMPERE_BYTES if "tf32" in sheet["precisions"] else _TENSOR_BYTES
+        section["convolution"] = _in_tensor_cores(convolution, together // element_bytes)
         if half_share and element_bytes == 2:
             share = dict.fromkeys(section["convolution"]["ceiling"], half_share)
             section["convolution"] |= {"ceiling": share, "window_cost": _WINDOW_COST}
@@ -164,7 +170,7 @@ def _lent_tensor_cores(sheet: dict[str, Any], arithmetic: str) -> dict[str, Any]
     if _TENSOR not in sheet:
         return {}
     lender: dict[str, Any] = dict(yaml_input(catalogue()[sheet[_TENSOR]], "compute profile"))
-    lent = lender if arithmetic == lender["arithmetic"] else lender["precisions"][arithmetic]
+    lent = lender["precisions"][arithmetic]
     scale = sheet["multiprocessors"] / lender["multiprocessors"]
     sections = {section: _scaled(lent[section], scale) for section in ("efficiency", "convolution") if section in lent}
     rate, convolution = sheet[_TENSOR_RATE], sections["convolution"]
@@ -182,12 +188,13 @@ def _at_rate(share: float, rate: float) -> float:
     return 1 / (1 + (1 / share - 1) * rate)
 
 
-def _lent_fused(donors: Sequence[str], arithmetic: str) -> dict[str, Any]:
-    """Return the fused kernels of the nearest relative that has any in an arithmetic."""
+def _lent(donors: Sequence[str], arithmetic: str, section: str, sheet: dict[str, Any]) -> dict[str, Any]:
+    """Return a section of the nearest relative that has it in an arithmetic, for a device's multiprocessors."""
     for donor in donors:
-        precisions = yaml_input(catalogue()[donor], "compute profile").get("precisions", {})
-        if rows := precisions.get(arithmetic, {}).get("fused"):
-            return {"fused": rows}
+        lender: dict[str, Any] = dict(yaml_input(catalogue()[donor], "compute profile"))
+        if lent := lender.get("precisions", {}).get(arithmetic, {}).get(section):
+            scale = sheet["multiprocessors"] / lender["multiprocessors"]
+            return {section: lent if section == "fused" else _scaled(lent, scale)}
     return {}
 
 

@@ -110,6 +110,7 @@ def _iterations() -> Iterator[_Case]:
 def _judged(case: _Case) -> JudgedRow:
     """Return the row of one case."""
     profile, model = profile_named(case.device), MODELS_MEASURED.get(case.model.lower())
+    arithmetic = {"fp16": "@float16", "tf32": "@tf32"}.get(case.precision, "")
     reason, predicted_s = "", float("nan")
     if profile is None:
         reason = f"no profile of {case.device}"
@@ -118,14 +119,13 @@ def _judged(case: _Case) -> JudgedRow:
     elif case.table.startswith("mxnet") and model == "alexnet":
         reason = "MXNet's AlexNet has the channels of both columns in one, unlike the catalogue's"
     else:
-        arithmetic = "@float16" if case.precision == "fp16" else ""
         try:
             predicted_s = iteration_on_one(f"{_with_library(profile, case)}{arithmetic}", model, case.batch)
         except (ConfigError, InfeasiblePlanError) as error:
             reason = str(error)
     return JudgedRow(
         measure="training on one GPU",
-        comparison=f"{case.table}, {profile or case.device}{', fp16' if case.precision == 'fp16' else ''}",
+        comparison=f"{case.table}, {profile or case.device}{f', {case.precision}' if arithmetic else ''}",
         label=f"{model or case.model}, batch {case.batch}, {case.precision[:4]}{case.detail}",
         group=profile or case.device,
         subject=model or case.model,

@@ -138,7 +138,7 @@ VGG16 = np.array(
 # tensorflow/tensorflow, docs_src/performance/benchmarks.md (P100, K80) and lambdal/lambda-tensorflow-benchmark.
 # The ratio allowed is what the fit of single kernels earns: their median error is 13 to 25 %.
 PUBLISHED = [("p100", 64, 154.0, 1.25), ("p100", 32, 144.0, 1.25), ("k80", 32, 35.4, 1.25),
-             ("v100-16gb", 192, 249.0, 1.25), ("a100-40gb", 224, 504.0, 1.25)]  # fmt: skip
+             ("v100-16gb", 192, 249.0, 1.25), ("a100-40gb@tf32", 224, 504.0, 1.25)]  # fmt: skip
 
 
 def vgg16_training_s(profile: ComputeProfile, batch: float) -> float:

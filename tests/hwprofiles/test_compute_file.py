@@ -42,7 +42,7 @@ def test_every_profile_names_sources_and_arithmetic(name):
 
     assert profile.name == name
     assert all(profile.sources)
-    assert profile.arithmetic == ("tf32" if name[0] in "abh" else "float32")
+    assert profile.arithmetic == "float32"
     assert catalogue()[name].read_text().startswith("#"), "a profile opens with how its numbers were obtained"
 
 

@@ -143,7 +143,7 @@ def test_wide_and_narrow_windows_cost_more_in_half_precision(window, cost):
     assert profile.extensions != direct.extensions  # plans know one from the other
 
 
-@pytest.mark.parametrize(("name", "multiple"), [("v100-32gb@float16", 8), ("a100-40gb", 8)])
+@pytest.mark.parametrize(("name", "multiple"), [("v100-32gb@float16", 8), ("a100-40gb@tf32", 8)])
 def test_tensor_cores_pad_channels_and_know_no_winograd(name, multiple):
     profile, columns = replace(load_profile(name), table=None), 1e6
     few, padded = (

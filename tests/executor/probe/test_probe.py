@@ -24,7 +24,7 @@ from planner.parallel.regions import held_regions
 from planner.parallel.strategies import named_strategy, spaces_of
 
 FACTS = DeviceFacts(
-    name="core", threads=1, memory_bytes=2.0**30, multiprocessors=1, arithmetic="float32", peak_flop_per_s=1e10,
+    name="core", threads=1, memory_bytes=2.0**30, multiprocessors=1, peak_flop_per_s=1e10,
     memory_bytes_per_s=1e10, launch_overhead_s=1e-6, software="torch", measured="today",
 )  # fmt: skip
 

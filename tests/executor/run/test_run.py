@@ -14,14 +14,17 @@ import pytest
 import torch
 from ranks import Ranks, options, train
 
+from executor.checks.program_check import check_program
 from executor.measurement.measured_run import Measurement
 from executor.processes.status_board import RankState
 from executor.processes.status_progress import reporter
 from executor.run.plan_run import LEAST_STALL_S, _label, default_stall_s, run_plan
+from executor.runtime.devices import device_of
 from executor.runtime.lowered_programs import program_of
 from executor.runtime.run_options import RunOptions
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
+from planner.cost.conditions import Conditions
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.plan.plan_file import save_plan
@@ -170,6 +173,16 @@ def test_the_time_allowed_for_silence(plan_file):
     slow = replace(plan, request=replace(plan.request, cluster="lab-4:nodes=2,host_gbit_per_s=0.01"))
     longest_s = 5 * max(replay(program_of(slow), iterations=1).timeline().eval("end_s - start_s"))
     assert default_stall_s(program_of(slow)) == pytest.approx(max(20.0, longest_s), rel=0.2)
+
+
+def test_float32_is_run_in_float32(runs):
+    """PyTorch by itself rounds the operands of convolutions to TF32 where the GPU can."""
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
+    device_of("cpu", 0)
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
+    with pytest.raises(ConfigError, match="dtype must be float32 or float64 to be run, got 'tf32'"):
+        check_program(replace(runs.first.program, conditions=Conditions(arithmetic="tf32")), RANKS)
 
 
 @pytest.mark.parametrize(

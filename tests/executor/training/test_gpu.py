@@ -35,13 +35,10 @@ STEPS = 4
 def group():
     """One process with a GPU, and gloo beside NCCL for the processor."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    allowed = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    device = CudaDevice(0)
+    device = device_of("cuda", 0)
     dist.init_process_group("nccl", rank=0, world_size=1, device_id=device.torch_device)
     yield device
     dist.destroy_process_group()
-    torch.backends.cudnn.allow_tf32 = allowed
 
 
 def lowered(name, element_bytes=4):

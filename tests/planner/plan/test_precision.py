@@ -27,6 +27,29 @@ def test_messages_halve_and_products_take_the_tensor_cores():
     assert half[0].simulated_s < single[0].simulated_s / 1.5
 
 
+@pytest.mark.parametrize(
+    ("cluster", "cores", "boost_ghz"), [("dgx-a100", 6912, 1.41), ("dgx-h100", 16896, 1.98), ("dgx-b200", 18944, 1.98)]
+)
+def test_float32_stays_outside_tensor_cores(cluster, cores, boost_ghz):
+    """A core does one multiplication and one addition in a clock (CUDA C++ programming guide, arithmetic
+    instructions); a backward pass takes twice the FLOP of the forward pass."""
+    graph, device = load_model("bert-base", batch=8), load_cluster(cluster).take(1)
+    least_s = 3 * sum(layer.forward_flop() for layer in graph.layers) / (cores * 2 * boost_ghz * 1e9)
+    single_s, rounded_s = (
+        make_plan(graph, device, strategy="data", dtype=dtype).simulated_s for dtype in ("float32", "tf32")
+    )
+    (compared,) = compare(graph, device, ["data"]).strategies
+    assert least_s < single_s == compared.simulated_s < 3 * least_s
+    assert rounded_s < least_s
+
+
+def test_a_cluster_that_says_another_arithmetic_is_refused():
+    named = load_cluster("abci-v100:device.*.profile=v100-16gb@float16").take(1)
+    graph = load_model("lenet5", batch=8)
+    with pytest.raises(ConfigError, match="dtype must be float16, as the compute profile 'v100-16gb@float16' says"):
+        make_plan(graph, named, strategy="data")
+
+
 def test_an_update_moves_as_many_bytes():
     """Weights and gradients of two bytes, master weights and momentum of four: 20 bytes read and written in both."""
     single, half = (planned(dtype)[2] for dtype in ("float32", "float16"))
