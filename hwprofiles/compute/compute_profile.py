@@ -156,6 +156,9 @@ class ComputeProfile:
     """Time of the host for one phase of one layer: no phase of a layer takes less."""
     element_bytes: int = field(default=4, repr=False)
     """Bytes of an activation in this arithmetic; kernels count 4."""
+    relative: str = field(default="", repr=False)
+    """Profile whose shares of the peak these are, as nothing of the device was measured in this arithmetic or, in
+    tensor cores, in another of theirs; else empty."""
 
     @property
     def extensions(self) -> tuple[object, ...]:

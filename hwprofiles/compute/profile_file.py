@@ -179,9 +179,20 @@ class ProfileFile(Section):
             table=other.kernels.value() if other.kernels else None,
             fused=self._fused_in(arithmetic),
             element_bytes=other.element_bytes,
+            relative=self._relative_in(arithmetic),
             rows={},
             parts={},
         )
+
+    def _relative_in(self, arithmetic: str) -> str:
+        """Return the relative whose shares of the peak hold in an arithmetic; empty if rows of the device hold there.
+
+        Errors of rows in the file's own arithmetic are named by their kind alone, others by their arithmetic before it.
+        """
+        if self.fit is None or self.fit.transferred_from is None:
+            return ""
+        other = {any(kind.startswith(f"{name} ") for name in ARITHMETICS) for kind in self.fit.errors}
+        return "" if (arithmetic != self.arithmetic) in other else self.fit.transferred_from
 
     def _fused_in(self, arithmetic: str) -> dict[tuple[str, str], FusedEfficiency]:
         """Return the efficiencies of fused kernels in one of the ``precisions``: its own, or those of one like it.
@@ -220,6 +231,7 @@ class ProfileFile(Section):
             fused=_fused(self.fused),
             sustained_clock=self.sustained_clock,
             dispatch_s=self.dispatch_overhead_us * MICRO,
+            relative=self._relative_in(self.arithmetic),
             launch=Launch(**self.launch.model_dump()) if self.launch else None,
             occupancies=_occupancies(self.measured),
             codecs=_codecs(self.compression.rows if self.compression else []),

@@ -42,7 +42,7 @@ def plan_headline(plan: "Plan", replay: "Replay", rates: "TrainingRates") -> str
     time = expected_time(replay.expected_s, replay.likely_s, replay.iteration_s)
     rate = f"{three_digits(rates.images_per_s)} {replay.program.graph.samples_are}/s"
     rate += f", {three_digits(rates.tokens_per_s)} tokens/s" if rates.tokens_per_s else ""
-    subject = f"{plan.model} on {plan.cluster}, batch {plan.batch:,}, {plan.request.strategy}"
+    subject = f"{plan.model} on {plan.cluster}, batch {plan.batch:,}, {plan.request.strategy}, {plan.request.dtype}"
     return f"{subject}: {time}, {rate}, MFU {rates.mfu:.1%}."
 
 

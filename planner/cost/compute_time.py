@@ -49,6 +49,16 @@ class ComputeTimes:
         self._parts: dict[tuple[object, ...], dict[str, Floats]] = {}
         self._slowest: dict[tuple[object, ...], dict[str, Floats]] = {}
 
+    @property
+    def relatives(self) -> tuple[str, ...]:
+        """Sentences on the profiles that hold what was measured on a relative, in this arithmetic."""
+        return tuple(
+            f"nothing was measured in {each.arithmetic} on {each.name}: it reaches the shares of its peak that "
+            f"{each.relative} reaches, and likely times are as wide as where another device stands in"
+            for each in self.profiles
+            if each.relative
+        )
+
     @cached_property
     def digest(self) -> str:
         """Hash of what determines the times: the profiles with all their measured rows, without their descriptions."""

@@ -1,5 +1,6 @@
 from .likely_times import (
     BETWEEN as BETWEEN,
+    BY_RELATIVE as BY_RELATIVE,
     COMPUTATION as COMPUTATION,
     INSIDE as INSIDE,
     MIB_BYTES as MIB_BYTES,

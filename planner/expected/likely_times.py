@@ -28,6 +28,7 @@ from typing import Any
 
 __all__ = [
     "BETWEEN",
+    "BY_RELATIVE",
     "COMPUTATION",
     "INSIDE",
     "MIB_BYTES",
@@ -46,6 +47,8 @@ __all__ = [
 RECORDED = Path(__file__).with_name("recorded.json")
 """The results that ship, with which ``orrery fidelity --check`` compares."""
 COMPUTATION = "computation"
+BY_RELATIVE = "computation, another device's shares"
+"""Part that stands for computation where the device was not measured in the arithmetic."""
 INSIDE = {True: "communication in a machine, above 1 MiB", False: "communication in a machine, up to 1 MiB"}
 BETWEEN = {True: "communication between machines, above 1 MiB", False: "communication between machines, up to 1 MiB"}
 """Parts by whether messages are large."""
@@ -83,6 +86,8 @@ class TimeParts:
     """Machines that the devices are in."""
     real: bool = False
     """True if the prediction has interference and spread."""
+    by_relative: bool = False
+    """True if a device's speed in the arithmetic was measured on a relative only."""
 
     @property
     def exposed(self) -> float:
@@ -167,7 +172,7 @@ def likely_ratio(
     for part in {**first, **second}:
         a, b, error = first.get(part, 0.0), second.get(part, 0.0), known[part]
         terms.append((a - b) * (error.high - error.low) / 2)
-        if not (same_kernels and part == COMPUTATION):
+        if not (same_kernels and part in (COMPUTATION, BY_RELATIVE)):
             terms += [a * error.specific, b * error.specific]
     half = math.hypot(*terms)
     return median * math.exp(-half), median * math.exp(half)
@@ -176,7 +181,12 @@ def likely_ratio(
 def _are_known(parts: TimeParts, errors: Mapping[str, PartError]) -> bool:
     """Return whether the errors of all parts that count are known."""
     several = [_overlap(parts), *[_class(parts)] * (parts.exposed > 0)]
-    return {COMPUTATION, *(several if parts.devices > 1 else ())} <= errors.keys()
+    return {_computation(parts), *(several if parts.devices > 1 else ())} <= errors.keys()
+
+
+def _computation(parts: TimeParts) -> str:
+    """Return the part that stands for computation."""
+    return BY_RELATIVE if parts.by_relative else COMPUTATION
 
 
 def _class(parts: TimeParts) -> str:
@@ -191,18 +201,19 @@ def _overlap(parts: TimeParts) -> str:
 
 def _weights(parts: TimeParts, errors: Mapping[str, PartError]) -> dict[str, float]:
     """Return by how much the time grows with each part's error: shares after the correction."""
+    computation = _computation(parts)
     if parts.devices < 2:
-        return {COMPUTATION: 1.0}
-    compute = (1 - parts.exposed) * math.exp(errors[COMPUTATION].median)
+        return {computation: 1.0}
+    compute = (1 - parts.exposed) * math.exp(errors[computation].median)
     if not parts.exposed:
-        return {COMPUTATION: 1.0, _overlap(parts): 1.0}
+        return {computation: 1.0, _overlap(parts): 1.0}
     sent = parts.exposed * math.exp(errors[_class(parts)].median)
-    return {COMPUTATION: compute / (compute + sent), _class(parts): sent / (compute + sent), _overlap(parts): 1.0}
+    return {computation: compute / (compute + sent), _class(parts): sent / (compute + sent), _overlap(parts): 1.0}
 
 
 def _stretch(parts: TimeParts, errors: Mapping[str, PartError]) -> float:
     """Return the expected time over the simulated one."""
-    compute = math.exp(errors[COMPUTATION].median)
+    compute = math.exp(errors[_computation(parts)].median)
     if parts.devices < 2:
         return compute
     sent = math.exp(errors[_class(parts)].median) if parts.exposed else 0.0

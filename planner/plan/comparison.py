@@ -102,6 +102,8 @@ class StrategyResult:
     """Usual size of what is sent at once."""
     nodes: int = 1
     """Machines of the cluster."""
+    by_relative: bool = False
+    """True if a device's speed in this arithmetic was measured on a relative only."""
 
     @property
     def images_per_s(self) -> float:
@@ -114,6 +116,7 @@ class StrategyResult:
         return TimeParts(
             total_s=self.simulated_s, exposed_s=self.exposed_communication_s, devices=len(self.peak_memory_bytes),
             message_bytes=self.message_bytes, nodes=self.nodes, real="spread" in self.ladder_s,
+            by_relative=self.by_relative,
         )  # fmt: skip
 
     @property

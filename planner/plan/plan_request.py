@@ -101,8 +101,8 @@ class PlanRequest:
     )
     dtype: Precision = option(
         "float32",
-        help="Data type of tensors and messages: float32 multiplies without tensor cores; tf32 rounds in products only, "
-        "which tensor cores take; float16 and bfloat16 keep master weights in float32; float8 multiplies in eight bits "
+        help="Data type of tensors and messages: float32 multiplies outside tensor cores; tf32 rounds in products "
+        "only, for tensor cores; float16 and bfloat16 keep master weights in float32; float8 multiplies in eight bits "
         "what is kept in sixteen.",
     )
     """One of ``DTYPE_BYTES``."""

@@ -68,7 +68,9 @@ def compared_model(
 def one_device_s(model: CostModel) -> float:
     """Return the expected time of the whole batch on the first device, as if its memory were unlimited."""
     alone = {layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (0,)) for layer in model.graph.layers}
-    parts = TimeParts(total_s=additive_s(model, alone), exposed_s=0.0, devices=1, message_bytes=0.0)
+    by_relative = bool(model.compute_times.relatives)
+    total_s = additive_s(model, alone)
+    parts = TimeParts(total_s=total_s, exposed_s=0.0, devices=1, message_bytes=0.0, by_relative=by_relative)
     return expected_s(parts)
 
 
@@ -154,6 +156,7 @@ def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
         strategy=priced.strategy,
         micro_batching=priced.micro_batching,
         message_bytes=parts.message_bytes,
+        by_relative=parts.by_relative,
         nodes=parts.nodes,
     )
 

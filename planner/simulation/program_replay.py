@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles import AnyPath, ConfigError, Floats, Ints, html_table, row_owners
+from hwprofiles.compute import profile_in
 from planner.expected import TimeParts, expected_s, likely_s
 from planner.lowering import KINDS, Program
 from planner.simulation.collective_use import carried_bytes
@@ -112,6 +113,7 @@ class Replay:
     def time_parts(self) -> TimeParts:
         """What the iteration is made of, from which follows what it is expected to take."""
         program, devices = self.program, len(self.program.cluster.devices)
+        profiles = {device.profile for device in program.cluster.devices}
         sent = np.flatnonzero(~program.is_compute)
         # the bytes of a collective are those of all its messages: about twice the buffer for every device
         of_collectives = np.isin(sent, list(program.collectives))
@@ -123,6 +125,7 @@ class Replay:
             message_bytes=float(sizes @ sizes / sizes.sum()) if sizes.any() else 0.0,
             nodes=program.cluster.node_count,
             real=self.wait_share > 0,
+            by_relative=any(profile_in(name, program.conditions.arithmetic).relative for name in profiles),
         )
 
     @property

@@ -8,12 +8,16 @@ from .cross_validation import (
 from .device_sheets import (
     base_content as base_content,
     device_labels as device_labels,
+    device_names as device_names,
 )
 from .library_fit import (
     fitted_library as fitted_library,
 )
 from .measurements import (
     read_measurements as read_measurements,
+)
+from .network_tables import (
+    iteration_s as iteration_s,
 )
 from .profile_content import (
     write_content as write_content,

@@ -14,6 +14,7 @@ import numpy as np
 from hwprofiles import Floats
 from planner.expected import (
     BETWEEN,
+    BY_RELATIVE,
     COMPUTATION,
     INSIDE,
     MIB_BYTES,
@@ -23,7 +24,7 @@ from planner.expected import (
     TimeParts,
     likely_s,
 )
-from studies.fidelity.judged_row import JudgedRow
+from studies.fidelity.judged_row import RELATIVE_MEASURE, JudgedRow
 
 __all__ = ["Coverage", "coverages", "part_errors"]
 
@@ -38,6 +39,7 @@ _LIKE = 4
 _COLLECTIVES = ("collectives above 1 MiB", "collectives up to 1 MiB", "all-reduce in PCIe trees")
 _MEASURES = {
     COMPUTATION: ("training on one GPU",),
+    BY_RELATIVE: (RELATIVE_MEASURE,),
     **dict.fromkeys((*INSIDE.values(), *BETWEEN.values()), _COLLECTIVES),
     OVERLAP: ("several GPUs relative to one, ideal machines",),
     REAL_OVERLAP: ("several GPUs relative to one, default options",),

@@ -3,10 +3,14 @@
 import math
 from dataclasses import dataclass
 
-__all__ = ["KINDS_JUDGED", "MEASURES", "JudgedRow", "Measure"]
+__all__ = ["KINDS_JUDGED", "MEASURES", "RELATIVE_MEASURE", "JudgedRow", "Measure"]
 
 KINDS_JUDGED = ("kernels", "one-gpu", "many-gpu", "collectives", "transformers", "papers")
 """Kinds of comparison, as ``orrery fidelity --only`` names them."""
+
+
+RELATIVE_MEASURE = "training on one GPU, another device's shares"
+"""Measure of predictions by a device's data sheet and what was measured on its nearest relative."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,7 @@ MEASURES = (
     ),
     Measure(name="norms, elementwise chains and experts", kind="kernels", kernels=("norm", "elementwise", "moe")),
     Measure(name="training on one GPU", kind="one-gpu", median_bar=0.08, p90_bar=0.20),
+    Measure(name=RELATIVE_MEASURE, kind="one-gpu"),
     Measure(name="several GPUs relative to one", kind="many-gpu", median_bar=0.03, p90_bar=0.10),
     Measure(name="several GPUs relative to one, default options", kind="many-gpu", median_bar=0.03, p90_bar=0.10),
     Measure(name="several GPUs relative to one, ideal machines", kind="many-gpu"),

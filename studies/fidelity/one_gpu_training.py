@@ -1,21 +1,22 @@
 """Training on one GPU: public throughputs and times of an iteration, beside simulated iterations."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 
 import pandas as pd
 
 from hwprofiles import MILLI, ConfigError, InfeasiblePlanError
-from hwprofiles.compute import catalogue, load_profile
+from hwprofiles.compute import ComputeProfile, ProfileFile, catalogue, load_profile
 from hwprofiles.devices import Device, DeviceGraph
 from planner.cost import CostModel
 from planner.models import load_model
 from planner.parallel import named_strategy
 from planner.plan import lowered
 from planner.simulation import replay
+from studies.calibrate import base_content, device_labels, device_names, iteration_s
 from studies.fidelity.device_names import is_fitted_to, profile_named, rows_of_table
-from studies.fidelity.judged_row import JudgedRow
+from studies.fidelity.judged_row import RELATIVE_MEASURE, JudgedRow
 
 __all__ = ["MODELS_MEASURED", "one_gpu_rows"]
 
@@ -32,6 +33,8 @@ _NEWER = ("cuDNN 5.1", "Nervana")
 since 5.1 (its release notes), Nervana's kernels since the end of 2015 (Lavin and Gray).  cuDNN 5, with which DeepBench
 measured some devices, has neither."""
 _FEW_BYTES = 256 * 2**30
+_ARITHMETIC = {"fp16": "float16", "tf32": "tf32"}
+"""Arithmetic of rows that are not of float32, by the precision that tables name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +58,9 @@ def one_gpu_rows(part: str = "") -> Iterator[JudgedRow]:
     """
     for case in _cases():
         if part in ("", case.table):
-            yield _judged(case)
+            yield (row := _judged(case))
+            if row.is_predicted:
+                yield from _by_relative(case, row)
 
 
 def _cases() -> Iterator[_Case]:
@@ -110,7 +115,7 @@ def _iterations() -> Iterator[_Case]:
 def _judged(case: _Case) -> JudgedRow:
     """Return the row of one case."""
     profile, model = profile_named(case.device), MODELS_MEASURED.get(case.model.lower())
-    arithmetic = {"fp16": "@float16", "tf32": "@tf32"}.get(case.precision, "")
+    arithmetic = _ARITHMETIC.get(case.precision, "")
     reason, predicted_s = "", float("nan")
     if profile is None:
         reason = f"no profile of {case.device}"
@@ -120,7 +125,8 @@ def _judged(case: _Case) -> JudgedRow:
         reason = "MXNet's AlexNet has the channels of both columns in one, unlike the catalogue's"
     else:
         try:
-            predicted_s = iteration_on_one(f"{_with_library(profile, case)}{arithmetic}", model, case.batch)
+            name = f"{_with_library(profile, case)}{f'@{arithmetic}' if arithmetic else ''}"
+            predicted_s = iteration_on_one(name, model, case.batch)
         except (ConfigError, InfeasiblePlanError) as error:
             reason = str(error)
     return JudgedRow(
@@ -135,6 +141,31 @@ def _judged(case: _Case) -> JudgedRow:
         fitted=bool(profile and is_fitted_to(profile, case.table)),
         reason=reason,
     )
+
+
+def _by_relative(case: _Case, row: JudgedRow) -> Iterator[JudgedRow]:
+    """Yield the row as predicted without any measurement of the device: by its data sheet and its relative's shares.
+
+    Of cards that differ in memory alone one is no relative of the other, as tables know both by one label.
+    """
+    device = row.group
+    if device not in device_names():
+        return
+    profile = _unmeasured(device, _ARITHMETIC.get(case.precision, ""))
+    if not set(device_labels(device)) & set(device_labels(profile.relative)):
+        yield replace(
+            row,
+            measure=RELATIVE_MEASURE,
+            comparison=f"{row.comparison}, as {profile.relative}",
+            predicted_s=iteration_s(profile, row.subject, case.batch),  # on one device the simulated time is this sum
+            fitted=False,
+        )
+
+
+@cache
+def _unmeasured(device: str, arithmetic: str) -> ComputeProfile:
+    """Return the profile of a device before any row of it."""
+    return ProfileFile.model_validate(base_content(device)).profile(device, arithmetic)
 
 
 def _with_library(profile: str, case: _Case) -> str:

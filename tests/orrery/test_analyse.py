@@ -51,7 +51,7 @@ def test_tables_of_at_most_so_many_rows(plan_file, capsys):
     printed = capsys.readouterr().out
 
     first, second, third, *_ = printed.splitlines()
-    assert first.startswith("lenet5 on titanx-4, batch 64, model: ")
+    assert first.startswith("lenet5 on titanx-4, batch 64, model, float32: ")
     assert "set the pace" in second
     assert third.startswith("To be faster: ")
     for title in ("Critical path by kind", "Communication on the critical path", "faster hardware", "Memory: at most"):

@@ -23,7 +23,7 @@ def test_the_answer_comes_first(capsys, tmp_path):
     assert plan(tmp_path, "vgg16", "--cluster", "titanx-4", "--batch", "64", "--strategy", "owt") == 0
     lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(
-        r"vgg16 on titanx-4, batch 64, owt: [\d.]+ ms an iteration "
+        r"vgg16 on titanx-4, batch 64, owt, float32: [\d.]+ ms an iteration "
         r"\(likely [\d.]+ to [\d.]+ ms; simulated [\d.]+ ms\), [\d.]+ images/s, MFU [\d.]+%\.",
         lines[0],
     )

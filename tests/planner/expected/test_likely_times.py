@@ -6,7 +6,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.compute.profile_file import load_profile
 from planner.expected.likely_times import (
+    BY_RELATIVE,
     COMPUTATION,
     INSIDE,
     OVERLAP,
@@ -17,6 +20,10 @@ from planner.expected.likely_times import (
     likely_s,
     told_apart,
 )
+from planner.models.registry import load_model
+from planner.plan.compare_strategies import compare
+from planner.plan.plan_request import PlanRequest
+from planner.plan.planning import simulated_plan
 
 ERRORS = {
     COMPUTATION: PartError(low=-0.1, median=0.0, high=0.2, specific=0.03, rows=9),
@@ -78,6 +85,42 @@ def test_what_is_expected_lies_in_its_interval(total_s, share, devices, nodes, s
     assert low < expected_s(one) < high
     low, high = likely_ratio(one, other)
     assert low <= expected_s(one) / expected_s(other) <= high
+
+
+def test_a_device_that_was_not_measured_has_the_errors_of_those_that_were_left_out():
+    errors = ERRORS | {BY_RELATIVE: PartError(low=-0.5, median=0.1, high=0.4, specific=0.0, rows=9)}
+    alone, several = (replace(parts(2.0, devices=count), by_relative=True) for count in (1, 2))
+
+    assert likely_s(alone, errors) == pytest.approx((2 * math.exp(-0.5), 2 * math.exp(0.4)))
+    assert expected_s(several, errors) == pytest.approx(2 * math.exp(0.1))
+    assert math.log(likely_s(several, errors)[1] / 2) == pytest.approx(0.1 + math.hypot(0.3, 0.05))
+    assert likely_s(alone, ERRORS) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "relative"),
+    [("h100-80gb", "a100-40gb"), ("h100-80gb@tf32", ""), ("h200@float8", ""), ("v100-16gb", ""), ("rtx-a6000", "")],
+)
+def test_a_profile_names_its_relative_where_no_row_of_the_device_holds(name, relative):
+    """A100, H100, H200 and B200 were measured in tensor cores alone; plans say so beside a wider interval."""
+    assert load_profile(name).relative == relative
+
+
+def test_a_plan_says_whose_shares_of_the_peak_it_has():
+    graph, device = load_model("lenet5", batch=8), load_cluster("dgx-h100").take(1)
+    single, rounded = (
+        simulated_plan(graph, device, PlanRequest(model="", cluster="", batch=8, strategy="data", dtype=dtype))
+        for dtype in ("float32", "tf32")
+    )
+    (compared,) = compare(graph, device, ["data"]).strategies
+    note = (
+        "nothing was measured in float32 on h100-80gb: it reaches the shares of its peak that a100-40gb reaches, and"
+        " likely times are as wide as where another device stands in"
+    )
+    assert (single.plan.notes, rounded.plan.notes) == ((note,), ())
+    assert single.replayed.likely_s == compared.likely_s
+    (low, high), (rounded_low, rounded_high) = single.replayed.likely_s, rounded.replayed.likely_s
+    assert high / low > 1.5 * rounded_high / rounded_low
 
 
 def test_unknown_errors_give_no_interval():
