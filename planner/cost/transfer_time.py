@@ -196,8 +196,16 @@ def _priced(pairs: TransferPairs, overlaps: Overlaps, routes: RouteLevels) -> Fl
     jobs = [slice(first, first + size) for first in range(0, count, size)]
     if len(jobs) <= 1:
         price(slice(None))
-    else:
-        list(_pool().map(price, jobs))  # jobs that have not begun are cancelled where a signal interrupts this
+        return seconds
+    pool = _pool()
+    try:
+        list(pool.map(price, jobs))
+    except BaseException:
+        # A thread that a signal met while it was started would be waited for at the end of the program, as only the
+        # pool knows of it.
+        pool.shutdown(wait=False, cancel_futures=True)
+        _pool.cache_clear()
+        raise
     return seconds
 
 

@@ -84,7 +84,7 @@ def check_no_other_page(page: Path, folder: Path) -> None:
     Raises:
         ConfigError: The file is in the folder, exists and is no index of Orrery.
     """
-    inside = page.resolve().is_relative_to(folder.resolve())
+    inside = Path(os.path.realpath(page)).is_relative_to(os.path.realpath(folder))  # also of loops of links
     if inside and page.is_file() and _meta(page).get("orrery-page") != "index":
         other = page.with_name("index.html" if page.name == "results.html" else "results.html")
         raise ConfigError(f"out must be no file that the index lists, got {page}; name another, such as --out {other}")

@@ -126,7 +126,9 @@ def _described(
 ) -> tuple[str, dict[str, int | float | bool | str]]:
     """Return the type of a task's node on a rank, and its attributes."""
     common: dict[str, int | float | bool | str] = {"is_cpu_op": False}
-    size = round(float(program.size_bytes[task]))
+    # Traces know bytes alone: a message that does not fill its links counts as what they would carry in its time.
+    on_links = float(program.size_bytes[task] * program.link_use[task])
+    size = round(on_links)
     if task in program.collectives:
         collective = program.collectives[task]
         members = ",".join(map(str, collective.devices))
@@ -140,7 +142,7 @@ def _described(
         source, target = int(program.device[task]), int(program.peer[task])
         kind = "send" if rank == source else "receive"
         # what a library's protocol adds to a message may be a fraction of a byte
-        exact = {} if size == program.size_bytes[task] else {"bytes": float(program.size_bytes[task])}
+        exact = {} if size == on_links else {"bytes": on_links}
         return kind, common | {"comm_src": source, "comm_dst": target, "comm_size": size, "comm_tag": task} | exact
     if program.device[task] < 0:  # ranks agree on a buffer
         everyone = ",".join(map(str, range(len(program.cluster.devices))))

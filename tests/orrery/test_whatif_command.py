@@ -31,7 +31,7 @@ def test_a_table_crossovers_and_a_page(capsys, tmp_path):
     assert "lenet5 on titanx-4, 32 samples per device" in printed
     assert "dynamic-tree, 4 devices:" in printed
     assert "4 of 8 points left out: sub_batches must be >= 1 and divide the batch of 128, got 3" in printed
-    assert (tmp_path / "w" / "index.html").stat().st_size > 1_000_000
+    assert (tmp_path / "w" / "index.html").stat().st_size > 400_000
     points = json.loads((tmp_path / "w" / "whatif.json").read_text())["points"]
     assert [point["iteration_s"] is None for point in points] == [bool(point["reason"]) for point in points]
 

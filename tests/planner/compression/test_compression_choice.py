@@ -142,7 +142,7 @@ def test_the_command_line_compresses(tmp_path, capsys):
     assert load_plan(plan).compressed.gradients == "dynamic-tree"
     assert run_app(app, ["simulate", str(plan), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == list(load_plan(plan).notes)
-    assert run_app(app, [*words, "--compress-gradients", "one-bit"]) == 2
+    assert run_app(app, [*words, "--gradient-sync", "ring", "--compress-gradients", "one-bit"]) == 2
     assert "gradient_sync must be direct, ps, ps-spread or auto" in capsys.readouterr().err
 
 
@@ -177,4 +177,4 @@ def test_lowering_and_searching_refuse_it_too():
     with pytest.raises(ConfigError, match="whose messages cannot be summed"):
         lowered(CostModel(graph, star(2)), named_strategy("data", graph, 2), CompressionSettings(gradients="linear"))
     with pytest.raises(ConfigError, match=r"compression must be none for layerwise, .* got 'linear'"):
-        make_plan(graph, star(2), gradient_sync="direct", compress_gradients="linear")
+        make_plan(graph, star(2), strategy="layerwise", compress_gradients="linear")

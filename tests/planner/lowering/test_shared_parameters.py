@@ -132,8 +132,9 @@ def test_frozen_parameters_are_kept_and_nothing_else():
         - peak_memory_bytes(programs[1], without=[k for k in every if k not in kept])
         for kept in kinds
     ]
-    assert lost[0] == pytest.approx(0.0)
-    assert lost[1] == pytest.approx(72 * 4)
+    # nothing reads the input of a layer without a weight gradient again
+    assert lost[0] == pytest.approx(256.0)
+    assert lost[1] - lost[0] == pytest.approx(72 * 4)
     assert frozen.parameter_count == graph.parameter_count
 
 
