@@ -21,9 +21,9 @@ def planned(dtype, **options):
 
 
 def test_messages_halve_and_products_take_the_tensor_cores():
-    single, half = (planned(dtype) for dtype in ("float32", "float16"))
-    # the library pads its messages, the shorter ones by a larger share
-    assert half[1].moved_bytes == pytest.approx(single[1].moved_bytes / 2, rel=0.01)
+    # a library would choose other protocols for shorter messages, whose flags are bytes, too
+    single, half = (planned(dtype, gradient_sync="ring", framework="ideal") for dtype in ("float32", "float16"))
+    assert half[1].moved_bytes == single[1].moved_bytes / 2
     assert half[2].profiles[0].name == "v100-16gb@float16"
     assert half[0].simulated_s < single[0].simulated_s / 1.5
 
