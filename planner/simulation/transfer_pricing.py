@@ -20,7 +20,7 @@ _INTERFERING = 2
 _LOWERED_BYTES = 400
 """Least memory of a message and its dependencies while a strategy is lowered."""
 _USE_S = 3e-6
-"""Processor time of a message for each link that it uses, all iterations together: measured with 256 and 512 GPUs."""
+"""Processor time of a message for each link that it uses, all iterations together: measured with 256 GPUs."""
 _FEW = 1_000_000
 """Pairs of parts up to which messages need not be counted."""
 
