@@ -161,7 +161,7 @@ def _relative_replicas(row: Any, alone: list[Any]) -> JudgedRow:
     alone_s = sum(other.time_s for other in alone) / len(alone)
     return gpt_row(
         row,
-        measure="replicas of GPT relative to one",
+        measure="replicas of GPT relative to one (formulas of a study)",
         compared="replicas",
         devices=f"{row.micro_batches} micro-batches, {replicas}",
         subject=replicas,

@@ -83,7 +83,7 @@ def transformer_rows() -> Iterator[JudgedRow]:
         where = "pipelines" if staged else f"{size} layers"
         yield gpt_row(
             row,
-            measure=f"iterations of GPT, {where}",
+            measure=f"iterations of GPT, {where} (formulas of a study)",
             compared=f"{row.tensor} tensor-parallel, {where}",
             devices=f"{row.tensor} x {row.replicas}{f' x {row.pipeline}' if staged else ''} GPUs",
             subject=f"{row.tensor} tensor-parallel",
@@ -128,7 +128,7 @@ def _layer_rows() -> Iterator[JudgedRow]:
         forward_s, backward_s = _passes_s(_sizes(row), _CLUSTER)
         backward_s += forward_s if row.phase.endswith("recomputed") else 0.0
         yield JudgedRow(
-            measure="layers of GPT",
+            measure="layers of GPT (formulas of a study)",
             comparison="Megatron-LM, A100, layers",
             label=f"hidden {row.hidden}, {row.seq_len} x {row.micro_batch} tokens, {row.tensor} GPUs, {row.phase}",
             group="megatron-lm-a100-iterations",
@@ -156,7 +156,7 @@ def sharded_rows() -> Iterator[JudgedRow]:
 def _sharded_row(row: Any, *, software: str, compared: str, predicted_s: float, fitted: bool) -> JudgedRow:
     """Return a measured iteration of sharded parameters beside its prediction; arguments as fields of the result."""
     return JudgedRow(
-        measure=f"iterations of {'MPT' if software == 'llm-foundry' else 'Llama'}",
+        measure=f"iterations of {'MPT' if software == 'llm-foundry' else 'Llama'} (formulas of a study)",
         comparison=f"{software}, {row.gpu}{compared}",
         label=f"{row.model}, {row.seq_len} x {row.micro_batch} tokens a micro-batch, {row.gpus} GPUs",
         group=f"{software}-{row.gpu}-iterations",

@@ -68,7 +68,10 @@ def test_notes_compare_losses_of_several_gpus_with_none():
     """Losses of 10, 20 and 40 % that are predicted exactly; iterations in seconds lose nothing."""
     several = "several GPUs relative to one"
     losses = [make_row(1 + loss, 1 + loss, measure=several, profile="p100") for loss in (0.1, 0.2, 0.4)]
-    seconds = [make_row(s, s, measure="iterations of GPT, pipelines", profile="a100-80gb") for s in (1.0, 2.0, 3.0)]
+    seconds = [
+        make_row(s, s, measure="iterations of GPT, pipelines (formulas of a study)", profile="a100-80gb")
+        for s in (1.0, 2.0, 3.0)
+    ]
     (note,) = summarised([*losses, *seconds]).notes
     assert note.startswith(f"{several}: ")
     assert "by 1.00;" in note
