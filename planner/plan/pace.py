@@ -6,16 +6,18 @@ add up to the iteration, and the largest sets the pace: every sentence that judg
 they are shown.
 
 A resource that becomes twice as good saves at most half of its share, and no more than what is left of the capacity of
-the most used other resource, for that one's work still has to be done; boards become faster with their devices.  What
-can save most is the remedy; where it is not what sets the pace, the sentence says why.
+the most used other resource, for that one's work still has to be done; boards become faster with their devices.  That
+is no bound where messages and arithmetic take from one another, as each then shortens the other; and where
+sensitivities were replayed, their savings stand in its place.  What can save most is the remedy; where it is not what
+sets the pace, the sentence says why.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hwprofiles.devices import Link
 from planner.plan.analysis import Analysis, ResourceUse, resource_uses
-from planner.simulation import CriticalPath, PathStep, Replay, program_path
+from planner.simulation import CriticalPath, PathStep, Replay, Sensitivity, program_path
 
 __all__ = ["Pace", "PaceSetter", "pace_of", "pace_of_analysis"]
 
@@ -33,6 +35,8 @@ _BETTER = {
     "coordination": "a quicker coordination", "calls": "quicker calls",
 }  # fmt: skip
 """What would have to change of each kind."""
+_QUANTITIES = {"arithmetic": "speed", "bandwidth": "bandwidth", "latency": "latency"}
+"""Quantity of a sensitivity that stands for each kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +52,9 @@ class PaceSetter:
     where: str
     """Device or link on which the path spends most of that time; empty of coordination and of calls."""
     saving: float
-    """Share of the iteration that is saved at most about where the resource becomes twice as good."""
+    """Share of the iteration that is saved where the resource becomes twice as good."""
+    precision: str = "at most about"
+    """What to say before the saving: ``at most about``, ``about``, or nothing where it was replayed."""
 
     @property
     def name(self) -> str:
@@ -80,6 +86,16 @@ class Pace:
         """Return the share of time in which the busiest link or device of a kind is busy; 0 where none is used."""
         return next((use.busy for use in self.busiest if use.of == of), 0.0)
 
+    def replayed_by(self, sensitivities: Sequence[Sensitivity]) -> "Pace":
+        """Return the pace with the savings that sensitivities of the same iteration have replayed."""
+        effects = {(row.quantity, row.of): -row.effect for row in sensitivities}
+        keys = [(_QUANTITIES.get(each.kind, ""), each.of) for each in self.setters]
+        setters = [
+            replace(each, saving=max(effects[key], 0.0), precision="") if key in effects else each
+            for each, key in zip(self.setters, keys, strict=True)
+        ]
+        return replace(self, setters=tuple(setters))
+
     @property
     def sentence(self) -> str:
         """Say what sets the pace, what the iteration waits for, and where something else helps more, why that is.
@@ -109,9 +125,12 @@ class Pace:
     def _why_not(self) -> str:
         """Say why something else than what sets the pace helps more: what other resource is used too much already."""
         first = self.first
-        used = max(_others(self.busiest, first.kind, first.of), key=lambda use: use.use)
         better = "faster arithmetic" if first.kind == "arithmetic" else _BETTER[first.kind]
-        return f"{better} of {first.of} saves at most {first.saving:.0%}, as {used.of} is {used.use:.0%} used already"
+        if not first.precision:
+            return f"{better} of {first.of} saves {first.saving:.0%}"
+        used = max(_others(self.busiest, first.kind, first.of), key=lambda use: use.use)
+        saves = f"{better} of {first.of} saves {first.precision.replace('most about', 'most')} {first.saving:.0%}"
+        return f"{saves}, as {used.of} is {used.use:.0%} used already"
 
     def against(self, before: "Pace") -> str:
         """Say what sets the pace after a change and before, and how idle other links are where that is the same."""
@@ -132,10 +151,10 @@ class Pace:
 
     @property
     def remedy(self) -> str:
-        """Say what would have to change, and what that can bring at most."""
+        """Say what would have to change, and what that brings."""
         best = self.best
         of = f" of {best.of}" if best.kind != "arithmetic" else f" than {best.of}"
-        return f"{_BETTER[best.kind]}{of}: twice as good saves at most about {best.saving:.0%}"
+        return f"{_BETTER[best.kind]}{of}: twice as good saves {f'{best.precision} {best.saving:.0%}'.lstrip()}"
 
 
 def pace_of(replayed: Replay, path: CriticalPath | None = None) -> Pace:
@@ -150,7 +169,7 @@ def pace_of(replayed: Replay, path: CriticalPath | None = None) -> Pace:
 
 def pace_of_analysis(analysis: Analysis) -> Pace:
     """Return what sets the pace of an iteration that was analysed."""
-    return _pace(analysis.replay, analysis.resources, analysis.path)
+    return _pace(analysis.replay, analysis.resources, analysis.path).replayed_by(analysis.sensitivities)
 
 
 def _pace(replayed: Replay, uses: Sequence[ResourceUse], path: CriticalPath) -> Pace:
@@ -184,6 +203,7 @@ def _setters(path: CriticalPath, replayed: Replay, busiest: Sequence[ResourceUse
         elif step.latency_s:
             slowest = _latest_link(replayed, step)
             count("latency", slowest.link_class, slowest.name, step.latency_s)
+    interfering = ("arithmetic", "bandwidth") if replayed.program.conditions.interference else ()
     total = sum(spent for places in seconds.values() for spent in places.values()) or 1.0
     rows = []
     for (kind, of), places in seconds.items():
@@ -192,7 +212,7 @@ def _setters(path: CriticalPath, replayed: Replay, busiest: Sequence[ResourceUse
         rows.append(
             PaceSetter(
                 kind=kind, of=of, share=share, where=max(places, key=places.__getitem__),
-                saving=max(min(share / 2, left), 0.0),
+                saving=max(min(share / 2, left), 0.0), precision="about" if kind in interfering else "at most about",
             )
         )  # fmt: skip
     return tuple(sorted(rows, key=lambda row: (-row.share, -row.saving)))

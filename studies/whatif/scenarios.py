@@ -192,12 +192,13 @@ def whatif(
         if progress:
             progress(scenario.name, done, len(compared))
         for planned in _under(question, scenario, scenario.spec(cluster)):
-            name = planned.row.strategy
-            before = first.setdefault(name, planned)
-            rows.append(_against(planned, before))
-            if scenario.name == TODAY and planned.plan is not None:
+            name, row = planned.row.strategy, planned.row
+            if scenario.name == TODAY and planned.plan is not None and row.pace is not None:
                 lower_on = plan_lowering(planned.plan, question.graph(batch), question.today)
                 sensitivities_of[name] = sensitivities(lower_on(question.today), lower_on)
+                planned = replace(planned, row=replace(row, pace=row.pace.replayed_by(sensitivities_of[name])))
+            before = first.setdefault(name, planned)
+            rows.append(_against(planned, before))
     return WhatIf(model=model, cluster=cluster, scenarios=compared, rows=tuple(rows), sensitivities=sensitivities_of)
 
 

@@ -77,6 +77,20 @@ def test_what_can_save_most_is_the_remedy_and_agrees_with_replays():
         assert effects[kinds[setter.kind], setter.of] <= setter.saving + 0.01
 
 
+def test_savings_that_were_replayed_stand_in_place_of_bounds():
+    """Where messages take of the memory that arithmetic needs, faster devices save more than half of their share."""
+    graph, cluster = load_model("alexnet", batch=64), load_cluster("dgx-a100:nodes=2")
+    lower_on = plan_lowering(make_plan(graph, cluster, strategy="data"), graph, cluster)
+    program = lower_on(cluster)
+    rows, bounds = sensitivities(program, lower_on), pace_of(replay(program))
+    best = min(rows, key=lambda row: row.effect)
+    found = bounds.replayed_by(rows)
+    assert (best.quantity, found.best.kind, found.best.of) == ("speed", "arithmetic", best.of)
+    assert found.remedy == f"faster devices than {best.of}: twice as good saves {-best.effect:.0%}"
+    assert -best.effect > next(each.saving for each in bounds.setters if each.of == best.of) + 0.01
+    assert "twice as good saves about" in bounds.remedy
+
+
 USES = tuple(
     ResourceUse(name=of, of=of, is_link=of != "gpu", busy=busy, use=busy, moved_bytes=0.0)
     for of, busy in (("port", 0.52), ("cable", 0.2), ("gpu", 0.9))
