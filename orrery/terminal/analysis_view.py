@@ -88,7 +88,7 @@ def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> Non
     ]  # fmt: skip
     _section("Communication on the critical path", exposed)
     sensitivities = [
-        {"change": row.change, "iteration": f"{row.effect:+.1%}",
+        {"change": row.change, "simulated iteration": f"{row.effect:+.1%}",
          "elasticity": f"{row.elasticity:+.3f} ± {row.elasticity_spread:.3f}",
          "other routes": "yes" if row.reroutes else "no"}
         for row in analysis.sensitivities[:top]

@@ -141,7 +141,12 @@ def _expected_sign(row: Sensitivity) -> int:
 def sensitivity_table(result: WhatIf, top: int) -> Table:
     """Return the table of what faster hardware would change today, the largest gains of each strategy first."""
     table = Table(title="today, with faster hardware and the same plan")
-    for name, justify in (("strategy", "left"), ("change", "left"), ("iteration", "right"), ("elasticity", "right")):
+    for name, justify in (
+        ("strategy", "left"),
+        ("change", "left"),
+        ("simulated iteration", "right"),
+        ("elasticity", "right"),
+    ):
         table.add_column(name, justify="right" if justify == "right" else "left")
     for strategy, rows in result.sensitivities.items():
         for i, row in enumerate(rows[:top]):
