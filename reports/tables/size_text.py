@@ -91,11 +91,11 @@ def size_lines(answer: SizeAnswer) -> list[str]:
         lines.append(f"why there: {answer.failing_pace.sentence}")
     cost = answer.best.cost if answer.best else None
     if cost is not None and cost.checkpoint_every_s:
-        every, lost = (time_unit([value]) for value in (cost.checkpoint_every_s, cost.lost_s))
-        lines.append(
-            f"failures: a checkpoint every {every.full(cost.checkpoint_every_s)} loses least, "
-            f"{lost.full(cost.lost_s)} of {_hours(cost.total_s)} in all"
-        )
+        least = "no checkpoint at all"
+        if math.isfinite(cost.checkpoint_every_s):
+            least = f"a checkpoint every {time_unit([cost.checkpoint_every_s]).full(cost.checkpoint_every_s)}"
+        lost = time_unit([cost.lost_s]).full(cost.lost_s)
+        lines.append(f"failures: {least} loses least, {lost} of {_hours(cost.total_s)} in all")
     return [*lines, *answer.notes]
 
 

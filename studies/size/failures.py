@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from hwprofiles import ConfigError
 
-__all__ = ["Failures", "expected_time_s", "optimal_interval_s"]
+__all__ = ["Failures", "expected_time_s", "least_time_s", "optimal_interval_s"]
 
 _LARGEST_EXPONENT = 700.0
 """Above it the exponential function overflows: no such run would ever end."""
@@ -72,7 +72,7 @@ def expected_time_s(work_s: float, interval_s: float, failures: Failures, nodes:
 
     Args:
         work_s: Time of the run without checkpoints and failures.
-        interval_s: Seconds of work between checkpoints, > 0.
+        interval_s: Seconds of work between checkpoints, > 0; a run that ends before the first one takes none.
         failures: Their rate and costs.
         nodes: Nodes of the cluster.
 
@@ -80,10 +80,31 @@ def expected_time_s(work_s: float, interval_s: float, failures: Failures, nodes:
         Daly 2006, Eq. 13.
     """
     mtbf_s = failures.mtbf_s(nodes)
-    interval_s = min(interval_s, work_s) if work_s > 0 else interval_s
-    if (interval_s + failures.checkpoint_s + failures.restart_s) / mtbf_s > _LARGEST_EXPONENT:
+    checkpoint_s = failures.checkpoint_s
+    if 0 < work_s <= interval_s:
+        interval_s, checkpoint_s = work_s, 0.0
+    if (interval_s + checkpoint_s + failures.restart_s) / mtbf_s > _LARGEST_EXPONENT:
         return math.inf
     if interval_s <= 0:  # checkpoints that cost nothing, at all times: only restarts are left
         return work_s * math.exp(failures.restart_s / mtbf_s)
-    tries = math.expm1((interval_s + failures.checkpoint_s) / mtbf_s)
+    tries = math.expm1((interval_s + checkpoint_s) / mtbf_s)
     return mtbf_s * math.exp(failures.restart_s / mtbf_s) * tries * work_s / interval_s
+
+
+def least_time_s(work_s: float, failures: Failures, nodes: int) -> tuple[float, float]:
+    """Return the interval between checkpoints that makes the expected time of a run least, and that time.
+
+    The interval is infinite where the run is expected to end sooner without any checkpoint.
+
+    Args:
+        work_s: Time of the run without checkpoints and failures.
+        failures: Their rate and costs.
+        nodes: Nodes of the cluster.
+    """
+    times_s = {
+        every_s: expected_time_s(work_s, every_s, failures, nodes)
+        for every_s in (math.inf, optimal_interval_s(failures.checkpoint_s, failures.mtbf_s(nodes)))
+        if every_s < work_s or every_s == math.inf
+    }
+    best_s = min(times_s, key=times_s.__getitem__)
+    return best_s, times_s[best_s]

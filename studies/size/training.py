@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hwprofiles import HOUR_S, ConfigError
 from studies.size.board_power import board_power_w
-from studies.size.failures import Failures, expected_time_s, optimal_interval_s
+from studies.size.failures import Failures, least_time_s
 from studies.size.sized_point import SizedPoint
 
 __all__ = ["TrainingCost", "TrainingRun", "training_cost"]
@@ -42,7 +42,8 @@ class TrainingCost:
     likely_s: tuple[float, float] | None
     """80 % interval of the whole time, failures included; None where the errors are not known."""
     checkpoint_every_s: float
-    """Interval between checkpoints for which the expected time is least; 0 where nothing fails."""
+    """Interval between checkpoints for which the expected time is least; infinite where a run without any is
+    expected to end sooner, 0 where nothing fails."""
     lost_s: float
     """Expected time of checkpoints, restarts and lost work."""
     total_s: float
@@ -97,5 +98,4 @@ def _with_failures(train_s: float, point: SizedPoint, failures: Failures | None)
     """Return the interval between checkpoints and the expected time of a run; the time itself where nothing fails."""
     if failures is None or not math.isfinite(train_s):
         return 0.0, train_s
-    every_s = optimal_interval_s(failures.checkpoint_s, failures.mtbf_s(point.nodes))
-    return every_s, expected_time_s(train_s, every_s, failures, point.nodes)
+    return least_time_s(train_s, failures, point.nodes)

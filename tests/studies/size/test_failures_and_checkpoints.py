@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hwprofiles import ConfigError
-from studies.size.failures import Failures, expected_time_s, optimal_interval_s
+from studies.size.failures import Failures, expected_time_s, least_time_s, optimal_interval_s
 
 
 def simulated_s(work_s, interval_s, checkpoint_s, restart_s, mtbf_s, random):
@@ -46,6 +46,21 @@ def test_the_best_interval_is_that_of_a_search(checkpoint_s, mtbf_s):
     least = expected_time_s(work_s, best_s, failures, 1)
     others = [expected_time_s(work_s, best_s * factor, failures, 1) for factor in np.geomspace(0.2, 5, 201)]
     assert least <= min(others) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("work_s", [60.0, 3e3, 1e5, 1e7])
+@pytest.mark.parametrize("mtbf_s", [1e3, 1e5, 1e8])
+def test_no_checkpoint_comes_later_than_the_end(work_s, mtbf_s):
+    """Either one comes before the end, or none; no interval on a grid, and none at all, is expected to end sooner."""
+    failures = Failures(node_mtbf_s=mtbf_s, checkpoint_s=30.0, restart_s=60.0)
+    every_s, total_s = least_time_s(work_s, failures, 1)
+    assert every_s < work_s or math.isinf(every_s)
+    assert total_s == expected_time_s(work_s, every_s, failures, 1)
+    others = [expected_time_s(work_s, at * work_s, failures, 1) for at in np.geomspace(1e-6, 0.999, 300)]
+    assert total_s <= min(others) * (1 + 1e-9)
+    without_s = mtbf_s * math.exp(60 / mtbf_s) * math.expm1(work_s / mtbf_s) if work_s / mtbf_s < 500 else math.inf
+    assert total_s <= without_s * (1 + 1e-9)
+    assert math.isinf(every_s) == (total_s == pytest.approx(without_s, rel=1e-12))
 
 
 def test_short_checkpoints_have_youngs_interval():
