@@ -14,7 +14,7 @@ from planner.model_files import is_own_model, names_code, own_model, read_kept_f
 from planner.models.builder import ModelBuilder
 from planner.operations import check_int
 
-__all__ = ["Field", "check_no_code", "classes", "load_model", "model_names", "register"]
+__all__ = ["MOST_SAMPLES", "Field", "check_no_code", "classes", "load_model", "model_names", "register"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

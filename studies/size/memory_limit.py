@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from hwprofiles import GIB, Progress
 from hwprofiles.catalogue import load_cluster
+from planner.models import MOST_SAMPLES
 from studies.size.boundary import find_boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_cluster import SizedCluster
@@ -11,9 +12,6 @@ from studies.size.sized_point import Subject, sized_point
 from studies.size.tried_points import TriedPoints, explained, scan_notes
 
 __all__ = ["largest_batch"]
-
-_MOST_SAMPLES = 65_536
-"""Largest batch of a device that is tried."""
 
 
 def largest_batch(subject: Subject, cluster: str, *, progress: Progress | None = None) -> SizeAnswer:
@@ -38,9 +36,13 @@ def largest_batch(subject: Subject, cluster: str, *, progress: Progress | None =
         return CurvePoint(x=at + 1, point=point, holds=fits, surely=fits, quantity=point.peak_bytes)
 
     tried = TriedPoints(make, "batch of each device", progress)
-    found = find_boundary(_MOST_SAMPLES, lambda at: -tried.quantity(at), lambda at: not tried[at].holds, neighbours=1)
+    most = MOST_SAMPLES // len(devices)
+    found = find_boundary(most, lambda at: -tried.quantity(at), lambda at: not tried[at].holds, neighbours=1)
     last = max(found.tried) if found.first is None else found.first - 1
     best = tried[last] if last >= 0 else None
+    notes = [*scan_notes(found), "memory is counted, not estimated: it has no interval"]
+    if found.first is None:
+        notes.insert(0, f"{MOST_SAMPLES:,} samples in all, the most that can be planned, fit: memory sets no limit")
     return explained(
         SizeAnswer(
             question=f"largest batch of {subject.model} that fits on {cluster} ({capacity / GIB:g} GiB a device)",
@@ -51,6 +53,6 @@ def largest_batch(subject: Subject, cluster: str, *, progress: Progress | None =
             best=best,
             sure=best,
             failing=tried.take(last + 1, last + 2),
-            notes=(*scan_notes(found), "memory is counted, not estimated: it has no interval"),
+            notes=tuple(notes),
         )
     )

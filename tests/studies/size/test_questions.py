@@ -10,6 +10,7 @@ from hwprofiles import GIB, ConfigError, DeviceMemoryError
 from hwprofiles.catalogue import cluster_path, load_cluster
 from planner.models import load_model
 from planner.plan import make_plan, simulated_plan
+from studies.size import memory_limit
 from studies.size.budget import Budget, best_for_budget
 from studies.size.deadline import fewest_devices
 from studies.size.failures import Failures
@@ -84,6 +85,14 @@ def test_the_largest_batch_fits_and_one_more_does_not():
         make_plan(load_model("lenet5", batch=4 * best + 4), graph, strategy="data")
     assert [row.x for row in answer.failing] == [best + 1, best + 2]
     assert answer.best.quantity <= answer.limit < answer.failing[0].quantity
+
+
+def test_where_memory_sets_no_limit_the_answer_says_so(monkeypatch):
+    """The search ends at what can be planned at all: here 100 samples, of four devices."""
+    monkeypatch.setattr(memory_limit, "MOST_SAMPLES", 100)
+    answer = largest_batch(LENET, "titanx-4")
+    assert (answer.best.x, answer.failing) == (25, ())
+    assert "100 samples in all, the most that can be planned, fit: memory sets no limit" in answer.notes
 
 
 def test_a_searched_strategy_says_what_it_needs_without_a_search_for_what_fits(monkeypatch):
