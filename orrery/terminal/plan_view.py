@@ -4,7 +4,7 @@ In place of a plan that does not fit: the command that works, printed whole, and
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from itertools import groupby
 from pathlib import Path
@@ -47,19 +47,31 @@ def plan_headline(plan: "Plan", replay: "Replay", rates: "TrainingRates") -> str
 
 
 def configuration_rows(plan: "Plan") -> list[dict[str, Any]]:
-    """Return degrees and devices of the layers, in few words; neighbours that have the same share a row."""
-    from reports.style import compact_devices
+    """Return degrees and devices of the layers, in few words.
 
-    rows = []
+    Neighbours that have the same share a row, and of blocks of rows that repeat all but the first do.
+    """
+    from reports.style import compact_devices
+    from reports.tables import repeated_blocks
+
     texts = {
         name: (configuration.describe(), compact_devices(configuration.devices))
         for name, configuration in plan.configurations.items()
     }
-    for (degrees, devices), run in groupby(texts, key=texts.__getitem__):
-        names = list(run)
-        layers = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-        rows.append({"layer": layers, "layers": len(names), "degrees": degrees, "devices": devices})
+    runs = [(list(run), *same) for same, run in groupby(texts, key=texts.__getitem__)]
+    rows = [
+        {"layer": _span(names), "layers": len(names), "degrees": degrees, "devices": devices}
+        for names, degrees, devices in runs
+    ]
+    for block in reversed(repeated_blocks([(names[0], (len(names), *same)) for names, *same in runs])):
+        names = [name for names, *_ in runs[block.folded] for name in names]
+        rows[block.folded] = [{"layer": _span(names), "layers": len(names), "degrees": block.words, "devices": ""}]
     return rows
+
+
+def _span(names: Sequence[str]) -> str:
+    """Return the first and the last of some names."""
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
 def plan_command(request: "PlanRequest", out: Path) -> str:

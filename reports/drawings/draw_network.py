@@ -66,8 +66,8 @@ def strategy_drawing(graph: ComputationGraph, layers: Sequence[LayerResult]) -> 
         layers: Configuration, times and bytes of every layer, in the order of the graph.
 
     Returns:
-        ``box`` (the size of a box), ``key``, and ``strips``: each with ``width``, ``height``, ``boxes`` and ``lines``.
-        A box's bar is as long as the layer's time relative to the longest.
+        ``box`` (the size of a box), ``key``, and ``strips``: each with its number (``part``), ``width``,
+        ``height``, ``boxes`` and ``lines``.  A box's bar is as long as the layer's time relative to the longest.
     """
     places = layer_places(graph)
     how = [_words(layer) for layer in layers]
@@ -95,7 +95,8 @@ def strategy_drawing(graph: ComputationGraph, layers: Sequence[LayerResult]) -> 
         ]  # fmt: skip
         width = max(x for x, _ in at.values()) + WIDTH + _MARGIN
         height = (last - first - 1) * ROW + HEIGHT + 4 * _MARGIN
-        strips.append({"width": width, "height": height, "boxes": boxes, "lines": _lines(graph, at, how)})
+        strip = {"part": len(strips) + 1, "width": width, "height": height, "boxes": boxes}
+        strips.append({**strip, "lines": _lines(graph, at, how)})
     return {
         "box": (WIDTH, HEIGHT),
         "strips": strips,

@@ -1,5 +1,7 @@
 """Pages of a plan, linked to each other: one with strategy, cluster and memory, one with the timeline."""
 
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,7 @@ def plan_html(view: PlanView, *, links: Links = ()) -> str:
     fullest, capacity = memory.fullest, cluster.devices[memory.fullest].memory_bytes
     view_of_cluster = cluster_view(cluster)
     peak, unit = float(memory.peak_bytes[fullest]), memory_unit([capacity])
+    drawing, table = strategy_drawing(view.program.graph, view.layers), layer_table(view.layers)
     return rendered(
         "plan.html",
         headline=view.headline,
@@ -62,14 +65,21 @@ def plan_html(view: PlanView, *, links: Links = ()) -> str:
         subject=view.subject,
         tiles=[*view.tiles, ("peak memory", memory_unit([peak]).text(peak), memory_unit([peak]).name)],
         notes=view.notes,
-        strategy=strategy_drawing(view.program.graph, view.layers),
-        table=layer_table(view.layers),
+        strategy=drawing,
+        parts=_parts(drawing["strips"], table["rows"]),
+        table=table,
         cluster=view_of_cluster,
         fullest=f"The fullest is {cluster.devices[fullest].name}: {memory_unit([peak]).full(peak)} of "
         f"{unit.full(capacity)} ({peak / capacity:.1%})",
         alive=_alive(view),
         data={"cluster": _use(view) | _drawn(view_of_cluster), "memory": _memory(view)},
     )
+
+
+def _parts(strips: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> list[tuple[bool, list[dict[str, Any]]]]:
+    """Return the strips of the drawing, neighbours together where all of their layers are folded in the table."""
+    parts = groupby(strips, key=lambda strip: all(rows[box["number"]]["run"] for box in strip["boxes"]))
+    return [(folded, [*group]) for folded, group in parts]
 
 
 def _alive(view: PlanView, most: int = 20) -> dict[str, Any]:

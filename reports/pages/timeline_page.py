@@ -1,5 +1,7 @@
 """Page of a timeline: every task of one iteration on every device and link."""
 
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +56,9 @@ def _stretches(view: PlanView) -> dict[str, Any]:
             "seconds": (stretch.seconds, unit.text(stretch.seconds)),
             "wait": (stretch.wait_s, unit.text(stretch.wait_s) if stretch.wait_s else "–"),
             "why": _words(stretch.reasons),
-            "run": _run(stretch, at),
+            "run": run,
         }
-        for at, stretch in enumerate(stretches)
+        for stretch, run in zip(stretches, _runs(stretches), strict=True)
     ]
     whole_s, iteration_s = sum(stretch.seconds for stretch in stretches), view.replay.iteration_s
     total = time_unit([iteration_s])
@@ -69,10 +71,14 @@ def _stretches(view: PlanView) -> dict[str, Any]:
     }
 
 
-def _run(stretch: Stretch, at: int) -> str:
-    """Return what the arithmetic of a pass that lost no time has in common; everything else stands alone."""
+def _runs(stretches: Sequence[Stretch], fewest: int = 3) -> list[int | None]:
+    """Return for each stretch its run, if any: the arithmetic of one pass that lost no time, in ``fewest`` or more."""
     passes = {"forward": "forward", "update": "update"} | dict.fromkeys(_GRADIENTS, "backward")
-    return passes.get(stretch.kind, str(at)) if not stretch.wait_s else str(at)
+    runs = list[int | None]()
+    for name, run in groupby("" if each.wait_s else passes.get(each.kind, "") for each in stretches):
+        count = len([*run])
+        runs += [len(runs) if name and count >= fewest else None] * count
+    return runs
 
 
 def _words(reasons: tuple[str, ...], most: int = 2) -> str:

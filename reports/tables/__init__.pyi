@@ -49,6 +49,9 @@ from .oracle_tables import (
     refused_lines as refused_lines,
     rows_in_order as rows_in_order,
 )
+from .repeated_blocks import (
+    repeated_blocks as repeated_blocks,
+)
 from .reproduced_values import (
     ReproducedValue as ReproducedValue,
     reproduced_headline as reproduced_headline,

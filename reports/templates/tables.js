@@ -1,8 +1,8 @@
 "use strict";
-// Tables: every column sorts; long tables have a filter, and join runs of equal rows into one that opens on demand.
-// A row's data-run tells its run, else all its cells but the first; a heading's data-join tells how a run shows it.
+// Tables: every column sorts; long tables have a filter and can be saved, and rows of one run are a line that opens.
+// A row's data-run tells its run, data-more what else its line says; a heading's data-join tells how it shows a column.
 (() => {
-  const RUN = 3, LONG = 12;
+  const LONG = 12;
   const element = (tag, values, ...inside) => { const made = Object.assign(document.createElement(tag), values); made.append(...inside); return made; };
   const texts = (rows, column) => rows.map((row) => row.cells[column].textContent.trim());
 
@@ -16,19 +16,21 @@
     return [...rows].sort((a, b) => (key(a) === undefined) - (key(b) === undefined) || (key(a) === undefined ? 0 : order(key(a), key(b))));
   }
   function joined(rows, column, how) { // what the row of a run says in a column
-    const all = texts(rows, column), each = [...new Set(all)];
+    const all = how === "begins" ? rows.map((row) => row.cells[column].firstChild.textContent.trim()) : texts(rows, column), each = [...new Set(all)];
     if (each.length === 1 || how === "first") return all[0];
     if (how !== "sum") return each.length <= 3 ? each.join(", ") : `${each.length} kinds`;
-    const places = (all[0].split(".")[1] || "").length, sum = all.reduce((total, text) => total + (Number(text.replaceAll(",", "")) || 0), 0);
-    return sum.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+    return all.reduce((total, text) => total + (Number(text.replaceAll(",", "")) || 0), 0).toLocaleString("en", { maximumSignificantDigits: 3 });
   }
   function runsOf(rows) {
-    const key = (row) => row.dataset.run ?? [...row.cells].slice(1).map((cell) => cell.textContent.trim()).join("\n"), runs = [];
-    for (const row of rows) if (runs.length && row.cells.length > 2 && key(row) === key(runs.at(-1)[0])) runs.at(-1).push(row); else runs.push([row]);
-    return runs.filter((run) => run.length >= RUN);
+    const runs = [];
+    for (const row of rows.filter((each) => each.dataset.run !== undefined)) {
+      if (runs.at(-1)?.at(-1) === row.previousElementSibling && row.dataset.run === runs.at(-1)?.[0].dataset.run) runs.at(-1).push(row); else runs.push([row]);
+    }
+    return runs;
   }
+  const breaking = (name) => name.split(/(?<=\.)/).flatMap((part, i) => (i ? [element("wbr", {}), part] : [part])); // lines end after dots
   function headOf(run, heads) {
-    const [first, last] = [texts(run, 0)[0], texts(run, 0).at(-1)], button = element("button", { type: "button", className: "opens" }, `${first} to ${last}`, element("small", {}, `${run.length} rows`));
+    const [first, last] = [texts(run, 0)[0], texts(run, 0).at(-1)], button = element("button", { type: "button", className: "opens" }, ...breaking(`${first} to ${last}`), element("small", {}, [run[0].dataset.more, `${run.length} rows`].filter(Boolean).join(": ")));
     const row = element("tr", { className: "run" });
     [...run[0].cells].forEach((cell, column) => {
       const copy = cell.cloneNode(true), text = joined(run, column, heads[column]?.dataset.join);
@@ -44,7 +46,7 @@
   function enhance(table) {
     const body = table.tBodies[0], rows = body ? [...body.rows] : [], heads = [...(table.tHead?.rows[0]?.cells ?? [])];
     if (rows.length < 3 || !heads.length || "own" in table.dataset) return;
-    const runs = table.dataset.runs === undefined ? [] : runsOf(rows).map((run) => headOf(run, heads));
+    const runs = runsOf(rows).map((run) => headOf(run, heads));
     let by = -1, falling = false, part = "";
     const plain = () => {
       body.replaceChildren(...rows);
@@ -72,7 +74,9 @@
     if (rows.length >= LONG && !("filtered" in table.dataset)) {
       const input = element("input", { type: "search", placeholder: "part of a row" });
       input.addEventListener("input", () => { part = input.value.trim().toLowerCase(); show(); });
-      table.before(element("div", { className: "tools narrow" }, element("label", {}, "Filter ", input), count));
+      const save = element("button", { type: "button", title: "all rows, as a file for spreadsheets" }, "save as CSV");
+      save.addEventListener("click", () => saved(table.id || "table", heads.map((head) => head.textContent), rows));
+      table.before(element("div", { className: "tools narrow" }, element("label", {}, "Filter ", input), save, count));
     }
     if (runs.length) plain();
     const reach = () => { // a link to a row inside a run opens it
@@ -81,6 +85,14 @@
     };
     window.addEventListener("hashchange", reach);
     reach();
+  }
+  function saved(name, heads, rows) { // every row in the table's order, folded or not, with numbers as they are shown
+    const plain = (text) => (/^[−\d][\d,.]*$/.test(text) ? text.replaceAll(",", "").replace("−", "-") : text);
+    const quoted = (text) => { const words = plain(text.trim().replace(/\s+/g, " ")); return /[",]/.test(words) ? `"${words.replaceAll('"', '""')}"` : words; };
+    const lines = [heads, ...rows.map((row) => [...row.cells].map((cell) => cell.textContent))].map((cells) => cells.map(quoted).join(","));
+    const link = element("a", { download: `${name}.csv`, href: URL.createObjectURL(new Blob([`${lines.join("\n")}\n`], { type: "text/csv" })) });
+    link.click();
+    URL.revokeObjectURL(link.href);
   }
   // A table that is wider than its box stands row by row, every cell below its heading, so that no column is cut off.
   function stacked(table) {
