@@ -9,7 +9,7 @@ from planner.parallel import ConfigSpace, MicroBatching, micro_batch_spaces
 __all__ = ["BatchedModel", "LoweredUnit"]
 
 LoweredUnit = tuple[int, int]
-"""Unit of work of lowering: a layer and a micro-batch; micro-batch 0 of a layer that takes the whole batch."""
+"""A layer whose gradients are there, and the micro-batch that came last; 0 of a layer that takes the whole batch."""
 
 
 class BatchedModel:
@@ -46,19 +46,3 @@ class BatchedModel:
     def spaces_at(self, layer: int) -> list[ConfigSpace]:
         """Return the spaces of all layers for the samples that ``layer`` takes at once."""
         return self.micro_spaces if self.takes_micro_batches(layer) else self.spaces
-
-    def input_unit(self, producer: int, unit: LoweredUnit) -> tuple[LoweredUnit, LoweredUnit]:
-        """Return what a unit of work reads of a producer.
-
-        Args:
-            producer: The layer that makes the tensor.
-            unit: The unit that reads it.
-
-        Returns:
-            The samples that it reads, as (producer, micro-batch), with micro-batch -1 for the whole batch; and the unit
-            that makes them.
-        """
-        layer, micro_batch = unit
-        if not self.takes_micro_batches(layer):
-            return (producer, -1), (producer, 0)
-        return (producer, micro_batch), (producer, micro_batch if self.takes_micro_batches(producer) else 0)

@@ -108,15 +108,13 @@ class GradientSyncTasks:
             self.bucket_choices.update(dict.fromkeys(layers, choice))
         return self._all_reduce(add, space, size, True, ready, None)
 
-    def statistics(
-        self, layer: int, micro_batch: int, space: ConfigSpace, ready: TaskPairs, *, backward: bool
-    ) -> TaskPairs:
+    def statistics(self, layer: int, space: ConfigSpace, ready: TaskPairs, *, backward: bool) -> TaskPairs:
         """Sum the statistics of a normalisation over replicas; arguments as for ``gradients``.
 
         Returns:
             Pairs (part, task that brings the sums), without those of ``ready``.
         """
-        add = partial(self.tasks.add, layer=layer, micro_batch=micro_batch, backward=backward, statistics=True)
+        add = partial(self.tasks.add, layer=layer, backward=backward, statistics=True)
         size, on_device = self.model.sync_times.statistics_bytes(layer), (space.devices[ready[0]], ready[1])
         return self._by_part(space, self._all_reduce(add, space, size, True, on_device, None))
 
@@ -254,8 +252,8 @@ class GradientSyncTasks:
         expanded = [_expanded(plan, groups.shape[1]) for plan in plans]
         # What a library's protocol adds is in the messages; its latencies and copies are in whole rounds only.
         sent, taken = (np.array([_in_steps(plan, which) for plan in plans]) for which in (0, 1))
-        made = len(groups) * len(expanded[0].share)
-        check_replay_memory((self.tasks.size + made) * _TASK_BYTES, f"lowering {self.tasks.size + made:,} tasks")
+        count = self.tasks.program_size + len(groups) * len(expanded[0].share) * self.tasks.copies
+        check_replay_memory(count * _TASK_BYTES, f"lowering {count:,} tasks")
         rows = [(group, messages.source, messages.target) for group, messages in zip(groups, expanded, strict=True)]
         source = np.array([group[sender] for group, sender, _ in rows])
         target = np.array([group[receiver] for group, _, receiver in rows])

@@ -10,14 +10,14 @@ hold the parts, which sum what arrives.
     transfers                     row 4 from 1 to 0                    row 3 from 0 to 1
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from hwprofiles import Ints
 from planner.graph import Edge
-from planner.lowering.batched_model import BatchedModel, LoweredUnit
+from planner.lowering.batched_model import BatchedModel
 from planner.lowering.task_builder import TaskPairs, TaskRows
 from planner.lowering.transfer_tasks import TransferTasks
 from planner.parallel import TransferRegions
@@ -35,8 +35,8 @@ class _Layout:
     """Regions that its devices need, by part of the producer."""
     arrived: TaskPairs
     """Pairs (device, task after which a region is on it)."""
-    readers: list[LoweredUnit] = field(default_factory=list)
-    """Units that read the layout."""
+    readers: list[int] = field(default_factory=list)
+    """Layers that read the layout."""
 
 
 class LayoutTasks:
@@ -49,119 +49,112 @@ class LayoutTasks:
 
     def __init__(self, batched: BatchedModel, transfers: TransferTasks) -> None:
         self._batched, self._transfers = batched, transfers
-        self.outputs: dict[LoweredUnit, TaskRows] = {}
-        """Tasks after which each part of a unit's output is there, by unit."""
-        self.recomputed_outputs: dict[LoweredUnit, TaskRows] = {}
-        """Tasks after which each part of a unit's recomputed output is there, by unit."""
+        self.outputs: dict[int, TaskRows] = {}
+        """Tasks after which each part of a layer's output is there, by layer."""
+        self.recomputed_outputs: dict[int, TaskRows] = {}
+        """Tasks after which each part of a layer's recomputed output is there, by layer."""
         self.transferred_by: dict[Edge, Edge] = {}
         """Edge whose transfers bring the tensor, by edge."""
-        # by samples that consumers read (``BatchedModel.input_unit``) and key of the layout
-        self._regions: dict[Edge, TransferRegions] = {}
-        """Regions that a consumer needs, the same of every micro-batch, by edge."""
-        self._keys: dict[Edge, int] = {}
-        """Key of the layout that a consumer reads, by edge."""
-        self._layouts: dict[LoweredUnit, dict[int, _Layout]] = {}
-        self._recomputed_layouts: dict[LoweredUnit, dict[int, _Layout]] = {}
+        # by producer, whether consumers read micro-batches of it, and key of the layout
+        self._layouts: dict[tuple[int, bool], dict[int, _Layout]] = {}
+        self._recomputed_layouts: dict[tuple[int, bool], dict[int, _Layout]] = {}
 
-    def bring(self, edge: Edge, micro_batch: int, *, recomputed: bool = False) -> TaskPairs:
+    def bring(self, edge: Edge, *, recomputed: bool = False) -> TaskPairs:
         """Bring a tensor into the layout that a consumer reads, unless another consumer reads the same layout.
 
         Args:
             edge: The tensor and its consumer.
-            micro_batch: The consumer's micro-batch.
             recomputed: Whether producer and consumer are recomputed.
 
         Returns:
             Pairs (device, task after which a region is on it).
         """
-        reader = (edge.consumer, micro_batch)
-        samples, maker = self._batched.input_unit(edge.producer, reader)
-        if edge not in self._keys:
-            transfer_times = self._batched.model_at(edge.consumer).transfer_times
-            consumer = self._batched.spaces_at(edge.consumer)[edge.consumer]
-            self._keys[edge] = int(transfer_times.layouts(edge, consumer)[0])
-        key = self._keys[edge]
+        samples = (edge.producer, self._batched.takes_micro_batches(edge.consumer))
+        transfer_times = self._batched.model_at(edge.consumer).transfer_times
+        key = int(transfer_times.layouts(edge, self._batched.spaces_at(edge.consumer)[edge.consumer])[0])
         layouts = (self._recomputed_layouts if recomputed else self._layouts).setdefault(samples, {})
         if key not in layouts:
-            layouts[key] = self._transferred(edge, micro_batch, maker, recomputed=recomputed)
+            layouts[key] = self._transferred(edge, recomputed=recomputed)
         layout = layouts[key]
         if not recomputed:
-            layout.readers.append(reader)
+            layout.readers.append(edge.consumer)
             self.transferred_by[edge] = layout.edge
         return layout.arrived
 
-    def _transferred(self, edge: Edge, micro_batch: int, maker: LoweredUnit, *, recomputed: bool) -> _Layout:
+    def _transferred(self, edge: Edge, *, recomputed: bool) -> _Layout:
         """Send the regions that consumers lack.
 
         Args:
             edge: The tensor and its first consumer.
-            micro_batch: The consumer's micro-batch.
-            maker: Unit that makes the tensor.
             recomputed: Whether it is recomputed.
         """
         spaces = self._batched.spaces_at(edge.consumer)
         producer, consumer = spaces[edge.producer], spaces[edge.consumer]
-        if edge not in self._regions:
-            transfer_times = self._batched.model_at(edge.consumer).transfer_times
-            self._regions[edge] = transfer_times.regions(edge, producer, consumer)
-        regions = self._regions[edge]
+        regions = self._batched.model_at(edge.consumer).transfer_times.regions(edge, producer, consumer)
         senders = producer.devices[regions.part]
         # pairs (region, task after which its part is there); regions on their own device do not travel
-        region, made = (self.recomputed_outputs if recomputed else self.outputs)[maker].take(regions.part)
+        region, made = (self.recomputed_outputs if recomputed else self.outputs)[edge.producer].take(regions.part)
         remote = np.flatnonzero(senders != regions.device)
         away = (senders != regions.device)[region]
         there = self._transfers.move(
-            edge, micro_batch, regions.take(remote), (senders[remote], regions.device[remote]),
+            edge, regions.take(remote), (senders[remote], regions.device[remote]),
             (np.searchsorted(remote, region[away]), made[away]), backward=False, recomputed=recomputed,
         )  # fmt: skip
         device = regions.device[np.concatenate([region[~away], remote])]
         return _Layout(edge, regions, (device, np.concatenate([made[~away], there])))
 
-    def bring_back(self, unit: LoweredUnit, gradient: Mapping[LoweredUnit, Ints]) -> TaskPairs:
-        """Bring the gradients of a unit's output back from all its consumers.
+    def bring_back(self, layer: int, gradient: Mapping[int, Ints]) -> TaskPairs:
+        """Bring the gradients of a layer's output back from all its consumers.
 
         Args:
-            unit: The unit.
-            gradient: By consuming unit, the activation gradient task of each part.
+            layer: The layer.
+            gradient: By consuming layer, the activation gradient task of each part.
 
         Returns:
             Pairs (part, task after which a gradient of it, or of a region of it, is there); for a part that nobody
             reads the tasks after which its output is there.
         """
-        layer, micro_batch = unit
-        devices = self._batched.spaces[layer].devices
-        parts, tasks = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-        samples = [(layer, micro_batch)]
-        if not self._batched.takes_micro_batches(layer):  # its consumers may read the whole batch or micro-batches
-            samples = [(layer, s) for s in range(-1, self._batched.micro_batching.parts)]
-        for read in samples:
-            for layout in self._layouts.get(read, {}).values():
-                regions = layout.regions
-                receivers = devices[regions.part]
-                remote = np.flatnonzero(receivers != regions.device)
-                local = np.flatnonzero(receivers == regions.device)
-                # of each reader the task that makes the gradient of each region, on the device that read it
-                ready = [self._task_on(reader, gradient[reader], regions.device) for reader in layout.readers]
-                there = self._transfers.move(
-                    layout.edge, max(read[1], 0), regions.take(remote), (regions.device[remote], receivers[remote]),
-                    (np.tile(np.arange(len(remote)), len(ready)), np.concatenate([row[remote] for row in ready])),
-                    backward=True,
-                )  # fmt: skip
-                parts += [regions.part[remote], *[regions.part[local]] * len(ready)]
-                tasks += [there, *(row[local] for row in ready)]
-        unread = np.flatnonzero(np.bincount(np.concatenate(parts), minlength=len(devices)) == 0)
-        place, made = self.outputs[unit].take(unread)
-        return np.concatenate([*parts, unread[place]]), np.concatenate([*tasks, made])
+        tasks, apart = self._transfers.tasks, not self._batched.takes_micro_batches(layer)
+        rows = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))]
+        rows += self._returned(self._layouts.get((layer, False), {}).values(), gradient)
+        divided = self._layouts.get((layer, True), {}).values()
+        if divided and apart:  # a layer that takes the whole batch gets it in the micro-batches of its consumers
+            tasks.place_behind(self._batched.micro_batching.parts)
+        rows += self._returned(divided, gradient)
+        if divided and apart:
+            tasks.place_behind()
+        parts, arrived = (np.concatenate(column) for column in zip(*rows, strict=True))
+        unread = np.flatnonzero(np.bincount(parts, minlength=len(self._batched.spaces[layer].devices)) == 0)
+        place, made = self.outputs[layer].take(unread)
+        return np.concatenate([parts, unread[place]]), np.concatenate([arrived, made])
 
-    def _task_on(self, unit: LoweredUnit, tasks: Ints, devices: Ints) -> Ints:
-        """Return the task of a unit on each of some devices, all of which hold a part.
+    def _returned(self, layouts: Iterable[_Layout], gradient: Mapping[int, Ints]) -> list[TaskPairs]:
+        """Send the gradients of layouts back; arguments and results as for ``bring_back``."""
+        rows = list[TaskPairs]()
+        for layout in layouts:
+            regions = layout.regions
+            receivers = self._batched.spaces[layout.edge.producer].devices[regions.part]
+            remote = np.flatnonzero(receivers != regions.device)
+            local = np.flatnonzero(receivers == regions.device)
+            # of each reader the task that makes the gradient of each region, on the device that read it
+            ready = [self._task_on(reader, gradient[reader], regions.device) for reader in layout.readers]
+            there = self._transfers.move(
+                layout.edge, regions.take(remote), (regions.device[remote], receivers[remote]),
+                (np.tile(np.arange(len(remote)), len(ready)), np.concatenate([row[remote] for row in ready])),
+                backward=True,
+            )  # fmt: skip
+            rows += [(regions.part[remote], there), *((regions.part[local], row[local]) for row in ready)]
+        return rows
+
+    def _task_on(self, layer: int, tasks: Ints, devices: Ints) -> Ints:
+        """Return the task of a layer on each of some devices, all of which hold a part.
 
         Args:
-            unit: The unit.
+            layer: The layer.
             tasks: Its tasks, by part.
             devices: Shape (K,).
 
         Returns:
             Shape (K,).
         """
-        return tasks[self._batched.spaces[unit[0]].part_on(self._batched.device_count)[devices]]
+        return tasks[self._batched.spaces[layer].part_on(self._batched.device_count)[devices]]

@@ -14,14 +14,16 @@ A network of a convolution split by samples and a fully connected layer split by
     then     fc, update                                         wait for 4
     then     conv, update                                       wait for the last round
 
-Tasks are made a layer at a time, as arrays: to lower a program of millions of tasks takes no longer than its replay.
+Tasks are made a layer at a time, as arrays, and once for all micro-batches: to lower a program of millions of tasks
+takes no longer than its replay.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
-from hwprofiles import ConfigError, Ints
+from hwprofiles import ConfigError, Floats, Ints
 from planner.compression import UNCOMPRESSED, CompressionSettings
 from planner.cost import CostModel
 from planner.lowering.batched_model import BatchedModel, LoweredUnit
@@ -87,7 +89,7 @@ def lower(
 
 
 class _Lowering:
-    """Builds the tasks of one iteration, unit by unit: a unit is a layer with a micro-batch.
+    """Builds the tasks of one iteration, layer by layer; those of layers with micro-batches once for all of these.
 
     Args:
         batched: Costs and configurations.
@@ -111,93 +113,109 @@ class _Lowering:
         self.buckets = GradientBuckets(framework, self.gradient_syncs)
         self.servers = ParameterServers(batched, self.tasks) if framework.has_servers else None
         self.computed_s = np.zeros(batched.device_count)
-        """Time of the arithmetic so far, by device."""
-        self.forward: dict[LoweredUnit, Ints] = {}
-        """Forward task of each part, by unit."""
-        self.gradient: dict[LoweredUnit, Ints] = {}
-        """Activation gradient task of each part, by unit."""
-        self.weight_gradient: dict[LoweredUnit, Ints] = {}
-        """Weight gradient task of each part, by unit."""
-        self.finished = np.zeros(len(batched.spaces), dtype=np.int64)
-        """Number of micro-batches whose weight gradients are there, by layer."""
-        self.before_backward: dict[LoweredUnit, TaskPairs] = {}
-        """Pairs (part, task that its backward tasks wait for), by unit that began its backward pass."""
-        self.synchronised: set[int] = set()
-        """Layers whose gradients are synchronised."""
-        self.recomputed: set[tuple[int, int]] = set()
-        """Segments and micro-batches that were recomputed."""
+        """Time of the arithmetic so far in program order, by device."""
+        self.forward: dict[int, Ints] = {}
+        """Forward task of each part, by layer."""
+        self.gradient: dict[int, Ints] = {}
+        """Activation gradient task of each part, by layer."""
+        self.weight_gradient: dict[int, Ints] = {}
+        """Weight gradient task of each part, by layer."""
+        self.before_backward: dict[int, TaskPairs] = {}
+        """Pairs (part, task that its backward tasks wait for), by layer that began its backward pass."""
+        self.recomputed: set[int] = set()
+        """Segments that were recomputed."""
         self.times = [
             batched.model_at(i).compute_times.part_s(i, batched.spaces_at(i)[i]) for i in range(len(batched.spaces))
         ]
         """Time of each part, by layer and phase."""
 
     def run(self) -> Program:
-        """Append all tasks in program order: the schedule of the micro-batches between layers of the whole batch."""
+        """Append all tasks: the schedule of the micro-batches between layers of the whole batch."""
         layers, micro_batching = range(len(self.spaces)), self.micro_batching
-        stages, events = micro_batching.layers_of(len(layers)), schedule_of(micro_batching, self.spaces).events
-        whole = layers[: micro_batching.first]  # layers that take the whole batch
-        if micro_batching.parts == 1:
-            whole, events = layers, ()
+        whole = layers if micro_batching.parts == 1 else layers[: micro_batching.first]
         if self.servers:
             self.servers.fetch()
         self.parameters.fetch()
         if self.servers:
             self.parameters.await_fetched(self.servers.fetched)
         for i in whole:
-            self._forward((i, 0))
-        carried: list[Ints] = []
-        for phases, stage, micro_batch in events:
-            if phases == FORWARD:
-                for i in stages[stage]:
-                    self._forward((i, micro_batch))
-                continue
-            self._backward_of_stage(stages[stage], micro_batch, phases)
-            if micro_batching.update_each:
-                rows = [self._update(*row) for row in self.buckets.take_updates()]
-                # the next iteration waits for the last updates only
-                carried += rows if micro_batch == micro_batching.parts - 1 else []
+            self._forward(i)
+        carried = self._micro_batches() if micro_batching.parts > 1 else []
+        self.tasks.place_behind()
         for i in reversed(whole):
-            self._recompute((i, 0))
-            self._backward((i, 0))
+            self._recompute(i)
+            self._backward(i)
         if self.servers:
             return self._program([self.servers.finish()])
-        return self._program([*carried, *(self._update(*row) for row in self.buckets.take_updates())])
+        return self._program([*carried, *self._updates()])
+
+    def _micro_batches(self) -> list[Ints]:
+        """Append the tasks of the layers with micro-batches, those of each kind of event once.
+
+        Returns:
+            As ``_update``, of the updates that follow each micro-batch.
+        """
+        micro_batching = self.micro_batching
+        stages = micro_batching.layers_of(len(self.spaces))
+        places: dict[tuple[tuple[str, ...], int], Ints] = {}
+        for place, (phases, stage, micro_batch) in enumerate(schedule_of(micro_batching, self.spaces).events, start=1):
+            places.setdefault((phases, stage), np.zeros(micro_batching.parts, dtype=np.int64))[micro_batch] = place
+        before, carried = self.computed_s, list[Ints]()
+        each_s = {(phases, stage): self._arithmetic_s(stages[stage], phases) for phases, stage in places}
+        # What is done once is done in the last event of a kind, so that kinds end in the order of their last events.
+        for (phases, stage), at in sorted(places.items(), key=lambda kind: int(kind[1].max())):
+            self.tasks.place(at)
+            done = {kind: np.count_nonzero(others < at.max()) for kind, others in places.items()}
+            self.computed_s = before + sum(count * each_s[kind] for kind, count in done.items())
+            if phases == FORWARD:
+                for i in stages[stage]:
+                    self._forward(i)
+                continue
+            self._backward_of_stage(stages[stage], phases)
+            carried += self._updates() if micro_batching.update_each else []
+        return carried
+
+    def _arithmetic_s(self, layers: Sequence[int], phases: Sequence[str]) -> Floats:
+        """Return the time of the arithmetic of one event of a schedule, by device."""
+        total = np.zeros(self.batched.device_count)
+        for i in (i for i in layers if phases == FORWARD or self.graph.has_gradient(i)):
+            again = FORWARD if self.segments[i] >= 0 and "activation_gradient" in phases else ()
+            for phase in [*again, *(phase for phase in phases if self.graph.has_phase(i, phase))]:
+                total[self.spaces[i].devices] += self.times[i][phase]
+        return total
 
     # Forward pass
 
-    def _forward(self, unit: LoweredUnit) -> None:
-        """Bring a unit's inputs, compute its parts, and sum the statistics of a normalisation."""
-        i, micro_batch = unit
-        inputs = [self.layouts.bring(edge, micro_batch) for edge in self.graph.producers[i]]
-        self.forward[unit] = tasks = self._compute(unit, "forward", backward=False)
+    def _forward(self, i: int) -> None:
+        """Bring a layer's inputs, compute its parts, and sum the statistics of a normalisation."""
+        inputs = [self.layouts.bring(edge) for edge in self.graph.producers[i]]
+        self.forward[i] = tasks = self._compute(i, "forward", backward=False)
         self._wait_for_inputs(i, tasks, inputs)
         self.parameters.await_borrowed(i, tasks)
         if self.servers:
             self.servers.await_parameters(i, tasks)
-        output = self._with_statistics(unit, (np.arange(len(tasks)), tasks), backward=False)
-        self.layouts.outputs[unit] = TaskRows.of(*output, len(tasks))
+        output = self._with_statistics(i, (np.arange(len(tasks)), tasks), backward=False)
+        self.layouts.outputs[i] = TaskRows.of(*output, len(tasks))
 
-    def _recompute(self, unit: LoweredUnit) -> None:
-        """Run the segment of a unit that is about to go back forward again, once for all its layers."""
-        layer, micro_batch = unit
+    def _recompute(self, layer: int) -> None:
+        """Run the segment of a layer that is about to go back forward again, once for all its layers."""
         segment = self.segments[layer]
-        if segment < 0 or (segment, micro_batch) in self.recomputed:
+        if segment < 0 or segment in self.recomputed:
             return
-        self.recomputed.add((segment, micro_batch))
+        self.recomputed.add(segment)
         for i, other in enumerate(self.segments):
             if other == segment:
-                self._forward_again((i, micro_batch))
+                self._forward_again(i)
 
-    def _forward_again(self, unit: LoweredUnit) -> None:
-        """Compute a unit's output again, from the kept inputs of its segment and the outputs recomputed before it."""
-        i, micro_batch = unit
+    def _forward_again(self, i: int) -> None:
+        """Compute a layer's output again, from the kept inputs of its segment and the outputs recomputed before it."""
         inside = [edge for edge in self.graph.producers[i] if self.segments[edge.producer] == self.segments[i]]
-        inputs = [self.layouts.bring(edge, micro_batch, recomputed=True) for edge in inside]
-        tasks = self._compute(unit, "forward", backward=False, recomputed=True)
-        self.tasks.wait(tasks, self.forward[unit])
+        inputs = [self.layouts.bring(edge, recomputed=True) for edge in inside]
+        tasks = self._compute(i, "forward", backward=False, recomputed=True)
+        self.tasks.wait(tasks, self.forward[i])
         self._wait_for_inputs(i, tasks, inputs)
         # statistics are kept from the first time
-        self.layouts.recomputed_outputs[unit] = TaskRows.of(np.arange(len(tasks)), tasks, len(tasks))
+        self.layouts.recomputed_outputs[i] = TaskRows.of(np.arange(len(tasks)), tasks, len(tasks))
 
     def _wait_for_inputs(self, i: int, tasks: Ints, inputs: Sequence[TaskPairs]) -> None:
         """Let the tasks of a layer, one a part, wait for pairs (device, task that brings an input)."""
@@ -207,79 +225,74 @@ class _Lowering:
 
     # Backward pass
 
-    def _backward_of_stage(self, layers: Sequence[int], micro_batch: int, phases: Sequence[str]) -> None:
+    def _backward_of_stage(self, layers: Sequence[int], phases: Sequence[str]) -> None:
         """Compute some gradients of a stage, whose devices send none to the stages before until they have them all.
 
         Frameworks compute both gradients of a stage by one call and send that of its input after it: the published
         times of the schedules count with that.
         """
-        units = [(i, micro_batch) for i in reversed(layers)]
-        for unit in units:
-            self._recompute(unit)
-            self._backward(unit, phases)
+        for i in reversed(layers):
+            self._recompute(i)
+            self._backward(i, phases)
         if len(self.micro_batching.stages) < 2 or "activation_gradient" not in phases:
             return
         last = np.full(self.batched.device_count, -1, dtype=np.int64)
         for gradients in (self.gradient, self.weight_gradient):
-            for unit in filter(gradients.__contains__, units):
-                np.maximum.at(last, self.spaces[unit[0]].devices, gradients[unit])
-        for unit in filter(self.gradient.__contains__, units):
-            self.gradient[unit] = last[self.spaces[unit[0]].devices]
+            for i in filter(gradients.__contains__, layers):
+                np.maximum.at(last, self.spaces[i].devices, gradients[i])
+        for i in filter(self.gradient.__contains__, layers):
+            self.gradient[i] = last[self.spaces[i].devices]
 
-    def _backward(self, unit: LoweredUnit, phases: Sequence[str] = BACKWARD) -> None:
-        """Compute some gradients of a unit; the first time also bring the gradients of its output."""
-        i = unit[0]
+    def _backward(self, i: int, phases: Sequence[str] = BACKWARD) -> None:
+        """Compute some gradients of a layer; the first time also bring the gradients of its output."""
         if not self.graph.has_gradient(i):
             return
-        if unit not in self.before_backward:
-            self.before_backward[unit] = self._begin_backward(unit)
-        part, after = self.before_backward[unit]
+        if i not in self.before_backward:
+            self.before_backward[i] = self._begin_backward(i)
+        part, after = self.before_backward[i]
         for phase in phases:
             if not self.graph.has_phase(i, phase):
                 continue
-            tasks = self._compute(unit, phase, backward=True)
+            tasks = self._compute(i, phase, backward=True)
             self.tasks.wait(tasks[part], after)
             if phase == "activation_gradient":
-                self.gradient[unit] = tasks
+                self.gradient[i] = tasks
             else:
-                self.weight_gradient[unit] = tasks
-                self.finished[i] += 1
-                self._synchronise(unit)
+                self.weight_gradient[i] = tasks
+                with nullcontext() if self.micro_batching.update_each else self.tasks.once():
+                    self._synchronise(i)
 
-    def _begin_backward(self, unit: LoweredUnit) -> TaskPairs:
+    def _begin_backward(self, i: int) -> TaskPairs:
         """Return pairs (part, task that its backward tasks wait for): gradients, statistics, recomputation."""
-        gradients = self.layouts.bring_back(unit, self.gradient)
-        part, after = self._with_statistics(unit, gradients, backward=True)
-        if unit in self.layouts.recomputed_outputs:
-            again = self.layouts.recomputed_outputs[unit].task
+        gradients = self.layouts.bring_back(i, self.gradient)
+        part, after = self._with_statistics(i, gradients, backward=True)
+        if i in self.layouts.recomputed_outputs:
+            again = self.layouts.recomputed_outputs[i].task
             return np.append(part, np.arange(len(again))), np.append(after, again)
         return part, after
 
-    def _synchronise(self, unit: LoweredUnit) -> None:
-        """Synchronise the gradients that a unit completes: of its layer, and of those whose parameters it borrows."""
-        for layer in dict.fromkeys([*self.parameters.owners(unit[0]), unit[0]]):
-            if self.graph.has_phase(layer, "update") and layer not in self.synchronised:
-                self._synchronise_layer((layer, unit[1]))
+    def _synchronise(self, i: int) -> None:
+        """Synchronise the gradients that a layer completes: its own, and of those whose parameters it borrows."""
+        for layer in dict.fromkeys([*self.parameters.owners(i), i]):
+            lent = self.parameters.lent(layer)
+            if self.graph.has_phase(layer, "update") and all(j in self.weight_gradient for j in (layer, *lent)):
+                self._synchronise_layer(layer, borrowed=bool(lent))
 
-    def _synchronise_layer(self, unit: LoweredUnit) -> None:
-        """Synchronise the gradients of a layer: of this micro-batch, or of all once the last one is there."""
-        layer = unit[0]
-        each, lent = self.micro_batching.update_each, self.parameters.lent(layer)
-        is_there = unit in self.weight_gradient if each else self.finished[layer] == self.micro_batching.of(layer)
-        if not is_there or any(self.finished[i] < self.micro_batching.of(i) for i in lent):
-            return
-        if not each:
-            self.synchronised.add(layer)
-        together = [unit[1]] if each else range(self.micro_batching.of(layer))
-        tasks = np.array([self.weight_gradient[layer, micro_batch] for micro_batch in together])
-        part, after = np.tile(np.arange(tasks.shape[1]), len(tasks)), tasks.ravel()
-        if lent:
+    def _synchronise_layer(self, layer: int, *, borrowed: bool) -> None:
+        """Synchronise the gradients of a layer, all of which are there."""
+        after = self.weight_gradient[layer]
+        part, unit = np.arange(len(after)), (layer, self.tasks.last_micro_batch)
+        if borrowed:
             back = self.parameters.bring_back(layer, self.weight_gradient)
             part, after = np.append(part, back[0]), np.append(after, back[1])
         if self.servers:
             self.servers.push(unit, (part, after))
         else:
             self.buckets.add(unit, self.spaces[layer], (part, after), float(self.computed_s.max()))
+
+    def _updates(self) -> list[Ints]:
+        """Append the updates of all layers whose gradients are synchronised; returns those of ``_update``."""
+        return [self._update(*row) for row in self.buckets.take_updates()]
 
     def _update(self, unit: LoweredUnit, ready: TaskPairs) -> Ints:
         """Update a layer's parameters, last in program order: a device's stream runs updates after its backward pass.
@@ -291,18 +304,18 @@ class _Lowering:
         Returns:
             Pairs (task that reads the parameters, update task of the iteration before that it waits for), shape (N, 2).
         """
+        layer, micro_batch = unit
         part, after = ready
-        tasks = self._compute(unit, "update", backward=True)
+        tasks = self._compute(layer, "update", backward=True, micro_batch=micro_batch)
         self.tasks.wait(tasks[part], after)
-        carried = np.column_stack([self.forward[unit[0], 0], tasks])
-        return np.concatenate([carried, self.parameters.refreshed(unit[0], tasks)])
+        carried = np.column_stack([self.forward[layer], tasks])
+        return np.concatenate([carried, self.parameters.refreshed(layer, tasks)])
 
     # Both passes
 
-    def _compute(self, unit: LoweredUnit, phase: str, *, backward: bool, recomputed: bool = False) -> Ints:
+    def _compute(self, i: int, phase: str, *, backward: bool, recomputed: bool = False, micro_batch: int = 0) -> Ints:
         """Append one task a part in a new group; returns their ids, shape (parts,)."""
         self.tasks.group += 1
-        i, micro_batch = unit
         devices = self.spaces[i].devices
         self.computed_s[devices] += self.times[i][phase]
         return self.tasks.add(
@@ -310,20 +323,20 @@ class _Lowering:
             work_s=self.times[i][phase], micro_batch=micro_batch, recomputed=recomputed,
         )  # fmt: skip
 
-    def _with_statistics(self, unit: LoweredUnit, ready: TaskPairs, *, backward: bool) -> TaskPairs:
+    def _with_statistics(self, i: int, ready: TaskPairs, *, backward: bool) -> TaskPairs:
         """Sum the statistics of a reduced normalisation once all is ready.
 
         Args:
-            unit: The unit.
+            i: The layer.
             ready: Pairs (part, task).
             backward: Whether these are statistics of gradients.
 
         Returns:
             The same pairs, and those that bring the sums; the same alone where there are no statistics.
         """
-        if not self.batched.model.sync_times.statistics_bytes(unit[0]):
+        if not self.batched.model.sync_times.statistics_bytes(i):
             return ready
-        summed = self.gradient_syncs.statistics(*unit, self.spaces[unit[0]], ready, backward=backward)
+        summed = self.gradient_syncs.statistics(i, self.spaces[i], ready, backward=backward)
         return np.concatenate([ready[0], summed[0]]), np.concatenate([ready[1], summed[1]])
 
     def _program(self, carried: list[Ints]) -> Program:
@@ -332,8 +345,12 @@ class _Lowering:
         Args:
             carried: Arrays of pairs (task, task of the iteration before that it waits for).
         """
-        low, high = self.transfers.region_columns(self.tasks.size)
-        after_start, after = self.tasks.dependencies()
+        tasks = self.tasks.program()
+        low, high = self.transfers.region_columns(tasks.made)
+        after_start, after = tasks.dependencies()
+        reads, updates = np.concatenate([np.empty((0, 2), dtype=np.int64), *carried]).T
+        collectives = self.gradient_syncs.collectives.items()
+        host_copies = self.servers.copies if self.servers else {}
         return Program(
             graph=self.graph,
             cluster=self.batched.model.cluster,
@@ -346,14 +363,14 @@ class _Lowering:
             borrowed_by=self.parameters.carried_by,
             region_low=low,
             region_high=high,
-            collectives=self.gradient_syncs.collectives,
+            collectives={copy: each for task, each in collectives for copy in tasks.copies(task)},
             after_start=after_start,
             after=after,
             sync_order=(),
-            carried=np.concatenate([np.empty((0, 2), dtype=np.int64), *carried]),
+            carried=np.column_stack([tasks.first(reads), tasks.last(updates)]),
             conditions=self.batched.model.conditions,
             buckets=self.buckets.layers,
             bucket_choices=self.gradient_syncs.bucket_choices,
-            host_copies=self.servers.copies if self.servers else {},
-            **self.tasks.columns(),
+            host_copies={copy: each for task, each in host_copies.items() for copy in tasks.copies(task)},
+            **tasks.columns(),
         )

@@ -18,7 +18,7 @@ import numpy as np
 
 from hwprofiles import ConfigError, Ints
 from planner.graph import Edge
-from planner.lowering.batched_model import BatchedModel, LoweredUnit
+from planner.lowering.batched_model import BatchedModel
 from planner.lowering.task_builder import TaskPairs
 from planner.lowering.transfer_tasks import TransferTasks
 from planner.parallel import TransferRegions
@@ -87,7 +87,7 @@ class ParameterTasks:
         remote = np.flatnonzero(senders != regions.device)
         nothing = np.empty(0, dtype=np.int64)
         sends = self._transfers.move(
-            way, 0, regions.take(remote), (senders[remote], regions.device[remote]), (nothing, nothing), backward=False
+            way, regions.take(remote), (senders[remote], regions.device[remote]), (nothing, nothing), backward=False
         )
         return _Borrowed(way, regions, sends, remote)
 
@@ -113,12 +113,12 @@ class ParameterTasks:
         ways = [way for way in self.carried_by if way.consumer == layer and self._graph.returns_gradient(way)]
         return list(dict.fromkeys(way.producer for way in ways))
 
-    def bring_back(self, layer: int, weight_gradient: Mapping[LoweredUnit, Ints]) -> TaskPairs:
+    def bring_back(self, layer: int, weight_gradient: Mapping[int, Ints]) -> TaskPairs:
         """Bring the gradients of the parameters that a layer trains back from those that borrow them.
 
         Args:
             layer: The layer.
-            weight_gradient: Weight gradient task of each part, by unit.
+            weight_gradient: Weight gradient task of each part, by layer.
 
         Returns:
             Pairs (part, task after which gradients from other layers are on its device).
@@ -130,23 +130,19 @@ class ParameterTasks:
                 continue
             regions, remote = each.regions, each.remote
             local = np.flatnonzero(owner.devices[regions.part] == regions.device)
-            # of each layer and micro-batch the task that makes the gradient of each region, on the device that used it
+            # of each layer the task that makes the gradient of each region, on the device that used it
             made = [
-                weight_gradient[unit][self._batched.spaces[reader].part_on(count)[regions.device]]
+                weight_gradient[reader][self._batched.spaces[reader].part_on(count)[regions.device]]
                 for reader in each.readers
-                for unit in self._units(reader)
             ]
             sends = self._transfers.move(
-                each.way, 0, regions.take(remote), (regions.device[remote], owner.devices[regions.part[remote]]),
+                each.way, regions.take(remote), (regions.device[remote], owner.devices[regions.part[remote]]),
                 (np.tile(np.arange(len(remote)), len(made)), np.concatenate([row[remote] for row in made])),
                 backward=True,
             )  # fmt: skip
             parts += [regions.part[remote], *[regions.part[local]] * len(made)]
             tasks += [sends, *(row[local] for row in made)]
         return np.concatenate(parts), np.concatenate(tasks)
-
-    def _units(self, layer: int) -> list[LoweredUnit]:
-        return [(layer, s) for s in range(self._batched.micro_batching.of(layer))]
 
     def refreshed(self, layer: int, updates: Ints) -> Ints:
         """Return pairs (transfer, update of the iteration before that it waits for), shape (N, 2).

@@ -1,15 +1,18 @@
-"""Tasks under construction: columns as arrays, a layer at a time, and their dependencies."""
+"""Tasks under construction: arrays by column, a layer at a time, their copies by micro-batch, and dependencies."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Floats, Ints
+from hwprofiles import Floats, Ints, row_owners
 from planner.lowering.program import KINDS
 
-__all__ = ["TaskPairs", "TaskRows", "Tasks"]
+__all__ = ["ProgramTasks", "TaskPairs", "TaskRows", "Tasks"]
 
 TaskPairs = tuple[Ints, Ints]
 """A row (a part, a device or a region) and a task that it waits for or that brings it, pair by pair."""
@@ -63,16 +66,54 @@ class TaskRows:
 
 
 class Tasks:
-    """Tasks under construction: arrays by column, and pairs of a task and one that it waits for."""
+    """Tasks under construction: arrays by column, and pairs of a task and one that it waits for.
+
+    What one micro-batch does, all do: its tasks are made once, and the program has a copy of them for each, where the
+    schedule has it.  A task of a forward pass in two micro-batches, b, and one behind the backward passes, d:
+
+        made                     a at 0    b at 1, 3    c at 2, 4    d once, at 4
+        program                  a   b   c   b'  c'  d
+        b waits for a            b and b' wait for a
+        c waits for b            c waits for b, c' for b'
+        d waits for c            d waits for c and c'
+    """
 
     def __init__(self) -> None:
         self.size = 0
-        """Number of tasks so far."""
+        """Number of tasks that were made."""
+        self.program_size = 0
+        """Number of tasks of the program, copies included."""
         self.group = -1
-        """Group of the tasks that are added next."""
-        self._rows: list[tuple[slice, dict[str, Ints | Floats | float]]] = []
+        """Group of the tasks that are made next."""
+        self.last_micro_batch = 0
+        """Micro-batch whose copies of the tasks that are made next are the last in the program."""
+        self._places = np.zeros(1, dtype=np.int64)
+        self._behind = 1
+        """First place behind all others."""
+        self._rows: list[tuple[slice, Ints, dict[str, Ints | Floats | float]]] = []
         self._task: list[Ints] = []
         self._after: list[Ints] = []
+
+    @property
+    def copies(self) -> int:
+        """Copies of the tasks that are made next."""
+        return len(self._places)
+
+    def place(self, places: Ints) -> None:
+        """Let tasks that are made next have a copy at each of some places in program order, by micro-batch."""
+        self._places, self.last_micro_batch = places, int(places.argmax())
+        self._behind = max(self._behind, int(places.max()) + 1)
+
+    def place_behind(self, copies: int = 1) -> None:
+        """Let tasks that are made next have so many copies, one behind another, behind all other tasks."""
+        self.place(self._behind + np.arange(copies))
+
+    @contextmanager
+    def once(self) -> Iterator[None]:
+        """Let tasks that are made inside be done once, with the last of the copies of those before them."""
+        places, self._places = self._places, self._places.max(keepdims=True)
+        yield
+        self._places = places
 
     def add(self, kind: str, layer: int, count: int, **values: Ints | Floats | float) -> Ints:
         """Append tasks to the current group.
@@ -81,37 +122,108 @@ class Tasks:
             kind: One of ``KINDS``.
             layer: Layer of all tasks.
             count: Number of tasks.
-            **values: Columns of ``Program``: one value for all tasks, or shape (count,).
+            **values: Columns of ``Program``: one value for all tasks, or shape (count,); ``micro_batch`` counts where
+                tasks have one copy.
 
         Returns:
             Their ids, shape (count,).
         """
         rows = slice(self.size, self.size + count)
-        self._rows.append((rows, {"kind": KINDS.index(kind), "layer": layer, "group": self.group, **values}))
+        values = {"kind": KINDS.index(kind), "layer": layer, "group": self.group, **values}
+        self._rows.append((rows, self._places, values))
         self.size = rows.stop
+        self.program_size += count * self.copies
         return np.arange(rows.start, rows.stop)
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the columns of all tasks, shape (size,) each."""
-        columns = {name: np.full(self.size, default) for name, default in _COLUMNS.items()}
-        for rows, values in self._rows:  # each value fills its slice, alike for one number and for an array
-            for name, value in values.items():
-                columns[name][rows] = value
-        return columns
 
     def wait(self, task: Ints, after: Ints) -> None:
         """Let tasks wait for others, pair by pair."""
         self._task.append(task)
         self._after.append(after)
 
+    def program(self) -> "ProgramTasks":
+        """Return the tasks of the program, in its order."""
+        columns = {name: np.full(self.size, default) for name, default in _COLUMNS.items()}
+        copies = np.empty(self.size, dtype=np.int64)
+        places = []
+        for rows, at, values in self._rows:  # each value fills its slice, alike for one number and for an array
+            for name, value in values.items():
+                columns[name][rows] = value
+            copies[rows] = len(at)
+            places.append(np.tile(at, rows.stop - rows.start))
+        empty = np.empty(0, dtype=np.int64)
+        place = np.concatenate([empty, *places])
+        start = np.concatenate([[0], np.cumsum(copies)])
+        waits = np.concatenate([empty, *self._task]), np.concatenate([empty, *self._after])
+        return ProgramTasks(columns, start, place, waits)
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramTasks:
+    """Tasks of a program: copies of those that were made, in program order."""
+
+    _columns: dict[str, NDArray[Any]]
+    """Columns of the tasks that were made."""
+    _start: Ints
+    """First copy of each, and the number of all copies."""
+    _place: Ints
+    """Place of each copy: of the first task by micro-batch, then of the second ..."""
+    _waits: TaskPairs
+    """Tasks that were made, and those that they wait for."""
+
+    @cached_property
+    def _order(self) -> Ints:
+        """Copy that is each task of the program: by place, then as they were made."""
+        return np.argsort(self._place * len(self._start) + row_owners(self._start), kind="stable")
+
+    @cached_property
+    def _id(self) -> Ints:
+        """Task of the program that is each copy."""
+        found = np.empty_like(self._order)
+        found[self._order] = np.arange(len(found))
+        return found
+
+    @cached_property
+    def made(self) -> Ints:
+        """Task that was made of which each task of the program is a copy."""
+        return row_owners(self._start)[self._order]
+
+    def copies(self, task: int) -> list[int]:
+        """Return the tasks of the program that are copies of one that was made, by micro-batch."""
+        ids: list[int] = self._id[self._start[task] : self._start[task + 1]].tolist()
+        return ids
+
+    def first(self, tasks: Ints) -> Ints:
+        """Return the copies of tasks in the first micro-batch."""
+        return self._id[self._start[tasks]]
+
+    def last(self, tasks: Ints) -> Ints:
+        """Return the copies of tasks in the last micro-batch."""
+        return self._id[self._start[tasks + 1] - 1]
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns of all tasks of the program, with their micro-batches and groups."""
+        columns = {name: column[self.made] for name, column in self._columns.items()}
+        micro_batch = self._order - self._start[self.made]
+        columns["micro_batch"] = np.where(np.diff(self._start)[self.made] > 1, micro_batch, columns["micro_batch"])
+        # a group has a copy at each of its places
+        begins = (np.diff(columns["group"], prepend=-1) != 0) | (np.diff(self._place[self._order], prepend=-1) != 0)
+        columns["group"] = np.cumsum(begins) - 1
+        return columns
+
     def dependencies(self) -> tuple[Ints, Ints]:
-        """Return the tasks that each task waits for, each once, in order.
+        """Return the tasks that each task of the program waits for, each once, in order.
 
         Returns:
-            Offsets, shape (size + 1,), and tasks.
+            Offsets, shape (tasks + 1,), and tasks.
         """
-        empty = np.empty(0, dtype=np.int64)
-        task, after = np.concatenate([empty, *self._task]), np.concatenate([empty, *self._after])
-        pairs = np.sort(task * self.size + after, kind="stable")  # a pair as one number: sorted by task, then by after
-        task, after = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], max(self.size, 1))
-        return np.concatenate([[0], np.cumsum(np.bincount(task, minlength=self.size))]), after
+        size, copies = len(self._id), np.diff(self._start)
+        several = [copies[tasks] > 1 for tasks in self._waits]
+        pair = np.repeat(np.arange(len(several[0])), np.maximum(*(copies[tasks] for tasks in self._waits)))
+        micro_batch = np.arange(len(pair)) - np.searchsorted(pair, pair)
+        task, after = (
+            self._id[self._start[tasks[pair]] + micro_batch * more[pair]]
+            for tasks, more in zip(self._waits, several, strict=True)
+        )
+        pairs = np.sort(task * size + after, kind="stable")  # a pair as one number: sorted by task, then by after
+        task, after = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], max(size, 1))
+        return np.concatenate([[0], np.cumsum(np.bincount(task, minlength=size))]), after

@@ -31,19 +31,19 @@ class TransferTasks:
         self.regions: list[tuple[Ints, TransferRegions]] = []
         """Transfers, and the regions that they move."""
 
-    def region_columns(self, size: int) -> tuple[Ints, Ints]:
-        """Return the columns ``region_low`` and ``region_high`` of a program of ``size`` tasks."""
+    def region_columns(self, made: Ints) -> tuple[Ints, Ints]:
+        """Return the columns ``region_low`` and ``region_high`` of copies of tasks; ``made``: shape (T,): the tasks."""
+        size = self.tasks.size
         low, high = np.zeros((size, _MOST_DIMS), dtype=np.int64), np.zeros((size, _MOST_DIMS), dtype=np.int64)
         for tasks, regions in self.regions:
             dims = regions.low.shape[1]
             low[tasks, :dims], high[tasks] = regions.low, 1
             high[tasks, :dims] = regions.high
-        return low, high
+        return low[made], high[made]
 
     def move(
         self,
         edge: Edge,
-        micro_batch: int,
         regions: TransferRegions,
         ends: tuple[Ints, Ints],
         ready: TaskPairs,
@@ -61,7 +61,6 @@ class TransferTasks:
 
         Args:
             edge: The tensor and its consumer.
-            micro_batch: The micro-batch.
             regions: K regions.
             ends: Senders and receivers, shape (K,) each.
             ready: Pairs (region, task after which its sender has it).
@@ -72,10 +71,7 @@ class TransferTasks:
             Shape (K,): task after which each region is at its receiver.
         """
         source, target = ends
-        columns = {
-            "consumer": edge.consumer, "slot": edge.slot, "micro_batch": micro_batch, "backward": backward,
-            "recomputed": recomputed,
-        }  # fmt: skip
+        columns = {"consumer": edge.consumer, "slot": edge.slot, "backward": backward, "recomputed": recomputed}
         shared = edge in self.model.graph.shared
         kind = None if shared else self.compressed.activation(self.model.graph, edge.producer)
         elements = (regions.high - regions.low).prod(axis=1)
