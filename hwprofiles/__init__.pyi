@@ -40,6 +40,10 @@ from .input_files import (
 from .input_values import (
     parsed_yaml as parsed_yaml,
 )
+from .interrupts import (
+    Interrupted as Interrupted,
+    keeping as keeping,
+)
 from .old_keywords import (
     renamed_keywords as renamed_keywords,
     warn_old_name as warn_old_name,

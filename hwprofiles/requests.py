@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import field, fields
 from functools import cache
+from numbers import Integral, Real
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -61,15 +62,22 @@ def positive_integer(text: str) -> int | None:
 def check_fields(request: Any) -> None:
     """Refuse a request one of whose fields has a value of another type, or one that its ``Literal`` does not list.
 
+    Numbers and texts of other classes, such as NumPy's, are replaced by Python's own, which files of plans hold.
     Fields that hold tuples are left to the request.
 
     Raises:
         ConfigError: Names the field, its choices or its type, and the value.
     """
     kind: Any = type(request)
-    for name, (allowed, rule) in _types(kind).items():
-        if type(value := getattr(request, name)) not in allowed:
+    for name, (plain, optional) in _types(kind).items():
+        value = getattr(request, name)
+        if type(value) is plain or (optional and value is None):
+            continue
+        allowed, rule = _TYPES[plain]
+        if not isinstance(value, allowed) or isinstance(value, bool):
             raise ConfigError(f"{name} must be {rule}, got {value!r}")
+        if type(value) is not int:  # which a number with a fraction may be, and is printed as it was typed
+            object.__setattr__(request, name, plain(value))
     for name, choices in _choices(kind).items():
         value = getattr(request, name)
         if value not in choices:
@@ -78,23 +86,21 @@ def check_fields(request: Any) -> None:
             raise ConfigError(f"{name} must be {listed}, got {value!r}")
 
 
-_TYPES: dict[Any, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "true or false"), int: ((int,), "a whole number"), float: ((float, int), "a number"),
-    str: ((str,), "text"),
+_TYPES: dict[Any, tuple[type, str]] = {
+    bool: (bool, "true or false"), int: (Integral, "a whole number"), float: (Real, "a number"), str: (str, "text"),
 }  # fmt: skip
-"""Types of the values of a field, and their rule, by the type that it is declared with."""
+"""Classes of the values of a field, and their rule, by the type that it is declared with."""
 
 
 @cache
-def _types(kind: Any) -> dict[str, tuple[tuple[type, ...], str]]:
-    """Return the types of the values of each field of a dataclass that holds a number, a text or a truth value."""
+def _types(kind: Any) -> dict[str, tuple[Any, bool]]:
+    """Return of each field that holds one of ``_TYPES`` that type, and whether it may be None."""
     found = {}
     for name, hint in get_type_hints(kind).items():
         either = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-        plain, none = [each for each in either if each in _TYPES], [each for each in either if each is type(None)]
-        if len(plain) + len(none) == len(either):
-            allowed, rule = _TYPES[plain[0]]
-            found[name] = (*allowed, *none), rule
+        plain = [each for each in either if each is not type(None)]
+        if len(plain) == 1 and plain[0] in _TYPES:
+            found[name] = plain[0], len(either) > 1
     return found
 
 

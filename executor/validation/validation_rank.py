@@ -32,6 +32,7 @@ from executor.validation.validation_spec import (
     read_spec,
     write_device_names,
     write_plan_samples,
+    write_rounds,
 )
 from hwprofiles import Floats
 from planner.lowering import Program
@@ -91,9 +92,11 @@ class _Turns:
                 self._sample(name)
             turn += 1
             self._status.at(-1, RankState.WAITING)
+            for name in self._plans:
+                self._keep_samples(name)
+            if self._rank == 0:
+                write_rounds(self._spec, turn)
             done = self._agreed(turn, time.monotonic() - begin)
-        for name in self._plans:
-            self._keep_samples(name)
 
     def _sample(self, name: str) -> None:
         """Time the parts of a plan, on all its ranks at once: they share caches and memory as in training."""
@@ -124,7 +127,7 @@ class _Turns:
             probe.sample()
 
     def _keep_samples(self, name: str) -> None:
-        """Bring the samples of all ranks to rank 0, which writes them."""
+        """Bring the samples of all ranks so far to rank 0, which writes them."""
         parts = self._samples[name].rows() if name in self._samples else []
         mine = parts, self._codecs[name].rows() if name in self._codecs else []
         ranks: list[tuple[list[ProbeRow], list[CodecRow]]] | None = None

@@ -22,10 +22,11 @@ from executor.validation.validation_spec import (
     order_of,
     read_device_names,
     read_plan_samples,
+    read_rounds,
     write_spec,
 )
 from executor.validation.variants import Variant, variants_of
-from hwprofiles import ConfigError, Progress
+from hwprofiles import ConfigError, Progress, keeping
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.devices import DeviceGraph
 from planner.graph import ComputationGraph
@@ -67,6 +68,7 @@ def validate(
             requested in a lab.
         InfeasiblePlanError: No strategy fits in memory.
         RankFailure: A rank has failed.
+        Interrupted: After Ctrl-C, with what the finished rounds measured; before the first, KeyboardInterrupt.
     """
     if request.processes is None:
         raise ConfigError("processes must be given where there is no lab, got none")
@@ -155,11 +157,34 @@ def _probed_cluster_file(
 
 
 def _validated(job: _Job, variants: Sequence[Variant], load_before: str) -> Validation:
-    """Plan and run the variants, and join what was measured with what the samples between the turns predict."""
+    """Plan and run the variants, and compare what was measured with what is predicted."""
     planned = plan_variants(job.graph, job.cluster, variants, job.progress)
     for program in planned.programs.values():
         check_program(program, job.processes)
-    spec, measured = _measured(job, planned)
+    spec = _written(job, planned)
+    turns = _TurnProgress(spec, planned.programs, job.progress)
+    ranks = LaunchSpec(
+        module="executor.validation.validation_rank", arguments=[str(job.folder / "spec.json")],
+        processes=job.processes, threads=spec.run.threads, folder=job.folder, hosts=job.hosts,
+        stall_s=_stall_s(planned),
+    )  # fmt: skip
+
+    def finished() -> Validation | None:
+        """Return what is measured after an interrupt."""
+        rounds = read_rounds(spec)
+        said = f"Interrupted after {rounds} round{'s' * (rounds != 1)}; at most {spec.rounds} were to be run."
+        return _compared(job, planned, variants, spec, load_before, said) if rounds else None
+
+    with keeping(finished):
+        launch(ranks, progress=turns.show, task_name=turns.task_name)
+    return _compared(job, planned, variants, spec, load_before)
+
+
+def _compared(
+    job: _Job, planned: PlannedVariants, variants: Sequence[Variant], spec: ValidationSpec, load_before: str, *said: str
+) -> Validation:
+    """Join what was measured in the finished rounds with what the samples between the turns predict."""
+    measured = _measured(spec)
     place = read_device_names(spec)
     samples = {name: read_plan_samples(spec, name) for name in planned.plans}
     planned = planned.priced_by(samples, job.folder, place["device"])
@@ -181,31 +206,34 @@ def _validated(job: _Job, variants: Sequence[Variant], load_before: str) -> Vali
         ),
         refused=planned.refused,
         environment={**environment_of(job.options, job.processes, place), **loads},
-        notes=tuple(dict.fromkeys(note for plan in planned.plans.values() for note in plan.notes)),
+        notes=tuple(dict.fromkeys([*said, *(note for plan in planned.plans.values() for note in plan.notes)])),
     )
 
 
-def _measured(job: _Job, planned: PlannedVariants) -> tuple[ValidationSpec, dict[str, list[Measurement]]]:
-    """Run all plans in turns; return what the ranks were given, and the measured turns of each plan."""
-    stall_s = max(default_stall_s(program) for program in planned.programs.values())
+def _written(job: _Job, planned: PlannedVariants) -> ValidationSpec:
+    """Write what the ranks are given."""
     spec = ValidationSpec(
         plans=planned.write(job.folder),
         types=planned.compressed_types(job.options),
-        run=replace(job.options, timeout_s=max(job.options.timeout_s, 2 * stall_s)),
+        run=replace(job.options, timeout_s=max(job.options.timeout_s, 2 * _stall_s(planned))),
         rounds=job.request.rounds,
         turn_s=job.request.turn_s,
         spread=job.request.spread,
         budget_s=job.request.budget_s,
     )
     write_spec(spec, job.folder / "spec.json")
-    turns = _TurnProgress(spec, planned.programs, job.progress)
-    ranks = LaunchSpec(
-        module="executor.validation.validation_rank", arguments=[str(job.folder / "spec.json")],
-        processes=job.processes, threads=spec.run.threads, folder=job.folder, hosts=job.hosts, stall_s=stall_s,
-    )  # fmt: skip
-    launch(ranks, progress=turns.show, task_name=turns.task_name)
-    paths = {name: [measurement_path(spec, name, turn) for turn in range(spec.rounds)] for name in spec.plans}
-    return spec, {name: [read_measurement(path) for path in rows if path.exists()] for name, rows in paths.items()}
+    return spec
+
+
+def _stall_s(planned: PlannedVariants) -> float:
+    """Return the silence after which a rank is taken to hang."""
+    return max(default_stall_s(program) for program in planned.programs.values())
+
+
+def _measured(spec: ValidationSpec) -> dict[str, list[Measurement]]:
+    """Return the turns of each plan in the finished rounds."""
+    rounds = range(read_rounds(spec))
+    return {name: [read_measurement(measurement_path(spec, name, turn)) for turn in rounds] for name in spec.plans}
 
 
 @dataclass

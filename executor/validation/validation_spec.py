@@ -9,7 +9,7 @@ import numpy as np
 from executor.probe import CodecRow, ProbeRow
 from executor.runtime import RunOptions
 from executor.validation.validation_request import check_bounds
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, replacing
 
 __all__ = [
     "PlanSamples",
@@ -18,9 +18,11 @@ __all__ = [
     "order_of",
     "read_device_names",
     "read_plan_samples",
+    "read_rounds",
     "read_spec",
     "write_device_names",
     "write_plan_samples",
+    "write_rounds",
     "write_spec",
 ]
 
@@ -97,7 +99,8 @@ class PlanSamples:
 
 def write_plan_samples(spec: ValidationSpec, name: str, samples: PlanSamples) -> None:
     """Write what was sampled for a plan."""
-    _samples_path(spec, name).write_bytes(msgspec.json.encode(samples))
+    with replacing(_samples_path(spec, name)) as file:  # the ranks may be ended at any time
+        file.write_bytes(msgspec.json.encode(samples))
 
 
 def read_plan_samples(spec: ValidationSpec, name: str) -> PlanSamples:
@@ -108,3 +111,19 @@ def read_plan_samples(spec: ValidationSpec, name: str) -> PlanSamples:
 
 def _samples_path(spec: ValidationSpec, name: str) -> Path:
     return Path(spec.run.out) / f"{Path(spec.plans[name]).stem}-samples.json"
+
+
+def write_rounds(spec: ValidationSpec, rounds: int) -> None:
+    """Write how many rounds are finished: all that was measured in them is there."""
+    with replacing(_rounds_path(spec)) as file:
+        file.write_text(str(rounds))
+
+
+def read_rounds(spec: ValidationSpec) -> int:
+    """Read what ``write_rounds`` wrote last; without a file no round is finished."""
+    path = _rounds_path(spec)
+    return int(path.read_text()) if path.exists() else 0
+
+
+def _rounds_path(spec: ValidationSpec) -> Path:
+    return Path(spec.run.out) / "rounds.txt"

@@ -1,6 +1,5 @@
 """``orrery compare``: strategies for one model on one cluster, side by side."""
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from shlex import join
@@ -19,6 +18,7 @@ from orrery.terminal import (
     StrategiesOption,
     SyncOption,
     comparison_values,
+    kept,
     output_file,
     print_json,
     print_rich,
@@ -52,23 +52,21 @@ def orrery_compare(
     from planner.cost import Conditions
     from planner.models import load_model
     from planner.parallel import split_list
-    from planner.plan import DTYPE_BYTES, ComparisonInterrupt, NoStrategyFitsError, arithmetic_of, compare
+    from planner.plan import DTYPE_BYTES, NoStrategyFitsError, arithmetic_of, compare
     from reports.pages import write_comparison_page
 
     names = split_list(strategies)
-    page, interrupt = out / "index.html", None
+    page = out / "index.html"
     with output_file(page) as file, output_file(out / "comparison.json") as numbers, progress_bar(model) as progress:
         given = asdict(conditions)
         dtype = given.pop("dtype")
         graph = load_model(model, batch=batch, element_bytes=DTYPE_BYTES[dtype])
         machines = load_cluster(cluster)
         try:
-            comparison = compare(
-                graph, machines, names, gradient_sync=gradient_sync, refine=refine, progress=progress,
+            comparison = kept(
+                compare, graph, machines, names, gradient_sync=gradient_sync, refine=refine, progress=progress,
                 conditions=Conditions.of(machines, **given, arithmetic=arithmetic_of(dtype)),
             )  # fmt: skip
-        except ComparisonInterrupt as stopped:  # what is there is written and shown, then the command ends
-            comparison, interrupt = stopped.comparison, stopped
         except NoStrategyFitsError as error:
             words = ["orrery", "compare", model, "--cluster", cluster, "--batch", str(error.batch)]
             words += ["--strategies", ",".join(names), "--out", str(out)]
@@ -80,9 +78,6 @@ def orrery_compare(
         write_comparison_page(comparison, file)
         numbers.write_bytes(to_json(values))
     print_json(values) if json else _show(comparison, page)
-    if interrupt:
-        sys.stdout.flush()
-        raise interrupt
 
 
 def _show(comparison: "Comparison", page: Path) -> None:

@@ -11,6 +11,7 @@ from orrery.terminal import (
     JsonOption,
     ModelArgument,
     PageOption,
+    kept,
     page_files,
     print_json,
     print_rich,
@@ -55,7 +56,7 @@ def orrery_oracle(
         request = replace(request, batch_per_device=_BATCH_PER_DEVICE)
     with page_files(out, "oracle.json") as files, progress_bar(model) as progress:
         graph = load_model(model, batch=batch or request.batch_per_device or 1)
-        table = oracle(graph, load_cluster(cluster), request, progress=progress)
+        table = kept(oracle, graph, load_cluster(cluster), request, progress=progress)
         values = table.values()
         if files:
             write_oracle_page(table, files[0])

@@ -12,6 +12,7 @@ from orrery.terminal import (
     JsonOption,
     ModelArgument,
     PageOption,
+    kept,
     page_files,
     print_json,
     print_table,
@@ -49,7 +50,7 @@ def orrery_validate(
     from reports.pages import write_validation_page
 
     with page_files(out, "validation.json") as files, progress_bar(model) as progress, _hosts(lab) as hosts:
-        result = validate(model, request, hosts=hosts, out=out, progress=progress)
+        result = kept(validate, model, request, hosts=hosts, out=out, progress=progress)
         values = _values(result)
         if files:
             write_validation_page(result, files[0])

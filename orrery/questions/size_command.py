@@ -13,6 +13,7 @@ from orrery.terminal import (
     GroupedCommand,
     JsonOption,
     PageOption,
+    kept,
     page_files,
     print_json,
     print_rich,
@@ -170,7 +171,7 @@ def _answer(search: Callable[[Progress | None], "SizeAnswer"], out: Path | None,
     from reports.tables import size_headline, size_lines, size_table
 
     with page_files(out, "size.json") as files, progress_bar("searching") as progress:
-        answer = search(progress)
+        answer = kept(search, progress)
         values = {"headline": size_headline(answer), **answer.values()}
         if files:
             write_size_page(answer, files[0])

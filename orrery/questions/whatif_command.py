@@ -15,6 +15,7 @@ from orrery.terminal import (
     ModelArgument,
     PageOption,
     PlannedConditions,
+    kept,
     page_files,
     print_json,
     print_rich,
@@ -78,7 +79,8 @@ def orrery_whatif_model(
 
     with page_files(out, "whatif.json") as files, progress_bar(model) as progress:
         given = (Scenario(name=", ".join(changes), changes=tuple(changes)),) if changes else ()
-        result = whatif(
+        result = kept(
+            whatif,
             model,
             cluster,
             batch=batch,
@@ -105,7 +107,7 @@ def orrery_whatif_scenarios(
     with page_files(out, "whatif.json") as files, progress_bar("scenarios") as progress:
         asked = read_scenarios(scenario_file)
         asks = {name: getattr(asked, name) for name in ("batch", "strategies", "scenarios")}
-        result = whatif(asked.model, asked.cluster, **asks, **asked.options, progress=progress)
+        result = kept(whatif, asked.model, asked.cluster, **asks, **asked.options, progress=progress)
         values = _written(result, files)
     print_json(values) if json else _show_scenarios(result, top, out)
 
@@ -147,7 +149,7 @@ def _show_scenarios(result: "WhatIf", top: int, out: Path | None) -> None:
     print_rich(whatif_table(result))
     if top and result.sensitivities:
         print_rich(sensitivity_table(result, top))
-    lines = [*whatif_why_lines(result), *whatif_reason_lines(result)]
+    lines = [*whatif_why_lines(result), *whatif_reason_lines(result), *result.notes]
     print("\n".join([*lines, *([f"page: {out / 'index.html'}"] if out else [])]))
 
 

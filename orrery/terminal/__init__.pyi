@@ -53,6 +53,7 @@ from .request_options import (
 from .signals import (
     ENDED_BY as ENDED_BY,
     hear_signals as hear_signals,
+    kept as kept,
 )
 from .stored_plan import (
     open_plan as open_plan,

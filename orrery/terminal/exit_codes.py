@@ -1,6 +1,7 @@
 """End of a command: one line on standard error and an exit code, never a traceback."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -12,7 +13,7 @@ from typer.main import get_command
 from hwprofiles import ConfigError, OrreryError, did_you_mean, last_input, noted_inputs, printable
 from orrery.terminal.completion import prepare_completion
 from orrery.terminal.old_names import with_new_options
-from orrery.terminal.signals import ENDED_BY, received
+from orrery.terminal.signals import ENDED_BY, cut_short, forget_signals, received
 
 __all__ = ["left_out", "run_app"]
 
@@ -46,9 +47,13 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     """
     words = sys.argv[1:] if arguments is None else arguments
     prepare_completion()
+    forget_signals()
     try:
         with noted_inputs():
             code = _command_of(app)(with_new_options(words), prog_name="orrery", standalone_mode=False) or 0
+        if cut_short():
+            sys.stdout.flush()
+            code = code or INTERRUPTED
     except KeyboardInterrupt:  # before typer has begun, which turns it into a code
         code = INTERRUPTED
     except (OrreryError, OSError, typer.TyperException) as error:
@@ -56,11 +61,15 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if said := _lacking(error):
             return _complain(said, BAD_INPUT)
-        if os.environ.get("ORRERY_DEBUG"):
-            raise
-        return _complain(_defect(error, words), DEFECT)
-    # typer turns KeyboardInterrupt into this code.
-    return _complain(ENDED_BY[received()], 128 + received()) if code == INTERRUPTED else int(code)
+        if received() is None:
+            if os.environ.get("ORRERY_DEBUG"):
+                raise
+            return _complain(_defect(error, words), DEFECT)
+        code = INTERRUPTED  # a library has made another error of it: Numba does while it compiles
+    if code != INTERRUPTED:  # typer turns KeyboardInterrupt into this code
+        return int(code)
+    ended_by = received() or signal.SIGINT
+    return _complain(ENDED_BY[ended_by], 128 + ended_by)
 
 
 @lru_cache(maxsize=1)

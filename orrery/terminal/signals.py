@@ -2,23 +2,40 @@
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, ParamSpec, TypeVar
 
-__all__ = ["ENDED_BY", "hear_signals", "hold_signals", "received", "release_signals"]
+from hwprofiles import Interrupted
+
+__all__ = [
+    "ENDED_BY",
+    "cut_short",
+    "forget_signals",
+    "hear_signals",
+    "hold_signals",
+    "kept",
+    "received",
+    "release_signals",
+]
+
+_Asked = ParamSpec("_Asked")
+_Result = TypeVar("_Result")
 
 ENDED_BY = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 """Signals that end a command, each with what is said of it; the exit code is 128 plus the signal's number."""
-_received = [signal.SIGINT]
+_received: list[signal.Signals] = []
+"""Signals that have interrupted the command."""
 _held: list[bool] = []
 """Empty, or whether a signal has come while signals are held."""
+_cut_short: list[bool] = []
+"""Empty, or whether what the command shows is a part of what was asked for."""
 _AGAIN_S = 0.01
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Handle a signal as Ctrl-C: the command cleans up, and ends with the words and the code of that signal."""
-    _received[0] = signal.Signals(number)
+    _received.append(signal.Signals(number))
     if _held:
         _held[:] = [True]
     else:
@@ -43,9 +60,33 @@ def release_signals() -> None:
         raise KeyboardInterrupt
 
 
-def received() -> signal.Signals:
-    """Return the signal that has interrupted the command."""
-    return _received[0]
+def received() -> signal.Signals | None:
+    """Return the signal that has interrupted the command last, if any has."""
+    return _received[-1] if _received else None
+
+
+def kept(work: Callable[_Asked, _Result], *arguments: _Asked.args, **options: _Asked.kwargs) -> _Result:
+    """Do the work of a command; after an interrupt return what of it is finished, for the command to write and show.
+
+    The command ends as interrupted all the same, and another interrupt meanwhile ends it at once.
+    """
+    try:
+        return work(*arguments, **options)
+    except Interrupted as error:
+        _cut_short.append(True)
+        finished: _Result = error.finished
+        return finished
+
+
+def cut_short() -> bool:
+    """Return whether ``kept`` has met an interrupt."""
+    return bool(_cut_short)
+
+
+def forget_signals() -> None:
+    """Forget what an earlier command in this process has met."""
+    _received.clear()
+    _cut_short.clear()
 
 
 def _interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:

@@ -7,7 +7,6 @@ from .compare_strategies import (
 )
 from .comparison import (
     Comparison as Comparison,
-    ComparisonInterrupt as ComparisonInterrupt,
     LayerResult as LayerResult,
     StrategyResult as StrategyResult,
 )

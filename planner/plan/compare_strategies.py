@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from hwprofiles import AnyPath, ConfigError, InfeasiblePlanError, Progress, renamed_keywords, text_of
+from hwprofiles import AnyPath, ConfigError, InfeasiblePlanError, Progress, keeping, renamed_keywords, text_of
 from hwprofiles.devices import DeviceGraph
 from planner.cost import Conditions, CostModel
 from planner.graph import ComputationGraph
 from planner.parallel import WHOLE_BATCH, MicroBatching, Strategy
-from planner.plan.comparison import Comparison, ComparisonInterrupt, StrategyResult
+from planner.plan.comparison import Comparison, StrategyResult
 from planner.plan.data_parallel_note import data_parallel_note
 from planner.plan.layerwise_choice import SimulatedStrategy, layerwise, refined
 from planner.plan.lowered_plan import lowered
@@ -89,26 +89,29 @@ def compare(
     Raises:
         ConfigError: A name is unknown, this batch cannot have a strategy, or the cluster not what the conditions ask.
         NoStrategyFitsError: No strategy fits in memory.
-        ComparisonInterrupt: After Ctrl-C, with the strategies that had been compared; without any, KeyboardInterrupt.
+        Interrupted: After Ctrl-C, with the strategies that had been compared; without any, KeyboardInterrupt.
     """
     model = compared_model(graph, cluster, gradient_sync=gradient_sync, conditions=conditions)
     named = _named(model, [text_of(each, "strategies") for each in strategies])
     alone_s = one_device_s(model)
     found = _Found(refused={name: error for name, error in named.items() if isinstance(error, InfeasiblePlanError)})
-    try:
+
+    def finished() -> Comparison | None:
+        """Return what is finished after an interrupt."""
+        if not found.results:
+            return None
+        left = [name for name in named if name not in found.results and name not in found.refused]
+        missing = f"{', '.join(left)} {'was' if len(left) == 1 else 'were'} compared" if left else "mixtures were tried"
+        briefly = {name: each.brief for name, each in found.refused.items()}
+        rows = _rows(found.in_order(named))
+        return _comparison(model, found, briefly, alone_s, rows, f"Interrupted before {missing}.")
+
+    with keeping(finished):
         _add_results(model, named, _Search(refine=refine, progress=progress), alone_s, arrived, found)
         if progress:
             progress("validating the additive model", len(named), len(named) + 1)
         results = found.in_order(named)
         tried, note = _tried(model, results), data_parallel_note(model, results)
-    except KeyboardInterrupt as error:
-        if not found.results:
-            raise
-        left = [name for name in named if name not in found.results and name not in found.refused]
-        note = f"Interrupted before {', '.join(left) or 'the additive model'} was compared."
-        tried = _rows(found.in_order(named))
-        briefly = {name: each.brief for name, each in found.refused.items()}
-        raise ComparisonInterrupt(_comparison(model, found, briefly, alone_s, tried, note)) from error
     refused = {name: str(each) for name, each in found.refused.items()}
     return _comparison(model, found, refused, alone_s, tried, note)
 

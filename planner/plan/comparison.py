@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from planner.plan.pace import Pace
 
-__all__ = ["Comparison", "ComparisonInterrupt", "LayerResult", "StrategyResult"]
+__all__ = ["Comparison", "LayerResult", "StrategyResult"]
 
 
 _NUMBERS = (
@@ -173,12 +173,3 @@ class Comparison:
             row["peak_memory_bytes"] = max(strategy.peak_memory_bytes)
             rows.append(row | {f"ladder.{model}_s": time for model, time in strategy.ladder_s.items()})
         return pd.DataFrame(rows)
-
-
-class ComparisonInterrupt(KeyboardInterrupt):
-    """Interrupt of a comparison that has results already."""
-
-    def __init__(self, comparison: Comparison) -> None:
-        super().__init__()
-        self.comparison = comparison
-        """The strategies that had been compared."""

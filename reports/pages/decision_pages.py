@@ -99,6 +99,7 @@ def whatif_html(result: WhatIf) -> str:
             *(f"{row.scenario}, {row.strategy}: {row.why}" for row in whatif_extremes(result) if row),
             *(f"{name} today: {pace.sentence}; time left: {pace.left}; {pace.remedy}" for name, pace in paces),
             *whatif_reason_lines(result),
+            *result.notes,
         ],
         headers=whatif_headers(result),
         rows=[

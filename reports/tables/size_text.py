@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from rich.table import Table
 from rich.text import Text
@@ -50,7 +51,14 @@ def _name(answer: SizeAnswer, row: CurvePoint) -> str:
 
 
 def size_headline(answer: SizeAnswer) -> str:
-    """Return the answer in one sentence: the point, its quantity with the interval, and the point that is sure."""
+    """Return the answer in one sentence: the point, its quantity with the interval, and the point that is sure.
+
+    After an interrupt it is the best of the points that were tried, and the sentence says so.
+    """
+    if answer.interrupted:
+        points = f"{len(answer.curve)} point{'s' * (len(answer.curve) != 1)}"
+        rest = size_headline(replace(answer, interrupted=False)) if answer.best else "none holds."
+        return f"Interrupted after {points}, of which {'the best is: ' * bool(answer.best)}{rest}"
     if answer.best is None:
         return f"No: {answer.question}: none of {len(answer.curve)} points that were tried holds."
     best = answer.best

@@ -46,6 +46,8 @@ def whatif_finding(result: WhatIf) -> str:
 def _unchanged(result: WhatIf) -> str:
     """Return the finding where no scenario brings or costs anything."""
     rows = [row for row in result.rows if row.scenario != "today" and not math.isnan(row.against_today)]
+    if not rows and len(result.scenarios) == 1:
+        return f"Only today of {result.model} on {result.cluster} is there to show."
     if not rows:
         return f"No scenario of {result.model} on {result.cluster} has a plan."
     return f"no scenario changes the samples/s of {result.model} on {result.cluster} ({rows[0].why})."

@@ -177,7 +177,7 @@ class OracleTable:
 
         The time is simulated where rows are simulated.  None where nothing fits.
         """
-        rows = [Booking.of(row, self.epochs) for row in self.rows]
+        rows = [Booking.of(row, self.epochs) for row in self.rows if row.simulated or not self.simulates]
         budget = self.budget_gpu_hours if self.budget_gpu_hours is not None else math.inf
         fitting = [row for row in rows if row is not None and row.gpu_hours <= budget]
         return min(fitting, key=lambda row: (row.time_s, row.devices), default=None)

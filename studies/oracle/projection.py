@@ -1,11 +1,12 @@
 """Projection of every strategy on every number of devices: from a model, a cluster and a request to the table."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles import ConfigError, Progress
+from hwprofiles import ConfigError, Progress, keeping
 from hwprofiles.devices import DeviceGraph
 from planner.cost import CostModel
 from planner.graph import ComputationGraph
@@ -14,7 +15,7 @@ from studies.oracle import alpha_beta as wires
 from studies.oracle.cases import SAMPLED, OracleCase, OracleInputs, case_of, inputs_of, limits_of
 from studies.oracle.oracle_memory import least_memory_bytes, memory_reuse
 from studies.oracle.oracle_request import STRATEGIES, OracleRequest
-from studies.oracle.oracle_table import Limit, OracleRow, OracleTable, WireRow
+from studies.oracle.oracle_table import Limit, OracleRow, OracleTable, Simulated, WireRow
 from studies.oracle.projected_rows import project_rows
 from studies.oracle.simulated_cases import simulate_cases
 
@@ -47,6 +48,7 @@ def oracle(
     Raises:
         ConfigError: A device count is beyond the cluster, the data set is smaller than a mini-batch, the segments do
             not divide, or a strategy that was named suits none of the device counts.
+        Interrupted: After Ctrl-C while cases are simulated, with those that are.
 
     Source:
         Kahira et al., "An Oracle for Guiding Large-Scale Model/Hybrid Parallel Training of Convolutional Neural
@@ -62,9 +64,38 @@ def oracle(
     cases, limits = _cases(inputs)
     gamma = memory_reuse(graph, cluster) if request.memory_reuse is None else request.memory_reuse
     rows = project_rows(model, inputs, cases, {limit.strategy: limit for limit in limits}, gamma)
+    simulated: list[Simulated | None] = [None] * len(cases)
+
+    def table(*notes: str) -> OracleTable:
+        """Return the table with what is simulated."""
+        shown = [replace(row, simulated=each) for row, each in zip(rows, simulated, strict=True)]
+        return _table(model, inputs, gamma, shown, limits, notes)
+
+    def finished() -> OracleTable:
+        """Return the table after an interrupt."""
+        return table(f"Interrupted: {sum(map(bool, simulated)):,} of {len(cases):,} rows were simulated.")
+
     if request.simulate:
-        simulated = simulate_cases(graph, cluster, cases, inputs.samples, processes=processes, progress=progress)
-        rows = [replace(row, simulated=each) for row, each in zip(rows, simulated, strict=True)]
+        computed = simulate_cases(graph, cluster, cases, inputs.samples, processes=processes)
+        with keeping(finished), closing(computed):
+            for done, (number, result) in enumerate(computed, 1):
+                simulated[number] = result
+                if progress:
+                    progress("simulating", done, len(cases))
+    return table()
+
+
+def _table(
+    model: CostModel,
+    inputs: OracleInputs,
+    gamma: float,
+    rows: Sequence[OracleRow],
+    limits: Sequence[Limit],
+    notes: tuple[str, ...],
+) -> OracleTable:
+    """Return the table of rows; no simulation wins on numbers of devices of which rows are left to simulate."""
+    graph, cluster, request = model.graph, model.cluster, inputs.request
+    whole = {row.devices for row in rows} - {row.devices for row in rows if not row.simulated}
     return OracleTable(
         model=graph.name,
         cluster=cluster.name,
@@ -76,13 +107,15 @@ def oracle(
         budget_gpu_hours=request.budget_gpu_hours,
         gamma=gamma,
         delta_bytes=graph.element_bytes,
-        device_memory_bytes=least_memory_bytes(cluster, most),
-        wires=_levels(model.network, most),
+        device_memory_bytes=least_memory_bytes(cluster, max(request.devices)),
+        wires=_levels(model.network, max(request.devices)),
         rows=tuple(rows),
         limits=tuple(limits),
         winners=_winners((row, row.epoch_s) for row in rows if row.fits),
-        simulated_winners=_winners((row, s.epoch_s) for row in rows if (s := row.simulated) and s.fits),
-        notes=_notes(inputs),
+        simulated_winners=_winners(
+            (row, s.epoch_s) for row in rows if (s := row.simulated) and s.fits and row.devices in whole
+        ),
+        notes=(*_notes(inputs), *notes),
     )
 
 

@@ -1,12 +1,11 @@
 """Simulation of cases: the strategy of each row as a plan, lowered and replayed with overlap and contention."""
 
 import os
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hwprofiles import OrreryError, Progress
+from hwprofiles import OrreryError
 from hwprofiles.devices import DeviceGraph
 from planner.cost import CostModel, applied
 from planner.graph import ComputationGraph
@@ -105,10 +104,9 @@ def _taking(cluster: DeviceGraph) -> DeviceGraph:
 
 
 def simulate_cases(
-    graph: ComputationGraph, cluster: DeviceGraph, cases: Sequence[OracleCase], samples: int, *, processes: int = 0,
-    progress: Progress | None = None,
-) -> list[Simulated]:  # fmt: skip
-    """Replay all cases, the largest first, in parallel processes.
+    graph: ComputationGraph, cluster: DeviceGraph, cases: Sequence[OracleCase], samples: int, *, processes: int = 0
+) -> Generator[tuple[int, Simulated]]:
+    """Replay all cases, the largest first, in parallel processes; yield the number of each with its result.
 
     Args:
         graph: The network, with any batch.
@@ -116,23 +114,13 @@ def simulate_cases(
         cases: The cases.
         samples: Samples of the data set.
         processes: Number of processes; 0 for one a processor core.  A single case is replayed in this process.
-        progress: Called as ``progress(label, done, total)``.
-
-    Returns:
-        One result for each case, in their order.
     """
-    count = min(processes or os.cpu_count() or 1, len(cases))
-    if count <= 1:
-        return [simulate_case(graph, cluster, case, samples) for case in cases]
     order = sorted(range(len(cases)), key=lambda k: -_weight(cases[k]))
     replays = _Replays(graph, cluster, samples, cases)
-    results: dict[int, Simulated] = {}
-    with closing(compute_in_processes(order, processes=count, evaluate=replays, died=replays.died)) as computed:
-        for number, result in computed:
-            results[number] = result
-            if progress:
-                progress("simulating", len(results), len(cases))
-    return [results[k] for k in range(len(cases))]
+    count = min(processes or os.cpu_count() or 1, len(cases))
+    if count <= 1:
+        return ((number, replays(number)) for number in order)
+    return compute_in_processes(order, processes=count, evaluate=replays, died=replays.died)
 
 
 def _weight(case: OracleCase) -> float:

@@ -11,7 +11,15 @@ from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_cluster import cluster_sizes
 from studies.size.sized_point import Subject
 from studies.size.training import TrainingRun
-from studies.size.tried_points import TriedPoints, check_positive, explained, hours_text, run_text, scan_notes
+from studies.size.tried_points import (
+    TriedPoints,
+    best_so_far,
+    check_positive,
+    explained,
+    hours_text,
+    run_text,
+    scan_notes,
+)
 
 __all__ = ["Budget", "best_for_budget"]
 
@@ -78,33 +86,44 @@ def best_for_budget(
     Raises:
         ConfigError: The deadline is not positive, a price is missing, or the model, a cluster or an option breaks a
             rule.
+        Interrupted: After Ctrl-C, with the answer that the points tried give; without a plan, KeyboardInterrupt.
     """
     if within_s is not None:
         check_positive("within_s", within_s)
-    curve, notes = list[CurvePoint](), dict[str, None]()
-    for cluster in clusters:
-        tried, said = _tried_sizes(subject, cluster, training, budget, within_s, most_devices, progress)
-        curve, notes = curve + tried, notes | said
-    order = _spent if within_s is not None else _total_s
-    best = min((each for each in curve if each.holds), key=order, default=None)
-    late = f" and within {hours_text(within_s)}" if within_s is not None else ""
-    kind, run = "cheapest" if late else "fastest", run_text(subject, training)
-    return explained(
-        SizeAnswer(
-            question=f"{kind} cluster that trains {run} for {budget.text}{late}",
-            axis="devices",
-            measure="money" if budget.is_money else "device hours",
-            limit=budget.limit,
-            curve=tuple(curve),
-            best=best,
-            sure=min((each for each in curve if each.surely), key=order, default=None),
-            failing=_nearest_failing(curve, best),
-            notes=tuple(notes),
+    searches, notes = list[TriedPoints](), dict[str, None]()
+
+    def curve() -> list[CurvePoint]:
+        """Return the points of all clusters."""
+        return [row for each in searches for row in each.curve()]
+
+    def answer() -> SizeAnswer:
+        """Return the answer that the points give."""
+        rows, order = curve(), _spent if within_s is not None else _total_s
+        best = min((each for each in rows if each.holds), key=order, default=None)
+        late = f" and within {hours_text(within_s)}" if within_s is not None else ""
+        kind, run = "cheapest" if late else "fastest", run_text(subject, training)
+        return explained(
+            SizeAnswer(
+                question=f"{kind} cluster that trains {run} for {budget.text}{late}",
+                axis="devices",
+                measure="money" if budget.is_money else "device hours",
+                limit=budget.limit,
+                curve=tuple(rows),
+                best=best,
+                sure=min((each for each in rows if each.surely), key=order, default=None),
+                failing=_nearest_failing(rows, best),
+                notes=tuple(notes),
+            )
         )
-    )
+
+    with best_so_far(curve, answer):
+        for cluster in clusters:
+            notes |= _try_sizes(searches, subject, cluster, training, budget, within_s, most_devices, progress)
+    return answer()
 
 
-def _tried_sizes(
+def _try_sizes(
+    searches: list[TriedPoints],
     subject: Subject,
     cluster: str,
     training: TrainingRun,
@@ -112,8 +131,8 @@ def _tried_sizes(
     within_s: float | None,
     most_devices: int,
     progress: Progress | None,
-) -> tuple[list[CurvePoint], dict[str, None]]:
-    """Return the sizes of a cluster that were tried, and notes; arguments as for ``best_for_budget``."""
+) -> dict[str, None]:
+    """Add the sizes of a cluster to the searches, and return notes; other arguments as for ``best_for_budget``."""
     notes = dict[str, None]()
     price = budget.price(cluster)
     sizes = cluster_sizes(cluster, most_devices=most_devices, batch=subject.batch)
@@ -123,6 +142,7 @@ def _tried_sizes(
         return _judged(trained_point(subject, sizes[at], training, price), budget, within_s)
 
     tried = TriedPoints(make, f"{cluster}, size", progress)
+    searches.append(tried)
     if within_s is None:  # larger clusters cost more: the last that is not over the budget is the fastest
         found = _first_over(tried, len(sizes), budget.limit)
         if found.first is None and tried[len(sizes) - 1].holds:
@@ -131,7 +151,7 @@ def _tried_sizes(
     else:  # and the first that is in time is the cheapest
         found = find_boundary(len(sizes), partial(_total_at, tried), partial(_is_in_time, tried, within_s))
         find_boundary(len(sizes), partial(_total_at, tried), partial(_is_surely_in_time, tried, within_s))
-    return list(tried.curve()), notes | dict.fromkeys(scan_notes(found))
+    return notes | dict.fromkeys(scan_notes(found))
 
 
 def _judged(row: CurvePoint, budget: Budget, within_s: float | None) -> CurvePoint:

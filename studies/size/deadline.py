@@ -8,7 +8,15 @@ from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_cluster import SizedCluster, cluster_sizes
 from studies.size.sized_point import Subject, sized_point
 from studies.size.training import TrainingRun, training_cost
-from studies.size.tried_points import TriedPoints, check_positive, explained, hours_text, run_text, scan_notes
+from studies.size.tried_points import (
+    TriedPoints,
+    best_so_far,
+    check_positive,
+    explained,
+    hours_text,
+    run_text,
+    scan_notes,
+)
 
 __all__ = ["fewest_devices", "trained_point"]
 
@@ -50,6 +58,7 @@ def fewest_devices(
 
     Raises:
         ConfigError: The deadline is not positive, or the model, the cluster or an option breaks a rule.
+        Interrupted: After Ctrl-C, with the answer that the points tried give; without a plan, KeyboardInterrupt.
     """
     check_positive("within_s", within_s)
     sizes = cluster_sizes(cluster, most_devices=most_devices, batch=subject.batch)
@@ -61,22 +70,27 @@ def fewest_devices(
         return replace(row, holds=row.quantity <= within_s, surely=slow_s <= within_s)
 
     tried = TriedPoints(make, "size", progress)
-    found = find_boundary(len(sizes), tried.quantity, lambda at: tried[at].holds)
-    sure = None
-    if found.first is not None:  # the same question at the slow end of the intervals
-        sure = find_boundary(len(sizes), tried.quantity, lambda at: tried[at].surely, neighbours=0).first
-    first = found.first if found.first is not None else max(found.tried) + 1
-    run = run_text(subject, training)
-    return explained(
-        SizeAnswer(
-            question=f"fewest devices of {cluster} that train {run} within {hours_text(within_s)}",
-            axis="devices",
-            measure="time",
-            limit=within_s,
-            curve=tried.curve(),
-            best=None if found.first is None else tried[found.first],
-            sure=None if sure is None else tried[sure],
-            failing=tried.take(first - 1, first - 2),
-            notes=scan_notes(found),
+
+    def answer(notes: tuple[str, ...] = ()) -> SizeAnswer:
+        """Return the answer that the points give."""
+        fail, rest = tried.parted(holds=True)
+        return explained(
+            SizeAnswer(
+                question=f"fewest devices of {cluster} that train {run_text(subject, training)} within "
+                f"{hours_text(within_s)}",
+                axis="devices",
+                measure="time",
+                limit=within_s,
+                curve=tried.curve(),
+                best=next(iter(rest), None),
+                sure=next((each for each in rest if each.surely), None),
+                failing=fail[:-3:-1],
+                notes=notes,
+            )
         )
-    )
+
+    with best_so_far(tried.curve, answer):
+        found = find_boundary(len(sizes), tried.quantity, lambda at: tried[at].holds)
+        if found.first is not None:  # the same question at the slow end of the intervals
+            find_boundary(len(sizes), tried.quantity, lambda at: tried[at].surely, neighbours=0)
+    return answer(scan_notes(found))

@@ -9,7 +9,7 @@ from studies.size.boundary import find_boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_cluster import SizedCluster
 from studies.size.sized_point import Subject, sized_point
-from studies.size.tried_points import TriedPoints, explained, scan_notes
+from studies.size.tried_points import TriedPoints, best_so_far, explained, scan_notes
 
 __all__ = ["largest_batch"]
 
@@ -24,6 +24,7 @@ def largest_batch(subject: Subject, cluster: str, *, progress: Progress | None =
 
     Raises:
         ConfigError: The model, the cluster or an option breaks a rule.
+        Interrupted: After Ctrl-C, with the answer that the points tried give; without a plan, KeyboardInterrupt.
     """
     devices = load_cluster(cluster).devices
     sized = SizedCluster(spec=cluster, devices=len(devices))
@@ -36,23 +37,29 @@ def largest_batch(subject: Subject, cluster: str, *, progress: Progress | None =
         return CurvePoint(x=at + 1, point=point, holds=fits, surely=fits, quantity=point.peak_bytes)
 
     tried = TriedPoints(make, "batch of each device", progress)
-    most = MOST_SAMPLES // len(devices)
-    found = find_boundary(most, lambda at: -tried.quantity(at), lambda at: not tried[at].holds, neighbours=1)
-    last = max(found.tried) if found.first is None else found.first - 1
-    best = tried[last] if last >= 0 else None
-    notes = [*scan_notes(found), "memory is counted, not estimated: it has no interval"]
-    if found.first is None:
-        notes.insert(0, f"{MOST_SAMPLES:,} samples in all, the most that can be planned, fit: memory sets no limit")
-    return explained(
-        SizeAnswer(
-            question=f"largest batch of {subject.model} that fits on {cluster} ({capacity / GIB:g} GiB a device)",
-            axis="samples a device",
-            measure="memory",
-            limit=capacity,
-            curve=tried.curve(),
-            best=best,
-            sure=best,
-            failing=tried.take(last + 1, last + 2),
-            notes=tuple(notes),
+
+    def answer(*notes: str) -> SizeAnswer:
+        """Return the answer that the points give."""
+        fit, fail = tried.parted(holds=False)
+        best = fit[-1] if fit else None
+        return explained(
+            SizeAnswer(
+                question=f"largest batch of {subject.model} that fits on {cluster} ({capacity / GIB:g} GiB a device)",
+                axis="samples a device",
+                measure="memory",
+                limit=capacity,
+                curve=tried.curve(),
+                best=best,
+                sure=best,
+                failing=fail[:2],
+                notes=(*notes, "memory is counted, not estimated: it has no interval"),
+            )
         )
-    )
+
+    with best_so_far(tried.curve, answer):
+        most = MOST_SAMPLES // len(devices)
+        found = find_boundary(most, lambda at: -tried.quantity(at), lambda at: not tried[at].holds, neighbours=1)
+    notes = scan_notes(found)
+    if found.first is None:
+        notes = f"{MOST_SAMPLES:,} samples in all, the most that can be planned, fit: memory sets no limit", *notes
+    return answer(*notes)

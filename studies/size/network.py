@@ -7,7 +7,7 @@ from studies.size.boundary import find_boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_cluster import SizedCluster
 from studies.size.sized_point import SizedPoint, Subject, sized_point
-from studies.size.tried_points import TriedPoints, explained, scan_notes
+from studies.size.tried_points import TriedPoints, best_so_far, explained, scan_notes
 
 __all__ = ["slowest_network"]
 
@@ -31,6 +31,7 @@ def slowest_network(
 
     Raises:
         ConfigError: The cluster has no such class, ``loss`` is no such share, or there is no plan today.
+        Interrupted: After Ctrl-C, with the answer that the points tried give; without any, KeyboardInterrupt.
     """
     if not 0 < loss < 1:
         raise ConfigError(f"loss must be > 0 and < 1, got {loss!r}")
@@ -49,23 +50,29 @@ def slowest_network(
         )
 
     tried = TriedPoints(make, f"{link} slower, step", progress)
-    found = find_boundary(_CANDIDATES, lambda at: -tried.quantity(at), lambda at: not tried[at].holds, neighbours=1)
-    last = max(found.tried) if found.first is None else found.first - 1
-    sure = [each for each in tried.curve() if each.surely]
-    lost = f"{100 * loss:.3g} %"
-    return explained(
-        SizeAnswer(
-            question=f"slowest {link} of {cluster} that loses at most {lost} of the samples/s of {subject.model}",
-            axis="bytes/s",
-            measure="loss",
-            limit=loss,
-            curve=tried.curve(),
-            best=tried[last],
-            sure=sure[-1] if sure else None,
-            failing=tried.take(last + 1, last + 2),
-            notes=(*scan_notes(found), f"latencies of {link} stay as they are"),
+
+    def answer(*notes: str) -> SizeAnswer:
+        """Return the answer that the points give."""
+        hold, fail = tried.parted(holds=False)
+        sure = [each for each in tried.curve() if each.surely]
+        lost = f"{100 * loss:.3g} %"
+        return explained(
+            SizeAnswer(
+                question=f"slowest {link} of {cluster} that loses at most {lost} of the samples/s of {subject.model}",
+                axis="bytes/s",
+                measure="loss",
+                limit=loss,
+                curve=tried.curve(),
+                best=hold[-1],
+                sure=sure[-1] if sure else None,
+                failing=fail[:2],
+                notes=(*notes, f"latencies of {link} stay as they are"),
+            )
         )
-    )
+
+    with best_so_far(tried.curve, answer):
+        found = find_boundary(_CANDIDATES, lambda at: -tried.quantity(at), lambda at: not tried[at].holds, neighbours=1)
+    return answer(*scan_notes(found))
 
 
 def _bandwidth(cluster: str, link: str) -> float:

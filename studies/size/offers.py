@@ -10,7 +10,7 @@ from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_cluster import SizedCluster
 from studies.size.sized_point import Subject
 from studies.size.training import TrainingRun
-from studies.size.tried_points import check_positive, explained, hours_text, run_text
+from studies.size.tried_points import best_so_far, check_positive, explained, hours_text, run_text
 
 __all__ = ["best_offer"]
 
@@ -41,31 +41,42 @@ def best_offer(
 
     Raises:
         ConfigError: There is no offer, no offer has a plan, a price is missing, or the deadline is not positive.
+        Interrupted: After Ctrl-C, with the answer that the points tried give; without a plan, KeyboardInterrupt.
     """
-    curve = _judged_offers(subject, clusters, training, prices=prices, by=by, within_s=within_s, progress=progress)
-    order = sorted(curve, key=lambda row: (not row.holds, row.quantity))
-    best = order[0] if order[0].holds else None
-    late = f" within {hours_text(within_s)}" if within_s is not None else ""
-    adverb = "cheapest" if by == "money" else "fastest"
-    run = run_text(subject, training)
-    return explained(
-        SizeAnswer(
-            question=f"{adverb} of {len(curve)} offers for {run}{late}"
-            if len(curve) > 1
-            else f"time to train {run} on {clusters[0]}{late}",
-            axis="offer",
-            measure="money" if by == "money" else "time",
-            limit=within_s if by == "time" else None,
-            curve=tuple(curve),
-            best=best,
-            sure=best if best and best.surely and not _near(best, order[1:]) else None,
-            failing=tuple(order[1:3]) if best else tuple(order[:2]),
-            notes=_undecided(best, order[1:]),
+    curve, offers = list[CurvePoint](), list(dict.fromkeys(clusters))
+
+    def answer() -> SizeAnswer:
+        """Return the answer that the points give."""
+        order = sorted(curve, key=lambda row: (not row.holds, row.quantity))
+        best = order[0] if order[0].holds else None
+        late = f" within {hours_text(within_s)}" if within_s is not None else ""
+        adverb = "cheapest" if by == "money" else "fastest"
+        run = run_text(subject, training)
+        return explained(
+            SizeAnswer(
+                question=f"{adverb} of {len(offers)} offers for {run}{late}"
+                if len(offers) > 1
+                else f"time to train {run} on {offers[0]}{late}",
+                axis="offer",
+                measure="money" if by == "money" else "time",
+                limit=within_s if by == "time" else None,
+                curve=tuple(curve),
+                best=best,
+                sure=best if best and best.surely and not _near(best, order[1:]) else None,
+                failing=tuple(order[1:3]) if best else tuple(order[:2]),
+                notes=_undecided(best, order[1:]),
+            )
         )
-    )
+
+    with best_so_far(lambda: curve, answer):
+        _judge_offers(
+            curve, subject, offers, training, prices=prices, by=by, within_s=within_s, progress=progress,
+        )  # fmt: skip
+    return answer()
 
 
-def _judged_offers(
+def _judge_offers(
+    curve: list[CurvePoint],
     subject: Subject,
     clusters: Sequence[str],
     training: TrainingRun,
@@ -74,14 +85,13 @@ def _judged_offers(
     by: str,
     within_s: float | None,
     progress: Progress | None,
-) -> list[CurvePoint]:
-    """Return a point for every offer; arguments and errors as for ``best_offer``."""
+) -> None:
+    """Add a point for every offer; other arguments and errors as for ``best_offer``."""
     if not clusters:
         raise ConfigError("cluster must be given at least once, got none")
     if within_s is not None:
         check_positive("within_s", within_s)
-    curve = list[CurvePoint]()
-    for done, cluster in enumerate(dict.fromkeys(clusters)):
+    for done, cluster in enumerate(clusters):
         if progress:
             progress(cluster, done, len(clusters))
         price = prices.get(cluster, prices.get(""))
@@ -91,7 +101,6 @@ def _judged_offers(
         curve.append(_judged(trained_point(subject, sized, training, price), by, within_s, done))
     if all(row.point.refusal for row in curve):
         raise ConfigError("; ".join(f"{row.point.cluster}: {row.point.refusal}" for row in curve))
-    return curve
 
 
 def _judged(row: CurvePoint, by: str, within_s: float | None, at: int) -> CurvePoint:

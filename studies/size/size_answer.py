@@ -73,6 +73,8 @@ class SizeAnswer:
     failing_pace: Pace | None = None
     """What sets the pace at the nearest failing point."""
     notes: tuple[str, ...] = ()
+    interrupted: bool = False
+    """True if the search was ended before it had its answer: ``best`` is the best of the points on the curve."""
 
     def values(self) -> dict[str, Any]:
         """Return the answer as plain values."""
@@ -82,5 +84,5 @@ class SizeAnswer:
             "failing": [each.values() for each in self.failing],
             "pace": None if self.pace is None else {"sentence": self.pace.sentence, "left": self.pace.left,
                                                     "remedy": self.pace.remedy, "setters": self.pace.setters},
-            "notes": self.notes, "curve": [each.values() for each in self.curve],
+            "notes": self.notes, "interrupted": self.interrupted, "curve": [each.values() for each in self.curve],
         }  # fmt: skip

@@ -1,17 +1,18 @@
 """Points of one curve, made when they are first asked for, and the answer that a boundary on it gives."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
-from hwprofiles import HOUR_S, ConfigError, Progress
+from hwprofiles import HOUR_S, ConfigError, Progress, keeping
 from studies.size.board_power import power_sources
 from studies.size.boundary import Boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_point import Subject
 from studies.size.training import TrainingRun
 
-__all__ = ["TriedPoints", "check_positive", "explained", "hours_text", "run_text", "scan_notes"]
+__all__ = ["TriedPoints", "best_so_far", "check_positive", "explained", "hours_text", "run_text", "scan_notes"]
 
 
 @dataclass(slots=True, eq=False)
@@ -41,9 +42,11 @@ class TriedPoints:
         """Return all points in order."""
         return tuple(self.points[at] for at in sorted(self.points))
 
-    def take(self, *positions: int) -> tuple[CurvePoint, ...]:
-        """Return the points at those positions that were tried."""
-        return tuple(self.points[at] for at in positions if at in self.points)
+    def parted(self, *, holds: bool) -> tuple[tuple[CurvePoint, ...], tuple[CurvePoint, ...]]:
+        """Return the points before the first that holds, or the first that does not, and those from it on."""
+        curve = self.curve()
+        first = next((i for i, each in enumerate(curve) if each.holds == holds), len(curve))
+        return curve[:first], curve[first:]
 
 
 def scan_notes(found: Boundary) -> tuple[str, ...]:
@@ -52,6 +55,23 @@ def scan_notes(found: Boundary) -> tuple[str, ...]:
         return ()
     how = "every candidate before the boundary was tried" if found.complete else "the first 64 were tried one by one"
     return (f"the values do not change steadily along the curve, so {how}",)
+
+
+def best_so_far(
+    curve: Callable[[], Sequence[CurvePoint]], answer: Callable[[], SizeAnswer]
+) -> AbstractContextManager[None]:
+    """Return what lets an interrupt of a search bring the answer that its points give; nothing where none has a plan.
+
+    Args:
+        curve: Returns the points that were tried.
+        answer: Returns the answer that they give.
+    """
+
+    def finished() -> SizeAnswer | None:
+        has_plan = any(not each.point.refusal for each in curve())
+        return replace(answer(), interrupted=True) if has_plan else None
+
+    return keeping(finished)
 
 
 def explained(answer: SizeAnswer) -> SizeAnswer:

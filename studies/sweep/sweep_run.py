@@ -4,7 +4,7 @@ import os
 from contextlib import closing
 from dataclasses import dataclass
 
-from hwprofiles import ConfigError, Progress
+from hwprofiles import ConfigError, Progress, keeping
 from simulator.graph import check_free_memory
 from studies.sweep.local import compute_locally
 from studies.sweep.on_dask import compute_on_dask
@@ -29,6 +29,8 @@ class SweepOutcome:
     """Points that the run computed; those refused and failed are among them."""
     refused: int
     failed: int
+    left: int
+    """Points without a result: 0 but after an interrupt."""
 
 
 def run_sweep(
@@ -53,6 +55,7 @@ def run_sweep(
     Raises:
         ConfigError: ``processes`` < 0, the store is locked, or Dask cannot be used.
         InfeasiblePlanError: So many processes do not fit in memory.
+        Interrupted: After Ctrl-C, with the numbers of points so far, which are stored.
     """
     if processes < 0:
         raise ConfigError(f"processes must be >= 0, got {processes}")
@@ -62,6 +65,15 @@ def run_sweep(
     known = store.known(digests)
     missing = [point for digest, point in digests.items() if digest not in known]
     counts = {"ok": 0, "refused": 0, "failed": 0}
+
+    def outcome() -> SweepOutcome:
+        """Return the numbers of points so far."""
+        left = len(digests) - len(store.known(digests))
+        return SweepOutcome(
+            points=len(digests), stored=len(known), computed=len(missing) - left, refused=counts["refused"],
+            failed=counts["failed"], left=left,
+        )  # fmt: skip
+
     if missing:
         if dask:
             results = compute_on_dask(missing, address=dask)
@@ -69,16 +81,13 @@ def run_sweep(
             count = min(processes or _cores(), len(missing))
             check_free_memory(count * _WORKER_BYTES, f"a sweep by {count:,} processes")
             results = compute_locally(missing, processes=count)
-        with closing(results):
+        with keeping(outcome), closing(results):
             for done, (point, result) in enumerate(results, 1):
                 store.add(point, result)
                 counts[result.status] += 1
                 if progress:
                     progress(f"{sweep.name}: {len(known) + done:,} of {len(digests):,} points", done, len(missing))
-    return SweepOutcome(
-        points=len(digests), stored=len(known), computed=len(missing), refused=counts["refused"],
-        failed=counts["failed"],
-    )  # fmt: skip
+    return outcome()
 
 
 def _cores() -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from hwprofiles import ConfigError, OrreryError, Progress
+from hwprofiles import ConfigError, OrreryError, Progress, keeping
 from hwprofiles.catalogue import cluster_with, load_cluster, load_surviving
 from hwprofiles.devices import DeviceGraph, Link
 from planner.expected import TimeParts, likely_ratio
@@ -93,6 +93,7 @@ class WhatIf:
     rows: tuple[WhatIfRow, ...]
     sensitivities: dict[str, tuple[Sensitivity, ...]] = field(default_factory=dict)
     """Sensitivities of each strategy today, by its name."""
+    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each strategy and scenario."""
@@ -177,6 +178,7 @@ def whatif(
     Raises:
         ConfigError: The model, cluster, batch, a strategy, an option or a change of a scenario breaks a rule, or no
             strategy is given.
+        Interrupted: After Ctrl-C, with the scenarios that are finished; without any, KeyboardInterrupt.
     """
     if not strategies:
         raise ConfigError("strategies must name at least one, got none")
@@ -188,18 +190,29 @@ def whatif(
     )  # fmt: skip
     first: dict[str, _Planned] = {}
     rows, sensitivities_of = list[WhatIfRow](), dict[str, tuple[Sensitivity, ...]]()
-    for done, scenario in enumerate(compared):
-        if progress:
-            progress(scenario.name, done, len(compared))
-        for planned in _under(question, scenario, scenario.spec(cluster)):
-            name, row = planned.row.strategy, planned.row
-            if scenario.name == TODAY and planned.plan is not None and row.pace is not None:
-                lower_on = plan_lowering(planned.plan, question.graph(batch), question.today)
-                sensitivities_of[name] = sensitivities(lower_on(question.today), lower_on)
-                planned = replace(planned, row=replace(row, pace=row.pace.replayed_by(sensitivities_of[name])))
-            before = first.setdefault(name, planned)
-            rows.append(_against(planned, before))
-    return WhatIf(model=model, cluster=cluster, scenarios=compared, rows=tuple(rows), sensitivities=sensitivities_of)
+
+    def result() -> WhatIf:
+        """Return the scenarios whose rows are all there."""
+        count = len(rows) // len(strategies)
+        left = ", ".join(scenario.name for scenario in compared[count:])
+        return WhatIf(
+            model=model, cluster=cluster, scenarios=compared[:count], rows=tuple(rows[: count * len(strategies)]),
+            sensitivities=sensitivities_of, notes=(f"Interrupted before the end of: {left}.",) if left else (),
+        )  # fmt: skip
+
+    with keeping(lambda: result() if len(rows) >= len(strategies) else None):
+        for done, scenario in enumerate(compared):
+            if progress:
+                progress(scenario.name, done, len(compared))
+            for planned in _under(question, scenario, scenario.spec(cluster)):
+                name, row = planned.row.strategy, planned.row
+                if scenario.name == TODAY and planned.plan is not None and row.pace is not None:
+                    lower_on = plan_lowering(planned.plan, question.graph(batch), question.today)
+                    sensitivities_of[name] = sensitivities(lower_on(question.today), lower_on)
+                    planned = replace(planned, row=replace(row, pace=row.pace.replayed_by(sensitivities_of[name])))
+                before = first.setdefault(name, planned)
+                rows.append(_against(planned, before))
+    return result()
 
 
 def _under(question: _Question, scenario: Scenario, spec: str) -> list[_Planned]:

@@ -4,6 +4,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import numpy as np
 import pytest
 import typer
 
@@ -132,6 +133,11 @@ def test_choices_are_checked_in_python_too():
     with pytest.raises(ConfigError, match=r"many must be a whole number, got 2\.0"):
         check_fields(Choices(many=2.0))
     check_fields(Choices(share=3))
+    with pytest.raises(ConfigError, match="many must be a whole number, got True"):
+        check_fields(Choices(many=True))
+    numbers = Choices(share=np.float32(0.5), many=np.int64(2))  # which no plan file could hold
+    check_fields(numbers)
+    assert [type(numbers.share), type(numbers.many), numbers.share, numbers.many] == [float, int, 0.5, 2]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from executor.validation.validation_run import validate
 from executor.validation.variants import variants_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
+from hwprofiles.interrupts import Interrupted
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from planner.models.registry import load_model
@@ -193,7 +194,7 @@ def test_a_lab_has_no_gpus(monkeypatch):
         asked["device"] = job.options.device
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("executor.validation.validation_run._measured", measured)
+    monkeypatch.setattr("executor.validation.validation_run._written", measured)
     with pytest.raises(KeyboardInterrupt):
         validate("lenet5", request(strategies=("data",), device="auto"), hosts=_Nowhere())
     assert asked == {"device": "cpu"}
@@ -290,3 +291,21 @@ def test_types_that_are_in_both_lists_compress_both():
             variants_of(graph, ["data"], "ring", **wrong)
     with pytest.raises(ConfigError, match=r"gradient_sync must be one of .*, got 'auto'"):
         variants_of(graph, ["data"], "auto")
+
+
+def test_an_interrupt_keeps_what_finished_rounds_have_measured():
+    """The ranks are ended in the third round; of the turn that it had begun nothing counts."""
+
+    def progress(label, done, total):
+        if total == 2 * 9 and done > 4:
+            raise KeyboardInterrupt
+
+    asked = request(
+        strategies=("data", "model"), stand_in_compute=True, rounds=9, spread=1e-9,
+    )  # fmt: skip
+    with pytest.raises(Interrupted) as interrupt:
+        validate("lenet5", asked, progress=progress)
+
+    found = interrupt.value.finished
+    assert found.notes[0] == "Interrupted after 2 rounds; at most 9 were to be run."
+    assert [(row.name, row.rounds) for row in found.strategies] == [("data", 2), ("model", 2)]
