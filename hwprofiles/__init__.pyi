@@ -40,16 +40,14 @@ from .input_files import (
 from .input_values import (
     parsed_yaml as parsed_yaml,
 )
-from .interrupts import (
-    Interrupted as Interrupted,
-    keeping as keeping,
-)
 from .old_keywords import (
     renamed_keywords as renamed_keywords,
     warn_old_name as warn_old_name,
 )
 from .progress import (
+    Interrupted as Interrupted,
     Progress as Progress,
+    keeping as keeping,
 )
 from .requests import (
     check_fields as check_fields,

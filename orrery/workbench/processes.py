@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ __all__ = ["BrokeOff", "end_processes", "follow_parent", "run_once", "said_of", 
 _CONTEXT = get_context("forkserver")
 """Starts processes from one that has imported everything, which takes hundredths of a second instead of seconds."""
 _CONTEXT.set_forkserver_preload(["orrery.workbench.bench_process"])
+# What is started holds pipes alone, of which nothing is left behind, and a new tracker takes the place of a killed one.
+warnings.filterwarnings("ignore", "resource_tracker: process died unexpectedly", UserWarning)
 _LONGEST_S = 60.0
 """Time that reading an upload or drawing a cluster may take."""
 _starting, _ending = threading.Lock(), threading.Event()

@@ -7,6 +7,7 @@ tracker removes them, with warnings.  Pipes are closed with the process that hol
 import os
 import signal
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,8 @@ from typing import Any, Generic, TypeVar
 
 __all__ = ["WorkerDiedError", "Workers"]
 
+# What is started holds pipes alone, of which nothing is left behind, and a new tracker takes the place of a killed one.
+warnings.filterwarnings("ignore", "resource_tracker: process died unexpectedly", UserWarning)
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _HELD = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))

@@ -56,7 +56,7 @@ COMMANDS = DECISIONS | {
     "clusters": "clusters titanx-4:nodes=2",
     "index": "index pages --out new.html",
     "run": "run plan.json --steps 1 --device cuda --threads 1 --learning-rate 0.1",
-    "accuracy": "accuracy --types one-bit --seeds 0",
+    "accuracy": "accuracy --types one-bit --seeds 1",
     "calibrate": "calibrate products.csv --device p100 --out new.yaml --json",
     "calibrate convolutions": "calibrate convolutions.csv --device titanx --gpu TitanX --out new.yaml",
     "library": "plan lenet5 --cluster library.yaml --batch 8 --strategy data --gradient-sync library --out new.json",

@@ -21,7 +21,7 @@ from executor.validation.validation_run import validate
 from executor.validation.variants import variants_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from hwprofiles.interrupts import Interrupted
+from hwprofiles.progress import Interrupted
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from planner.models.registry import load_model
