@@ -33,6 +33,13 @@ _HALF_SHARES = {"v100-32gb": 0.68, "a100-40gb": 0.5}
 """Shares of their peak in half precision that fit the networks of these two cards where such windows cost so much."""
 _CLOCK = "sustained_clock"
 """Key of the clock in long runs, of cards whose power does not allow the boost clock there."""
+_UNITS = "doubles_float32_units"
+"""Key of the flag of cards whose multiprocessors have 128 float32 units where their relative's have 64."""
+_DOUBLE_UNITS = 0.65
+"""Share of the peak that multiprocessors of 128 float32 units reach over that of those of 64, as operands come no
+faster: AlexNet, Inception-v3, ResNet-50 and VGG-16 give 0.64, 0.68, 0.65 and 0.64, on RTX 3080, RTX 3090 and RTX A6000
+over RTX 2080 Ti and Quadro RTX 8000 (images/s over peak, ``tf_cnn_single_gpu``); with all else of V100 they give 0.60
+to 0.76 of V100's."""
 _HALF_PRECISIONS = ("float16", "bfloat16")
 _ELEMENT_BYTES = {"float8": 1, "tf32": 4}
 """Bytes of an activation where they are not two."""
@@ -116,6 +123,9 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
         for key in ("launch_overhead_us", _CLOCK):
             if key in lent and donor != sheet.get(_LIBRARY):
                 content.setdefault(key, lent[key])
+    if sheet.get(_UNITS):
+        for section in ("efficiency", "convolution"):
+            content[section] |= {"ceiling": _times(content[section]["ceiling"], _DOUBLE_UNITS)}
     numbers = {key: sheet[key] for key in _NUMBERS}
     content = {"description": sheet["description"], "arithmetic": "float32"} | numbers | content
     if _CLOCK in sheet:
@@ -217,6 +227,11 @@ def _relatives(name: str) -> list[str]:
     while (name := _sheets().get(name, {}).get("relative", name)) not in found:
         found.append(name)
     return found
+
+
+def _times(shares: dict[str, float], factor: float) -> dict[str, float]:
+    """Return shares of the peak times a factor."""
+    return {phase: round(share * factor, 4) for phase, share in shares.items()}
 
 
 def _scaled(section: dict[str, Any], scale: float) -> dict[str, Any]:

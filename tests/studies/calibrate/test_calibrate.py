@@ -17,7 +17,7 @@ from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from studies.calibrate.calibration import calibrated
 from studies.calibrate.cross_validation import cross_validated, summary
-from studies.calibrate.device_sheets import base_content, device_names
+from studies.calibrate.device_sheets import base_content, device_labels, device_names
 from studies.calibrate.fitted_parameters import fit_products
 from studies.calibrate.kernel_tables import table_kernels
 from studies.calibrate.measured_kernels import MeasuredKernel, grouped, log_errors
@@ -114,11 +114,13 @@ def test_deepbench_is_read_as_the_products_that_implement_it():
     assert phases == [("forward", 1e-3), ("activation_gradient", 2e-3), ("weight_gradient", 3e-3)]
 
 
-def test_host_time_and_clock_are_found_again():
-    profile = load_profile("p100").for_single_kernels()
+@pytest.mark.parametrize("name", ["p100", "rtx-3090@float16"])
+def test_host_time_and_clock_are_found_again(name):
+    """Also where kernels of float32, at their own clock, bound those of another arithmetic."""
+    profile = load_profile(name).for_single_kernels()
     truth = replace(profile, peak_flop_per_s=profile.peak_flop_per_s * 0.8, sustained_clock=0.8, dispatch_s=2e-4)
-    table = pd.DataFrame({"model": ["Resnet 50"] * 3, "batch": [1, 2, 64]})
-    table["images_per_sec"] = [b / iteration_s(truth, "resnet50", b) for b in table.batch]
+    table = pd.DataFrame({"model": ["resnet50"] * 4 + ["vgg16"] * 4, "batch": [1, 2, 64, 256, 64, 128, 256, 512]})
+    table["images_per_sec"] = [b / iteration_s(truth, m, b) for m, b in zip(table.model, table.batch, strict=True)]
     fitted = fit_networks(profile, table_networks(table, "t"), kernels=True)
 
     assert fitted.sustained_clock == pytest.approx(0.8, rel=0.06)
@@ -184,6 +186,22 @@ def test_tensor_cores_take_channels_by_the_depth_of_their_instruction(name, half
     assert content["precisions"]["float16"]["convolution"]["channel_multiple"] == half
     if name != "v100-16gb":
         assert content["precisions"]["tf32"]["convolution"]["channel_multiple"] == 8
+
+
+def test_twice_the_float32_units_reach_a_smaller_share_of_their_peak():
+    """Four networks on cards of Ampere, with 128 in a multiprocessor, over those on cards of Turing, with 64."""
+    table, means = measured_table("tf_cnn_single_gpu").query("precision == 'fp32'"), []
+    for names in (["rtx-3080", "rtx-3090", "rtx-a6000"], ["rtx-2080ti", "rtx-8000"]):
+        peaks = {device_labels(name)[1]: base_content(name)["peak_tflop_per_s"] for name in names}
+        mine = table[table.config.isin(peaks)]
+        shares = mine.images_per_sec.astype(float) / mine.config.map(peaks)
+        means.append(shares.groupby(mine.model).mean())
+    assert (means[0] / means[1]).to_numpy() == pytest.approx(0.65, abs=0.035)
+    theirs, ours = (base_content(name) for name in ("a100-40gb", "h100-80gb"))
+    for section in ("efficiency", "convolution"):
+        assert ours[section]["ceiling"] == pytest.approx(
+            {phase: 0.65 * value for phase, value in theirs[section]["ceiling"].items()}, abs=1e-4
+        )
 
 
 RTX = ("rtx-2070-max-q", "rtx-2080-max-q", "rtx-2080-super-max-q", "rtx-2080ti", "rtx-3080", "rtx-3090", "rtx-8000",
