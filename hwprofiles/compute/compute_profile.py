@@ -110,6 +110,8 @@ class ComputeProfile:
     multiprocessors (output), tiles that span samples and are not full.  For convolutions f is that of the cheapest
     algorithm: see `ConvolutionEfficiency`; profiles without that section give 3 x 3 windows of stride 1 Winograd's
     gain, in the 1 of f.  Where kernels were measured, f is corrected: see `KernelTable`.
+    No kernel of TF32 or half precision takes longer than float32's on the same data: libraries can always load two-byte
+    elements, compute in float32 and store two bytes.
     Every term has degree at most one in each size, so by the formula time never falls when a size grows, and half of a
     part never takes less than half its time.  Where kernels were measured, twice the size may take 2.14 times as long,
     so that half of a part takes at least 47 % of its time.
@@ -118,6 +120,8 @@ class ComputeProfile:
         The roofline model: Williams, Waterman and Patterson, Communications of the ACM 52 (4), 2009.
         Winograd's algorithm in convolutions: Lavin and Gray, CVPR 2016.
         Fourier transforms in convolutions: Mathieu, Henaff and LeCun, ICLR 2014.
+        Two-byte elements and float32 arithmetic: PSEUDO_HALF_CONFIG of cudnnConvolutionForward, cuDNN API reference;
+        CUDA_R_16F operands and CUBLAS_COMPUTE_32F_PEDANTIC of cublasGemmEx, cuBLAS library.
     """
 
     name: str
@@ -156,6 +160,9 @@ class ComputeProfile:
     """Time of the host for one phase of one layer: no phase of a layer takes less."""
     element_bytes: int = field(default=4, repr=False)
     """Bytes of an activation in this arithmetic; kernels count 4."""
+    in_float32: "ComputeProfile | None" = field(default=None, repr=False)
+    """The device in float32, whose kernels run on this arithmetic's data where they are faster; None where they cannot,
+    as in float32 itself, and with elements of one byte."""
     relative: str = field(default="", repr=False)
     """Profile whose shares of the peak these are, as nothing of the device was measured in this arithmetic or, in
     tensor cores, in another of theirs; else empty."""
@@ -166,11 +173,19 @@ class ComputeProfile:
         values = (self.convolution, self.table, self.dispatch_s, self.element_bytes)
         fused = (sorted(self.fused.items()),) if self.fused else ()
         cost = (self.convolution.window_cost,) if self.convolution and self.convolution.window_cost > 1 else ()
-        return fused if values == (None, None, 0.0, 4) else values + fused + cost
+        wide: tuple[object, ...] = ()
+        if self.in_float32:
+            wide = (replace(self.in_float32, description="", sources=()), self.in_float32.extensions)
+        return fused if values == (None, None, 0.0, 4) and not wide else values + fused + cost + wide
 
     def for_single_kernels(self) -> "ComputeProfile":
         """Return the profile for short runs, such as measurements of single kernels."""
-        return replace(self, peak_flop_per_s=self.peak_flop_per_s / self.sustained_clock, sustained_clock=1.0)
+        return replace(
+            self,
+            peak_flop_per_s=self.peak_flop_per_s / self.sustained_clock,
+            sustained_clock=1.0,
+            in_float32=self.in_float32 and self.in_float32.for_single_kernels(),
+        )
 
     def under_used(self, kernels: Kernels, time_s: Floats) -> Bools:
         """Return which kernels take so long that they use under 5 % of the peak and of the memory bandwidth.
@@ -200,7 +215,10 @@ class ComputeProfile:
             ConfigError: ``phase`` is not one of `PROFILE_PHASES`.
         """
         arithmetic_s, traffic_s, rest_s = self.terms_s(kernels, phase)
-        return np.asarray((np.maximum(arithmetic_s, traffic_s) + rest_s) * (kernels.flop + kernels.memory_bytes > 0))
+        seconds = (np.maximum(arithmetic_s, traffic_s) + rest_s) * (kernels.flop + kernels.memory_bytes > 0)
+        return np.asarray(
+            np.minimum(seconds, self.in_float32.time_s(kernels, phase=phase)) if self.in_float32 else seconds
+        )
 
     def terms_s(self, kernels: Kernels, phase: str) -> tuple[Floats, Floats, Floats]:
         """Return the seconds of arithmetic, of the traffic beside it, and of passes and launches; see ``time_s``."""
@@ -334,6 +352,7 @@ class ComputeProfile:
             else None,
             rows=rows,
             parts=parts,
+            in_float32=self.in_float32 and self.in_float32.faster(speed),
             codecs={
                 key: CodecSpeed(fixed_s=row.fixed_s / speed, elements_per_s=row.elements_per_s * speed)
                 for key, row in self.codecs.items()

@@ -38,10 +38,12 @@ __all__ = ["ARITHMETICS", "ProfileFile", "catalogue", "load_profile", "profile_f
 ARITHMETICS = ("float32", "tf32", "float16", "bfloat16", "float8")
 """Arithmetic of products; all but the first use tensor cores, and sum in float32."""
 _Arithmetic = Literal["float32", "tf32", "float16", "bfloat16", "float8"]
-_FUSED_LIKE: dict[str, _Arithmetic] = {"float16": "bfloat16", "bfloat16": "float16", "float8": "bfloat16"}
-"""Arithmetic whose fused kernels another one runs, where it has none of its own."""
-_PRODUCTS_LIKE: dict[str, _Arithmetic] = {**_FUSED_LIKE, "tf32": "bfloat16"}
+_PRODUCTS_LIKE: dict[str, _Arithmetic] = {
+    "float16": "bfloat16", "bfloat16": "float16", "float8": "bfloat16", "tf32": "bfloat16",
+}  # fmt: skip
 """Arithmetic of the same tensor cores, whose efficiency another one has, where it has none of its own."""
+_FUSED_LIKE: dict[str, _Arithmetic] = {**_PRODUCTS_LIKE, "float32": "bfloat16"}
+"""Arithmetic whose fused kernels another one runs, where it has none of its own."""
 FOLDER = Path(__file__).parents[1] / "profiles"
 
 
@@ -179,6 +181,7 @@ class ProfileFile(Section):
             table=other.kernels.value() if other.kernels else None,
             fused=self._fused_in(arithmetic),
             element_bytes=other.element_bytes,
+            in_float32=plain if self.arithmetic == "float32" and other.element_bytes > 1 else None,
             relative=self._relative_in(arithmetic),
             rows={},
             parts={},
@@ -195,20 +198,22 @@ class ProfileFile(Section):
         return "" if (arithmetic != self.arithmetic) in other else self.fit.transferred_from
 
     def _fused_in(self, arithmetic: str) -> dict[tuple[str, str], FusedEfficiency]:
-        """Return the efficiencies of fused kernels in one of the ``precisions``: its own, or those of one like it.
+        """Return the efficiencies of fused kernels in an arithmetic: its own, or those of one like it.
 
         Both types of sixteen bits have one peak, and the same kernels.  Where products multiply in eight bits attention
-        and what only streams stay in sixteen; experts are products, so theirs are not taken over.
+        and what only streams stay in sixteen; in wider types attention reaches the same share of a lower peak, and what
+        only streams the same share of the bandwidth.  Experts are products, so theirs are taken over between types of
+        sixteen bits alone.
         """
-        own = self.precisions[cast(_Arithmetic, arithmetic)]
-        like = self.precisions.get(_FUSED_LIKE[arithmetic]) if arithmetic in _FUSED_LIKE else None
+        own = self if arithmetic == self.arithmetic else self.precisions[cast(_Arithmetic, arithmetic)]
+        like = self.precisions.get(_FUSED_LIKE[arithmetic])
         if own.fused or like is None or not like.fused:
             return _fused(own.fused or self.fused)
         slower = like.peak_tflop_per_s * like.sustained_clock / (own.peak_tflop_per_s * own.sustained_clock)
         return {
-            key: replace(each, ceiling=each.ceiling * slower)
+            key: replace(each, ceiling=each.ceiling * min(slower, 1.0))
             for key, each in _fused(like.fused).items()
-            if arithmetic != "float8" or key[0] != "moe"
+            if arithmetic in ("float16", "bfloat16") or key[0] != "moe"
         }
 
     def _plain(self, name: str) -> ComputeProfile:
@@ -228,7 +233,7 @@ class ProfileFile(Section):
             parts=_parts(self.measured),
             convolution=self.convolution.value() if self.convolution else None,
             table=self.kernels.value() if self.kernels else None,
-            fused=_fused(self.fused),
+            fused=self._fused_in(self.arithmetic),
             sustained_clock=self.sustained_clock,
             dispatch_s=self.dispatch_overhead_us * MICRO,
             relative=self._relative_in(self.arithmetic),

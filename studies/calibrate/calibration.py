@@ -77,7 +77,9 @@ def calibrated(
     """
     content, errors, at_prior = dict(base), dict[str, HeldOutErrors](), list[str]()
     arithmetic = str(base["arithmetic"])
-    for precision in dict.fromkeys([row.precision for row in kernels] + [row.precision for row in networks]):
+    measured = [row.precision for row in kernels] + [row.precision for row in networks]
+    # the file's own arithmetic first: its kernels bound the times of the others
+    for precision in sorted(dict.fromkeys(measured), key=lambda each: each != arithmetic):
         own = precision == arithmetic
         _check_known(precision, arithmetic, base)
         profile = ProfileFile.model_validate(content).profile("calibrated", "" if own else precision)
@@ -158,13 +160,14 @@ def _fitted(profile: ComputeProfile, groups: list[KernelGroup], networks: Sequen
     sections: dict[str, Any] = {}
     dropped: tuple[str, ...] = ()
     launch_overhead_us = None
+    wide = profile.in_float32
     if groups:
         profile = profile.for_single_kernels()
         fits = _fits(groups)
         held_out = cross_validated(groups, lambda rows: with_table(_parameters(profile, fits, rows).profile, rows))
         errors = {kind: summary(logs) for kind, logs in held_out.items()}
         fitted, dropped = (result := _parameters(profile, fits, groups)).profile, result.at_prior
-        profile = with_table(fitted, groups)
+        profile = replace(with_table(fitted, groups), in_float32=wide)
         if fit_products in fits:
             sections["efficiency"] = efficiency_section(profile.efficiency)
             launch_overhead_us = round(profile.launch_overhead_s / MICRO, 3)

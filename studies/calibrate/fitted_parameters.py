@@ -106,7 +106,13 @@ def _with_products(profile: ComputeProfile, values: dict[str, float]) -> Compute
         half_samples=1e-3,  # a plain product has no samples: its columns say it all
         half_positions=1.0,
     )
-    return replace(profile, efficiency=efficiency, launch_overhead_s=values["launch_overhead_us"] * MICRO)
+    launch_s, wide = values["launch_overhead_us"] * MICRO, profile.in_float32
+    return replace(
+        profile,
+        efficiency=efficiency,
+        launch_overhead_s=launch_s,
+        in_float32=wide and replace(wide, launch_overhead_s=launch_s),  # a file has one launch overhead
+    )
 
 
 def _with_convolutions(profile: ComputeProfile, values: dict[str, float]) -> ComputeProfile:

@@ -127,20 +127,30 @@ class _Terms:
     def __init__(self, profile: ComputeProfile, rows: Sequence[MeasuredNetwork]) -> None:
         boost = profile.for_single_kernels()
         self._measured_s = np.array([row.time_s for row in rows])
-        terms = [_phase_terms(boost, row) for row in rows]
+        terms = [_phase_terms(boost, row, profile.in_float32) for row in rows]
         self._row = np.repeat(np.arange(len(rows)), [len(some) for some in terms])
         every = np.concatenate(terms)
-        self._arithmetic_s, self._traffic_s, self._rest_s, self._hosted = every.T
+        self._arithmetic_s, self._traffic_s, self._rest_s, self._most_s, self._hosted = every.T
 
     def logs(self, share: float, dispatch_s: float) -> Floats:
         """Return the logarithms of predicted over measured times."""
         seconds = np.maximum(self._arithmetic_s / share, self._traffic_s) + self._rest_s
+        seconds = np.minimum(seconds, self._most_s)
         seconds = np.maximum(seconds, dispatch_s * self._hosted)
         return np.asarray(np.log(np.bincount(self._row, seconds, minlength=len(self._measured_s)) / self._measured_s))
 
 
-def _phase_terms(boost: ComputeProfile, row: MeasuredNetwork) -> Floats:
-    """Return arithmetic, traffic, rest, and whether the host counts, of all phases of a network: shape (phases, 4)."""
+def _phase_terms(boost: ComputeProfile, row: MeasuredNetwork, wide: ComputeProfile | None) -> Floats:
+    """Return the terms of all phases of a network.
+
+    Args:
+        boost: Profile at its boost clock.
+        row: Network.
+        wide: The device in float32 at its sustained clock, whose kernels bound those of another arithmetic.
+
+    Returns:
+        Arithmetic, traffic, rest, bound, and whether the host counts: shape (phases, 5).
+    """
     graph, found = _graph(row.model, row.batch), []
     for index, layer in enumerate(graph.layers):
         part = {d: np.array([float(s)]) for d, s in zip(layer.output.dims, layer.output.sizes, strict=True)}
@@ -148,8 +158,9 @@ def _phase_terms(boost: ComputeProfile, row: MeasuredNetwork) -> Floats:
             if graph.has_phase(index, phase):
                 work = stored_kernels(boost, layer.kernels(phase, part), phase)
                 if work.flop[0] + work.memory_bytes[0] > 0:
-                    terms = (float(term[0]) for term in boost.terms_s(work, phase))
-                    found.append((*terms, float(phase != "update")))
+                    terms = [float(term[0]) for term in boost.terms_s(work, phase)]
+                    most_s = float(wide.time_s(work, phase=phase)[0]) if wide else np.inf
+                    found.append([*terms, most_s, float(phase != "update")])
     return np.array(found)
 
 
