@@ -60,7 +60,7 @@ class RankRow:
     failed_s: float
     """Time at which the rank failed, on the same clock; 0 if it did not."""
     loss: float
-    images_per_s: float
+    samples_per_s: float
     reason: str
     """Reason of the rank's failure; empty if it did not fail."""
     consequence: bool
@@ -94,9 +94,9 @@ class RankStatus:
         self._count += 1
         words[_PROGRESS] = self._count
 
-    def step(self, step: int, loss: float = float("nan"), images_per_s: float = float("nan")) -> None:
+    def step(self, step: int, loss: float = float("nan"), samples_per_s: float = float("nan")) -> None:
         """Write which step begins, and the loss and the speed of the step before it."""
-        self._numbers[_LOSS], self._numbers[_IMAGES_PER_S] = loss, images_per_s
+        self._numbers[_LOSS], self._numbers[_IMAGES_PER_S] = loss, samples_per_s
         self._words[_STEP] = step
         self._count += 1
         self._words[_PROGRESS] = self._count
@@ -200,7 +200,7 @@ def read_row(row: bytes | bytearray | memoryview) -> RankRow:
         started_s=numbers[_STARTED_S],
         failed_s=numbers[_FAILED_S],
         loss=numbers[_LOSS],
-        images_per_s=numbers[_IMAGES_PER_S],
+        samples_per_s=numbers[_IMAGES_PER_S],
         # The end of the kept bytes may have split the last character.
         reason=bytes(text).decode(errors="ignore"),
         consequence=bool(words[_CONSEQUENCE]),

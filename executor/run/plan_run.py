@@ -35,7 +35,7 @@ class PlanRun:
     measurement: Measurement
 
     @property
-    def images_per_s(self) -> float:
+    def samples_per_s(self) -> float:
         """Samples per second of the median iteration."""
         return self.plan.batch / self.measurement.iteration_s
 
@@ -116,4 +116,4 @@ def run_plan(
 def _label(rows: Sequence[RankRow]) -> str:
     """Return the loss, and the speed of the slowest rank."""
     label = loss_of(rows)
-    return label if label == "starting" else f"{label}, {min(row.images_per_s for row in rows):.4g} images/s"
+    return label if label == "starting" else f"{label}, {min(row.samples_per_s for row in rows):.4g} images/s"

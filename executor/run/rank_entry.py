@@ -48,7 +48,7 @@ def run_rank(
         options: Settings; the plan file is not read.
         status: Row of the status board.
         reduced: True where batch normalisation takes its statistics over the whole batch.
-        progress: Called after each step as ``progress(images_per_s, steps)``.
+        progress: Called after each step as ``progress(samples_per_s, steps)``.
 
     Returns:
         Measurements of all ranks, on rank 0; elsewhere None.
@@ -189,11 +189,11 @@ class _Steps:
             self._meter.stop()
         self.losses.append(result.loss)
         self.kept.append((result.measured, self._paused))
-        images_per_s = self._rank.program.graph.batch / (time.perf_counter() - begin_s)
+        samples_per_s = self._rank.program.graph.batch / (time.perf_counter() - begin_s)
         self._paused = self._save(done)
-        self._rank.status.step(done, result.loss, images_per_s)
+        self._rank.status.step(done, result.loss, samples_per_s)
         if progress:
-            progress(images_per_s, done)
+            progress(samples_per_s, done)
 
     def _save(self, done: int) -> bool:
         """Write a checkpoint if one is due; return whether it was."""

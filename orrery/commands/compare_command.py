@@ -1,25 +1,25 @@
 """``orrery compare``: strategies for one model on one cluster, side by side."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hwprofiles import InfeasiblePlanError
+from hwprofiles import InfeasiblePlanError, option
 from orrery.terminal import (
     BatchOption,
     ClusterOption,
     ComparedConditions,
     JsonOption,
     ModelArgument,
-    RefineOption,
+    PriceOption,
     StrategiesOption,
-    SyncOption,
     comparison_values,
     kept,
     output_file,
+    price_of,
     print_json,
     print_rich,
     progress_bar,
@@ -27,11 +27,29 @@ from orrery.terminal import (
     to_json,
     typed_options,
 )
+from planner.plan import SyncAlgorithm
 
 if TYPE_CHECKING:
     from planner.plan import Comparison
 
 __all__ = ["orrery_compare"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Searched:
+    """What is searched for the strategies that are compared."""
+
+    gradient_sync: SyncAlgorithm | None = option(
+        None,
+        help="All-reduce that synchronises gradients; auto picks the fastest for each layer; else library, where the "
+        "cluster describes one, or ring.",
+    )
+    refine: int = option(
+        0,
+        low=0,
+        metavar="N",
+        help="Plans to simulate to improve on the layer-wise optimum; 0 compares it with the usual strategies only.",
+    )
 
 
 @takes_requests
@@ -43,8 +61,8 @@ def orrery_compare(
     batch: BatchOption,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")],
     strategies: StrategiesOption = "data,model,owt,spatial,layerwise",
-    gradient_sync: SyncOption = None,
-    refine: RefineOption = 0,
+    searched: _Searched,
+    price: PriceOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare strategies: a table, and a page that shows why one is faster."""
@@ -55,7 +73,7 @@ def orrery_compare(
     from planner.plan import DTYPE_BYTES, NoStrategyFitsError, arithmetic_of, compare
     from reports.pages import write_comparison_page
 
-    names = split_list(strategies)
+    names, paid = split_list(strategies), price_of(cluster, price)
     page = out / "index.html"
     with output_file(page) as file, output_file(out / "comparison.json") as numbers, progress_bar(model) as progress:
         given = asdict(conditions)
@@ -64,16 +82,17 @@ def orrery_compare(
         machines = load_cluster(cluster)
         try:
             comparison = kept(
-                compare, graph, machines, names, gradient_sync=gradient_sync, refine=refine, progress=progress,
+                compare, graph, machines, names, **asdict(searched), progress=progress,
                 conditions=Conditions.of(machines, **given, arithmetic=arithmetic_of(dtype)),
             )  # fmt: skip
         except NoStrategyFitsError as error:
             words = ["orrery", "compare", model, "--cluster", cluster, "--batch", str(error.batch)]
             words += ["--strategies", ",".join(names), "--out", str(out)]
-            words += ["--gradient-sync", gradient_sync] if gradient_sync else []
-            words += [*(["--refine", str(refine)] if refine else []), *typed_options(conditions)]
+            words += [word for each in price or () for word in ("--price", each)]
+            words += [*typed_options(searched), *typed_options(conditions)]
             works = f"; this works: {join(words)}" if error.batch else ""
             raise InfeasiblePlanError(f"{error}{works}") from None
+        comparison = comparison.priced(paid)
         values = comparison_values(comparison, page=page)
         write_comparison_page(comparison, file)
         numbers.write_bytes(to_json(values))

@@ -1,5 +1,6 @@
 """``orrery plan``: a plan made from a request, and its file."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -8,8 +9,10 @@ import typer
 from hwprofiles import DeviceMemoryError
 from orrery.terminal import (
     JsonOption,
+    PriceOption,
     output_file,
     plan_values,
+    price_of,
     print_json,
     print_plan,
     progress_bar,
@@ -26,6 +29,7 @@ def orrery_plan(
     *,
     request: PlanRequest,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Plan file to write.")],
+    price: PriceOption = None,
     json: JsonOption = False,
 ) -> None:
     """Choose how every layer is split over the devices, and write the plan."""
@@ -33,6 +37,7 @@ def orrery_plan(
     from planner.models import load_model
     from planner.plan import save_plan, simulated_plan
 
+    paid = price_of(request.cluster, price)
     with output_file(out) as file, progress_bar("planning") as progress:
         graph = load_model(request.model, batch=request.batch, element_bytes=request.element_bytes)
         cluster = load_cluster(request.cluster)
@@ -41,6 +46,7 @@ def orrery_plan(
         except DeviceMemoryError as error:
             raise refusal_with_command(error, request, out, cluster, progress) from None
         save_plan(planned.plan, file)
+    planned = replace(planned, rates=planned.rates.priced(paid))
     typed = {name: getattr(request, name) for name in ("model", "cluster", "batch", "strategy")}
     values = {**typed, **plan_values(planned)}
     print_json(values) if json else print_plan(planned, values)

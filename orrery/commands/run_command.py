@@ -165,9 +165,9 @@ def _run_as_rank(options: RunOptions, report: "_Report", stall_s: float | None) 
             with report.files() as files, progress_bar("starting") as bar:
                 saving = replace(timed, save=str(files["state_dict"])) if timed.save else timed
 
-                def show(images_per_s: float, done: int) -> None:
+                def show(samples_per_s: float, done: int) -> None:
                     if bar:
-                        bar(f"{images_per_s:.4g} images/s", done, options.steps)
+                        bar(f"{samples_per_s:.4g} images/s", done, options.steps)
 
                 measurement = run_rank(where, program, saving, status, reduced=reduced, progress=show)
                 assert measurement is not None
@@ -227,7 +227,7 @@ class _Report:
             shown["allocated by rank"] = [
                 f"{row['peak'] / 2**20:.1f} MiB, predicted {size / 2**20:.1f}" for row, size in pairs
             ]
-        shown["images/s"] = shown.pop("images_per_s")
+        shown["images/s"] = shown.pop("samples_per_s")
         print_pairs({**shown, "peak memory by rank": peaks})
 
 
@@ -245,7 +245,7 @@ def _values(ran: "PlanRun", options: RunOptions) -> dict[str, Any]:
         "spread_s": measured.spread_s,
         "simulated_s": ran.replayed.iteration_s,
         "cluster": ran.plan.cluster,
-        "images_per_s": ran.images_per_s,
+        "samples_per_s": ran.samples_per_s,
         "peak_memory_bytes": measured.peak_memory_bytes.tolist(),
         "iterations_s": measured.iterations_s.tolist(),
         "notes": measured.notes,

@@ -13,9 +13,11 @@ from orrery.terminal import (
     ExecutionModel,
     JsonOption,
     PlanArgument,
+    PriceOption,
     TraceOption,
     output_file,
     plan_headline,
+    price_of,
     print_json,
     print_pairs,
     printed_values,
@@ -39,6 +41,7 @@ def orrery_simulate(
     execution: ExecutionModel,
     expand_collectives: _Expand = False,
     engine: EngineOption = "auto",
+    price: PriceOption = None,
     trace: TraceOption = None,
     graph: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Task graph to write, JSON or Parquet, for orrery replay.")
@@ -53,12 +56,13 @@ def orrery_simulate(
     traced, written = (output_file(path) if path else nullcontext() for path in (trace, graph))
     with traced as file, written as graph_file, progress_bar("simulating"):
         plan = open_plan(plan_file, collectives="steps" if expand_collectives else "activity")
+        paid = price_of(plan.plan.cluster, price)
         result = replay(plan.program, engine=engine, **asdict(execution))
         if file:
             result.write_trace(file)
         if graph_file:
             write_replayed_graph(result, graph_file)
-    rates = training_rates(plan.costs, result.program, result.expected_s)
+    rates = training_rates(plan.costs, result.program, result.expected_s).priced(paid)
     values = replay_values(result, rates, plan=plan)
     if json:
         print_json(values)

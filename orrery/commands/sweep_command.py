@@ -10,6 +10,7 @@ import typer
 from hwprofiles import option
 from orrery.terminal import (
     JsonOption,
+    PriceOption,
     kept,
     output_file,
     print_json,
@@ -75,6 +76,7 @@ def orrery_results(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="Results of sweeps, SQLite.")],
     *,
     rows: _ChosenRows,
+    price: PriceOption = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV to write, with all chosen rows.")] = None,
     parquet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Parquet to write, with all chosen rows.")
@@ -87,12 +89,16 @@ def orrery_results(
     json: JsonOption = False,
 ) -> None:
     """Filter, sort and export the results of sweeps."""
-    from studies.sweep import Store, check_suffix, exported, result_table
+    from studies.size import read_prices
+    from studies.sweep import Store, check_suffix, exported, priced, result_table
 
     if copy:
         return print_pairs({"copied": Store.copy(store, copy), "store": str(copy)})
     with Store.reading(store) as opened:
-        frame = result_table(opened.to_frame(), where=rows.where or (), sort=rows.sort, columns=rows.columns)
+        frame = opened.to_frame()
+    if price:
+        frame = priced(frame, read_prices(price, [*frame["cluster"].unique()]))
+    frame = result_table(frame, where=rows.where or (), sort=rows.sort, columns=rows.columns)
     for path, suffix in ((csv, ".csv"), (parquet, ".parquet")):
         if path:
             check_suffix(path, suffix)

@@ -13,8 +13,10 @@ from orrery.terminal import (
     GroupedCommand,
     JsonOption,
     PageOption,
+    PriceOption,
     kept,
     page_files,
+    price_of,
     print_json,
     print_rich,
     progress_bar,
@@ -41,10 +43,6 @@ _Clusters = Annotated[
         autocompletion=COMPLETERS["cluster"],
     ),
 ]
-_Prices = Annotated[
-    list[str] | None,
-    typer.Option("--price", metavar="[C=]X", help="Money for an hour of one device, of cluster C or of all."),
-]
 _MostDevices = Annotated[
     int, typer.Option(parser=whole_number, metavar="N", help="Largest number of devices that is tried.")
 ]
@@ -59,20 +57,19 @@ def orrery_size_deadline(
     cluster: ClusterOption,
     training: TrainingRequest,
     within: Annotated[float, typer.Option(parser=duration_s, metavar="TIME", help="Deadline, such as 36h or 2d.")],
-    price: _Prices = None,
+    price: PriceOption = None,
     most_devices: _MostDevices = 256,
     out: PageOption = None,
     json: JsonOption = False,
 ) -> None:
     """Find the fewest devices that train within a deadline."""
-    from studies.size import fewest_devices, read_prices
+    from studies.size import fewest_devices
 
     def answer(progress: Progress | None) -> "SizeAnswer":
         """Search."""
-        prices = read_prices(price or [], [cluster])
         return fewest_devices(
             subject.subject(), cluster, training.training(), within_s=within, most_devices=most_devices,
-            price=prices.get(cluster, prices.get("")), progress=progress,
+            price=price_of(cluster, price), progress=progress,
         )  # fmt: skip
 
     _answer(answer, out, json)
@@ -97,7 +94,7 @@ def orrery_size_budget(
     cluster: _Clusters,
     training: TrainingRequest,
     budget: BudgetRequest,
-    price: _Prices = None,
+    price: PriceOption = None,
     within: _Within = None,
     most_devices: _MostDevices = 256,
     out: PageOption = None,
@@ -146,7 +143,7 @@ def orrery_size_offers(
     subject: SubjectRequest,
     cluster: _Clusters,
     training: TrainingRequest,
-    price: _Prices = None,
+    price: PriceOption = None,
     within: _Within = None,
     out: PageOption = None,
     json: JsonOption = False,

@@ -27,10 +27,10 @@ from .options import (
     ModelArgument as ModelArgument,
     PageOption as PageOption,
     PlanArgument as PlanArgument,
-    RefineOption as RefineOption,
+    PriceOption as PriceOption,
     StrategiesOption as StrategiesOption,
-    SyncOption as SyncOption,
     TraceOption as TraceOption,
+    price_of as price_of,
 )
 from .output import (
     output_file as output_file,

@@ -7,7 +7,6 @@ import typer
 
 from hwprofiles import whole_number
 from orrery.terminal.completion import COMPLETERS
-from planner.plan import SyncAlgorithm
 
 __all__ = [
     "BatchOption",
@@ -17,10 +16,10 @@ __all__ = [
     "ModelArgument",
     "PageOption",
     "PlanArgument",
-    "RefineOption",
+    "PriceOption",
     "StrategiesOption",
-    "SyncOption",
     "TraceOption",
+    "price_of",
 ]
 
 PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file.")]
@@ -41,23 +40,8 @@ ClusterOption = Annotated[
 BatchOption = Annotated[
     int, typer.Option(parser=whole_number, metavar="N", help="Samples in a mini-batch, over all devices.")
 ]
-SyncOption = Annotated[
-    SyncAlgorithm | None,
-    typer.Option(
-        help="All-reduce that synchronises gradients; auto picks the fastest for each layer; else library, where the "
-        "cluster describes one, or ring."
-    ),
-]
 EngineOption = Annotated[
     Literal["auto", "compiled", "simpy"], typer.Option(help="Engine that replays; all give the same times.")
-]
-RefineOption = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        metavar="N",
-        help="Plans to simulate to improve on the layer-wise optimum; 0 compares it with the usual strategies only.",
-    ),
 ]
 StrategiesOption = Annotated[
     str,
@@ -65,4 +49,20 @@ StrategiesOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")]
 PageOption = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")]
+PriceOption = Annotated[
+    list[str] | None,
+    typer.Option("--price", metavar="[C=]X", help="Money for an hour of one device, of cluster C or of all."),
+]
 TraceOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Chrome trace to write, for Perfetto.")]
+
+
+def price_of(cluster: str, words: list[str] | None) -> float | None:
+    """Return the price of an hour of one device of a cluster, of ``PriceOption``; None where none was given.
+
+    Raises:
+        ConfigError: A price is no number > 0, or one of another cluster.
+    """
+    from studies.size import read_prices
+
+    prices = read_prices(words or [], [cluster])
+    return prices.get(cluster, prices.get(""))

@@ -37,13 +37,15 @@ def print_plan(planned: "SimulatedPlan", values: Mapping[str, Any]) -> None:
 def plan_headline(plan: "Plan", replay: "Replay", rates: "TrainingRates") -> str:
     """Return what an iteration of a plan is expected to take, with its interval, in one sentence."""
     from reports.style import three_digits
-    from reports.tables import expected_time
+    from reports.tables import expected_time, money_words
 
+    samples_are = replay.program.graph.samples_are
     time = expected_time(replay.expected_s, replay.likely_s, replay.iteration_s)
-    rate = f"{three_digits(rates.images_per_s)} {replay.program.graph.samples_are}/s"
+    rate = f"{three_digits(rates.samples_per_s)} {samples_are}/s"
     rate += f", {three_digits(rates.tokens_per_s)} tokens/s" if rates.tokens_per_s else ""
     subject = f"{plan.model} on {plan.cluster}, batch {plan.batch:,}, {plan.request.strategy}, {plan.request.dtype}"
-    return f"{subject}: {time}, {rate}, MFU {rates.mfu:.1%}."
+    money = [f"costs {three_digits(money)} a million {what}" for what, money in money_words(rates, samples_are)]
+    return f"{subject}: {time}, {rate}, {', '.join([f'MFU {rates.mfu:.1%}', *money])}."
 
 
 def configuration_rows(plan: "Plan") -> list[dict[str, Any]]:

@@ -43,7 +43,17 @@ _WORK = frozenset({"engine", "load", "search", "tables"})
 _HELD = frozenset({"allocated", "held", "memory", "peak"})
 """Words of fields that tell this program's own time, and memory."""
 
-_UNLESS_ZERO = ("tables_s", "search_s", "width", "compressed", "notes", "tokens_per_s", "hfu")
+_UNLESS_ZERO = (
+    "tables_s",
+    "search_s",
+    "width",
+    "compressed",
+    "notes",
+    "tokens_per_s",
+    "hfu",
+    "money_per_million_samples",
+    "money_per_million_tokens",
+)
 """Values of a plan that are printed only where they are not zero or empty."""
 
 _STRATEGY_FIELDS = (

@@ -18,15 +18,15 @@ def scenario_pair(left: StoredScenario, right: StoredScenario) -> dict[str, Any]
     rows_of = [{row["name"]: row for row in each.numbers["strategies"]} for each in (left, right)]
     names = [name for name in rows_of[0] if name in rows_of[1]]
     times_s = [rows[name]["expected_s"] for name in names for rows in rows_of]
-    rates = [rows[name]["images_per_s"] for name in names for rows in rows_of]
+    rates = [rows[name]["samples_per_s"] for name in names for rows in rows_of]
     time, rate = time_unit(times_s), plain_unit(rates)
     rows = []
     for name in names:
         a, b = (rows[name] for rows in rows_of)
-        ratio = b["images_per_s"] / a["images_per_s"]
+        ratio = b["samples_per_s"] / a["samples_per_s"]
         rows.append({
             "name": name, "times": [time.text(a["expected_s"]), time.text(b["expected_s"])],
-            "rates": [rate.text(a["images_per_s"]), rate.text(b["images_per_s"])], "ratio": f"{ratio:.3g} ×",
+            "rates": [rate.text(a["samples_per_s"]), rate.text(b["samples_per_s"])], "ratio": f"{ratio:.3g} ×",
             "pace": [a.get("pace") or "", b.get("pace") or ""],
             "values": [a["expected_s"] / time.factor, b["expected_s"] / time.factor],
         })  # fmt: skip
@@ -52,7 +52,7 @@ def _headline(left: StoredScenario, right: StoredScenario) -> str:
     a, b = _best(left), _best(right)
     if not a or not b:
         return f"{(left if not a else right).name} has no strategy that fits."
-    ratio = b["images_per_s"] / a["images_per_s"]
+    ratio = b["samples_per_s"] / a["samples_per_s"]
     if f"{ratio:.3f}" == "1.000":
         return f"{left.name} and {right.name} train equally fast, by {a['name']} and {b['name']}."
     faster, slower, by = (right, left, ratio) if ratio > 1 else (left, right, 1 / ratio)

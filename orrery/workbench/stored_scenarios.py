@@ -78,7 +78,7 @@ def _are_numbers(numbers: object) -> bool:
     return isinstance(rows, list) and all(
         isinstance(row, dict)
         and isinstance(row.get("name"), str)
-        and all(isinstance(row.get(key), int | float) for key in ("expected_s", "images_per_s", "speedup"))
+        and all(isinstance(row.get(key), int | float) for key in ("expected_s", "samples_per_s", "speedup"))
         for row in rows
     )
 

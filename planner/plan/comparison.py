@@ -1,7 +1,7 @@
 """Results of a comparison of strategies: the data behind the table and the page."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ __all__ = ["Comparison", "LayerResult", "StrategyResult"]
 
 
 _NUMBERS = (
-    "name", "additive_s", "simulated_s", "expected_s", "images_per_s", "speedup", "moved_bytes", "compute_s",
+    "name", "additive_s", "simulated_s", "expected_s", "samples_per_s", "speedup", "moved_bytes", "compute_s",
     "exposed_communication_s", "idle_s", "lower_bound_s", "tasks",
 )  # fmt: skip
 
@@ -106,9 +106,9 @@ class StrategyResult:
     """True if a device's speed in this arithmetic was measured on a relative only."""
 
     @property
-    def images_per_s(self) -> float:
+    def samples_per_s(self) -> float:
         """Samples a second, by the expected time."""
-        return self.rates.images_per_s
+        return self.rates.samples_per_s
 
     @property
     def time_parts(self) -> TimeParts:
@@ -161,6 +161,14 @@ class Comparison:
     def _repr_html_(self) -> str:
         """Return the rows of ``to_frame`` as a table, for notebooks."""
         return f"<p>{escape(repr(self))}</p>{self.to_frame().to_html(index=False)}"
+
+    def priced(self, price: float | None) -> "Comparison":
+        """Return the comparison with the cost of every strategy.
+
+        Args:
+            price: Money for an hour of one device; None where it is not known.
+        """
+        return replace(self, strategies=tuple(replace(s, rates=s.rates.priced(price)) for s in self.strategies))
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a row for each strategy: times, bytes, memory, and execution models as columns ``ladder.NAME_s``."""

@@ -1,6 +1,6 @@
 """A time of an iteration in the words of the field: tokens a second, utilisation of the hardware, device hours."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ __all__ = ["TrainingRates", "training_rates"]
 class TrainingRates:
     """What follows from the expected time of an iteration."""
 
-    images_per_s: float
+    samples_per_s: float
     """Samples a second, whatever they are."""
     tokens_per_s: float | None
     """Tokens a second; None where samples are no sequences of tokens."""
@@ -31,6 +31,22 @@ class TrainingRates:
     hfu: float | None
     """Hardware FLOP utilisation: as ``mfu``, with the FLOP of recomputation; None where nothing is recomputed."""
     device_hours_per_million_samples: float
+    money_per_million_samples: float | None = None
+    """Money in the currency of the price of a device's hour; None where no price is known."""
+    money_per_million_tokens: float | None = None
+    """The same for tokens; None without a price, and where samples are no sequences of tokens."""
+
+    def priced(self, price: float | None) -> "TrainingRates":
+        """Return the rates with their cost.
+
+        Args:
+            price: Money for an hour of one device; None where it is not known.
+        """
+        if price is None:
+            return self
+        money = price * self.device_hours_per_million_samples
+        tokens = money * self.samples_per_s / self.tokens_per_s if self.tokens_per_s else None
+        return replace(self, money_per_million_samples=money, money_per_million_tokens=tokens)
 
 
 def training_rates(model: CostModel, program: Program, expected_s: float) -> TrainingRates:
@@ -48,7 +64,7 @@ def training_rates(model: CostModel, program: Program, expected_s: float) -> Tra
     again = np.unique([program.graph.origin[i] for i in set(program.layer[program.recomputed & program.is_compute])])
     used, samples_per_s = 3 * float(flop.sum()), graph.batch / expected_s
     return TrainingRates(
-        images_per_s=samples_per_s,
+        samples_per_s=samples_per_s,
         tokens_per_s=graph.tokens_per_sample * samples_per_s if graph.tokens_per_sample else None,
         mfu=float(used / available),
         hfu=float((used + flop[again.astype(int)].sum()) / available) if len(again) else None,

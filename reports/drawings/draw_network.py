@@ -76,7 +76,7 @@ def strategy_drawing(graph: ComputationGraph, layers: Sequence[LayerResult]) -> 
     times = [layer.compute_s + layer.gradient_sync_s + layer.transfer_s for layer in layers]
     longest_s = max(times, default=0.0) or 1.0
     unit, moved = time_unit(times), byte_unit([layer.moved_bytes for layer in layers])
-    strips = []
+    strips = list[dict[str, Any]]()
     for first, last in layer_strips(graph, places):
         inside = [i for i, (row, _) in enumerate(places) if first <= row < last]
         left = min(places[i][1] for i in inside)

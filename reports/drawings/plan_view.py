@@ -10,10 +10,10 @@ import pandas as pd
 from hwprofiles import ConfigError
 from planner.cost import CostModel
 from planner.lowering import Program
-from planner.plan import LayerResult, Plan, layer_results, pace_of
+from planner.plan import LayerResult, Plan, layer_results, pace_of, training_rates
 from planner.simulation import CriticalPath, MemoryCurve, Replay, memory_curve, program_path, replay
-from reports.style import plain_unit, time_unit
-from reports.tables import expected_time
+from reports.style import time_unit
+from reports.tables import expected_time, rate_tiles
 
 __all__ = ["PlanView"]
 
@@ -96,10 +96,10 @@ class PlanView:
         """Key numbers: label, number, unit."""
         shares, simulated_s = self.replay.shares(), self.replay.iteration_s
         expected_s = self.replay.expected_s
-        unit, images = time_unit([simulated_s]), self.plan.batch / expected_s
+        unit, rates = time_unit([simulated_s]), training_rates(self.costs, self.program, expected_s)
         tiles = [
             ("expected iteration", unit.text(expected_s), unit.name),
-            ("throughput", plain_unit([images]).text(images), f"{self.program.graph.samples_are}/s"),
+            *rate_tiles(rates, self.program.graph.samples_are),
             ("busiest device computes", f"{100 * shares.compute_s / simulated_s:.1f}", "%"),
             ("waits for communication", f"{100 * shares.exposed_communication_s / simulated_s:.1f}", "%"),
             ("simulated", unit.text(simulated_s), unit.name),

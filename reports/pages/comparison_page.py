@@ -25,6 +25,7 @@ from reports.tables import (
     fullest_device,
     layer_table,
     pace_lines,
+    rate_tiles,
     undecided_line,
     winner_of,
 )
@@ -82,8 +83,7 @@ def _tiles(comparison: Comparison) -> list[tuple[str, str, str]]:
     memory = memory_unit([peak])
     return [
         ("expected iteration", time.text(winner.expected_s), time.name),
-        ("throughput", plain_unit([winner.images_per_s]).text(winner.images_per_s), f"{comparison.samples_are}/s"),
-        ("model FLOP utilisation (MFU)", f"{100 * winner.rates.mfu:.1f}", "%"),
+        *rate_tiles(winner.rates, comparison.samples_are),
         (f"device hours per million {comparison.samples_are}", three_digits(hours), "h"),
         ("speedup over one device", f"{winner.speedup:.2f}", "×"),
         (

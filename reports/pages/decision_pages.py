@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from hwprofiles import HOUR_S
 from reports.figures import size_figure, whatif_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
@@ -12,6 +11,7 @@ from reports.tables import (
     size_columns,
     size_headline,
     size_lines,
+    training_unit,
     whatif_cells,
     whatif_extremes,
     whatif_finding,
@@ -54,21 +54,17 @@ def _tiles(answer: SizeAnswer) -> list[tuple[str, str, str]]:
     best = answer.best
     if best is None:
         return []
-    iteration = time_unit([best.point.iteration_s])
+    iteration = time_unit([best.point.expected_s])
     tiles = [
         ("devices", f"{best.point.devices:,}", ""),
         ("batch", f"{best.point.batch:,}", ""),
-        ("iteration", iteration.text(best.point.iteration_s), iteration.name),
+        ("expected iteration", iteration.text(best.point.expected_s), iteration.name),
         ("samples/s", plain_unit([best.point.samples_per_s]).text(best.point.samples_per_s), ""),
     ]
     cost = best.cost
     if cost is not None:
-        short = cost.total_s < HOUR_S
-        training = time_unit([cost.total_s])
-        numbers = {
-            "training": (cost.total_s / (training.factor if short else HOUR_S), training.name if short else "h"),
-            "device hours": (cost.device_hours, ""),
-        }
+        factor, unit = training_unit(cost.total_s)
+        numbers = {"training": (cost.total_s / factor, unit), "device hours": (cost.device_hours, "")}
         if cost.money is not None:
             numbers["money"] = cost.money, ""
         if cost.energy_kwh is not None:

@@ -7,24 +7,25 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from hwprofiles import HOUR_S, ConfigError
+from hwprofiles import ConfigError
 from reports.pages.page_file import write_page
 from reports.pages.page_template import Links, rendered
 from reports.style import MARK, SERIES, SYMBOLS, pack_json, time_unit
 from reports.tables import column_label, column_unit, is_answer, is_whole
 
-__all__ = ["sweep_headline", "sweep_html", "with_costs", "write_sweep_page"]
+__all__ = ["sweep_headline", "sweep_html", "write_sweep_page"]
 
 _VALUES = (
     "expected_s", "likely_low_s", "likely_high_s", "iteration_s",
-    "time_per_image_s", "images_per_s", "device_hours_per_million_images", "additive_s", "compute_s",
+    "time_per_sample_s", "samples_per_s", "device_hours_per_million_samples",
+    "money_per_million_samples", "money_per_million_tokens", "additive_s", "compute_s",
     "exposed_communication_s", "idle_s", "moved_bytes", "peak_memory_bytes",
     "tokens_per_s", "mfu", "hfu", "parameters_memory_bytes", "gradients_memory_bytes", "optimizer_state_memory_bytes",
     "activations_memory_bytes", "buffers_memory_bytes",
 )  # fmt: skip
 """Columns that can be drawn over the axes; all other columns are axes."""
 _ASIDE = ("tasks", "status", "error", "seconds")
-_MORE_IS_BETTER = ("images_per_s", "tokens_per_s", "mfu", "hfu")
+_MORE_IS_BETTER = ("samples_per_s", "tokens_per_s", "mfu", "hfu")
 
 
 def write_sweep_page(frame: pd.DataFrame, path: Path, *, name: str, links: Links = ()) -> None:
@@ -41,15 +42,6 @@ def write_sweep_page(frame: pd.DataFrame, path: Path, *, name: str, links: Links
         OSError: The folder does not exist or cannot be written.
     """
     write_page(sweep_html(frame, name=name, links=links), path)
-
-
-def with_costs(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add ``time_per_image_s`` and ``device_hours_per_million_images``, which compare points of different batches."""
-    image_s = frame["expected_s"] / frame["batch"]
-    with_time = frame.assign(time_per_image_s=image_s)
-    if "devices" not in frame:  # no point has a plan
-        return with_time
-    return with_time.assign(device_hours_per_million_images=frame["devices"] * image_s * 1e6 / HOUR_S)
 
 
 def sweep_headline(frame: pd.DataFrame) -> str:
@@ -82,7 +74,7 @@ def sweep_html(frame: pd.DataFrame, *, name: str, links: Links = ()) -> str:
     """
     if frame.empty or "expected_s" not in frame:
         raise ConfigError("a sweep's page needs points with an expected time, the selected rows have none")
-    rows = with_costs(frame)
+    rows = frame.assign(time_per_sample_s=frame["expected_s"] / frame["batch"])  # compares points of different batches
     columns = [_column(rows, column) for column in rows.columns]
     return rendered(
         "sweep.html",

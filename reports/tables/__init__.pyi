@@ -49,6 +49,10 @@ from .oracle_tables import (
     refused_lines as refused_lines,
     rows_in_order as rows_in_order,
 )
+from .rate_tiles import (
+    money_words as money_words,
+    rate_tiles as rate_tiles,
+)
 from .repeated_blocks import (
     repeated_blocks as repeated_blocks,
 )
@@ -62,6 +66,7 @@ from .size_text import (
     size_headline as size_headline,
     size_lines as size_lines,
     size_table as size_table,
+    training_unit as training_unit,
 )
 from .sweep_columns import (
     column_label as column_label,

@@ -43,11 +43,12 @@ def comparison_headline(comparison: Comparison) -> str:
     if winner is None:
         return f"No strategy can run {task}."
     time = expected_time(winner.expected_s, winner.likely_s, winner.simulated_s)
-    rate = three_digits(winner.images_per_s)
+    rate = f"{three_digits(winner.samples_per_s)} {comparison.samples_are}/s"
+    rate += f", {three_digits(winner.rates.tokens_per_s)} tokens/s" if winner.rates.tokens_per_s else ""
     equal = [s.name for s in comparison.strategies if s.expected_s == winner.expected_s and s is not winner]
     best = [winner.name, *equal]  # the optimum of a search may be a named strategy
     what = f"{_listed(best)} are the fastest ways" if len(best) > 1 else f"{winner.name} is the fastest way"
-    finding = f"{what} to train {task}: {time}, {rate} {comparison.samples_are}/s"
+    finding = f"{what} to train {task}: {time}, {rate}"
     others = [(s.expected_s / winner.expected_s, s.name) for s in comparison.strategies if s.name not in best]
     parts = [f"{three_digits(ratio)}× {'' if i else 'as fast as '}{name}" for i, (ratio, name) in enumerate(others)]
     return f"{finding} – {_listed(parts)}." if others else f"{finding}."
@@ -73,6 +74,9 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
 
     tokens_per_s = [s.rates.tokens_per_s for s in strategies if s.rates.tokens_per_s]
     tokens = [column("tokens/s", "tokens of a batch over expected time", plain_unit, tokens_per_s)] * bool(tokens_per_s)
+    money = [s.rates.money_per_million_samples for s in strategies if s.rates.money_per_million_samples is not None]
+    cost = f"money per million {comparison.samples_are}"
+    costs = [column(cost, "price of the device hours that they take", plain_unit, money)] * bool(money)
     peaks = [s.peak_memory_bytes[fullest_device(s, comparison.device_memory_bytes)] for s in strategies]
     return (
         column(
@@ -81,7 +85,7 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
             plain_unit,
             [s.speedup for s in strategies],
         ),
-        column(rate, "batch size over expected time", plain_unit, [s.images_per_s for s in strategies]),
+        column(rate, "batch size over expected time", plain_unit, [s.samples_per_s for s in strategies]),
         *tokens,
         column(
             "MFU",
@@ -89,6 +93,7 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
             lambda _: Unit("%", 0.01),
             [s.rates.mfu for s in strategies],
         ),
+        *costs,
         column("expected", "median of the times that measurements suggest", same, [s.expected_s for s in strategies]),
         Column(
             title="likely",

@@ -11,13 +11,13 @@ from hwprofiles import GIB, GIGA, HOUR_S
 from reports.style import three_digits, time_unit
 from studies.size import CurvePoint, SizeAnswer
 
-__all__ = ["size_columns", "size_headline", "size_lines", "size_table"]
+__all__ = ["size_columns", "size_headline", "size_lines", "size_table", "training_unit"]
 
 
 def _scale(answer: SizeAnswer) -> tuple[float, str]:
     """Return the unit of all values of the quantity that the rule is about: its size, and its name."""
     if answer.measure == "time":
-        return _time_scale(min([answer.limit or math.inf, *(row.quantity for row in answer.curve)]))
+        return training_unit(min([answer.limit or math.inf, *(row.quantity for row in answer.curve)]))
     return {"memory": (GIB, "GiB"), "loss": (0.01, "%"), "device hours": (1.0, "device hours")}.get(
         answer.measure, (1.0, "")
     )
@@ -140,7 +140,7 @@ def _axis_columns(answer: SizeAnswer) -> list[tuple[str, bool, list[str]]]:
     """Return the columns that tell points apart: the number of devices, and the cluster where there are several."""
     curve, points = answer.curve, [row.point for row in answer.curve]
     if answer.axis == "bytes/s":
-        return [("bandwidth [GB/s]", False, [f"{row.x / GIGA:.3g}" for row in curve])]
+        return [("bandwidth [GB/s]", False, [three_digits(row.x / GIGA) for row in curve])]
     if answer.axis == "samples a device":
         return [("samples a device", False, [f"{row.x:,.0f}" for row in curve])]
     if answer.axis == "offer":
@@ -183,12 +183,12 @@ def _interval(answer: SizeAnswer, likely: tuple[float, float] | None, text: Call
     return f"{text(answer, likely[0])} to {text(answer, likely[1])}"
 
 
-def _time_scale(least_s: float) -> tuple[float, str]:
-    """Return the unit for times of at least so many seconds."""
+def training_unit(least_s: float) -> tuple[float, str]:
+    """Return the unit for times of training of at least so many seconds: its size in seconds, and its name."""
     return (HOUR_S, "h") if least_s >= 0.1 * HOUR_S else (60.0, "min") if least_s >= 6 else (1.0, "s")
 
 
 def _hours(seconds: float) -> str:
     """Return a time in hours, or in a smaller unit."""
-    factor, unit = _time_scale(seconds)
+    factor, unit = training_unit(seconds)
     return f"{three_digits(seconds / factor)} {unit}"

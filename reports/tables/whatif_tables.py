@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.simulation import Sensitivity
-from reports.style import plain_unit, time_unit
+from reports.style import plain_unit, three_digits, time_unit
 from studies.whatif import WhatIf, WhatIfRow
 
 __all__ = [
@@ -69,21 +69,25 @@ def _shown(row: WhatIfRow) -> float:
 def whatif_headers(result: WhatIf) -> list[str]:
     """Return the headings of the table."""
     times = time_unit([row.expected_s for row in result.rows])
+    tokens = ["tokens/s"] if any(row.tokens_per_s for row in result.rows) else []
     return [
         "scenario", "strategy", "against today", "80 % interval", f"expected [{times.name}]",
-        f"simulated [{times.name}]", "samples/s", "devices", "batch",
+        f"simulated [{times.name}]", "samples/s", *tokens, "MFU [%]", "devices", "batch",
     ]  # fmt: skip
 
 
 def whatif_cells(result: WhatIf) -> list[list[str]]:
     """Return the rows as text, in the order of ``whatif_headers``."""
     times = time_unit([row.expected_s for row in result.rows])
-    rates = plain_unit([row.images_per_s for row in result.rows])
+    rates = plain_unit([row.samples_per_s for row in result.rows])
+    tokens = plain_unit([row.tokens_per_s or math.nan for row in result.rows])
+    has_tokens = any(row.tokens_per_s for row in result.rows)
     return [
         [
             row.scenario, row.strategy, "–" if math.isnan(row.against_today) else f"{row.against_today - 1:+.1%}",
             _interval(row), times.text(row.expected_s), times.text(row.iteration_s),
-            rates.text(row.images_per_s), f"{row.devices:,}", f"{row.batch:,}",
+            rates.text(row.samples_per_s), *([tokens.text(row.tokens_per_s or math.nan)] if has_tokens else []),
+            three_digits(100 * row.mfu), f"{row.devices:,}", f"{row.batch:,}",
         ]
         for row in result.rows
     ]  # fmt: skip

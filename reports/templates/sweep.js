@@ -37,7 +37,7 @@ function usable(...names) { return kept.filter((i) => names.every((name) => byNa
 // One row of several that share their places in the picture: the one with most samples a second, or all of them.
 function taken(rows, keys) {
   if (choice("of") === "all") return rows;
-  const best = new Map(), cost = byName.get("time_per_image_s").values;
+  const best = new Map(), cost = byName.get("time_per_sample_s").values;
   for (const i of rows) {
     const key = keys.map((column) => column.values[i]).join("\n"), known = best.get(key);
     if (known === undefined || cost[i] < cost[known]) best.set(key, i);
@@ -119,7 +119,7 @@ function drawPicture() {
 
 // ---- the table --------------------------------------------------------------------------------------------
 // On a phone the first columns are those that one looks for: which strategy, and how fast it is.
-const FIRST = ["strategy", "speedup", "images_per_s", "expected_s"], narrow = matchMedia("(max-width: 600px)").matches;
+const FIRST = ["strategy", "speedup", "samples_per_s", "expected_s"], narrow = matchMedia("(max-width: 600px)").matches;
 const placeOf = (column) => (FIRST.includes(column.name) ? FIRST.indexOf(column.name) : FIRST.length);
 const tableColumns = narrow ? [...columns].sort((a, b) => placeOf(a) - placeOf(b)) : columns;
 function drawTable() {
@@ -165,7 +165,7 @@ function fillControls() {
   form.elements.x.append(...[...axes, ...values].map(option));
   for (const name of ["colour", "facet"]) form.elements[name].append(new Option("–", ""), ...axes.map(option));
   form.elements.of.append(new Option("the one with most samples/s", "best"), new Option("all", "all"));
-  if (values.some((column) => column.name === "images_per_s")) form.elements.y.value = "images_per_s";
+  if (values.some((column) => column.name === "samples_per_s")) form.elements.y.value = "samples_per_s";
   form.elements.x.value = has("devices") ? "devices" : (numeric[0] || axes[0] || values[0]).name;
   const words = axes.filter((column) => !column.numeric && column.name !== form.elements.x.value), wanted = ["strategy", "model"].filter((name) => words.some((column) => column.name === name));
   form.elements.colour.value = wanted[0] || words[0]?.name || "";
@@ -173,8 +173,8 @@ function fillControls() {
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", (event) => {
     if (event.target.name === "draw" && choice("draw") === "front") { // time against cost, model by model
-      form.elements.y.value = "time_per_image_s";
-      form.elements.x.value = byName.has("devices") ? "devices" : "device_hours_per_million_images";
+      form.elements.y.value = "time_per_sample_s";
+      form.elements.x.value = byName.has("devices") ? "devices" : "device_hours_per_million_samples";
       form.elements.facet.value = byName.has("model") ? "model" : "";
     }
     drawPicture();

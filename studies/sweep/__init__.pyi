@@ -8,6 +8,7 @@ from .store import (
 from .stored_results import (
     check_suffix as check_suffix,
     exported as exported,
+    priced as priced,
     result_table as result_table,
 )
 from .sweep_file import (

@@ -23,7 +23,7 @@ class PointResult:
     status: str
     """``ok``; ``refused``: the point breaks a rule or does not fit; ``failed``: its computation broke off."""
     values: dict[str, float] = field(default_factory=dict)
-    """Seconds, bytes, images a second; empty unless ``ok``."""
+    """Seconds, bytes, samples a second; empty unless ``ok``."""
     error: str = ""
     """Reason why there are no values."""
     seconds: float = 0.0
@@ -71,7 +71,7 @@ def _values(point: SweepPoint) -> dict[str, float]:
         "iteration_s": plan.simulated_s,
         "expected_s": replayed.expected_s,
         **dict(zip(("likely_low_s", "likely_high_s"), replayed.likely_s or (), strict=False)),
-        **{name: value for name, value in asdict(planned.rates).items() if value is not None and "hours" not in name},
+        **{name: value for name, value in asdict(planned.rates).items() if value is not None},
         "additive_s": plan.additive_s,
         **shares,
         "moved_bytes": replayed.program.moved_bytes,

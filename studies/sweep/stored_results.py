@@ -1,6 +1,7 @@
-"""Results of sweeps as a table: filtered, sorted, exported."""
+"""Results of sweeps as a table: priced, filtered, sorted, exported."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -9,10 +10,27 @@ from hwprofiles import ConfigError, did_you_mean
 from studies.sweep.conditions import selected
 from studies.sweep.old_keys import new_column
 
-__all__ = ["check_suffix", "exported", "result_table"]
+__all__ = ["check_suffix", "exported", "priced", "result_table"]
 
 _ALL = "all"
 """Word that stands for all columns."""
+
+
+def priced(frame: pd.DataFrame, prices: Mapping[str, float]) -> pd.DataFrame:
+    """Return the results with ``money_per_million_samples``, and ``money_per_million_tokens`` where there are tokens.
+
+    Args:
+        frame: Result of ``Store.to_frame``.
+        prices: Price of an hour of one device by cluster; under the empty name that of all others.
+    """
+    if "device_hours_per_million_samples" not in frame:  # no point has a plan
+        return frame
+    price = frame["cluster"].map(lambda cluster: prices.get(cluster, prices.get("", math.nan)))
+    money = frame["device_hours_per_million_samples"] * price
+    frame = frame.assign(money_per_million_samples=money)
+    if "tokens_per_s" not in frame:
+        return frame
+    return frame.assign(money_per_million_tokens=money * frame["samples_per_s"] / frame["tokens_per_s"])
 
 
 def result_table(frame: pd.DataFrame, *, where: Iterable[str] = (), sort: str = "", columns: str = "") -> pd.DataFrame:

@@ -65,10 +65,14 @@ class WhatIfRow:
     """Median of the times that an iteration may take."""
     likely_s: tuple[float, float] | None = None
     """80 % interval about ``expected_s``."""
-    images_per_s: float = float("nan")
+    samples_per_s: float = float("nan")
     """Samples a second by the expected time."""
+    tokens_per_s: float | None = None
+    """Tokens a second; None where samples are no sequences of tokens."""
+    mfu: float = float("nan")
+    """Model FLOP utilisation, as in ``TrainingRates``."""
     against_today: float = float("nan")
-    """Images a second, relative to the same strategy today."""
+    """Samples a second, relative to the same strategy today."""
     likely_against_today: tuple[float, float] | None = None
     """80 % interval of ``against_today``, in which errors that both share cancel."""
     pace: Pace | None = field(default=None, compare=False)
@@ -244,7 +248,8 @@ def _planned(question: _Question, cluster: DeviceGraph, row: WhatIfRow) -> _Plan
     plan, replayed = planned.plan, planned.replayed
     row = replace(
         row, iteration_s=plan.simulated_s, expected_s=replayed.expected_s, likely_s=replayed.likely_s,
-        images_per_s=row.batch / replayed.expected_s, pace=pace_of(replayed),
+        samples_per_s=planned.rates.samples_per_s, tokens_per_s=planned.rates.tokens_per_s, mfu=planned.rates.mfu,
+        pace=pace_of(replayed),
     )  # fmt: skip
     profiles = frozenset(device.profile for device in cluster.devices)
     return _Planned(row=row, plan=plan, parts=replayed.time_parts, profiles=profiles)
@@ -260,7 +265,7 @@ def _against(planned: _Planned, before: _Planned) -> WhatIfRow:
         samples = row.batch / before.row.batch
         ratio = None if times is None else (samples * times[0], samples * times[1])
     why = "" if row.pace is None else _why(row.pace, None if planned is before else before.row.pace)
-    return replace(row, against_today=row.images_per_s / before.row.images_per_s, likely_against_today=ratio, why=why)
+    return replace(row, against_today=row.samples_per_s / before.row.samples_per_s, likely_against_today=ratio, why=why)
 
 
 def _same_kernels(planned: _Planned, before: _Planned) -> bool:

@@ -31,7 +31,7 @@ def main(deed: str, *arguments: str) -> None:
     if deed == "never-start":
         time.sleep(FOREVER_S)
     status = own_status(int(os.environ["RANK"]))
-    status.step(3, loss=0.5, images_per_s=8.0)
+    status.step(3, loss=0.5, samples_per_s=8.0)
     status.at(TASK, RankState.COMPUTING)
     if deed.startswith("then-"):
         until_all(lambda row: row.state == RankState.FAILED or row.progress > AT_WORK)

@@ -21,7 +21,7 @@ STRATEGY_KEYS = {
     "name",
     "additive_s",
     "simulated_s",
-    "images_per_s",
+    "samples_per_s",
     "speedup",
     "moved_bytes",
     "exposed_communication_s",

@@ -20,7 +20,7 @@ PYTHON = sys.executable
 STEPS = "4"
 KEYS = {
     "model", "strategy", "processes", "steps", "loss_first", "loss_last", "iteration_s", "spread_s", "simulated_s",
-    "cluster", "images_per_s", "peak_memory_bytes", "iterations_s", "notes",
+    "cluster", "samples_per_s", "peak_memory_bytes", "iterations_s", "notes",
 }  # fmt: skip
 FILES = ["losses.csv", "measured.npz", "run.json", "timeline.csv"]
 

@@ -33,7 +33,7 @@ def stored(folder):
         for k, batch in enumerate((8, 16, 32)):
             point = SweepPoint(model="lenet5", cluster="p100-4x4:nodes=1", batch=batch, strategy="data")
             times = dict.fromkeys(("expected_s", "iteration_s"), 0.5 - 0.1 * k)
-            store.add(point, PointResult(status="ok", values=times | {"images_per_s": 10.0 * batch}))
+            store.add(point, PointResult(status="ok", values=times | {"samples_per_s": 10.0 * batch}))
     return folder
 
 
@@ -84,7 +84,7 @@ def test_results_are_exported(stored, capsys):
     assert run_app(app, ["results", "r.sqlite", "--csv", "r.csv", "--parquet", "r.parquet"]) == 0
     for frame in (pd.read_csv("r.csv"), pd.read_parquet("r.parquet")):
         assert sorted(frame["batch"]) == [8, 16, 32]
-        assert frame["images_per_s"].tolist() == (10.0 * frame["batch"]).tolist()
+        assert frame["samples_per_s"].tolist() == (10.0 * frame["batch"]).tolist()
 
 
 @pytest.mark.parametrize(

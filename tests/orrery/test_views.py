@@ -35,8 +35,8 @@ def test_pairs_share_a_unit_but_with_the_time_that_the_program_takes(capsys):
 
 
 def test_rates_are_no_times(capsys):
-    print_pairs({"images_per_s": 1160.0, "expected_s": 0.0551})
+    print_pairs({"samples_per_s": 1160.0, "expected_s": 0.0551})
 
     printed = capsys.readouterr().out
-    assert "images per s " in printed
+    assert "samples per s " in printed
     assert "expected (ms)" in printed

@@ -37,14 +37,15 @@ def sweep_frame():
         {
             "model": model, "cluster": "c", "batch": 16 * devices, "strategy": strategy, "devices": float(devices),
             "expected_s": 1.1e-3 * (1 + i) / devices**0.5,
-            "iteration_s": 1e-3 * (1 + i) / devices**0.5, "images_per_s": 1e4, "moved_bytes": 1e6 * devices,
+            "iteration_s": 1e-3 * (1 + i) / devices**0.5, "samples_per_s": 1e4, "moved_bytes": 1e6 * devices,
+            "device_hours_per_million_samples": 0.1 * (1 + i) * devices**0.5,
             "status": "ok", "error": "", "seconds": 0.1,
         }
         for i, strategy in enumerate(("data", "owt"))
         for model in ("lenet5", "alexnet")
         for devices in (1, 2, 4)
     ]  # fmt: skip
-    none = dict.fromkeys(("expected_s", "iteration_s", "images_per_s"), np.nan)
+    none = dict.fromkeys(("expected_s", "iteration_s", "samples_per_s"), np.nan)
     refused = {**rows[0], **none, "status": "refused", "error": "no memory"}
     return pd.DataFrame([*rows, refused])
 

@@ -84,10 +84,10 @@ def _strategy(
     return replace(result, rates=_rates(512 / result.expected_s), speedup=1.9 / result.expected_s)
 
 
-def _rates(images_per_s: float) -> TrainingRates:
+def _rates(samples_per_s: float) -> TrainingRates:
     return TrainingRates(
-        images_per_s=images_per_s, tokens_per_s=None, mfu=1e-4 * images_per_s, hfu=None,
-        device_hours_per_million_samples=16e6 / 3600 / images_per_s,
+        samples_per_s=samples_per_s, tokens_per_s=None, mfu=1e-4 * samples_per_s, hfu=None,
+        device_hours_per_million_samples=16e6 / 3600 / samples_per_s,
     )  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def test_the_comparison_table_equals_the_data(comparison, html):
     rows = parse(html).tables[0][1:]
     for strategy, (name, *cells) in zip(comparison.strategies, rows, strict=True):
         likely = cells.pop(4)
-        exact = [strategy.speedup, strategy.images_per_s, strategy.rates.mfu]
+        exact = [strategy.speedup, strategy.samples_per_s, strategy.rates.mfu]
         exact += [strategy.expected_s, strategy.simulated_s]
         exact += [strategy.additive_s]
         exact += [strategy.moved_bytes, strategy.exposed_communication_s]

@@ -23,8 +23,8 @@ from studies.whatif.scenarios import WhatIf, WhatIfRow
 def rows_of_what_if():
     common = {"devices": 4, "batch": 64}
     return (
-        WhatIfRow(scenario="today", strategy="data", images_per_s=100.0, against_today=1.0, **common),
-        WhatIfRow(scenario="slow", strategy="data", images_per_s=80.0, against_today=0.8, **common),
+        WhatIfRow(scenario="today", strategy="data", samples_per_s=100.0, against_today=1.0, **common),
+        WhatIfRow(scenario="slow", strategy="data", samples_per_s=80.0, against_today=0.8, **common),
         WhatIfRow(scenario="lost", strategy="data", reason="no route", **common),
     )
 

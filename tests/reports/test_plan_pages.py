@@ -107,7 +107,7 @@ def test_a_sweeps_page_has_every_point_and_names_the_best():
     assert data["count"] == len(frame) == len(columns["expected_s"])
     assert columns["expected_s"][-1] is None
     assert "cluster" not in columns  # the same in all rows: said once, above
-    per_image = columns["time_per_image_s"]
+    per_image = columns["time_per_sample_s"]
     assert per_image[0] == pytest.approx(frame["expected_s"][0] / frame["batch"][0])
     assert "data has the most samples per second, for lenet5 on 4 devices" in sweep_headline(frame)
     assert "1 of them without a plan" in sweep_headline(frame)

@@ -15,7 +15,7 @@ FRAME = pd.DataFrame(
         "gradient_sync": ["ring"] * 3,
         "devices": [float("nan"), 8.0, 16.0],
         "expected_s": [float("nan"), 0.0543, 0.1123],
-        "images_per_s": [float("nan"), 1178.6, 569.9],
+        "samples_per_s": [float("nan"), 1178.6, 569.9],
         "exposed_communication_s": [float("nan"), 0.01, 0.02],
         "peak_memory_bytes": [float("nan"), 2.0**30, 2.0**31],
         "status": ["refused", "ok", "ok"],

@@ -17,7 +17,7 @@ def test_another_process_reads_what_a_rank_writes(tmp_path):
     writer = """
 from executor.processes.status_board import RankState, own_status
 status = own_status(1)
-status.step(4, loss=0.25, images_per_s=12.5)
+status.step(4, loss=0.25, samples_per_s=12.5)
 status.at(9, RankState.WAITING, peer=2)
 """
     environment = {BOARD_VARIABLE: str(board.path)}
@@ -28,7 +28,7 @@ status.at(9, RankState.WAITING, peer=2)
 
     row = after[1]
     assert (row.state, row.step, row.task, row.peer) == (RankState.WAITING, 4, 9, 2)
-    assert (row.loss, row.images_per_s, row.reason) == (0.25, 12.5, "")
+    assert (row.loss, row.samples_per_s, row.reason) == (0.25, 12.5, "")
     assert row.progress != before[1].progress
     assert row.pid > 0
     assert row.started_s > 0

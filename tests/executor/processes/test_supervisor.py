@@ -72,7 +72,7 @@ def test_returns_when_all_ranks_have_finished(run, tmp_path):
 
     assert [row.state for row in board.rows()] == [RankState.FINISHED] * 2
     assert {row.state for rows in shown for row in rows} >= {RankState.SAVING, RankState.FINISHED}
-    assert (shown[-1][0].step, shown[-1][0].loss, shown[-1][0].images_per_s) == (3, 0.5, 8.0)
+    assert (shown[-1][0].step, shown[-1][0].loss, shown[-1][0].samples_per_s) == (3, 0.5, 8.0)
     assert (tmp_path / "logs" / "rank-0.log").read_text() == "printed\n"
 
 

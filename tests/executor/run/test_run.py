@@ -82,7 +82,7 @@ def test_every_task_is_measured(runs):
     assert (measured.sent_bytes[:, transfers] == program.size_bytes[transfers]).all()
     assert measured.peak_memory_bytes.shape == (RANKS,)
     assert (measured.peak_memory_bytes > 50e6).all()
-    assert runs.first.images_per_s == pytest.approx(16 / measured.iteration_s)
+    assert runs.first.samples_per_s == pytest.approx(16 / measured.iteration_s)
 
 
 def test_training_learns(runs):
@@ -150,7 +150,7 @@ def test_progress_sums_the_ranks_losses():
     show = reporter(lambda *row: shown.append(row), _label, 9)
 
     def row(step, loss):
-        return SimpleNamespace(step=step, loss=loss, images_per_s=100.0 * step, state=RankState.COMPUTING)
+        return SimpleNamespace(step=step, loss=loss, samples_per_s=100.0 * step, state=RankState.COMPUTING)
 
     show([row(-1, math.nan), row(0, math.nan)])
     show([row(1, 0.5), row(0, math.nan)])

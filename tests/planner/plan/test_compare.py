@@ -111,7 +111,7 @@ def test_named_strategies_are_as_the_modules_below_say(found, question, name):
     assert result.lower_bound_s == iteration_bound(program)[0]
     assert result.peak_memory_bytes == tuple(peak_memory_bytes(program).tolist())
     assert result.tasks == program.size
-    assert result.images_per_s == pytest.approx(graph.batch / result.expected_s)
+    assert result.samples_per_s == pytest.approx(graph.batch / result.expected_s)
     assert {layer.name: layer.degrees for layer in result.layers} == {n: dict(c.degrees) for n, c in strategy.items()}
 
 
@@ -244,5 +244,5 @@ def test_progress_counts_up():
 def test_comparisons_hold_what_json_can(found):
     """What the command prints: finite numbers."""
     for result in found.strategies:
-        values = [result.ladder_s, result.images_per_s, list(result.peak_memory_bytes), result.layers[0].degrees]
+        values = [result.ladder_s, result.samples_per_s, list(result.peak_memory_bytes), result.layers[0].degrees]
         assert json.loads(json.dumps(values, allow_nan=False)) == values

@@ -41,7 +41,7 @@ def test_a_point_is_what_its_plan_says():
     plan = make_plan(graph, load_cluster("p100-4x4"), strategy="owt", compress_gradients="float16")
     assert found["iteration_s"] == plan.simulated_s
     assert found["likely_low_s"] < found["expected_s"] < found["likely_high_s"]
-    assert found["images_per_s"] == 512 / found["expected_s"]
+    assert found["samples_per_s"] == 512 / found["expected_s"]
     shares = [found[name] for name in ("compute_s", "exposed_communication_s", "idle_s")]
     assert sum(shares) == pytest.approx(found["iteration_s"], rel=1e-9)
 

@@ -24,7 +24,7 @@ def test_today_and_each_change_are_plans_of_their_own():
     for row in rows:
         spec = CLUSTER if row.scenario == "today" else f"{CLUSTER},link.pcie3-x16.bandwidth_factor=0.1"
         assert row.iteration_s == make_plan(graph, load_cluster(spec), strategy=row.strategy).simulated_s
-        assert row.against_today == row.images_per_s / rows[row.strategy == "owt"].images_per_s
+        assert row.against_today == row.samples_per_s / rows[row.strategy == "owt"].samples_per_s
 
 
 def test_a_lost_node_takes_its_samples_with_it():
