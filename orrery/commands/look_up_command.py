@@ -56,7 +56,9 @@ def orrery_import(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="package.module:function, a function of --model-file, a .pt2 or an .onnx file."
+            metavar="MODEL",
+            help="package.module:function, a function of --model-file, a .pt2 or an .onnx file, or a published "
+            "config.json.",
         ),
     ],
     *,
@@ -65,7 +67,7 @@ def orrery_import(
         typer.Option(
             metavar="SIZES",
             help="Sizes of an input, the batch first: 32x3x224x224, or 8x128:int for whole numbers; NAME=SIZES for an "
-            "argument by name; once for each input.",
+            "argument by name; once for each input; of a config.json one sample of what it says.",
         ),
     ] = None,
     model_file: Annotated[
@@ -73,12 +75,13 @@ def orrery_import(
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Model file to write.")],
     loss: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="LOSS",
-            help="Loss behind what the model returns: softmax, softmax_per_position, mean_squared_error or none.",
+            help="Loss behind what the model returns: softmax, softmax_per_position, mean_squared_error or none; "
+            "default softmax, of a config.json what its architecture is trained with.",
         ),
-    ] = "softmax",
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Import a model of PyTorch or ONNX: layers, shapes, parameters and the dimensions that each may be split in."""
@@ -86,11 +89,12 @@ def orrery_import(
     from planner.model_files import check_model_path, model_text
 
     check_model_path(out)
-    check_loss(loss)
+    check_loss(loss or _LOSS)
     with output_file(out) as file, progress_bar(f"importing {model}"):
-        imported = imported_graph(_trace(model, input or [], model_file), name=str(out), loss=loss)
-        file.write_text(model_text(imported.graph, heading=_heading(model, imported)))
-    values = _values(imported)
+        trace, own_loss, notes = _trace(model, input or [], model_file)
+        imported = imported_graph(trace, name=str(out), loss=loss or own_loss)
+        file.write_text(model_text(imported.graph, heading=[*_heading(model, imported), *notes]))
+    values = {**_values(imported), "notes": list(notes)}
     if json:
         print_json({"model": str(out), **values})
         return
@@ -99,31 +103,45 @@ def orrery_import(
         if rows:
             print(f"\n{title}{f', the first {_LINES} of {len(rows)}' if len(rows) > _LINES else ''}:")
             print_table(rows[:_LINES])
+    for note in notes:
+        print(note)
     for title in ("unused_parameters", "dropped_outputs"):
         if values[title]:
             print(f"\n{title.replace('_', ' ')}: {', '.join(values[title][:_LINES])}")
 
 
+_LOSS = "softmax"
+"""Loss behind a model that does not say what it is trained with."""
 _NUMBERS = ("batch", "layers", "parameters", "forward_flop_per_sample")
 
 
-def _trace(model: str, inputs: list[str], model_file: Path | None) -> "Trace":
-    """Return the program of a model."""
+def _trace(model: str, inputs: list[str], model_file: Path | None) -> "tuple[Trace, str, tuple[str, ...]]":
+    """Return the program of a model, the loss that it is trained with, and what a user should know of it."""
     from hwprofiles import ConfigError
     from planner.tracing import built_module, input_specs, trace_of, trace_of_pt2
 
     if Path(model).suffix == ".pt2":
         if inputs or model_file:
             raise ConfigError("input and model-file must be left out with .pt2 files, whose sizes are fixed")
-        return trace_of_pt2(Path(model))
+        return trace_of_pt2(Path(model)), _LOSS, ()
     if Path(model).suffix == ".onnx":
         from planner.onnx_files import trace_of_onnx
 
         if model_file:
             raise ConfigError("model-file must be left out with .onnx files, which hold no code")
-        return trace_of_onnx(Path(model), input_specs(inputs) if inputs else ())
+        return trace_of_onnx(Path(model), input_specs(inputs) if inputs else ()), _LOSS, ()
+    if Path(model).suffix == ".json":
+        if model_file:
+            raise ConfigError("model-file must be left out with a configuration, which names no code")
+        from executor.runtime import check_torch
+
+        check_torch("import")
+        from executor.families import configured_model
+
+        found = configured_model(Path(model), input_specs(inputs) if inputs else ())
+        return trace_of(found.module, found.inputs), found.loss, found.notes
     specs = input_specs(inputs)
-    return trace_of(built_module(model, file=model_file), specs)
+    return trace_of(built_module(model, file=model_file), specs), _LOSS, ()
 
 
 def _values(imported: "ImportedModel") -> dict[str, Any]:

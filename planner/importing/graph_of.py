@@ -21,7 +21,7 @@ from planner.importing.placement import Tag, layout_of
 from planner.importing.read_elementwise import written
 from planner.importing.reader import HANDLERS, Fixed, GraphReader
 from planner.operations import Attention, Convolution, Linear, Loss, TensorProduct
-from planner.tracing import Argument, Trace, TraceNode, TraceTensor
+from planner.tracing import Argument, Trace, TraceNode, TraceTensor, one_sample_error
 
 __all__ = ["ImportedModel", "check_loss", "imported_graph"]
 
@@ -80,8 +80,11 @@ def imported_graph(trace: Trace, *, name: str, loss: str = "softmax") -> Importe
     """
     check_loss(loss)
     reader = _reader_of(trace)
-    for node in trace.nodes:
-        _checked_read(reader, node)
+    try:
+        for node in trace.nodes:
+            _checked_read(reader, node)
+    except ConfigError as error:
+        raise one_sample_error(error) if trace.samples else error from None
     layers, ends, dropped = _needed(list(reader.layers.values()), _ends(reader, trace))
     layers, fused = fused_layers(layers, ends)
     kept = {layer.name for layer in layers}
@@ -90,6 +93,7 @@ def imported_graph(trace: Trace, *, name: str, loss: str = "softmax") -> Importe
     unread = tuple(dict.fromkeys(key for key, _ in trace.parameters.values() if key not in owned))
     layers = [_marked(layer, trace) for layer in _owned(layers)]
     graph = ComputationGraph(name, reader.batch, layers)
+    graph = graph.with_batch(trace.samples) if trace.samples else graph
     by_sample = tuple(row for row in reader.by_sample if row[0] in kept)
     return ImportedModel(graph=graph, fused=tuple(fused), by_sample=by_sample, unread=unread, dropped=tuple(dropped))
 
@@ -117,7 +121,7 @@ def _reader_of(trace: Trace) -> GraphReader:
     if batch < _LEAST_BATCH:
         raise ConfigError(
             f"batch of the inputs must be at least {_LEAST_BATCH}, got {batch}: an axis of one sample cannot be told "
-            f"from others of size 1; plans take any batch, whatever the import's was"
+            f"from others of size 1; export the model again with {_LEAST_BATCH}, plans take any batch"
         )
     reader = GraphReader(trace, batch)
     for argument, tensor in trace.inputs.items():

@@ -163,12 +163,26 @@ def load_model(spec: AnyPath, *, batch: int, element_bytes: int = 4) -> Computat
     if model is None:
         raise ConfigError(
             f"model must be one of {', '.join(model_names())}, a .yaml, .pt2 or .onnx file or "
-            f"package.module:function@SIZES, got {name!r}{did_you_mean(name, model_names())}"
+            f"package.module:function@SIZES, got {name!r}{_hint(name)}"
         )
     values = _values(name, model.fields, text.split(",") if colon else [])
     net = ModelBuilder(given, batch=batch, image=model.image(**values), element_bytes=element_bytes)
     model.write(net, **values)
     return net.build()
+
+
+_PUBLISHED = re.compile(r"(code-?llama|llama|mistral|qwen|gpt|bert|vit|whisper).*|.*\.json", re.IGNORECASE)
+"""Names of models whose configurations are published, and of such files."""
+
+
+def _hint(name: str) -> str:
+    """Return what an unknown name means: a known one that is near, or a model whose configuration is published."""
+    near = did_you_mean(name, model_names(), cutoff=0.85)
+    if near or not _PUBLISHED.fullmatch(name):
+        return near or did_you_mean(name, model_names())
+    known = "it" if name.endswith(".json") else "its published configuration"
+    source = name if name.endswith(".json") else "config.json"
+    return f"; import {known}: orrery import {source} --out {Path(name).stem if source == name else name}.yaml"
 
 
 def _from_file(spec: str, *, batch: int, element_bytes: int) -> ComputationGraph:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hwprofiles import ConfigError
 from planner.onnx_files import (  # noqa: F401 - each registers its translations
     translate_elementwise,
@@ -23,7 +25,15 @@ from planner.onnx_files.known_tensors import KnownTensors, UnknownSizesError
 from planner.onnx_files.load import loaded_onnx, opset_of
 from planner.onnx_files.node_view import TRANSLATIONS, NodeView
 from planner.onnx_files.sequences import SEQUENCES, read_sequence
-from planner.tracing import Argument, InputSpec, Trace, TraceNode, TraceTensor
+from planner.tracing import (
+    Argument,
+    InputSpec,
+    Trace,
+    TraceNode,
+    TraceTensor,
+    one_sample_error,
+    with_two_samples,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -44,6 +54,9 @@ _WEIGHTS = {
 def trace_of_onnx(path: Path, inputs: Sequence[InputSpec] = ()) -> Trace:
     """Read the program of an ONNX file.
 
+    A file of one sample is read with two, where its graph allows: an axis of one sample cannot be told from others of
+    size 1.
+
     Args:
         path: The file; weights that it keeps in other files are not needed.
         inputs: Sizes in place of those in the file, by position or name; needed where the file's are not fixed.
@@ -55,8 +68,11 @@ def trace_of_onnx(path: Path, inputs: Sequence[InputSpec] = ()) -> Trace:
     model = loaded_onnx(path)
     reader = _Reader(path, model.graph, KnownTensors(opset_of(model, path)))
     reader.read_tensors(inputs)
-    for node in model.graph.node:
-        _checked_read(reader, node)
+    try:
+        for node in model.graph.node:
+            _checked_read(reader, node)
+    except ConfigError as error:
+        raise one_sample_error(error) if reader.samples else error from None
     return reader.trace()
 
 
@@ -87,6 +103,8 @@ class _Reader:
     nodes: list[TraceNode] = field(default_factory=list)
     absorbed: set[str] = field(default_factory=set)
     """Products that became one with the bias behind them."""
+    samples: int = 0
+    """Samples of the file where it is read with more of them; else 0."""
 
     def read_tensors(self, given: Sequence[InputSpec]) -> None:
         """Read sizes of the data, and parameters and constants."""
@@ -96,6 +114,10 @@ class _Reader:
         sizes = _given_sizes(self.path, [row.name for row in data], given)
         for row in data:
             self._read_input(row, sizes.get(row.name))
+        own = [InputSpec(shape=each.shape, name=name) for name, each in self.inputs.items()]
+        resized, self.samples = with_two_samples(own)
+        for row, spec in zip(data, resized, strict=True):
+            self._read_input(row, spec.shape)
         trained, shapes = _trained(self.graph), _recurrent_shapes(self.graph)
         for tensor in self.graph.initializer:
             try:
@@ -170,6 +192,7 @@ class _Reader:
             self.nodes += view.nodes
             return
         if node.op_type == "Reshape":
+            self._resize(node)
             self._check_reshape(node, view)
         try:
             constant = self.known.add_results(node)
@@ -184,6 +207,19 @@ class _Reader:
             return
         self._translate(node, view)
         self.nodes += view.nodes
+
+    def _resize(self, node: "onnx.NodeProto") -> None:
+        """Give a reshape of the file, which keeps one sample first, the samples that the file is read with."""
+        sizes, given = self.known.elements.get(node.input[1]), self.known.sizes[node.input[0]].shape
+        if (
+            self.samples
+            and sizes is not None
+            and sizes.ndim == 1
+            and len(sizes)
+            and sizes[0] == 1
+            and given[:1] == (2,)
+        ):
+            self.known.elements[node.input[1]] = np.array([2, *sizes[1:]], dtype=sizes.dtype)
 
     def _check_reshape(self, node: "onnx.NodeProto", view: NodeView) -> None:
         """Refuse sizes in the file that other sizes of the input contradict."""
@@ -241,7 +277,7 @@ class _Reader:
         return Trace(
             inputs=self.inputs, parameters=self.parameters, constants=self.constants,
             nodes=tuple(row for row in self.nodes if row.name not in self.absorbed),
-            outputs=outputs, foreign=True,
+            outputs=outputs, foreign=True, samples=self.samples,
         )  # fmt: skip
 
 

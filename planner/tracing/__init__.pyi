@@ -4,6 +4,8 @@ from .exported import (
 from .inputs import (
     InputSpec as InputSpec,
     input_specs as input_specs,
+    one_sample_error as one_sample_error,
+    with_two_samples as with_two_samples,
 )
 from .pt2_file import (
     trace_of_pt2 as trace_of_pt2,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hwprofiles import ConfigError
-from planner.tracing.inputs import InputSpec
+from planner.tracing.inputs import InputSpec, one_sample_error, with_two_samples
 from planner.tracing.trace import Argument, Trace, TraceNode, TraceTensor
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ _MOST_VALUES = 4096
 
 def trace_of(module: "torch.nn.Module", inputs: Sequence[InputSpec]) -> Trace:
     """Export a module in training mode, or if that fails for evaluation, and return its program.
+
+    Inputs of one sample are traced with two: an axis of one sample cannot be told from others of size 1.
 
     Args:
         module: The module; it is moved to the meta device.
@@ -40,6 +42,7 @@ def trace_of(module: "torch.nn.Module", inputs: Sequence[InputSpec]) -> Trace:
     frozen = frozenset(name for name, each in module.named_parameters() if not each.requires_grad)
     values = _values(module)
     module = module.to("meta")
+    inputs, samples = with_two_samples(inputs)
     positional = tuple(_tensor(each) for each in inputs if not each.name)
     named = {each.name: _tensor(each) for each in inputs if each.name}
     program, refusal, training = None, "", True
@@ -52,10 +55,11 @@ def trace_of(module: "torch.nn.Module", inputs: Sequence[InputSpec]) -> Trace:
         except Exception as error:  # whatever the model's code raises
             refusal = refusal or _refusal(error)
     if program is None:
-        raise ConfigError(refusal)
+        raise one_sample_error(ConfigError(refusal)) if samples else ConfigError(refusal)
     aliases = {key: tuple(n for n, k in keys.items() if k == key != n) for key in set(keys.values())}
     aliases = {key: rest for key, rest in aliases.items() if rest}
-    return replace(_trace(program, keys, values), training=training, frozen=frozen, aliases=aliases)
+    trace = _trace(program, keys, values)
+    return replace(trace, training=training, frozen=frozen, aliases=aliases, samples=samples)
 
 
 @contextlib.contextmanager

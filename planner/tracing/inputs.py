@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hwprofiles import ConfigError
 
-__all__ = ["InputSpec", "input_specs"]
+__all__ = ["InputSpec", "input_specs", "one_sample_error", "with_two_samples"]
 
 _NAMED = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<sizes>[^:]*)(?::(?P<type>\w+))?")
 MOST_ELEMENTS = 2**40
@@ -56,3 +56,21 @@ def _spec(text: str) -> InputSpec:
     if kind not in ("int", "float"):
         raise ConfigError(f"type of an input must be int or float, got {kind!r}")
     return InputSpec(shape=shape, floating=kind == "float", name=match["name"] or "")
+
+
+def with_two_samples(inputs: Sequence[InputSpec]) -> tuple[tuple[InputSpec, ...], int]:
+    """Return inputs of one sample with two of them, and 1; others as they are, and 0.
+
+    Inputs that begin with another size, such as those without samples, stay as they are.
+    """
+    if not inputs or inputs[0].shape[0] != 1:
+        return tuple(inputs), 0
+    return tuple(replace(each, shape=(2, *each.shape[1:])) if each.shape[0] == 1 else each for each in inputs), 1
+
+
+def one_sample_error(error: ConfigError) -> ConfigError:
+    """Return the error that a program of one sample cannot be read with two, for the reason given."""
+    return ConfigError(
+        f"batch of the inputs must be 2 or more, as this program of one sample cannot be read with two: {error}; "
+        f"export it with 2 or more, plans take any batch"
+    )

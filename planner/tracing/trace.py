@@ -87,6 +87,8 @@ class Trace:
     """Keys of the parameters that the module does not train."""
     training: bool = False
     """True if it was traced while its module was in training mode; False if it was not, or that is not known."""
+    samples: int = 0
+    """Samples of the graph, where it was traced with more of them; 0: as many as it was traced with."""
     foreign: bool = False
     """True if it was translated: arguments are not all PyTorch's, so layers do not record what they compute."""
 

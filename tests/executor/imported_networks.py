@@ -3,10 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from executor.families.configuration import PublishedFields
+from executor.families.gpt2 import gpt2
+from executor.families.llama import llama
 
 __all__ = ["NETWORKS", "Network"]
 
@@ -243,47 +249,25 @@ class TiedBert(Bert):
         return self.scores(self.act(self.transform(self.blocks(x))))
 
 
-class _LlamaBlock(nn.Module):
-    """Block of Llama: RMS norms, keys and values of half the heads, rotary positions, gated products."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads, self.depth = heads, width // heads
-        self.norm1, self.norm2 = nn.RMSNorm(width, eps=1e-5), nn.RMSNorm(width, eps=1e-5)
-        self.q, self.o = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
-        self.k, self.v = (nn.Linear(width, width // 2, bias=False) for _ in range(2))
-        self.gate, self.up = (nn.Linear(width, 2 * width, bias=False) for _ in range(2))
-        self.down = nn.Linear(2 * width, width, bias=False)
-
-    def turned(self, x: Tensor) -> Tensor:
-        place = torch.arange(x.shape[2], device=x.device)[:, None]
-        angle = place * 0.1 ** torch.arange(self.depth // 2, device=x.device)[None]
-        cos, sin = (torch.cat([f(angle), f(angle)], -1).to(x.dtype) for f in (torch.cos, torch.sin))
-        first, second = x.chunk(2, -1)
-        return x * cos + torch.cat([-second, first], -1) * sin
-
-    def forward(self, x: Tensor) -> Tensor:
-        y, (b, length, _) = self.norm1(x), x.shape
-        q = self.turned(self.q(y).view(b, length, self.heads, self.depth).transpose(1, 2))
-        k, v = (m(y).view(b, length, self.heads // 2, self.depth).transpose(1, 2) for m in (self.k, self.v))
-        k, v = (t.repeat_interleave(2, 1) for t in (self.turned(k), v))
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.o(y.transpose(1, 2).reshape(b, length, -1))
-        y = self.norm2(x)
-        return x + self.down(functional.silu(self.gate(y)) * self.up(y))
+def _published(make: Callable[[PublishedFields], nn.Module], **fields: Any) -> nn.Module:
+    """Return the module of a published configuration, with values."""
+    return make(PublishedFields(Path("config.json"), fields))
 
 
-class TiedLlama(nn.Module):
-    """Llama: one table for words and their scores."""
+def _qwen2() -> nn.Module:
+    """Qwen2: keys and values of half the heads, biases before attention, one table for words and their scores."""
+    return _published(
+        llama, model_type="qwen2", hidden_size=16, intermediate_size=32, num_attention_heads=4, num_key_value_heads=2,
+        num_hidden_layers=2, vocab_size=24, rms_norm_eps=1e-5, tie_word_embeddings=True, rope_theta=10.0,
+    )  # fmt: skip
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.head = nn.Embedding(24, 16), nn.Linear(16, 24, bias=False)
-        self.blocks, self.norm = nn.Sequential(*(_LlamaBlock(16, 4) for _ in range(2))), nn.RMSNorm(16, eps=1e-5)
-        self.head.weight = self.words.weight
 
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.head(self.norm(self.blocks(self.words(ids))))
+def _gpt2() -> nn.Module:
+    """GPT-2 with matrices whose inputs come first, without dropout."""
+    return _published(
+        gpt2, n_embd=16, n_layer=1, n_head=4, n_positions=12, vocab_size=24, attn_pdrop=0.0, resid_pdrop=0.0,
+        embd_pdrop=0.0,
+    )  # fmt: skip
 
 
 class TiedGpt2(Gpt2):
@@ -327,7 +311,8 @@ NETWORKS: dict[str, Network] = {
     "convnext-t": Network(make=ConvNeXt, sizes="8x3x16x16"),
     "vit-tiny": Network(make=ViT, sizes="8x3x16x16"),
     "bert-tiny": Network(make=TiedBert, sizes="8x8:int", loss="softmax_per_position"),
-    "llama-tiny": Network(make=TiedLlama, sizes="8x8:int", loss="softmax_per_position"),
+    "llama-tiny": Network(make=_qwen2, sizes="8x8:int", loss="softmax_per_position"),
     "windows": Network(make=Windows, sizes="8x3x8x8"),
+    "gpt2-published": Network(make=_gpt2, sizes="8x8:int", loss="softmax_per_position"),
     "gpt2-tiny": Network(make=TiedGpt2, sizes="8x8:int", loss="mean_squared_error"),
 }

@@ -136,6 +136,11 @@ def test_compare(ask, tmp_path):
     ("words", "message"),
     [
         (["plan", "lenet6", "--cluster", "titanx-4", "--batch", "64"], "did you mean 'lenet5'"),
+        (
+            ["plan", "llama-3-70b", "--cluster", "titanx-4", "--batch", "64"],
+            "; import its published configuration: orrery import config.json --out llama-3-70b.yaml",
+        ),
+        (["plan", "gpt2.json", "--cluster", "titanx-4", "--batch", "64"], "orrery import gpt2.json --out gpt2.yaml"),
         (["plan", "lenet5", "--cluster", "titanx4", "--batch", "64"], "did you mean 'titanx-4'"),
         (["plan", *QUESTION, "--strategy", "layerwize"], "layerwise"),
         (["plan", "lenet5:classes=0", "--cluster", "titanx-4", "--batch", "64"], "got '0'"),

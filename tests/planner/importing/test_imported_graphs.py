@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from hwprofiles import ConfigError  # noqa: E402
 from planner.importing import imported_graph  # noqa: E402
+from planner.model_files import model_text  # noqa: E402
 from planner.models import load_model  # noqa: E402
 from planner.tracing import input_specs, trace_of  # noqa: E402
 
@@ -157,6 +158,30 @@ def test_other_batches_scale():
     graph = imported(CASES["attention in windows"].make(), "2x16x8x8").graph.with_batch(6)
 
     assert {layer.output.sizes[0] for layer in graph.layers} == {6}
+
+
+@pytest.mark.parametrize("name", ["convolution", "attention in windows", "attention, grouped", "patches", "einsum"])
+def test_one_sample_is_imported_as_several_are(name):
+    """An axis of one sample is told from others of size 1: with four samples the graph is that of an import of four."""
+    case = CASES[name]
+    one, four = (imported(case.make(), "x".join(map(str, (n, *case.shape[1:])))).graph for n in (1, 4))
+
+    assert one.batch == 1
+    assert model_text(one.with_batch(4)) == model_text(four)
+
+
+def test_what_holds_one_sample_fast_is_refused():
+    """A module that takes one sample alone cannot be traced with two: one line says so, and what to do."""
+
+    class One(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.reshape(3, 5) * 2
+
+    with pytest.raises(
+        ConfigError, match=r"batch of the inputs must be 2 or more, .*export it with 2 or more"
+    ) as caught:
+        imported(One(), "1x3x5")
+    assert "\n" not in str(caught.value)
 
 
 class MixesSamples(nn.Module):

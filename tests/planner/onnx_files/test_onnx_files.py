@@ -17,6 +17,7 @@ from torch import nn  # noqa: E402
 
 from hwprofiles import ConfigError  # noqa: E402
 from planner.importing import imported_graph  # noqa: E402
+from planner.model_files import model_text  # noqa: E402
 from planner.onnx_files import trace_of_onnx  # noqa: E402
 from planner.tracing import input_specs, trace_of  # noqa: E402
 
@@ -332,7 +333,6 @@ SPOILED = {
     "no samples": (lambda g: setattr(size_of(g, 0), "dim_value", 0), r"input 'x' must have sizes >= 1, got \[0, 8\]"),
     "nothing": (lambda g: setattr(size_of(g, 1), "dim_value", 0), r"input 'x' must have sizes >= 1, got \[2, 0\]"),
     "beyond": (lambda g: setattr(size_of(g, 1), "dim_value", 2**62), r"'x': sizes must be of at most 9,007,\d+"),
-    "one sample": (lambda g: setattr(size_of(g, 0), "dim_value", 1), r"batch of the inputs must be at least 2, got 1"),
 }
 
 
@@ -350,6 +350,30 @@ def test_types_and_sizes_that_no_tensor_has_are_refused(tmp_path, case):
     spoil(model.graph)
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ConfigError, match=message) as error:
+        imported_graph(trace_of_onnx(path), name="it")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "sizes"),
+    [(CASES["attention, written out"].make, (8, 16)), (Network, (3, 16, 16))],
+    ids=["words", "images"],
+)
+def test_a_file_of_one_sample_is_that_of_several(tmp_path, make, sizes):
+    """A file whose batch is fixed to one gives the graph of one with four, which was not read with two."""
+    one, four = (
+        imported_graph(trace_of_onnx(exported(make(), (n, *sizes), tmp_path / f"{n}.onnx")), name="it").graph
+        for n in (1, 4)
+    )
+
+    assert one.batch == 1
+    assert model_text(one.with_batch(4)) == model_text(four)
+
+
+def test_a_file_that_holds_its_one_sample_fast_is_refused(tmp_path):
+    """Attention of torch.nn makes one axis of samples and heads, whose size the file fixes: one line says so."""
+    path = exported(Words(), (1, 7), tmp_path / "n.onnx", torch.int64)
+    with pytest.raises(ConfigError, match=r"must be 2 or more, .*Reshape_3': .*; export it with 2 or more") as error:
         imported_graph(trace_of_onnx(path), name="it")
     assert "\n" not in str(error.value)
 

@@ -1,0 +1,3 @@
+from .published import (
+    configured_model as configured_model,
+)
