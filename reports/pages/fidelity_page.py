@@ -8,7 +8,14 @@ from reports.figures import fidelity_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
 from reports.style import time_unit
-from reports.tables import coverage_rows, fidelity_cells, fidelity_headers, fidelity_headline
+from reports.tables import (
+    STUDY_SENTENCE,
+    STUDY_TITLE,
+    coverage_rows,
+    fidelity_cells,
+    fidelity_headers,
+    fidelity_headline,
+)
 from studies.fidelity import ErrorSummary, FidelityTable
 
 __all__ = ["fidelity_html", "fidelity_values", "write_fidelity_page"]
@@ -30,7 +37,10 @@ def fidelity_html(table: FidelityTable) -> str:
         headline=fidelity_headline(table),
         notes=[*table.notes, *(f"{each.name}: {_without(each)}" for each in table.measures if each.without)],
         headers=fidelity_headers(),
-        measures=[_row(each) for each in table.measures],
+        measures=[_row(each) for each in table.measures if not each.by_study],
+        study=[_row(each) for each in table.measures if each.by_study],
+        study_title=STUDY_TITLE,
+        study_sentence=STUDY_SENTENCE,
         comparisons=[_row(each) for each in table.comparisons],
         worst=[
             (each.name, [_worst(each, i) for i in range(len(each.worst_rows))])

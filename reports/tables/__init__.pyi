@@ -24,6 +24,8 @@ from .eight_bit_tables import (
     speed_text as speed_text,
 )
 from .fidelity_text import (
+    STUDY_SENTENCE as STUDY_SENTENCE,
+    STUDY_TITLE as STUDY_TITLE,
     coverage_rows as coverage_rows,
     fidelity_cells as fidelity_cells,
     fidelity_headers as fidelity_headers,

@@ -1,6 +1,7 @@
 """Tables and sentences of ``orrery fidelity``, printed alike by the terminal, the page and the README."""
 
 import math
+from collections.abc import Iterable
 
 from rich.table import Table
 from rich.text import Text
@@ -8,6 +9,8 @@ from rich.text import Text
 from studies.fidelity import ErrorSummary, FidelityTable
 
 __all__ = [
+    "STUDY_SENTENCE",
+    "STUDY_TITLE",
     "coverage_rows",
     "fidelity_cells",
     "fidelity_headers",
@@ -16,6 +19,11 @@ __all__ = [
     "fidelity_tables",
 ]
 
+STUDY_TITLE = "By formulas of a study"
+STUDY_SENTENCE = (
+    "A study prices these rows by formulas of its own, as no command can plan them yet; orrery plan itself errs by more"
+    " on such trainings."
+)
 _LONGEST = 110
 """Characters of the longest reason in the terminal."""
 
@@ -57,11 +65,12 @@ def _factor(bias: float) -> str:
 
 
 def fidelity_headline(table: FidelityTable) -> str:
-    """Return the finding in one sentence: how many rows, and how many bars are met."""
-    rows = sum(each.rows for each in table.measures)
-    held = [(value, bar) for each in table.measures for value, bar in _held(each)]
+    """Return the finding in one sentence: how many rows, and how many bars are met; without formulas of a study."""
+    measures = [each for each in table.measures if not each.by_study]
+    rows = sum(each.rows for each in measures)
+    held = [(value, bar) for each in measures for value, bar in _held(each)]
     met = sum(value <= bar for value, bar in held)
-    medians = [each.median for each in table.measures if math.isfinite(each.median) and each.fitted != "yes"]
+    medians = [each.median for each in measures if math.isfinite(each.median) and each.fitted != "yes"]
     finding = f"{rows:,} measured values are compared with predictions"
     if medians:
         finding = (
@@ -87,7 +96,12 @@ def coverage_rows(table: FidelityTable) -> list[tuple[str, str, str, str]]:
 
 def fidelity_tables(table: FidelityTable) -> list[Table]:
     """Return every comparison, the measures with their bars, and how often intervals hold, as far as computed."""
-    shown = [_table("Every comparison", table.comparisons), _table("By measure", table.measures)]
+    shown = [
+        _table("Every comparison", table.comparisons),
+        _table("By measure", [each for each in table.measures if not each.by_study]),
+    ]
+    if study := [each for each in table.measures if each.by_study]:
+        shown.append(_table(STUDY_TITLE, study, STUDY_SENTENCE))
     if table.coverages:
         intervals = Table(title="80 % intervals, each device or system left out in turn")
         intervals.add_column("part of a prediction")
@@ -99,9 +113,9 @@ def fidelity_tables(table: FidelityTable) -> list[Table]:
     return shown
 
 
-def _table(title: str, summaries: tuple[ErrorSummary, ...]) -> Table:
+def _table(title: str, summaries: Iterable[ErrorSummary], caption: str | None = None) -> Table:
     """Return one table."""
-    made = Table(title=title)
+    made = Table(title=title, caption=caption)
     made.add_column("comparison", overflow="fold")
     for header in fidelity_headers():
         made.add_column(header, justify="right")

@@ -6,6 +6,8 @@ import pytest
 from fidelity_rows import make_row
 
 from hwprofiles.measured.measured_tables import measured_table
+from reports.pages.fidelity_page import fidelity_html
+from reports.tables.fidelity_text import STUDY_SENTENCE, fidelity_headline, fidelity_tables
 from studies.fidelity.error_summary import ErrorSummary, held_out_errors
 from studies.fidelity.fidelity_table import summarised
 
@@ -33,6 +35,21 @@ def test_rows_that_were_fitted_to_are_counted_apart():
     ]  # fmt: skip
     assert table.comparisons[0].fitted == "part"
     assert table.errors["computation"].rows == 1
+
+
+def test_what_a_study_prices_stands_apart_and_is_in_no_headline():
+    study = make_row(1.0, 3.0, measure="iterations of Llama (formulas of a study)")
+    table = summarised([make_row(1.0, 1.1), study])
+    _, plain, apart, *_ = fidelity_tables(table)
+
+    for shown, names in ((plain, ["training on one GPU"]), (apart, [study.measure])):
+        assert [str(cell) for cell in shown.columns[0].cells] == names
+    assert apart.caption == STUDY_SENTENCE
+    assert "off by 10 % to 10 %, the median errors of 1 measures over 1 measured values" in fidelity_headline(table)
+    page = fidelity_html(table)
+    first, second = page.index('<table id="measures">'), page.index('<table id="study">')
+    assert first < page.index("training on one GPU</th>") < second < page.index(f"{study.measure}</th>")
+    assert STUDY_SENTENCE in page
 
 
 def test_worst_rows_have_their_reasons():
