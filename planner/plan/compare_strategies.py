@@ -135,7 +135,7 @@ def _comparison(
         winner=min(results, key=lambda result: (result.expected_s, result.name != "layerwise")).name,
         rank_correlation=float(tried["additive_s"].rank().corr(tried["simulated_s"].rank())),
         tried=tried,
-        notes=(*found.notes, *filter(None, [note]), *model.compute_times.relatives),
+        notes=(*found.notes, *filter(None, [note]), *model.compute_times.notes),
     )
 
 

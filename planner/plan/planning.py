@@ -281,7 +281,7 @@ def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
         ),
         simulated_s=chosen.replayed.iteration_s,
         gradient_syncs=_sync_choices(model, chosen),
-        notes=(*chosen.notes, *_doubtful(model, chosen.strategy), *model.compute_times.relatives),
+        notes=(*chosen.notes, *_doubtful(model, chosen.strategy), *model.compute_times.notes),
         **chosen.statistics,
     )
 

@@ -83,6 +83,14 @@ def test_a_device_that_does_not_know_the_arithmetic_is_named():
         make_plan(graph, star(2), strategy="data", dtype="tf32")
 
 
+@pytest.mark.parametrize(("element_bytes", "said"), [(4, 0), (8, 1)])
+def test_plans_in_float64_say_that_arithmetic_is_priced_as_in_float32(element_bytes, said):
+    graph, cluster = load_model("lenet5", batch=8, element_bytes=element_bytes), star(2)
+    plan, comparison = make_plan(graph, cluster, strategy="data"), compare(graph, cluster, ["data"])
+    for notes in (plan.notes, comparison.notes):
+        assert sum("no peak in float64" in note for note in notes) == said
+
+
 def test_a_comparison_prices_elements_of_two_bytes_as_a_plan_does():
     graph, cluster = load_model("vgg16", batch=64, element_bytes=2), load_cluster("abci-v100").take(4)
     (result,) = compare(graph, cluster, ["data"]).strategies
