@@ -28,10 +28,11 @@ SEED ?= 0
 fuzz: $(VENV)/all.stamp
 	$(VENV)/bin/python tests/fuzz/campaign.py $(CASES) $(SEED)
 
-# SECONDS of faults while commands work; as root also full disks and read-only folders.
+# SECONDS of faults while commands work, and as many while the workbench serves; as root also full disks and read-only folders.
 SECONDS ?= 600
 chaos: $(VENV)/all.stamp
 	$(VENV)/bin/python tests/chaos/campaign.py $(SECONDS) $(SEED)
+	$(VENV)/bin/python tests/chaos/serve_faults.py $(SECONDS) $(SEED)
 
 lint: $(VENV)/all.stamp
 	$(IN_VENV) ruff check

@@ -1,4 +1,4 @@
-"""Twelve faults of the campaign: commands end with a reason or go on, and leave nothing broken."""
+"""Faults of the campaigns: commands end with a reason or go on, and leave nothing broken."""
 
 import sys
 
@@ -6,6 +6,7 @@ import pytest
 from chaos.campaign import Campaign
 from chaos.faults import ROOT, Fault
 from chaos.keeper import Case
+from chaos.serve_faults import disturbed
 
 CASES = {
     "plan-terminated": ("plan", "signal", ("SIGTERM", "command"), 0.3),
@@ -38,3 +39,11 @@ def test_commands_outlive_faults(campaign, name):
     if fault.needs_root and not ROOT:
         pytest.skip("mounts need root")
     assert campaign.run(Case(seed=0, command=command, fault=fault, again=False, repeated="killed" in name)) == []
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes as Linux does")
+def test_a_workbench_outlives_its_clients_and_helpers(tmp_path):
+    """Clients come and go, and SIGHUP ends it with all that it has started."""
+    about, wrong = disturbed(6, tmp_path)
+    assert (wrong, about.endswith("SIGHUP to all")) == ([], True)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
-from inputs import COMMANDS, make_samples, spoiled_file, spoiled_words  # noqa: E402, as the path is set above
+from inputs import COMMANDS, file_as_output, make_samples, spoiled_file, spoiled_words  # noqa: E402, as the path is set above
 
 LONGEST_S, MOST_BYTES = 30.0, 2 * 2**30
 NAMES = tuple(COMMANDS)
@@ -38,10 +38,15 @@ class Case:
     name: str
     words: list[str]
     file: str
+    closed: tuple[int, ...] = ()
+    """Standard streams that are closed."""
+    kept: str = ""
+    """File that the words name as an output, and that the command reads."""
 
     def __str__(self) -> str:
         spoiled = f" with a spoiled {self.file}" if self.file else ""
-        return f"seed {self.seed}: {shlex.join(self.words)[:300]!a}{spoiled}"
+        closed = f" without streams {self.closed}" if self.closed else ""
+        return f"seed {self.seed}: {shlex.join(self.words)[:300]!a}{spoiled}{closed}"
 
 
 def case_in(folder: Path, samples: Path, seed: int) -> Case:
@@ -50,12 +55,15 @@ def case_in(folder: Path, samples: Path, seed: int) -> Case:
     os.mkfifo(folder / "pipe")
     rng = random.Random(seed)
     name = rng.choice(NAMES)
-    words, file = COMMANDS[name].split(), ""
+    words, file, kept = COMMANDS[name].split(), "", ""
     if rng.random() < 0.6:
         file = spoiled_file(name, samples, folder, rng)
     if not file or rng.random() < 0.1:
         words = spoiled_words(name, rng)
-    return Case(seed, name, words, file)
+    elif rng.random() < 0.05:
+        words, kept = file_as_output(name), file
+    closed = tuple(number for number in (0, 1, 2) if rng.random() < 0.5) if rng.random() < 0.05 else ()
+    return Case(seed, name, words, file, closed, kept)
 
 
 def snapshot(folder: Path) -> dict[str, str]:
@@ -96,11 +104,12 @@ def outcome(case: Case, folder: Path, *, show: bool = False) -> tuple[list[str],
     code = os.waitstatus_to_exitcode(status)
     wrong = [] if ended else [f"took over {LONGEST_S:g} s"]
     if ended:
-        wrong += _wrong_words(code, printed, said)
+        wrong += _wrong_words(code, printed, said, is_heard=2 not in case.closed)
     if used.ru_maxrss * 1024 > MOST_BYTES:
         wrong.append(f"took {used.ru_maxrss / 2**20:.1f} GiB")
     after = snapshot(folder)
-    wrong += [f"{name} was changed" for name in before if before[name] != after.get(name) and name not in case.words]
+    changed = [name for name in before if before[name] != after.get(name)]
+    wrong += [f"{name} was changed" for name in changed if name not in case.words or name == case.kept]
     new = [name for name in after if name not in before]
     if code != 0 and new:
         wrong.append(f"left {new}")
@@ -109,7 +118,7 @@ def outcome(case: Case, folder: Path, *, show: bool = False) -> tuple[list[str],
     return wrong, duration_s
 
 
-def _wrong_words(code: int, printed: str, said: str) -> list[str]:
+def _wrong_words(code: int, printed: str, said: str, *, is_heard: bool) -> list[str]:
     """Return what is wrong with an exit code and what was printed with it."""
     lines = [line for line in said.splitlines() if not _NOTICE.fullmatch(line)]
     wrong = []
@@ -117,7 +126,7 @@ def _wrong_words(code: int, printed: str, said: str) -> list[str]:
         wrong.append(f"ended with code {code}: {' '.join(lines[-1:])[:300]}")
     elif code == 2 and "out of memory, or at a limit" in said:
         wrong.append(f"asked for memory that nothing had refused: {said[:300]!r}")
-    elif code == 2 and (len(lines) != 1 or not lines[0].startswith("orrery: ")):
+    elif code == 2 and is_heard and (len(lines) != 1 or not lines[0].startswith("orrery: ")):
         wrong.append(f"said {len(lines)} lines: {said[:300]!r}")
     elif code == 0 and lines and any(word in said for word in ("Traceback", "Warning", "warning:")):
         wrong.append(f"warned: {said[:300]!r}")
@@ -141,9 +150,13 @@ def _become(case: Case, folder: Path, out: int, err: int) -> None:
         os.environ.pop("ORRERY_DEBUG", None)
         os.environ["ORRERY_PROGRESS"] = "off"
         os.chdir(folder)
+        from orrery import entry
         from orrery.cli import app
         from orrery.terminal import run_app
 
+        for number in case.closed:
+            os.close(number)
+        entry._open_standard_streams()
         code = run_app(app, case.words)
         sys.stdout.flush()
     except BaseException:

@@ -11,10 +11,10 @@ import numpy as np
 import yaml
 from decision_inputs import DECISION_FILES, DECISIONS, put_scenario_file
 from machine_inputs import MACHINE_COMMANDS, MACHINE_FILES, put_machine_files
-from model_inputs import MODEL_COMMANDS, MODEL_FILES, put_model_files
+from model_inputs import MODEL_COMMANDS, MODEL_FILES, put_model_files, spoiled_onnx
 from trace_inputs import TRACE_COMMANDS, TRACE_FILES, put_traces
 
-__all__ = ["COMMANDS", "make_samples", "spoiled_file", "spoiled_words"]
+__all__ = ["COMMANDS", "file_as_output", "make_samples", "spoiled_file", "spoiled_words"]
 
 COMMANDS = DECISIONS | {
     "plan": "plan lenet5 --cluster titanx-4 --batch 8 --strategy data --out new.json",
@@ -34,6 +34,7 @@ COMMANDS = DECISIONS | {
     "simulate": "simulate plan.json --iterations 2 --json --trace new.json",
     "graph": "simulate plan.json --graph new.json --expand-collectives --engine auto",
     "analyse": "analyse plan.json --top 3",
+    "micro plan": "simulate micro.json",
     "replay": "replay graph.json --out new.csv --json",
     "replay simpy": "replay graph.json --engine simpy",
     "replay parquet": "replay graph.parquet --out new.parquet",
@@ -56,7 +57,7 @@ COMMANDS = DECISIONS | {
     "clusters": "clusters titanx-4:nodes=2",
     "index": "index pages --out new.html",
     "run": "run plan.json --steps 1 --device cuda --threads 1 --learning-rate 0.1",
-    "accuracy": "accuracy --types one-bit --seeds 1",
+    "accuracy": "accuracy --types one-bit --seeds 2 --epochs 1 --data folder",
     "calibrate": "calibrate products.csv --device p100 --out new.yaml --json",
     "calibrate convolutions": "calibrate convolutions.csv --device titanx --gpu TitanX --out new.yaml",
     "library": "plan lenet5 --cluster library.yaml --batch 8 --strategy data --gradient-sync library --out new.json",
@@ -70,6 +71,7 @@ COMMANDS = DECISIONS | {
 _FILES = DECISION_FILES | MODEL_FILES | {
     "cluster": "cluster.yaml", "cluster whatif": "cluster.yaml", "profile": "profile.yaml", "strategy": "strategy.yaml",
     "strategy json": "strategy.json", "simulate": "plan.json", "graph": "plan.json", "analyse": "plan.json",
+    "micro plan": "micro.json",
     "replay": "graph.json", "replay simpy": "graph.json", "replay parquet": "graph.parquet", "timeline": "measured.npz",
     "sweep": "sweep.yaml", "results": "store.sqlite", "results json": "store.sqlite", "copy": "store.sqlite",
     "index": "pages/page.html", "run": "plan.json", "show": "plan.json", "validate": "cluster.yaml",
@@ -112,6 +114,7 @@ def make_samples(folder: Path) -> None:
     os.chdir(folder)
     try:
         run("plan lenet5 --cluster titanx-4 --batch 8 --strategy data --out plan.json")
+        run("plan lenet5 --cluster titanx-4 --batch 8 --strategy pipeline --micro-batches 2 --out micro.json")
         run("simulate plan.json --graph graph.json")
         run("simulate plan.json --graph graph.parquet")
         text = cluster_path("titanx-4").read_text()
@@ -177,6 +180,12 @@ def spoiled_words(name: str, rng: random.Random) -> list[str]:
     return [os.fsencode(word.replace("\0", "")).decode("utf-8", "surrogateescape") for word in words]
 
 
+def file_as_output(name: str) -> list[str]:
+    """Return a command line whose output is to replace the file that it reads; the plain one where it has not both."""
+    words, file = COMMANDS[name].split(), _FILES.get(name, "")
+    return [file if file and word.startswith("new.") else word for word in words]
+
+
 def _wild_word(word: str, rng: random.Random) -> str:
     """Return another word in place of one: another number in it, or another text."""
     digits = [i for i, char in enumerate(word) if char.isdigit()]
@@ -205,6 +214,8 @@ def spoiled_file(name: str, samples: Path, folder: Path, rng: random.Random) -> 
         _spoil_store(target, rng)
     elif target.suffix in (".json", ".yaml") and kind < 7:
         target.write_bytes(_spoiled_tree(content, target.suffix, rng))
+    elif target.suffix == ".onnx" and kind < 7:
+        target.write_bytes(spoiled_onnx(content, rng))
     elif target.suffix == ".npz" and kind < 7:
         target.write_bytes(_spoiled_arrays(content, rng))
     elif target.suffix == ".csv" and kind < 7:

@@ -1,8 +1,9 @@
 """Model files, and what ``orrery import`` is given, as inputs."""
 
+import random
 from pathlib import Path
 
-__all__ = ["MODEL_COMMANDS", "MODEL_FILES", "put_model_files"]
+__all__ = ["MODEL_COMMANDS", "MODEL_FILES", "put_model_files", "spoiled_onnx"]
 
 MODEL_COMMANDS = {
     "model file": "plan model.yaml --cluster titanx-4 --batch 8 --strategy data --out new.json",
@@ -124,3 +125,37 @@ def _put_onnx(path: Path) -> None:
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", (2, 3, 8, 8)), ("y", (2, 10))))
     graph = helper.make_graph(nodes, "net", [x], [y], tensors)
     path.write_bytes(helper.make_model(graph).SerializeToString())
+
+
+def spoiled_onnx(content: bytes, rng: random.Random) -> bytes:
+    """Return an ONNX file that can be read, of whose graph one to three parts are other ones, or are not there."""
+    import onnx
+
+    model = onnx.load_from_string(content)
+    graph = model.graph
+    sizes = [0, -1, 1, 7, 2**31, 2**62]
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        node, tensor = rng.choice(graph.node), rng.choice(graph.initializer)
+        change = rng.randrange(9)
+        if change == 0:
+            tensor.data_type = rng.choice([0, 7, 8, 16, 99])
+        elif change == 1:
+            tensor.dims[:] = rng.choice([[], [*tensor.dims, rng.choice(sizes)], [rng.choice(sizes)] * len(tensor.dims)])
+        elif change == 2:
+            tensor.raw_data = tensor.raw_data[: rng.randrange(8)]
+        elif change == 3:
+            node.op_type = rng.choice(["Relu", "Loop", "Einsum", "NoSuch", "", "Reshape", "MatMul"])
+        elif change == 4:
+            node.input[rng.randrange(len(node.input))] = rng.choice(["", "nowhere", "x", "y", "h"])
+        elif change == 5:
+            del node.input[rng.randrange(len(node.input)) :]
+            node.input.extend(["x"] * (not node.input))
+        elif change == 6:
+            given = rng.choice(graph.input).type.tensor_type
+            given.elem_type = rng.choice([0, 1, 7, 8, 99])
+            rng.choice(given.shape.dim).dim_value = rng.choice(sizes)
+        elif change == 7:
+            graph.node.insert(rng.randrange(len(graph.node)), graph.node.pop())
+        else:
+            model.opset_import[0].version = rng.choice([0, 1, 9, 2**40])
+    return bytes(model.SerializeToString())
