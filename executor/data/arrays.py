@@ -29,7 +29,8 @@ class ArraySource:
 
     Args:
         name: Name of the file, for error messages.
-        inputs: Shape (N, channel, *positions), floating-point or uint8; integers for models that read words.
+        inputs: Shape (N, channel, *positions), where one channel needs no axis; floating-point or uint8, integers for
+            models that read words.
         targets: Labels, shape (N,), integers; or values, floating-point, shape (N, features) or (N, *sizes of the
             loss's input).
         expected: Shapes that the model requires.
@@ -43,6 +44,8 @@ class ArraySource:
             _check_words(name, inputs, expected)
         elif inputs.dtype != np.uint8 and inputs.dtype.kind != "f":
             raise ConfigError(f"data {name}: inputs must be floating-point or uint8, got {inputs.dtype}")
+        if expected.sample[0] == 1 and inputs.shape[1:] == expected.sample[1:]:
+            inputs = inputs[:, None]  # words as modules take them, (N, length)
         if inputs.shape[1:] != expected.sample:
             raise ConfigError(
                 f"data {name}: samples must be {_sizes(expected.sample)} as {expected.model} reads them, "

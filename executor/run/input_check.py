@@ -51,6 +51,8 @@ def check_inputs(options: RunOptions, graph: ComputationGraph, processes: int) -
 
         for rank in range(processes):
             device_of(options.device, rank, local_ranks=processes)
+    if not options.stand_in:
+        _check_one_input(graph)
     if not options.stand_in and not options.init:
         _check_buffers(graph)
     if options.init or options.save:
@@ -64,6 +66,20 @@ def check_inputs(options: RunOptions, graph: ComputationGraph, processes: int) -
         from executor.runtime import DTYPES
 
         load_data(options.data, graph, seed=options.seed, dtype=DTYPES[graph.element_bytes], device="cpu")
+
+
+def _check_one_input(graph: ComputationGraph) -> None:
+    """Refuse models that read data of several shapes, of which a data set has one."""
+    layers = graph.undivided.layers
+    shapes = {
+        shape.sizes[1:]: None
+        for layer in layers
+        for source, shape in zip(layer.inputs, layer.input_shapes, strict=True)
+        if source == "input"
+    }
+    if len(shapes) > 1:
+        sizes = " and ".join("x".join(map(str, each)) for each in shapes)
+        raise ConfigError(f"model {graph.name} must read data of one shape to be run, a sample of it has {sizes}")
 
 
 def _check_buffers(graph: ComputationGraph) -> None:
