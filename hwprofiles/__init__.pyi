@@ -14,6 +14,7 @@ from .errors import (
     InfeasiblePlanError as InfeasiblePlanError,
     OrreryError as OrreryError,
     UnreachableError as UnreachableError,
+    memory_in_words as memory_in_words,
 )
 from .html_tables import (
     html_table as html_table,

@@ -14,6 +14,7 @@ __all__ = [
     "InfeasiblePlanError",
     "OrreryError",
     "UnreachableError",
+    "memory_in_words",
 ]
 
 
@@ -58,13 +59,22 @@ class FittingChange:
     """Fields of the plan's request, with their new values."""
 
 
+def memory_in_words(memory_bytes: float, usable_bytes: float) -> str:
+    """Return what memory a device has, and how much of it a plan can have."""
+    has = f"the device has {memory_bytes / GIB:.2f} GiB"
+    if usable_bytes < memory_bytes:
+        has += f", {usable_bytes / GIB:.2f} GiB of it beside context, workspace and fragmentation"
+    return has
+
+
 class DeviceMemoryError(InfeasiblePlanError):
     """A plan that needs more memory than a device has.
 
     Args:
         device: Device whose need is the largest multiple of its memory.
         needed_bytes: Memory that the plan needs there.
-        capacity_bytes: Memory that the device has.
+        capacity_bytes: Memory that the device has for it.
+        memory_bytes: Memory that the device has in all, with what its reserve keeps.
         fitting: Returns changes of the plan that fit; called only when they are asked for, because the search for them
             takes long.
         otherwise: Advice where there is no such change.
@@ -76,10 +86,12 @@ class DeviceMemoryError(InfeasiblePlanError):
         device: str,
         needed_bytes: float,
         capacity_bytes: float,
+        memory_bytes: float,
         fitting: Callable[[], Sequence[FittingChange]],
         otherwise: str,
     ) -> None:
-        self.device, self.needed_bytes, self.capacity_bytes = device, needed_bytes, capacity_bytes
+        self.device, self.needed_bytes = device, needed_bytes
+        self.capacity_bytes, self.memory_bytes = capacity_bytes, memory_bytes
         self._find, self._otherwise = fitting, otherwise
         self._found: Sequence[FittingChange] | None = None
         super().__init__(self.brief)
@@ -89,17 +101,15 @@ class DeviceMemoryError(InfeasiblePlanError):
         otherwise = "use more devices or a smaller batch" if self._found is None else self._otherwise
         copied = partial(
             type(self), device=self.device, needed_bytes=self.needed_bytes, capacity_bytes=self.capacity_bytes,
-            fitting=partial(tuple, self._found or ()), otherwise=otherwise,
+            memory_bytes=self.memory_bytes, fitting=partial(tuple, self._found or ()), otherwise=otherwise,
         )  # fmt: skip
         return copied, ()
 
     @property
     def brief(self) -> str:
         """Message without the changes that fit."""
-        return (
-            f"plan does not fit on {self.device}: needs {self.needed_bytes / GIB:.2f} GiB, the device has "
-            f"{self.capacity_bytes / GIB:.2f} GiB"
-        )
+        has = memory_in_words(self.memory_bytes, self.capacity_bytes)
+        return f"plan does not fit on {self.device}: needs {self.needed_bytes / GIB:.2f} GiB, {has}"
 
     @property
     def fitting(self) -> Sequence[FittingChange]:

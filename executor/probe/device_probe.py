@@ -10,6 +10,7 @@ import psutil
 import torch
 
 from executor.runtime import ComputeDevice
+from hwprofiles.devices import GPU_RESERVE, MemoryReserve
 
 __all__ = ["DeviceFacts", "device_name", "measure_device", "times_s"]
 
@@ -32,6 +33,8 @@ class DeviceFacts:
     """Number of threads that the rank computes with; with a GPU, of its host."""
     memory_bytes: float
     """Share of the rank in the memory of the machine or of its control group; with a GPU, all of the GPU."""
+    memory_reserve: MemoryReserve
+    """What of it programs cannot use."""
     multiprocessors: int
     """Multiprocessors of a GPU; threads on a processor."""
     peak_flop_per_s: float
@@ -91,6 +94,7 @@ def measure_device(device: ComputeDevice, *, processes: int = 1) -> DeviceFacts:
         name=device_name(device),
         threads=torch.get_num_threads(),
         memory_bytes=float(gpu.total_memory) if gpu else _memory_bytes() / processes,
+        memory_reserve=GPU_RESERVE if gpu else MemoryReserve(),
         multiprocessors=gpu.multi_processor_count if gpu else torch.get_num_threads(),
         peak_flop_per_s=2 * side**3 / product_s,
         memory_bytes_per_s=2 * _COPY_BYTES[kind] / copy_s,

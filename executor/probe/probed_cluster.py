@@ -75,7 +75,7 @@ def cluster_content(links: MeasuredLinks, profile: str, device: DeviceFacts, nam
             "name": "rank" if len(hosts) == 1 else f"machine{node}-rank",
             "count": links.machines.count(host),
             "profile": profile,
-            "memory_gib": device.memory_bytes / GIB,
+            **_memory(device),
             "node": node,
             **({"message_overhead": overhead} if (overhead := _overhead(links.overheads)) else {}),
         }
@@ -135,6 +135,15 @@ def _class(fit: LinkFit, *, crossings: int) -> dict[str, Any]:
     }
 
 
+def _memory(device: DeviceFacts) -> dict[str, Any]:
+    """Return the keys of a group of devices that say what memory each has."""
+    reserve = device.memory_reserve
+    return {
+        "memory_gib": device.memory_bytes / GIB,
+        "memory_reserve": {"fixed_gib": reserve.fixed_bytes / GIB, "share": reserve.share},
+    }
+
+
 def gpu_topology(device: DeviceFacts, profile: str, ranks: int) -> DeviceGraph | None:
     """Return the first ``ranks`` GPUs of the machine and their links, as the driver lists them, None if it does not."""
     if (tool := shutil.which("nvidia-smi")) is None:
@@ -175,9 +184,7 @@ def topology_content(graph: DeviceGraph, links: MeasuredLinks, device: DeviceFac
                 "latency_us": link.latency.seconds[0] * factor / MICRO,
             }
         rules.append({"between": [graph.vertices[link.source], graph.vertices[link.target]], "class": known[key]})
-    devices = [
-        {"name": row.name, "profile": row.profile, "memory_gib": row.memory_bytes / GIB} for row in graph.devices
-    ]
+    devices = [{"name": row.name, "profile": row.profile, **_memory(device)} for row in graph.devices]
     switches = [{"name": vertex} for vertex in graph.vertices[len(graph.devices) :]]
     level = {"name": "machine", "devices": devices, "switches": switches, "links": rules}
     return _file(name, device, classes, [level])

@@ -169,6 +169,7 @@ def _graph(file: ClusterFile, name: str, copy: _LevelCopy) -> DeviceGraph:
                 node=copy.nodes[i],
                 profile=group.profile,
                 memory_bytes=group.memory_bytes,
+                memory_reserve=group.memory_reserve.in_bytes,
                 copy_engines=CopyEngines(**group.copy_engines.model_dump()),
                 message_overhead=group.message_overhead.in_seconds,
                 communication_channels=group.communication_channels,

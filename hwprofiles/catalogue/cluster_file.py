@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from hwprofiles import BITS_PER_BYTE, GIB, GIGA, MICRO, NANO
 from hwprofiles.catalogue.library_section import LibrarySection
-from hwprofiles.devices import Latency, MessageOverhead
+from hwprofiles.devices import GPU_RESERVE, Latency, MemoryReserve, MessageOverhead
 
 __all__ = [
     "ClusterFile",
@@ -182,12 +182,27 @@ class OverheadTimes(_Strict):
         )
 
 
+class ReserveSizes(_Strict):
+    """What of a device's memory the tensors of a network cannot have."""
+
+    fixed_gib: NotNegative
+    """Context, workspaces and communication buffers."""
+    share: Annotated[float, Field(ge=0, le=0.5), _Number]
+    """Share of the memory that the driver keeps or fragmentation takes."""
+
+    @property
+    def in_bytes(self) -> MemoryReserve:
+        """Reserve in SI units."""
+        return MemoryReserve(fixed_bytes=self.fixed_gib * GIB, share=self.share)
+
+
 class DeviceGroup(_Group):
     """A group of devices."""
 
     profile: Annotated[str, Field(min_length=1)]
     """Compute profile, a name or a path."""
     memory_gib: _Positive
+    memory_reserve: ReserveSizes = ReserveSizes(fixed_gib=GPU_RESERVE.fixed_bytes / GIB, share=GPU_RESERVE.share)
     node: Index = 0
     """Machine within the level, for files that list several machines in one level."""
     copy_engines: EngineCounts = EngineCounts()

@@ -16,6 +16,10 @@ from .device_graph import (
 from .latency import (
     Latency as Latency,
 )
+from .memory_reserve import (
+    GPU_RESERVE as GPU_RESERVE,
+    MemoryReserve as MemoryReserve,
+)
 from .message_overhead import (
     MessageOverhead as MessageOverhead,
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from hwprofiles import ConfigError
 from hwprofiles.devices.copy_engines import CopyEngines
+from hwprofiles.devices.memory_reserve import MemoryReserve
 from hwprofiles.devices.message_overhead import MessageOverhead
 
 __all__ = ["Device"]
@@ -20,8 +21,11 @@ class Device:
     profile: str
     """Name of the compute profile."""
     memory_bytes: float
+    """Nominal size of its memory."""
     copy_engines: CopyEngines = field(default=CopyEngines(), repr=False)
     message_overhead: MessageOverhead = field(default=MessageOverhead(), repr=False)
+    memory_reserve: MemoryReserve = field(default=MemoryReserve(), repr=False)
+    """What of the memory the tensors of a network cannot have."""
     speed: float = field(default=1.0, repr=False)
     """Speed of arithmetic and memory relative to the profile."""
     communication_channels: int = field(default=0, repr=False)
@@ -49,3 +53,8 @@ class Device:
             )
         if self.node < 0:
             raise ConfigError(f"Device.node must be >= 0, got {self.node} for {self.name!r}")
+
+    @property
+    def usable_bytes(self) -> float:
+        """Memory that the tensors of a network can have: whatever asks whether a plan fits compares with this."""
+        return self.memory_reserve.usable_bytes(self.memory_bytes)

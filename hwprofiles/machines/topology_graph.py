@@ -7,7 +7,7 @@ to be the farthest otherwise.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hwprofiles.devices import Device, DeviceGraph, Latency, Link
+from hwprofiles.devices import GPU_RESERVE, Device, DeviceGraph, Latency, Link
 from hwprofiles.readers import LEVEL_NAMES, Topology, topology_of_table
 
 __all__ = ["LinkRates", "read_topo", "topology_graph"]
@@ -48,7 +48,10 @@ def topology_graph(
     builder = _Builder(names, rates)
     builder.add_nvlinks(topology)
     builder.add_tree(topology.levels)
-    devices = [Device(name=entry, node=0, profile=profile, memory_bytes=memory_bytes) for entry in names[:count]]
+    devices = [
+        Device(name=entry, node=0, profile=profile, memory_bytes=memory_bytes, memory_reserve=GPU_RESERVE)
+        for entry in names[:count]
+    ]
     return DeviceGraph(name, devices, builder.vertices[count:], builder.links)
 
 

@@ -52,7 +52,7 @@ def analysis_values(analysis: "Analysis", *, plan: "StoredPlan") -> dict[str, An
         "memory": {
             "peak_bytes": {device.name: peak for device, peak in zip(devices, memory.peak_bytes.tolist(), strict=True)},
             "fullest": devices[memory.fullest].name,
-            "capacity_bytes": devices[memory.fullest].memory_bytes,
+            "capacity_bytes": devices[memory.fullest].usable_bytes,
             "peak_time_s": memory.peak_time_s(memory.fullest),
             "alive_at_peak": analysis.alive_at_peak.to_dict("records"),
             "curve": {"time_s": times_s, "held_bytes": held_bytes},

@@ -40,7 +40,7 @@ def partial_comparison(
     return Comparison(
         model=graph.name, cluster=cluster.name, batch=graph.batch,
         devices=tuple(device.name for device in cluster.devices),
-        device_memory_bytes=tuple(device.memory_bytes for device in cluster.devices),
+        device_memory_bytes=tuple(device.usable_bytes for device in cluster.devices),
         samples_are=graph.samples_are,
         one_device_s=rows[0].speedup * rows[0].expected_s if rows else float("nan"),
         strategies=tuple(rows),

@@ -89,7 +89,7 @@ def _tried(lowered: Callable[[], Program]) -> Program | None:
 
 def _fits(program: Program, memory_policy: MemoryPolicy) -> bool:
     """Return whether a program fits into the memory of its devices."""
-    capacity = np.array([device.memory_bytes for device in program.cluster.devices])
+    capacity = np.array([device.usable_bytes for device in program.cluster.devices])
     return bool((peak_memory_bytes(program, memory_policy) <= capacity).all())
 
 

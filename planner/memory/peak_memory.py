@@ -57,7 +57,7 @@ def peak_by_kind_bytes(program: Program, memory_policy: MemoryPolicy | None = No
     """
     lifetimes = BufferLifetimes(program, memory_policy)
     buffers = Buffers.of([lifetimes.persistent(), lifetimes.transient(*program_order(program))])
-    capacity = np.array([device.memory_bytes for device in program.cluster.devices])
+    capacity = np.array([device.usable_bytes for device in program.cluster.devices])
     base, start, time_s, held = held_over_time(buffers, len(capacity))
     last = np.array([held[begin:end].argmax() + begin if end > begin else -1 for begin, end in pairwise(start)])
     peaks = np.where(last >= 0, held[last] if len(held) else 0.0, base)
@@ -113,7 +113,7 @@ def check_plan_memory(
     Raises:
         DeviceMemoryError: A device has less memory than it needs; the message names the fullest device.
     """
-    capacity = np.array([device.memory_bytes for device in program.cluster.devices])
+    capacity = np.array([device.usable_bytes for device in program.cluster.devices])
     worst = int((needed / capacity).argmax())
     if needed[worst] > capacity[worst]:
         tried = ": no recomputation, sub-batches, named strategy or smaller batch that was tried fits"
@@ -121,6 +121,7 @@ def check_plan_memory(
             device=program.cluster.devices[worst].name,
             needed_bytes=float(needed[worst]),
             capacity_bytes=float(capacity[worst]),
+            memory_bytes=program.cluster.devices[worst].memory_bytes,
             fitting=fitting or tuple,
             otherwise=f"use more devices{tried if fitting else ' or a smaller batch'}",
         )

@@ -127,7 +127,7 @@ def _comparison(
         cluster=cluster.name,
         batch=graph.batch,
         devices=tuple(device.name for device in cluster.devices),
-        device_memory_bytes=tuple(device.memory_bytes for device in cluster.devices),
+        device_memory_bytes=tuple(device.usable_bytes for device in cluster.devices),
         samples_are=graph.samples_are,
         one_device_s=alone_s,
         strategies=tuple(results),

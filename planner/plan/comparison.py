@@ -139,6 +139,7 @@ class Comparison:
     batch: int
     devices: tuple[str, ...]
     device_memory_bytes: tuple[float, ...]
+    """What of each device's memory the tensors of a network can have."""
     samples_are: str = "images"
     """Word for the samples of the model."""
     one_device_s: float

@@ -12,7 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles import GIB, ConfigError, Floats, InfeasiblePlanError, Ints
+from hwprofiles import GIB, ConfigError, Floats, InfeasiblePlanError, Ints, memory_in_words
+from hwprofiles.devices import Device
 from planner.cost import CostModel
 from planner.graph import Edge, Layer
 from planner.memory import COPIES_OF_PARAMETERS
@@ -158,9 +159,10 @@ class _Tables:
         self._times: dict[object, Floats] = {}
         self._needs: dict[int, _StageMemory] = {}
 
-    def capacity_bytes(self, stage: int) -> float:
-        """Return the memory of the smallest device of a stage."""
-        return min(self.model.cluster.devices[device].memory_bytes for device in self._devices(stage))
+    def smallest_device(self, stage: int) -> Device:
+        """Return the device of a stage that has the least memory for it."""
+        devices = (self.model.cluster.devices[device] for device in self._devices(stage))
+        return min(devices, key=lambda device: device.usable_bytes)
 
     def need_bytes(self, stage: int) -> Floats:
         """Return the bytes that a stage of the layers [row, column) needs, shape (G + 1, G + 1)."""
@@ -176,7 +178,7 @@ class _Tables:
         key = self._key(here, after)
         if key not in self._times:
             self._times[key] = self._time(here, after)
-        return np.where(self.need_bytes(stage) <= self.capacity_bytes(stage), self._times[key], np.inf)
+        return np.where(self.need_bytes(stage) <= self.smallest_device(stage).usable_bytes, self._times[key], np.inf)
 
     def _devices(self, stage: int) -> Sequence[int]:
         """Return the devices of a stage."""
@@ -268,15 +270,15 @@ def _refuse(tables: _Tables, stages: int, count: int) -> None:
 
     def share(stage: int) -> Floats:
         """Return the share of the capacity that a stage needs."""
-        return np.asarray(tables.need_bytes(stage) / tables.capacity_bytes(stage))
+        return np.asarray(tables.need_bytes(stage) / tables.smallest_device(stage).usable_bytes)
 
     bounds, _ = _least_worst(share, stages, count)
     rows = [(float(share(s)[a, b]), s) for s, (a, b) in enumerate(pairwise(bounds))]
     _, stage = max(rows)
     need_bytes = tables.need_bytes(stage)[bounds[stage], bounds[stage + 1]]
-    layers, device = tables.model.graph.layers, tables.model.cluster.devices[tables._devices(stage)[0]]
+    layers, device = tables.model.graph.layers, tables.smallest_device(stage)
     where = f"stage {stage + 1} of {stages}, {layers[bounds[stage]].name} to {layers[bounds[stage + 1] - 1].name},"
     raise InfeasiblePlanError(
-        f"{where} does not fit on {device.name}: needs {need_bytes / GIB:.2f} GiB, the device has "
-        f"{tables.capacity_bytes(stage) / GIB:.2f} GiB; use more stages or smaller micro-batches"
+        f"{where} does not fit on {device.name}: needs {need_bytes / GIB:.2f} GiB, "
+        f"{memory_in_words(device.memory_bytes, device.usable_bytes)}; use more stages or smaller micro-batches"
     )

@@ -49,7 +49,7 @@ class MemoryCurve:
     @property
     def fullest(self) -> int:
         """Device whose peak is the largest share of its memory."""
-        capacity = np.array([device.memory_bytes for device in self.program.cluster.devices])
+        capacity = np.array([device.usable_bytes for device in self.program.cluster.devices])
         return int((self.peak_bytes / capacity).argmax())
 
     def peak_time_s(self, device: int) -> float:

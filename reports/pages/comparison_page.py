@@ -116,7 +116,7 @@ def _fullest(strategy: StrategyResult, comparison: Comparison) -> str:
     peak, size = strategy.peak_memory_bytes[device], comparison.device_memory_bytes[device]
     unit = memory_unit([peak, size])
     kinds = [f"{kind.replace('_', ' ')} {unit.text(held)}" for kind, held in strategy.memory_by_kind_bytes.items()]
-    share = f"{unit.text(peak)} of {unit.full(size)} ({peak / size:.1%})"
+    share = f"{unit.text(peak)} of {unit.full(size)} usable ({peak / size:.1%})"
     return f"The fullest is {comparison.devices[device]}: {share}; at its peak {', '.join(kinds)} {unit.name}"
 
 

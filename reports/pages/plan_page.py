@@ -53,7 +53,7 @@ def plan_html(view: PlanView, *, links: Links = ()) -> str:
         links: Pages to link to.
     """
     memory, cluster = view.memory, view.program.cluster
-    fullest, capacity = memory.fullest, cluster.devices[memory.fullest].memory_bytes
+    fullest, capacity = memory.fullest, cluster.devices[memory.fullest].usable_bytes
     view_of_cluster = cluster_view(cluster)
     peak, unit = float(memory.peak_bytes[fullest]), memory_unit([capacity])
     drawing, table = strategy_drawing(view.program.graph, view.layers), layer_table(view.layers)
@@ -70,7 +70,7 @@ def plan_html(view: PlanView, *, links: Links = ()) -> str:
         table=table,
         cluster=view_of_cluster,
         fullest=f"The fullest is {cluster.devices[fullest].name}: {memory_unit([peak]).full(peak)} of "
-        f"{unit.full(capacity)} ({peak / capacity:.1%})",
+        f"{unit.full(capacity)} usable ({peak / capacity:.1%})",
         alive=_alive(view),
         data={"cluster": _use(view) | _drawn(view_of_cluster), "memory": _memory(view)},
     )
@@ -141,7 +141,7 @@ def _memory(view: PlanView) -> dict[str, Any]:
     return {
         "span_s": span_s,
         "names": pack_json([device.name for device in view.program.cluster.devices]),
-        "capacity": pack_array(np.array([device.memory_bytes for device in view.program.cluster.devices])),
+        "capacity": pack_array(np.array([device.usable_bytes for device in view.program.cluster.devices])),
         "count": pack_array(np.array(counts)),
         # a billionth of the span, and a KiB, are less than a pixel
         "time": pack_array(np.rint(np.concatenate(times) / span_s * 1e9).astype(np.int64)),

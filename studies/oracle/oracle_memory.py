@@ -52,7 +52,7 @@ def case_memory_bytes(
 
 def least_memory_bytes(cluster: DeviceGraph, devices: int) -> float:
     """Return the smallest memory among the first ``devices`` devices."""
-    return min(device.memory_bytes for device in cluster.devices[:devices])
+    return min(device.usable_bytes for device in cluster.devices[:devices])
 
 
 def memory_reuse(graph: ComputationGraph, cluster: DeviceGraph) -> float:

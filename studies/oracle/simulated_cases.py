@@ -74,7 +74,7 @@ def simulate_case(graph: ComputationGraph, cluster: DeviceGraph, case: OracleCas
         idle_s=shares.idle_s,
         epoch_s=samples / case.batch * iteration_s,
         memory_bytes=float(peaks.max()),
-        fits=bool((peaks <= [device.memory_bytes for device in program.cluster.devices]).all()),
+        fits=bool((peaks <= [device.usable_bytes for device in program.cluster.devices]).all()),
         tasks=program.size,
     )
 

@@ -28,7 +28,7 @@ def largest_batch(subject: Subject, cluster: str, *, progress: Progress | None =
     """
     devices = load_cluster(cluster).devices
     sized = SizedCluster(spec=cluster, devices=len(devices))
-    capacity = min(device.memory_bytes for device in devices)
+    capacity = min(device.usable_bytes for device in devices)
 
     def make(at: int) -> CurvePoint:
         """Plan one batch."""

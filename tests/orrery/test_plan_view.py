@@ -68,7 +68,7 @@ def test_a_refusal_prints_a_command_that_works(capsys, tmp_path):
 def test_a_refused_comparison_prints_one_that_works_where_parameters_fill_the_memory(
     batch, strategies, capsys, tmp_path
 ):
-    small = ["compare", "alexnet", "--cluster", "titanx-4:device.*.memory_gib=0.4657", "--strategies", strategies]
+    small = ["compare", "alexnet", "--cluster", "titanx-4:device.*.memory_gib=0.5415", "--strategies", strategies]
     assert run_app(app, [*small, "--batch", batch, "--out", str(tmp_path)]) == 2
     words = shlex.split(capsys.readouterr().err.partition("this works: orrery ")[2])
     assert run_app(app, [*words, "--json"]) == 0

@@ -15,6 +15,7 @@ from executor.probe.parts_to_measure import added_slots, divided_parts, parts_of
 from executor.probe.probed_profile import write_profile
 from executor.runtime.devices import CpuDevice
 from hwprofiles.compute.profile_file import load_profile
+from hwprofiles.devices.memory_reserve import MemoryReserve
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES
@@ -24,7 +25,7 @@ from planner.parallel.regions import held_regions
 from planner.parallel.strategies import named_strategy, spaces_of
 
 FACTS = DeviceFacts(
-    name="core", threads=1, memory_bytes=2.0**30, multiprocessors=1, peak_flop_per_s=1e10,
+    name="core", threads=1, memory_bytes=2.0**30, memory_reserve=MemoryReserve(), multiprocessors=1, peak_flop_per_s=1e10,
     memory_bytes_per_s=1e10, launch_overhead_s=1e-6, software="torch", measured="today",
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ import pytest
 from plans import cluster_of
 
 from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.devices.memory_reserve import MemoryReserve
 from hwprofiles.errors import DeviceMemoryError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
@@ -25,7 +26,10 @@ COUNT = 4
 def small(memory_bytes):
     """Four devices with little memory."""
     cluster = cluster_of("titanx-4", COUNT)
-    devices = [dataclasses.replace(device, memory_bytes=memory_bytes) for device in cluster.devices]
+    devices = [
+        dataclasses.replace(device, memory_bytes=memory_bytes, memory_reserve=MemoryReserve())
+        for device in cluster.devices
+    ]
     return DeviceGraph("small", devices, cluster.vertices[COUNT:], cluster.links)
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 from plans import cluster_of, program_of, questions, random_strategy, star
 
 from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.devices.memory_reserve import MemoryReserve
 from hwprofiles.errors import InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
@@ -140,7 +141,9 @@ def test_a_plan_that_only_the_replay_shows_too_large_is_refused():
     assert checked < held
 
     between = (checked + held) / 2
-    devices = [dataclasses.replace(device, memory_bytes=between) for device in cluster.devices]
+    devices = [
+        dataclasses.replace(device, memory_bytes=between, memory_reserve=MemoryReserve()) for device in cluster.devices
+    ]
     small = DeviceGraph("small", devices, cluster.vertices[4:], cluster.links)
     check_plan_memory(dataclasses.replace(program, cluster=small), peak_memory_bytes(program))
     with pytest.raises(InfeasiblePlanError, match=f"needs {held / 2**30:.2f} GiB"):

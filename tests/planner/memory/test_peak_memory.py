@@ -137,6 +137,17 @@ def test_a_plan_that_does_not_fit_is_refused_with_the_numbers():
     assert model.cluster.devices[0].name in str(caught.value)
 
 
+def test_a_device_has_no_room_for_a_plan_of_its_nominal_size():
+    """VGG-16 with 152 samples a device needs 11.98 GiB: of 12 GiB the context and others take more than the rest."""
+    graph, cluster = load_model("vgg16", batch=2 * 152), cluster_of("titanx-4", 2)
+    usable = cluster.devices[0].usable_bytes
+    match = rf"needs 11\.98 GiB, the device has 12\.00 GiB, {usable / 2**30:.2f} GiB of it beside context"
+    with pytest.raises(InfeasiblePlanError, match=match):
+        lowered(CostModel(graph, cluster), named_strategy("data", graph, 2))
+    fits = load_model("vgg16", batch=2 * 134)
+    assert peak_memory_bytes(lowered(CostModel(fits, cluster), named_strategy("data", fits, 2))).max() <= usable
+
+
 def test_the_fullest_device_is_named():
     """What counts is the share of its own memory."""
     graph = counted()
