@@ -8,7 +8,7 @@ from hwprofiles import GIB, ConfigError
 __all__ = ["GPU_RESERVE", "MemoryReserve"]
 
 _MOST_FIXED = 0.1
-"""Largest share of the memory that the fixed part takes: devices of a few MiB, which are asked about but not sold, would
+"""Largest share of the memory that the fixed part takes: devices of a few MiB, which only questions have, would
 have nothing left."""
 
 

@@ -25,8 +25,8 @@ from planner.parallel.regions import held_regions
 from planner.parallel.strategies import named_strategy, spaces_of
 
 FACTS = DeviceFacts(
-    name="core", threads=1, memory_bytes=2.0**30, memory_reserve=MemoryReserve(), multiprocessors=1, peak_flop_per_s=1e10,
-    memory_bytes_per_s=1e10, launch_overhead_s=1e-6, software="torch", measured="today",
+    name="core", threads=1, memory_bytes=2.0**30, memory_reserve=MemoryReserve(), multiprocessors=1,
+    peak_flop_per_s=1e10, memory_bytes_per_s=1e10, launch_overhead_s=1e-6, software="torch", measured="today",
 )  # fmt: skip
 
 

@@ -33,8 +33,9 @@ def chain(sizes, batch):
     return net.build()
 
 
-def small(count, memory_bytes, reserve=MemoryReserve()):
+def small(count, memory_bytes, share=0.0):
     cluster = star(count)
+    reserve = MemoryReserve(share=share)
     devices = [replace(device, memory_bytes=memory_bytes, memory_reserve=reserve) for device in cluster.devices]
     return DeviceGraph("small", devices, ["switch"], cluster.links)
 
@@ -68,7 +69,7 @@ def test_no_other_cut_that_fits_has_a_faster_slowest_stage(sizes, stages, schedu
     graph = chain(sizes, batch=8)
     count = len(graph.layers)
     stages = min(stages, count)
-    model = CostModel(graph, small(stages, memory_bytes, MemoryReserve(share=0.1)))
+    model = CostModel(graph, small(stages, memory_bytes, share=0.1))
     slowest_s, needs = {}, []
     for micro_batchings in combinations(range(1, count), stages - 1):
         program = lowered(model, MicroBatching(parts=4, order=schedule, stages=(0, *micro_batchings)))
