@@ -12,11 +12,11 @@ Source:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
+from hwprofiles import Floats, Ints, row_owners
 from planner.lowering import Program
 from planner.simulation.collective_use import CollectiveEngines, CollectiveLinks
 from planner.simulation.message_overhead_use import message_overheads_of
@@ -249,30 +249,40 @@ def _with_barriers(activities: _Activities) -> tuple[_Activities, Ints, Ints]:
     """Add a barrier behind each phase, which the next phase waits for, and the first one of the next iteration.
 
     Returns:
-        Activities with barriers, which have no work, and packed pairs inside an iteration and on the one before::
+        Activities with barriers, which have no work and are numbered behind their phases, so that everything waits for
+        smaller numbers only; and packed pairs inside an iteration and on the one before::
 
-            phase 0: a b        phase 1: c
-            barrier 0 waits for a, b; c waits for barrier 0; barrier 1 waits for c
-            a, b wait for barrier 1 of the iteration before
+            number    0 1                2                       3           4
+            phase 0:  a b (wait for 4)   barrier, waits for a b
+            phase 1:                                             c           barrier, waits for c
     """
     size = len(activities.work)
     phases, phase = np.unique(activities.group, return_inverse=True)
-    count, everyone = len(phases), np.arange(size)
-    barrier = size + np.arange(count)
-    later, total = phase > 0, size + count
+    count = len(phases)
+    total = size + count
+    # Activities and then barriers, sorted by their phases; a stable sort leaves a barrier behind its activities.
+    order = np.argsort(np.concatenate([phase, np.arange(count)]), kind="stable")
+    number = np.empty(total, dtype=np.int64)
+    number[order] = np.arange(total)
+    everyone, barrier = number[:size], number[size:]
+    later = phase > 0
     # A barrier waits for the activities of its phase, an activity for the barrier of the phase before.
     late = np.concatenate([barrier[phase], everyone[later]])
     early = np.concatenate([everyone, barrier[phase[later] - 1]])
     inside = _packed(late, early, total)
     carried = _packed(everyone[~later], np.full(np.count_nonzero(~later), barrier[-1]), total)
+    uses = activities.uses
+    user = everyone[row_owners(uses.start)]
+    by_user = np.argsort(user, kind="stable")
+    start = np.concatenate([[0], np.cumsum(np.bincount(user, minlength=total))])
     extended = _Activities(
-        activities.of,
-        np.concatenate([activities.work, np.zeros(count)]),
-        np.concatenate([activities.latency_s, np.zeros(count)]),
-        np.concatenate([activities.stream, np.full(count, -1)]),
-        np.concatenate([activities.priority, np.zeros_like(barrier)]),
-        replace(activities.uses, start=np.append(activities.uses.start, np.full(count, len(activities.uses.resource)))),
-        np.concatenate([activities.group, phases]),
+        everyone[activities.of],
+        np.concatenate([activities.work, np.zeros(count)])[order],
+        np.concatenate([activities.latency_s, np.zeros(count)])[order],
+        np.concatenate([activities.stream, np.full(count, -1)])[order],
+        np.concatenate([activities.priority, np.zeros_like(barrier)])[order],
+        _Uses(start, uses.resource[by_user], uses.weight[by_user]),
+        np.concatenate([activities.group, phases])[order],
     )
     return extended, inside, carried
 
