@@ -109,7 +109,7 @@ def model_names() -> list[str]:
 @cache
 def _files() -> dict[str, Path]:
     """Return the model files of the catalogue by the models' names."""
-    return {path.stem: path for path in (Path(__file__).parent / "imported").glob("*.yaml")}
+    return {path.stem: path for path in (Path(__file__).parent / "imported").glob("*.json")}
 
 
 MOST_SAMPLES = 10**8

@@ -10,6 +10,7 @@ terms of that output's dimensions, from the outside in::
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from hwprofiles import ConfigError
@@ -58,6 +59,7 @@ def axis_of(factors: tuple[DimFactor, ...]) -> str:
     return "-".join(words) or "one"
 
 
+@lru_cache(maxsize=4096)  # a network's layers have few different axes
 def parse_axis(text: str) -> tuple[DimFactor, ...]:
     """Return the factors of an axis that ``axis_of`` wrote.
 
