@@ -13,7 +13,7 @@ from executor.families.gpt2 import gpt2
 from executor.families.llama import llama
 from executor.families.vit import VIT_ARCHITECTURES, vit
 from executor.families.whisper import whisper
-from hwprofiles import ConfigError, did_you_mean
+from hwprofiles import ConfigError
 from planner.tracing import InputSpec
 
 __all__ = ["ConfiguredModel", "configured_model"]
@@ -125,9 +125,8 @@ def _family_of(config: PublishedFields) -> str:
     kind = config.values.get("model_type")
     if isinstance(kind, str) and kind in _FAMILIES:
         return kind
-    why = did_you_mean(kind, _FAMILIES)
     raise ConfigError(
-        f"configuration {config.path}: model_type must be one of {', '.join(_FAMILIES)}, got {str(kind)[:80]!r}{why}; "
+        f"configuration {config.path}: model_type must be one of {', '.join(_FAMILIES)}, got {str(kind)[:80]!r}; "
         f"import other models from their code, as package.module:function"
     )
 
