@@ -95,6 +95,7 @@ def test_a_task_found_tells_its_numbers_and_the_longest_are_listed(page):
     page.keyboard.press("0")
     page.locator("#longest summary").click()
     rows = page.locator("#longest tbody tr")
+    rows.first.wait_for()
     assert rows.count() == 12
     first = page.evaluate("Math.max(...m.duration) * m.tick")
     unit = re.search(r"\[(.*)]", page.locator("#longest th").nth(5).inner_text())[1]
