@@ -1,6 +1,6 @@
 """The parameters of convolutions: one cost for each algorithm that libraries choose from."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -74,6 +74,10 @@ class ConvolutionEfficiency:
     window_cost: float = field(default=1.0, repr=False)
     """Cost of windows of stride 1 other than 1 x 1 and 3 x 3, as a multiple of what these cost for as many positions;
     1 where narrow windows like 1 x 7 alone cost more, as without tensor cores."""
+
+    def by_products(self) -> "ConvolutionEfficiency":
+        """Return the parameters where libraries have neither Winograd's algorithm nor Fourier transforms."""
+        return replace(self, winograd_speedup=1.0, winograd_half_out=np.inf, fourier_positions=np.inf)
 
     def covered(self, kernels: Kernels, phase: int) -> tuple[Floats, Floats, Floats]:
         """Return rows, columns and depth of a convolution's product as its kernels cover them, each at least 1."""

@@ -21,6 +21,7 @@ from hwprofiles.compute.profile_sections import (
     Clock,
     ConvolutionSection,
     Count,
+    DoubleSection,
     EfficiencySection,
     FitSection,
     Fraction,
@@ -35,8 +36,8 @@ from hwprofiles.compute.profile_sections import (
 
 __all__ = ["ARITHMETICS", "ProfileFile", "catalogue", "load_profile", "profile_file", "profile_in", "profile_names"]
 
-ARITHMETICS = ("float32", "tf32", "float16", "bfloat16", "float8")
-"""Arithmetic of products; all but the first use tensor cores, and sum in float32."""
+ARITHMETICS = ("float32", "float64", "tf32", "float16", "bfloat16", "float8")
+"""Arithmetic of products; all but the first two use tensor cores, and sum in float32."""
 _Arithmetic = Literal["float32", "tf32", "float16", "bfloat16", "float8"]
 _PRODUCTS_LIKE: dict[str, _Arithmetic] = {
     "float16": "bfloat16", "bfloat16": "float16", "float8": "bfloat16", "tf32": "bfloat16",
@@ -143,6 +144,7 @@ class ProfileFile(Section):
     convolution: ConvolutionSection | None = None
     kernels: KernelSection | None = None
     fused: Annotated[list[FusedSection], Field(default_factory=list)]
+    float64: DoubleSection | None = None
     precisions: Annotated[dict[_Arithmetic, PrecisionSection], Field(default_factory=dict)]
     launch: LaunchSection | None = None
     fit: FitSection | None = None
@@ -156,7 +158,9 @@ class ProfileFile(Section):
         return _renamed_keys(file, {"coding": "compression"})
 
     def profile(self, name: str, arithmetic: str = "") -> ComputeProfile:
-        """Return the profile in SI units, in the file's arithmetic or in another of its ``precisions``.
+        """Return the profile in SI units, in the file's arithmetic, in float64 or in another of its ``precisions``.
+
+        Without a peak in float64 products take as long there as in the file's arithmetic.
 
         Raises:
             ConfigError: The file does not say how fast the device is in this arithmetic.
@@ -164,6 +168,8 @@ class ProfileFile(Section):
         plain = self._plain(name)
         if arithmetic in ("", self.arithmetic):
             return plain
+        if arithmetic == "float64":
+            return _in_float64(plain, self.float64) if self.float64 else plain
         known: dict[str, PrecisionSection] = dict(self.precisions.items())
         if arithmetic not in known:
             names = ", ".join([self.arithmetic, *known])
@@ -241,6 +247,31 @@ class ProfileFile(Section):
             occupancies=_occupancies(self.measured),
             codecs=_codecs(self.compression.rows if self.compression else []),
         )
+
+
+def _in_float64(plain: ComputeProfile, section: DoubleSection) -> ComputeProfile:
+    """Return a float32 profile in float64, of which nothing was measured: with the same shares of another peak.
+
+    Libraries compute convolutions as products alone: cuDNN has Winograd's algorithm in float32 and half precision only.
+    """
+    convolution = plain.convolution
+    if convolution:
+        slower = (section.convolution_tflop_per_s or section.peak_tflop_per_s) / section.peak_tflop_per_s
+        forward, activation, weight = (share * slower for share in convolution.ceiling)
+        convolution = replace(convolution.by_products(), ceiling=(forward, activation, weight))
+    return replace(
+        plain,
+        name=f"{plain.name}@float64",
+        arithmetic="float64",
+        peak_flop_per_s=section.peak_tflop_per_s * plain.sustained_clock * TERA,
+        efficiency=replace(plain.efficiency, winograd_speedup=1.0),
+        convolution=convolution,
+        table=None,
+        element_bytes=8,
+        relative=plain.relative or plain.name,
+        rows={},
+        parts={},
+    )
 
 
 def _times(row: _Row) -> dict[str, float]:

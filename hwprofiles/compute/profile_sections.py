@@ -15,6 +15,7 @@ __all__ = [
     "Clock",
     "ConvolutionSection",
     "Count",
+    "DoubleSection",
     "EfficiencySection",
     "FitSection",
     "Fraction",
@@ -267,6 +268,14 @@ class PrecisionSection(Section):
     convolution: ConvolutionSection | None = None
     kernels: KernelSection | None = None
     fused: list[FusedSection] = []
+
+
+class DoubleSection(Section):
+    """The section ``float64``: the peak of products, and of convolutions where that is another; where it is from."""
+
+    peak_tflop_per_s: Positive
+    convolution_tflop_per_s: Positive | None = None
+    source: Annotated[str, Field(min_length=1)]
 
 
 class _Errors(Section):

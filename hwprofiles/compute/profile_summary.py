@@ -55,6 +55,8 @@ def describe_profile(name: str) -> ProfileSummary:
     file = profile_file(name)
     fit = file.fit
     others = {str(arithmetic): section.peak_tflop_per_s * TERA for arithmetic, section in file.precisions.items()}
+    if file.float64:
+        others["float64"] = file.float64.peak_tflop_per_s * TERA
     return ProfileSummary(
         name=name,
         description=file.description,

@@ -70,7 +70,7 @@ def orrery_compare(
     from planner.cost import Conditions
     from planner.models import load_model
     from planner.parallel import split_list
-    from planner.plan import DTYPE_BYTES, NoStrategyFitsError, arithmetic_of, compare
+    from planner.plan import DTYPE_BYTES, NoStrategyFitsError, compare
     from reports.pages import write_comparison_page
 
     names, paid = split_list(strategies), price_of(cluster, price)
@@ -83,7 +83,7 @@ def orrery_compare(
         try:
             comparison = kept(
                 compare, graph, machines, names, **asdict(searched), progress=progress,
-                conditions=Conditions.of(machines, **given, arithmetic=arithmetic_of(dtype)),
+                conditions=Conditions.of(machines, **given, arithmetic=dtype),
             )  # fmt: skip
         except NoStrategyFitsError as error:
             words = ["orrery", "compare", model, "--cluster", cluster, "--batch", str(error.batch)]

@@ -23,7 +23,7 @@ from planner.cost import Conditions, CostModel, declared_sync
 from planner.graph import ComputationGraph
 from planner.lowering import Program, relinked
 from planner.models import load_model
-from planner.plan import Comparison, StrategyResult, arithmetic_of, compare, compared_model, lowered
+from planner.plan import Comparison, StrategyResult, compare, compared_model, lowered
 from planner.simulation import additive_s
 
 __all__ = ["BenchRequest", "bench"]
@@ -159,7 +159,7 @@ class _Held:
         self._subject = subject = request.compared
         self._found = None  # also where this comparison fails: what follows would mix both
         self._graph, self._cluster = loaded_graph(subject), loaded_cluster(subject)
-        conditions = Conditions.of(self._cluster, arithmetic=arithmetic_of(subject.dtype))
+        conditions = Conditions.of(self._cluster, arithmetic=subject.dtype)
         self._first = self._model = compared_model(
             self._graph, self._cluster, gradient_sync=subject.gradient_sync, conditions=conditions
         )
@@ -194,7 +194,7 @@ class _Held:
 
     def _set_prices(self, subject: BenchSubject) -> None:
         """Set the prices on the cluster as it is now."""
-        conditions = Conditions.of(self._cluster, arithmetic=arithmetic_of(subject.dtype))
+        conditions = Conditions.of(self._cluster, arithmetic=subject.dtype)
         sync = subject.gradient_sync or declared_sync(self._cluster)
         if sync == self._first.gradient_sync:
             self._model = self._first.on(self._cluster, conditions)

@@ -19,10 +19,6 @@ from planner.parallel import ConfigSpace, held_regions
 
 __all__ = ["ComputeTimes", "kernel_s", "stored_kernels"]
 
-_DOUBLE_PRECISION = (
-    "compute profiles know no peak in float64: arithmetic takes as long here as in float32, but by data sheets twice as"
-    " long on P100, V100, A100 and H100, and 32 to 64 times on most GeForce cards"
-)
 _SHAPE_WEIGHT = 1e-6
 """Weight of the distance between shapes beside that between amounts of work, both in logarithms: it breaks ties."""
 
@@ -58,7 +54,8 @@ class ComputeTimes:
         """Sentences on the profiles that hold what was measured on a relative, in this arithmetic."""
         return tuple(
             f"nothing was measured in {each.arithmetic} on {each.name}: it reaches the shares of its peak that "
-            f"{each.relative} reaches, and likely times are as wide as where another device stands in"
+            f"{each.relative} reaches{' in float32' if each.arithmetic == 'float64' else ''}, and likely times are as "
+            "wide as where another device stands in"
             for each in self.profiles
             if each.relative
         )
@@ -66,7 +63,12 @@ class ComputeTimes:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the times rest on beside measurements of the devices in this arithmetic."""
-        return self.relatives if self.graph.element_bytes <= ELEMENT_BYTES else (*self.relatives, _DOUBLE_PRECISION)
+        unknown = [each.name for each in self.profiles if each.element_bytes < self.graph.element_bytes]
+        return self.relatives + tuple(
+            f"compute profile {name!r} knows no peak in float64 (section float64): arithmetic takes as long here as in"
+            " float32"
+            for name in unknown
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -170,9 +172,8 @@ def kernel_s(
     A part that the profile holds takes its measured time.  Others of a measured layer are scaled from the measured
     part of the same phase that is nearest, by the roofline's ratio between the two: the one closest in the logarithm
     of FLOP (of bytes, for kernels without arithmetic), among equals the one of the closest shape.  Profiles are
-    measured with 4-byte elements.  Larger ones add memory traffic; profiles know no peak for them, so arithmetic takes
-    as long as with 4-byte ones.  Partial sums that were not measured themselves are scaled from the layer that sums
-    over all its input channels.
+    measured with 4-byte elements; larger ones add memory traffic.  Partial sums that were not measured themselves are
+    scaled from the layer that sums over all its input channels.
 
     Args:
         profile: The device's compute profile.
@@ -275,5 +276,4 @@ def stored_kernels(profile: ComputeProfile, work: Kernels, phase: str, element_b
 
 def _stored_bytes(profile: ComputeProfile, element_bytes: int) -> int:
     """Return the bytes of an element in the arithmetic of a profile, which halves those of four bytes."""
-    halved = element_bytes * profile.element_bytes // ELEMENT_BYTES
-    return halved if element_bytes >= ELEMENT_BYTES else element_bytes
+    return profile.element_bytes if element_bytes == ELEMENT_BYTES else element_bytes

@@ -36,7 +36,6 @@ from .plan_request import (
     PlanRequest as PlanRequest,
     Precision as Precision,
     SyncAlgorithm as SyncAlgorithm,
-    arithmetic_of as arithmetic_of,
 )
 from .planning import (
     SimulatedPlan as SimulatedPlan,

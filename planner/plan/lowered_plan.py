@@ -86,7 +86,7 @@ def cost_model_of(request: PlanRequest, graph: ComputationGraph, cluster: Device
     request = request.resolved(cluster)
     conditions = Conditions.of(
         cluster, request.framework, interference=request.interference, spread=request.spread,
-        arithmetic=request.arithmetic, optimizer=request.optimizer,
+        arithmetic=request.dtype, optimizer=request.optimizer,
     )  # fmt: skip
     return CostModel(graph, cluster, request.gradient_sync or "", request.batch_norm, conditions)
 

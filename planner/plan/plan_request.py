@@ -11,7 +11,7 @@ from hwprofiles import ConfigError, check_fields, option, text_of, whole_number
 if TYPE_CHECKING:
     from hwprofiles.devices import DeviceGraph
 
-__all__ = ["DTYPE_BYTES", "PlanRequest", "Precision", "SyncAlgorithm", "arithmetic_of"]
+__all__ = ["DTYPE_BYTES", "PlanRequest", "Precision", "SyncAlgorithm"]
 
 SyncAlgorithm = Literal[
     "ring",
@@ -33,11 +33,6 @@ Precision = Literal["float32", "float64", "tf32", "float16", "bfloat16", "float8
 """Data types that a network can be trained in."""
 DTYPE_BYTES = {"float32": 4, "float64": 8, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 2}
 """Bytes of an element of tensors and messages, by data type."""
-
-
-def arithmetic_of(dtype: str) -> str:
-    """Return the arithmetic of products in a data type: its own; float64 takes float32's, as profiles have no other."""
-    return "float32" if dtype == "float64" else dtype
 
 
 def layer_names(text: str) -> tuple[str, ...]:
@@ -260,11 +255,6 @@ class PlanRequest:
     def element_bytes(self) -> int:
         """Size of an element of a tensor: 2, 4 or 8."""
         return DTYPE_BYTES[self.dtype]
-
-    @property
-    def arithmetic(self) -> str:
-        """Arithmetic of products."""
-        return arithmetic_of(self.dtype)
 
     @property
     def compresses_gradients(self) -> bool:

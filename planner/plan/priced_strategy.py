@@ -14,7 +14,6 @@ from planner.parallel import ConfigSpace, Configuration, MicroBatching, Strategy
 from planner.plan.comparison import LayerResult, StrategyResult
 from planner.plan.lowered_plan import lowered
 from planner.plan.pace import pace_of
-from planner.plan.plan_request import arithmetic_of
 from planner.plan.training_rates import training_rates
 from planner.simulation import (
     Replay,
@@ -60,7 +59,7 @@ def compared_model(
     Raises:
         ConfigError: The cluster does not declare what the conditions ask.
     """
-    conditions = conditions or Conditions.of(cluster, arithmetic=arithmetic_of(f"float{8 * graph.element_bytes}"))
+    conditions = conditions or Conditions.of(cluster, arithmetic=f"float{8 * graph.element_bytes}")
     conditions.check(cluster)
     return CostModel(graph, cluster, gradient_sync or declared_sync(cluster), conditions=conditions)
 

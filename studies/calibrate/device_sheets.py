@@ -126,7 +126,7 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
     if sheet.get(_UNITS):
         for section in ("efficiency", "convolution"):
             content[section] |= {"ceiling": _times(content[section]["ceiling"], _DOUBLE_UNITS)}
-    numbers = {key: sheet[key] for key in _NUMBERS}
+    numbers = {key: sheet[key] for key in (*_NUMBERS, "float64")}
     content = {"description": sheet["description"], "arithmetic": "float32"} | numbers | content
     if _CLOCK in sheet:
         content[_CLOCK] = sheet[_CLOCK]

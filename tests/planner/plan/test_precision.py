@@ -1,9 +1,11 @@
 """Plans in half precision: bytes, memory and times follow, and master weights stay in single precision."""
 
 import pytest
+import yaml
 from plans import star
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.compute.profile_file import catalogue
 from hwprofiles.errors import ConfigError
 from planner.memory.memory_policy import OPTIMIZERS, MemoryPolicy
 from planner.models.registry import load_model
@@ -83,12 +85,38 @@ def test_a_device_that_does_not_know_the_arithmetic_is_named():
         make_plan(graph, star(2), strategy="data", dtype="tf32")
 
 
-@pytest.mark.parametrize(("element_bytes", "said"), [(4, 0), (8, 1)])
-def test_plans_in_float64_say_that_arithmetic_is_priced_as_in_float32(element_bytes, said):
-    graph, cluster = load_model("lenet5", batch=8, element_bytes=element_bytes), star(2)
-    plan, comparison = make_plan(graph, cluster, strategy="data"), compare(graph, cluster, ["data"])
-    for notes in (plan.notes, comparison.notes):
-        assert sum("no peak in float64" in note for note in notes) == said
+@pytest.mark.parametrize(
+    ("profile", "boost_ghz", "products", "convolutions"),
+    [("p100", 1.48, 1792, 1792), ("v100-32gb", 1.53, 2560, 2560), ("a100-80gb", 1.41, 6912, 3456),
+     ("gtx-1080ti", 1.582, 112, 112), ("rtx-3090", 1.695, 164, 164)],
+)  # fmt: skip
+def test_float64_takes_the_units_that_compute_it(profile, boost_ghz, products, convolutions):
+    """A unit does one multiplication and one addition in a clock; A100's tensor cores do as many again, of products.
+
+    Units of a multiprocessor: 32 of compute capability 6.0, 7.0 and 8.0, 4 of 6.1, 2 of 8.6 (CUDA C++ programming
+    guide, arithmetic instructions).
+    """
+    device = load_cluster(f"dgx-a100:device.*.profile={profile}").take(1)
+    for model, units in (("bert-base", products), ("vgg16", convolutions)):
+        graph = load_model(model, batch=16, element_bytes=8)
+        plan, (compared,) = make_plan(graph, device, strategy="data"), compare(graph, device, ["data"]).strategies
+        least_s = 3 * sum(layer.forward_flop() for layer in graph.layers) / (units * 2 * boost_ghz * 1e9)
+        assert 0.98 * least_s < plan.simulated_s == compared.simulated_s < 3 * least_s
+        assert sum("reaches in float32" in note for note in plan.notes) == 1
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_plans_in_float64_say_where_no_peak_is_known(tmp_path, known):
+    content = yaml.safe_load(catalogue()["p100"].read_text()) | ({} if known else {"float64": None})
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
+    device = load_cluster(f"dgx-a100:device.*.profile={tmp_path / 'mine.yaml'}").take(1)
+    half, whole = (
+        make_plan(load_model("vgg16", batch=8, element_bytes=size), device, strategy="data") for size in (4, 8)
+    )
+    assert sum("no peak in float64" in note for note in whole.notes) == (not known)
+    assert not half.notes
+    # without a peak only the traffic doubles
+    assert (whole.simulated_s > 2 * half.simulated_s) == known
 
 
 def test_a_comparison_prices_elements_of_two_bytes_as_a_plan_does():
