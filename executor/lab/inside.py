@@ -1,12 +1,14 @@
 """Labs inside namespaces of their own, which only their own processes see and which end with the command."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from types import FrameType
 
 from executor.lab.namespaces import LabHosts, temporary_network
 from executor.lab.tools import UNSHARE, call, require_lab, tool
@@ -19,8 +21,7 @@ __all__ = ["is_inside", "lab_hosts", "run_inside"]
 _MARK = "ORRERY_LAB"
 """Environment variable that names the mount namespace inside."""
 FIRST_PROCESS = Path(__file__).with_name("first_process.py")
-_PATIENCE_S = 10.0
-"""Time in which the command inside must end by itself after Ctrl-C."""
+_RELAYED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def is_inside() -> bool:
@@ -31,7 +32,9 @@ def is_inside() -> bool:
 def run_inside(argv: Sequence[str]) -> int:
     """Run a command where ``lab_hosts`` works: in its own namespaces of users, network and processes, as their root.
 
-    Nothing is left when it ends, nor when this process ends in whatever way: processes inside are killed.
+    Nothing is left when it ends, nor when this process ends in whatever way: processes inside are killed.  SIGINT,
+    SIGTERM and SIGHUP to this process, where it does not ignore them, go to the command alone, in whose session is no
+    other process: it says what there is to say, and its code is the end of both.
 
     Args:
         argv: Program and arguments.
@@ -41,24 +44,25 @@ def run_inside(argv: Sequence[str]) -> int:
 
     Raises:
         ConfigError: A lab cannot be made on this machine.
-        KeyboardInterrupt: After Ctrl-C, when the command, which gets it too, has ended or taken too long for it.
     """
     require_lab()
     # Only this process holds the write end, so the pipe closes with it.
     alive, held = os.pipe()
     first = [sys.executable, "-I", str(FIRST_PROCESS), _MARK, str(alive), *argv]
+
+    def relay(number: int, frame: FrameType | None) -> None:
+        os.write(held, bytes([number]))
+
+    handled = [number for number in _RELAYED if signal.getsignal(number) != signal.SIG_IGN]
+    former = {number: signal.signal(number, relay) for number in handled}
     try:
-        process = subprocess.Popen([tool("unshare"), *UNSHARE, "--", *first], pass_fds=[alive])
-        try:
+        command = [tool("unshare"), *UNSHARE, "--", *first]
+        with subprocess.Popen(command, pass_fds=[alive], start_new_session=True) as process:
             return process.wait()
-        except KeyboardInterrupt:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE_S)
-            raise
-        finally:
-            os.close(held)
-            process.wait()
     finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+        os.close(held)
         os.close(alive)
 
 

@@ -77,7 +77,8 @@ def _ranks(request: ValidationRequest, lab: str | None) -> int:
     from executor.lab import is_inside, run_inside
 
     if not is_inside():
-        raise typer.Exit(run_inside([sys.executable, "-m", "orrery", *sys.argv[1:]]))
+        # no typer.Exit: its code 130 would have this process, too, say that it was interrupted
+        sys.exit(run_inside([sys.executable, "-m", "orrery", *sys.argv[1:]]))
     return request.processes or hosts
 
 

@@ -211,6 +211,53 @@ def test_whoever_is_killed_nothing_is_left(tmp_path, whom, how):
     assert machine() == before
 
 
+LISTENS = """
+import signal, sys, time
+from pathlib import Path
+def end(number, frame):
+    print("ended by", number, flush=True)
+    sys.exit(20 + number)
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, end)
+Path(sys.argv[1]).touch()
+time.sleep(60)
+"""
+
+
+@pytest.mark.lab
+@in_lab
+@pytest.mark.parametrize("whom", ["supervisor", "everybody"])
+@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_the_command_hears_each_signal_once_and_ends_both(tmp_path, whom, how):
+    """Whether a signal is sent to the process outside or to all of its group; the code is the command's own."""
+    script = "import sys; from executor.lab import run_inside; sys.exit(run_inside(sys.argv[1:]))"
+    command = [sys.executable, "-c", script, sys.executable, "-c", LISTENS, str(tmp_path / "begun")]
+    supervisor = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    assert wait_until((tmp_path / "begun").exists)
+    (os.killpg if whom == "everybody" else os.kill)(supervisor.pid, how)
+
+    assert supervisor.communicate(timeout=30)[0] == f"ended by {how}\n"
+    assert supervisor.returncode == 20 + how
+
+
+@pytest.mark.lab
+@in_lab
+def test_a_command_in_a_lab_says_once_that_it_was_interrupted():
+    """Not inside and outside, though the code of both is that of Ctrl-C."""
+    words = ["validate", "lenet5", "--lab", "lab-4:nodes=2", "--batch", "8"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "orrery", *words], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert wait_until(lambda: len(commands_with("\0".join(["orrery", *words]))) > 2)  # outside, unshare, the first, ...
+    os.killpg(process.pid, signal.SIGINT)
+
+    said = process.communicate(timeout=60)[1]
+    assert said.count("interrupted") == 1, said
+    assert process.returncode == 130
+
+
 def newest(report):
     """The command itself: all whose command lines have it in their own are older, but for the sleepers."""
     return max(set(commands_with(f"\0{report}")) - set(commands_with("asleep-")))
