@@ -3,11 +3,13 @@
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack
 from itertools import islice
+from multiprocessing import resource_tracker
 from typing import Any
 
 from hwprofiles import ConfigError, positive_integer
 from studies.sweep.evaluate_point import PointResult, evaluate_point
 from studies.sweep.point import SweepPoint
+from studies.sweep.workers import signals_held
 
 __all__ = ["compute_on_dask"]
 
@@ -68,6 +70,8 @@ def _client(address: str, stack: ExitStack) -> Any:
         workers = positive_integer(count)
         if workers is None:
             raise ConfigError(f"dask must be the scheduler's address or local:N with N >= 1, got {address!r}")
+        with signals_held():  # Python's own tracker, which ignores the others, would not outlive SIGHUP to the group
+            resource_tracker.ensure_running()
         cluster = LocalCluster(
             host="127.0.0.1", n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
         )

@@ -18,7 +18,7 @@ from multiprocessing.context import SpawnProcess
 from traceback import format_exc
 from typing import Any, Generic, TypeVar
 
-__all__ = ["WorkerDiedError", "Workers"]
+__all__ = ["WorkerDiedError", "Workers", "signals_held"]
 
 # What is started holds pipes alone, of which nothing is left behind, and a new tracker takes the place of a killed one.
 warnings.filterwarnings("ignore", "resource_tracker: process died unexpectedly", UserWarning)
@@ -54,7 +54,7 @@ class Workers(Generic[_Item, _Result]):
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, evaluate), daemon=True)
-            with _signals_held():
+            with signals_held():
                 process.start()
             self._workers[ours] = _Worker(process=process)
             theirs.close()
@@ -103,7 +103,7 @@ class Workers(Generic[_Item, _Result]):
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
+def signals_held() -> Iterator[None]:
     """Hold the signals that end a command: none then parts the start of a process from its record.
 
     The process begins with them held, so that Ctrl-C does not meet it while it loads modules.

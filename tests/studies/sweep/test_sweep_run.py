@@ -3,6 +3,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -162,6 +163,23 @@ def _wait_until_gone(group: int) -> None:
             return
         time.sleep(0.02)
     raise AssertionError("a killed sweep left processes behind")
+
+
+@pytest.mark.timeout(240)
+def test_a_sweep_on_dask_ends_in_one_line_though_all_of_its_group_hang_up(tmp_path):
+    """As when a terminal is closed: Python's own tracker outlives it, and does not lose what it tracks."""
+    pytest.importorskip("distributed")
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    words = ["sweep", "sweep.yaml", "--store", "new.sqlite", "--dask", "local:2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "orrery", *words], stderr=subprocess.PIPE, cwd=tmp_path, process_group=0,
+        env={**os.environ, "ORRERY_PROGRESS": "off"},
+    )  # fmt: skip
+    while not stored_in(tmp_path / "new.sqlite") and process.poll() is None:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGHUP)
+
+    assert process.communicate()[1] == b"orrery: hung up\n"
 
 
 @pytest.mark.timeout(240)
