@@ -58,8 +58,7 @@ class MeasuredNetwork:
 def table_networks(table: "pd.DataFrame", name: str) -> list[MeasuredNetwork]:
     """Return the rows of one device that train a network of the catalogue; others are left out.
 
-    Tables have ``model``, ``images_per_sec`` and one of ``batch``, ``batch_per_gpu``, ``global_batch``.  MXNet's
-    AlexNet has the channels of both columns in one and is none of the catalogue's.
+    Tables have ``model``, ``images_per_sec`` and one of ``batch``, ``batch_per_gpu``, ``global_batch``.
 
     Raises:
         ConfigError: A column is missing, or a value is no number.
@@ -76,7 +75,7 @@ def table_networks(table: "pd.DataFrame", name: str) -> list[MeasuredNetwork]:
     for row, precision in zip(table.to_dict("records"), precisions(table, name), strict=True):
         model = _MODELS.get("".join(letter for letter in str(row["model"]).lower() if letter.isalnum()))
         rate = pd.to_numeric(row["images_per_sec"], errors="coerce")
-        if model is None or row.get("n_gpus", 1) != 1 or (name.startswith("mxnet") and model == "alexnet"):
+        if model is None or row.get("n_gpus", 1) != 1:
             continue
         if rate == rate and rate > 0:  # others did not fit in memory
             size = pd.to_numeric(row[batch], errors="coerce")

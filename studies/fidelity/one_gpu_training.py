@@ -121,8 +121,6 @@ def _judged(case: _Case) -> JudgedRow:
         reason = f"no profile of {case.device}"
     elif model is None:
         reason = f"no model {case.model}"
-    elif case.table.startswith("mxnet") and model == "alexnet":
-        reason = "MXNet's AlexNet has the channels of both columns in one, unlike the catalogue's"
     else:
         try:
             name = f"{_with_library(profile, case)}{f'@{arithmetic}' if arithmetic else ''}"

@@ -353,6 +353,17 @@ def test_probe_output_is_read_as_products(tmp_path):
         read_measurements([str(path)], "cpu-core")
 
 
+def test_a_table_is_read_alike_by_name_and_by_path(tmp_path):
+    """Also a copy of another name: MXNet's AlexNet is none of the catalogue's in either."""
+    copy = tmp_path / "mine.csv"
+    measured_table("mxnet_single_gpu").to_csv(copy, index=False)
+    found = [read_measurements([name], "k80").networks for name in ("mxnet_single_gpu", str(copy))]
+
+    assert found[0]
+    assert [replace(row, source="") for row in found[0]] == [replace(row, source="") for row in found[1]]
+    assert {row.model for row in found[0]} == {"inception-v3", "resnet50"}
+
+
 @pytest.mark.parametrize("name", [name for name in device_names() if name in catalogue()])
 def test_shipped_profiles_hold_what_their_relatives_lend_today(name):
     """What no row of a device determines is that of its relative as that ships, not as it once was."""
