@@ -40,7 +40,8 @@ class _Attention(nn.Module):
         q, k = _rotated(q, cos, sin), _rotated(k, cos, sin)
         if self.groups < self.heads:
             k, v = (each.repeat_interleave(self.heads // self.groups, 1) for each in (k, v))
-        y = functional.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout, is_causal=True)
+        dropout = self.dropout if self.training else 0.0
+        y = functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
         return self.o_proj(y.transpose(1, 2).flatten(2))
 
 

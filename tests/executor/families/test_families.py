@@ -8,7 +8,7 @@ from torch import nn
 
 from executor.families.configuration import PublishedFields
 from executor.families.encoder import EncoderBlock
-from executor.families.published import configured_model
+from executor.families.published import _FAMILIES, configured_model
 from hwprofiles import ConfigError
 from planner.importing.graph_of import imported_graph
 from planner.tracing.exported import trace_of
@@ -134,6 +134,33 @@ def test_blocks_of_encoders_compute_what_pytorch_does(before, name):
         layer.self_attn.in_proj_bias.copy_(torch.cat([m.bias for m in (rows.query, rows.key, rows.value)]))
         x = torch.randn(2, 5, 16, dtype=torch.float64)
         torch.testing.assert_close(block(x), layer(x), rtol=1e-12, atol=1e-12)
+
+
+DROPOUTS = {"llama": ["attention_dropout"], "gpt2": ["attn_pdrop", "embd_pdrop", "resid_pdrop"],
+            "bert": ["attention_probs_dropout_prob", "hidden_dropout_prob"],
+            "bert of classes": ["classifier_dropout"], "vit": ["attention_probs_dropout_prob", "hidden_dropout_prob"],
+            "whisper": ["activation_dropout", "attention_dropout", "dropout"]}  # fmt: skip
+"""Fields of dropout by the small model of which they are."""
+
+
+@pytest.mark.parametrize(("name", "field"), [(name, field) for name, each in DROPOUTS.items() for field in each])
+def test_every_dropout_drops_in_training_alone(name, field):
+    """With one dropout on and all others off, results differ from pass to pass in training, and never after it."""
+    none = dict.fromkeys([each for fields in DROPOUTS.values() for each in fields], 0.0)
+    config = PublishedFields("config.json", SMALL[name] | none | {field: 0.5})
+    family = _FAMILIES[SMALL[name]["model_type"]]
+    module = family.make(config)
+    for each in module.parameters():  # some begin with what is in memory
+        nn.init.normal_(each)
+    inputs = [
+        torch.rand(each.shape) if each.floating else torch.randint(20, (1, min(6, each.shape[1])))
+        for each in family.inputs(config)
+    ]
+    once, again = (module.train()(*inputs) for _ in range(2))
+    still, also = (module.eval()(*inputs) for _ in range(2))
+
+    assert not torch.equal(once, again)
+    assert torch.equal(still, also)
 
 
 def test_long_sequences_and_what_is_not_followed_are_said(tmp_path):
