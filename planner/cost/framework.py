@@ -23,8 +23,8 @@ from hwprofiles import MICRO, MILLI, ConfigError, did_you_mean
 __all__ = ["FRAMEWORKS", "IDEAL", "Framework", "framework_of"]
 
 _MIB = 2**20
-_MOST = 1e6
-"""Largest value of a parameter: a terabyte, or a quarter of an hour."""
+_LEAST, _MOST = 1e-9, 1e6
+"""Least value of a parameter but 0, and the largest: a terabyte, or a quarter of an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def framework_of(text: str) -> Framework:
     """Return the framework of a name, with parameters behind a colon: ``horovod:fusion_mib=0,cycle_ms=5``.
 
     Raises:
-        ConfigError: The name or a parameter is unknown, or a value is no number from 0 to a million.
+        ConfigError: The name or a parameter is unknown, or a value is neither 0 nor from a billionth to a million.
     """
     name, _, rest = text.partition(":")
     if name not in FRAMEWORKS:
@@ -130,6 +130,6 @@ def _number(field: str, text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 <= value <= _MOST:
-        raise ConfigError(f"{field} must be a number from 0 to {_MOST:g}, got {text!r}")
+    if value != 0 and not _LEAST <= value <= _MOST:
+        raise ConfigError(f"{field} must be 0 or a number from {_LEAST:g} to {_MOST:g}, got {text!r}")
     return value
