@@ -22,7 +22,7 @@ CASES = {
     f"{PLAN} --strategy data --sub-batches 3": "sub_batches must be >= 1 and divide the batch of 8, got 3",
     f"{PLAN} --strategy layerwise --sub-batches 3": "sub_batches must be 1 for layerwise, whose search",
     f"{PLAN} --strategy data --framework dpp": "framework must be one of ideal, ddp, horovod, ps, got 'dpp'; did you",
-    f"{PLAN} --strategy data --framework ddp:bucket_mib=x": "ddp.bucket_mib must be 0 or a number from 1e-09 to 1e+06, got",
+    f"{PLAN} --strategy data --framework ddp:bucket_mib=x": "must be 0 or a number from 1e-09 to 1e+06, got 'x'",
     f"{PLAN} --strategy data --framework ps --cluster lab-4": "framework must not be ps on cluster lab-4",
     f"{PLAN} --strategy data --interference": "interference must be off for cluster titanx-4",
     f"{PLAN} --strategy data --spread": "spread must be off for cluster titanx-4: none of its devices declares",
