@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,7 +54,8 @@ def run_inside(argv: Sequence[str]) -> int:
     def relay(number: int, frame: FrameType | None) -> None:
         os.write(held, bytes([number]))
 
-    handled = [number for number in _RELAYED if signal.getsignal(number) != signal.SIG_IGN]
+    heard = threading.current_thread() is threading.main_thread()  # Python lets no other handle signals
+    handled = [number for number in _RELAYED if heard and signal.getsignal(number) != signal.SIG_IGN]
     former = {number: signal.signal(number, relay) for number in handled}
     try:
         command = [tool("unshare"), *UNSHARE, "--", *first]
