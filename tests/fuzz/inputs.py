@@ -5,6 +5,7 @@ import json
 import os
 import random
 import sqlite3
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -216,6 +217,8 @@ def spoiled_file(name: str, samples: Path, folder: Path, rng: random.Random) -> 
         target.write_bytes(_spoiled_tree(content, target.suffix, rng))
     elif target.suffix == ".onnx" and kind < 7:
         target.write_bytes(spoiled_onnx(content, rng))
+    elif target.suffix == ".pt2" and kind < 7:
+        target.write_bytes(_spoiled_archive(content, rng))
     elif target.suffix == ".npz" and kind < 7:
         target.write_bytes(_spoiled_arrays(content, rng))
     elif target.suffix == ".csv" and kind < 7:
@@ -320,6 +323,22 @@ def _spoiled_tree(content: bytes, suffix: str, rng: random.Random) -> bytes:
     if suffix == ".json":
         return json.dumps(tree, allow_nan=True).encode("utf-8", "surrogatepass")
     return yaml.safe_dump(tree, allow_unicode=True).encode("utf-8", "surrogatepass")
+
+
+def _spoiled_archive(content: bytes, rng: random.Random) -> bytes:
+    """Return an exported program with a spoiled graph, sometimes also missing, there twice or compressed."""
+    target = io.BytesIO()
+    change = rng.randrange(20)
+    with zipfile.ZipFile(io.BytesIO(content)) as source, zipfile.ZipFile(target, "w") as archive:
+        for info in source.infolist():
+            part = source.read(info)
+            if info.filename.endswith("models/model.json"):
+                part = _spoiled_tree(part, ".json", rng)
+                for name in {0: [], 1: [info.filename, f"b/{info.filename}"]}.get(change, [info.filename]):
+                    archive.writestr(name, part, rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_LZMA]))
+            else:
+                archive.writestr(info.filename, part)
+    return target.getvalue()
 
 
 def _wild_value(value: object, rng: random.Random) -> object:

@@ -1,6 +1,8 @@
 """Model files, and what ``orrery import`` is given, as inputs."""
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 __all__ = ["MODEL_COMMANDS", "MODEL_FILES", "put_model_files", "spoiled_onnx"]
@@ -10,6 +12,7 @@ MODEL_COMMANDS = {
     "imported file": "plan u-net.yaml --cluster titanx-4 --batch 4 --strategy data --out new.json",
     "recorded file": "run words.json --steps 1 --device cuda --threads 1",
     "onnx file": "import net.onnx --out new.yaml",
+    "exported file": "import net.pt2 --out new.yaml",
     "imported words": "import absent.pt2 --out new.yaml",
     "imported function": "import absent.module:build --input 8x3x32x32 --loss softmax --out new.yaml",
 }
@@ -18,8 +21,25 @@ MODEL_FILES = {
     "imported file": "u-net.yaml",
     "recorded file": "words.yaml",
     "onnx file": "net.onnx",
+    "exported file": "net.pt2",
 }
 """The file of each command that is spoiled."""
+
+
+_EXPORT = """
+import sys, torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.rows, self.norm, self.head = nn.Linear(8, 24), nn.LayerNorm(8), nn.Linear(8, 10)
+    def forward(self, x):
+        x = self.stem(x).flatten(2).transpose(1, 2)
+        q, k, v = self.rows(x).chunk(3, -1)
+        return self.head(self.norm(nn.functional.scaled_dot_product_attention(q, k, v)).mean(1))
+torch.export.save(torch.export.export(Net(), (torch.zeros(2, 3, 8, 8),)), sys.argv[1])
+"""
 
 
 def put_model_files(folder: Path) -> None:
@@ -29,6 +49,8 @@ def put_model_files(folder: Path) -> None:
 
     (folder / "model.yaml").write_text(model_text(load_model("lenet5", batch=8)))
     _put_onnx(folder / "net.onnx")
+    # not in this process, which all cases are forked from: torch would be loaded in each
+    subprocess.run([sys.executable, "-c", _EXPORT, folder / "net.pt2"], check=True, capture_output=True)
     (folder / "u-net.yaml").write_text(model_text(load_model("u-net", batch=2)))
     _put_recorded(folder)
 
