@@ -12,7 +12,7 @@ from executor.probe.codec_probe import CodecRow, speeds_of
 from executor.probe.device_probe import DeviceFacts
 from executor.probe.measured_rows import ProbeRow
 from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA, replacing, yaml_input
-from hwprofiles.compute import PROFILE_PHASES, catalogue
+from hwprofiles.compute import PROFILE_PHASES, profile_path
 
 __all__ = ["write_profile", "write_with_codecs", "write_yaml"]
 
@@ -104,7 +104,7 @@ def write_with_codecs(
         measured: Date and time of the measurement.
         software: Versions of the software.
     """
-    content = yaml_input(catalogue().get(base, Path(base)), "compute profile")
+    content = yaml_input(profile_path(base), "compute profile")
     content.pop("coding", None)  # its name in version 0.1
     content["compression"] = _codec_section(rows, device=device, measured=measured, software=software)
     write_yaml(path, f"{base} with compression and decompression as measured {measured}.", content)

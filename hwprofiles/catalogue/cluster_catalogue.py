@@ -19,6 +19,7 @@ from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule
 from hwprofiles.catalogue.cluster_reader import parse_cluster, read_parameters, read_tree
 from hwprofiles.catalogue.cut_off import cut_off_devices
 from hwprofiles.devices import DeviceGraph
+from hwprofiles.plugins import plugin_names, plugin_path
 
 __all__ = [
     "ClusterParameter",
@@ -61,8 +62,13 @@ class ClusterSummary:
 
 
 def cluster_names() -> list[str]:
-    """Return the names of the clusters of the catalogue, sorted."""
-    return sorted(path.stem for path in CLUSTERS.glob("*.yaml"))
+    """Return the names of the clusters of the catalogue, and of those that plug-ins offer, sorted."""
+    return sorted({*_shipped(), *plugin_names("clusters")})
+
+
+def _shipped() -> list[str]:
+    """Return the names of the clusters that ship with the package."""
+    return [path.stem for path in CLUSTERS.glob("*.yaml")]
 
 
 def cluster_path(spec: str) -> Path:
@@ -169,13 +175,15 @@ def _load(spec: str) -> tuple[ClusterFile, dict[str, float], list[ClusterChange]
 def _locate(spec: str) -> tuple[Path, str]:
     """Divide a specification into the file and the text of its parameters."""
     name, _, assignments = spec.partition(":")
-    if name in cluster_names():
+    if name in _shipped():
         return CLUSTERS / f"{name}.yaml", assignments
     if Path(spec).is_file():
         return Path(spec), ""
     path, _, after = spec.rpartition(":")
     if path and Path(path).is_file():
         return Path(path), after
+    if name in plugin_names("clusters"):
+        return plugin_path("clusters", name), assignments
     if name and Path(name).is_dir():
         raise ConfigError(f"cluster must be a known name or a file, got the folder {name!r}")
     if "/" in name or name.endswith((".yaml", ".yml")):

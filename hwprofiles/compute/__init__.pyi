@@ -45,6 +45,7 @@ from .profile_file import (
     load_profile as load_profile,
     profile_in as profile_in,
     profile_names as profile_names,
+    profile_path as profile_path,
 )
 from .profile_summary import (
     ProfileSummary as ProfileSummary,

@@ -33,8 +33,18 @@ from hwprofiles.compute.profile_sections import (
     Section,
     Share,
 )
+from hwprofiles.plugins import plugin_names, plugin_path
 
-__all__ = ["ARITHMETICS", "ProfileFile", "catalogue", "load_profile", "profile_file", "profile_in", "profile_names"]
+__all__ = [
+    "ARITHMETICS",
+    "ProfileFile",
+    "catalogue",
+    "load_profile",
+    "profile_file",
+    "profile_in",
+    "profile_names",
+    "profile_path",
+]
 
 ARITHMETICS = ("float32", "float64", "tf32", "float16", "bfloat16", "float8")
 """Arithmetic of products; all but the first two use tensor cores, and sum in float32."""
@@ -336,15 +346,29 @@ def _shipped(name: str, arithmetic: str) -> ComputeProfile:
 
 
 def profile_names() -> list[str]:
-    """Return the names of the catalogue's profiles, sorted."""
-    return sorted(catalogue())
+    """Return the names of the catalogue's profiles, and of those that plug-ins offer, sorted."""
+    return sorted({*catalogue(), *plugin_names("devices")})
+
+
+def profile_path(name: str) -> Path:
+    """Return the file of a profile: of the catalogue, of a plug-in, or of that path.
+
+    Raises:
+        ConfigError: It is none of these; the nearest name is given.
+    """
+    if name in catalogue() or Path(name).suffix in (".yaml", ".yml"):
+        return catalogue().get(name, Path(name))
+    if name in plugin_names("devices"):
+        return plugin_path("devices", name)
+    hint = did_you_mean(name, profile_names(), cutoff=0.3) or f"; known: {', '.join(profile_names())}"
+    raise ConfigError(f"unknown compute profile {name!r}{hint}")
 
 
 def load_profile(name: str) -> ComputeProfile:
-    """Return a profile of the catalogue, or the one in a YAML file.
+    """Return a profile of the catalogue or of a plug-in, or the one in a YAML file.
 
     Args:
-        name: A catalogue entry (`profile_names`) or the path of a file that ends in .yaml or .yml; ``@`` and one of
+        name: One of ``profile_names()`` or the path of a file that ends in .yaml or .yml; ``@`` and one of
             ``ARITHMETICS`` behind it choose another arithmetic than the profile's own, as in ``v100-16gb@float16``.
 
     Raises:
@@ -360,15 +384,12 @@ def load_profile(name: str) -> ComputeProfile:
 
 
 def profile_file(name: str) -> ProfileFile:
-    """Return the checked content of a profile of the catalogue, or of the YAML file of that path.
+    """Return the checked content of a profile of the catalogue or of a plug-in, or of the YAML file of that path.
 
     Raises:
         ConfigError: As for ``load_profile``.
     """
-    if name not in catalogue() and Path(name).suffix not in (".yaml", ".yml"):
-        hint = did_you_mean(name, catalogue(), cutoff=0.3) or f"; known: {', '.join(profile_names())}"
-        raise ConfigError(f"unknown compute profile {name!r}{hint}")
-    path = catalogue().get(name, Path(name))
+    path = profile_path(name)
     data = yaml_input(path, "compute profile")
     try:
         return ProfileFile.model_validate(data)

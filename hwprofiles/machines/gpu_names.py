@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hwprofiles import ConfigError, did_you_mean, printable
-from hwprofiles.compute import catalogue, load_profile
+from hwprofiles.compute import catalogue, load_profile, profile_names
 
 __all__ = ["GpuKind", "gpu_of_capability", "gpu_of_model", "gpu_of_request"]
 
@@ -54,7 +54,7 @@ class GpuKind:
 
 
 def gpu_of_request(name: str) -> GpuKind:
-    """Return the GPU that a user names: a profile of the catalogue, a profile file, or a product.
+    """Return the GPU that a user names: a profile of the catalogue or of a plug-in, a profile file, or a product.
 
     Args:
         name: Such as ``v100-16gb``, ``mine.yaml`` or ``Tesla V100-SXM2-16GB``.
@@ -64,12 +64,12 @@ def gpu_of_request(name: str) -> GpuKind:
     """
     if name in catalogue():
         return _kind(name)
-    if name.endswith((".yaml", ".yml")) or Path(name).is_file():
+    if name.endswith((".yaml", ".yml")) or Path(name).is_file() or name in profile_names():
         return GpuKind(name, load_profile(name).memory_bytes, "")
     found = _profiles(name)
     if len(found) == 1:
         return _kind(found[0])
-    hint = did_you_mean(name, catalogue()) or "; known: " + ", ".join(found or sorted(catalogue()))
+    hint = did_you_mean(name, profile_names()) or "; known: " + ", ".join(found or profile_names())
     raise ConfigError(f"device must be a compute profile, a profile file or a product, got {printable(name)!r}{hint}")
 
 

@@ -8,7 +8,7 @@ import typer
 from orrery.terminal import (
     JsonOption,
     cluster_row,
-    model_values,
+    model_row,
     output_file,
     print_json,
     print_pairs,
@@ -28,27 +28,30 @@ _LINES = 12
 
 
 def orrery_models(*, json: JsonOption = False) -> None:
-    """List the built-in models with their sizes."""
+    """List the models, built in and of plug-ins, with their sizes."""
+    from hwprofiles.plugins import working
     from planner.models import model_names
 
     with progress_bar("building models"):
-        rows = model_values(model_names())
+        rows = working("models", model_names(), model_row)
     print_json(rows) if json else print_table(rows)
 
 
 def orrery_clusters(*, json: JsonOption = False) -> None:
-    """List the clusters of the catalogue."""
+    """List the clusters of the catalogue and of plug-ins."""
     from hwprofiles.catalogue import cluster_names, describe_cluster
+    from hwprofiles.plugins import working
 
-    summaries = [describe_cluster(name) for name in cluster_names()]
+    summaries = working("clusters", cluster_names(), describe_cluster)
     print_json(summaries) if json else print_table([cluster_row(summary) for summary in summaries])
 
 
 def orrery_devices(*, json: JsonOption = False) -> None:
     """List the compute profiles: peaks, memory, and errors on measured rows that were left out of the fit."""
     from hwprofiles.compute import describe_profile, profile_names
+    from hwprofiles.plugins import working
 
-    summaries = [describe_profile(name) for name in profile_names()]
+    summaries = working("devices", profile_names(), describe_profile)
     print_json(summaries) if json else print_table([profile_row(summary) for summary in summaries])
 
 

@@ -61,7 +61,7 @@ from .stored_plan import (
 from .views import (
     cluster_row as cluster_row,
     comparison_values as comparison_values,
-    model_values as model_values,
+    model_row as model_row,
     plan_values as plan_values,
     print_pairs as print_pairs,
     print_rich as print_rich,

@@ -44,9 +44,10 @@ def _clusters() -> Sequence[str]:
 
 def _strategies() -> Sequence[str]:
     """Return the names of strategies."""
+    from hwprofiles.plugins import plugin_names
     from planner.parallel import NAMED, SEARCHED
 
-    return [*NAMED, *SEARCHED, "pipeline"]
+    return [*NAMED, *SEARCHED, "pipeline", *plugin_names("strategies")]
 
 
 def _starting(names: Callable[[], Sequence[str]], incomplete: str) -> list[str]:

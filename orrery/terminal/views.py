@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "cluster_row",
     "comparison_values",
-    "model_values",
+    "model_row",
     "plan_values",
     "print_pairs",
     "print_rich",
@@ -63,20 +63,17 @@ _STRATEGY_FIELDS = (
 )  # fmt: skip
 
 
-def model_values(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the size of every named model: layers, parameters, forward operations for one sample."""
+def model_row(name: str) -> dict[str, Any]:
+    """Return the size of a model: layers, parameters, forward operations for one sample."""
     from planner.models import load_model
 
-    graphs = [load_model(name, batch=1) for name in names]
-    return [
-        {
-            "name": graph.name,
-            "layers": len(graph.layers),
-            "parameters": graph.parameter_count,
-            "forward_flops": sum(layer.forward_flop() for layer in graph.layers),
-        }
-        for graph in graphs
-    ]
+    graph = load_model(name, batch=1)
+    return {
+        "name": graph.name,
+        "layers": len(graph.layers),
+        "parameters": graph.parameter_count,
+        "forward_flops": sum(layer.forward_flop() for layer in graph.layers),
+    }
 
 
 def cluster_row(summary: "ClusterSummary") -> dict[str, Any]:

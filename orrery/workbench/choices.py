@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 from hwprofiles.catalogue import cluster_names, describe_cluster, load_cluster
+from hwprofiles.plugins import plugin_names, working
 from orrery.workbench.subject import UPLOAD, check_profiles
 from orrery.workbench.working_folder import WorkingFolder
 from planner.cost import GRADIENT_SYNCS
@@ -17,11 +18,11 @@ __all__ = ["checked_cluster", "checked_model", "choices"]
 @cache
 def _catalogue() -> dict[str, Any]:
     """Return what does not change while the server runs."""
-    clusters = [describe_cluster(name) for name in cluster_names()]
+    clusters = working("clusters", cluster_names(), describe_cluster)
     return {
         "models": model_names(),
         "clusters": [{"name": each.name, "devices": each.devices, "about": each.description} for each in clusters],
-        "strategies": [*NAMED, PIPELINE, *SEARCHED],
+        "strategies": [*NAMED, PIPELINE, *SEARCHED, *plugin_names("strategies")],
         "gradient_syncs": list(GRADIENT_SYNCS),
         "dtypes": list(DTYPE_BYTES),
     }

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hwprofiles import ConfigError, broken_rules, did_you_mean
 from hwprofiles.catalogue import cluster_names, cluster_with, load_cluster
-from hwprofiles.compute import catalogue
+from hwprofiles.compute import profile_names
 from hwprofiles.devices import DeviceGraph
 from orrery.workbench.working_folder import FILE_NAME, path_inside
 from planner.graph import ComputationGraph
@@ -110,7 +110,7 @@ def _check_edit(name: str, value: str) -> None:
     """Refuse an edit that is no assignment of a number, or of a compute profile of the catalogue."""
     if not (_EDIT_NAME.fullmatch(name) and name.isprintable()) or not _EDIT_VALUE.fullmatch(value):
         raise ConfigError(f"change must look like link.CLASS.bandwidth_factor=number, got {f'{name}={value}'!r}")
-    if name.endswith(".profile") and value.partition("@")[0] not in catalogue():
+    if name.endswith(".profile") and value.partition("@")[0] not in profile_names():
         raise ConfigError(f"{name} must be a compute profile of the catalogue, got {value!r}")
 
 
@@ -159,7 +159,7 @@ def check_profiles(cluster: DeviceGraph) -> None:
     Raises:
         ConfigError: A device names one.
     """
-    known = list(catalogue())
+    known = profile_names()
     for name in dict.fromkeys(device.profile for device in cluster.devices):
         if name.partition("@")[0] not in known:
             raise ConfigError(f"compute profile must be one of the catalogue, got {name!r}{did_you_mean(name, known)}")

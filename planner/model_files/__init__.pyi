@@ -1,6 +1,7 @@
 from .model_file import (
     check_model_path as check_model_path,
     read_kept_file as read_kept_file,
+    read_model_file as read_model_file,
 )
 from .model_text import (
     model_text as model_text,

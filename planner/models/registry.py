@@ -1,16 +1,19 @@
 """Models by name, with parameters after a colon: ``vgg16:classes=21841``."""
 
 import importlib
+import os
 import pkgutil
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from hwprofiles import AnyPath, ConfigError, did_you_mean, text_of
+from hwprofiles.plugins import load_plugin, naming_plugin, plugin_names, plugin_path
 from planner.graph import ComputationGraph
-from planner.model_files import is_own_model, names_code, own_model, read_kept_file
+from planner.model_files import is_own_model, names_code, own_model, read_kept_file, read_model_file
 from planner.models.builder import ModelBuilder
 from planner.operations import check_int
 
@@ -62,6 +65,8 @@ class RegisteredModel:
     """Function from the fields to the channels and positions of a sample."""
     fields: dict[str, Field]
     """Parameters that a user may set."""
+    plugin: bool = False
+    """True if a plug-in has registered it."""
 
 
 _MODELS: dict[str, RegisteredModel] = {}
@@ -101,8 +106,8 @@ def register(
 
 
 def model_names() -> list[str]:
-    """Return the names of all models in alphabetical order, with numbers in them ordered by size."""
-    names = [*known_models(), *_files()]
+    """Return the names of all models, plug-ins' included, in alphabetical order, with numbers in them by size."""
+    names = {*known_models(), *_files(), *plugin_names("models")}
     return sorted(names, key=lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(9), name))
 
 
@@ -159,16 +164,39 @@ def load_model(spec: AnyPath, *, batch: int, element_bytes: int = 4) -> Computat
         return own_model(given, batch=batch, element_bytes=element_bytes)
     if name in _files():
         return _from_file(given, batch=batch, element_bytes=element_bytes)
-    model = known_models().get(name)
+    model: RegisteredModel | Path | None = known_models().get(name)
+    if model is None and name in plugin_names("models"):
+        model = _from_plugin(name)
+    if isinstance(model, Path):
+        _check_no_parameters(name, text)
+        return read_model_file(model, name=given, batch=batch, element_bytes=element_bytes)
     if model is None:
         raise ConfigError(
             f"model must be one of {', '.join(model_names())}, a .yaml, .pt2 or .onnx file or "
             f"package.module:function@SIZES, got {name!r}{_hint(name)}"
         )
     values = _values(name, model.fields, text.split(",") if colon else [])
-    net = ModelBuilder(given, batch=batch, image=model.image(**values), element_bytes=element_bytes)
-    model.write(net, **values)
-    return net.build()
+    with naming_plugin("models", name) if model.plugin else nullcontext():
+        net = ModelBuilder(given, batch=batch, image=model.image(**values), element_bytes=element_bytes)
+        model.write(net, **values)
+        return net.build()
+
+
+def _from_plugin(name: str) -> RegisteredModel | Path:
+    """Return what a plug-in offers: a model file, or the model that its module has registered.
+
+    Raises:
+        PluginError: It does not load, or offers neither.
+    """
+    ours = dict(known_models())
+    if isinstance(load_plugin("models", name), str | os.PathLike):
+        return plugin_path("models", name)
+    _MODELS.update(ours)  # a plug-in adds models, and replaces none
+    with naming_plugin("models", name):
+        if name not in _MODELS:
+            raise ConfigError(f"the entry point must name a model file, or what registers a model {name!r}")
+    _MODELS[name] = replace(_MODELS[name], plugin=True)
+    return _MODELS[name]
 
 
 _PUBLISHED = re.compile(r"(code-?llama|llama|mistral|qwen|gpt|bert|vit|whisper).*|.*\.json", re.IGNORECASE)
@@ -187,10 +215,15 @@ def _hint(name: str) -> str:
 
 def _from_file(spec: str, *, batch: int, element_bytes: int) -> ComputationGraph:
     """Build a model of the catalogue that is a model file."""
-    name, colon, text = spec.partition(":")
-    if colon:
-        raise ConfigError(f"model {name} has no parameters, got {text!r}")
+    name, _, text = spec.partition(":")
+    _check_no_parameters(name, text)
     return read_kept_file(_files()[name], name=spec, batch=batch, element_bytes=element_bytes)
+
+
+def _check_no_parameters(name: str, text: str) -> None:
+    """Refuse parameters of a model that is a file."""
+    if text:
+        raise ConfigError(f"model {name} has no parameters, got {text!r}")
 
 
 def _values(name: str, fields: dict[str, Field], settings: list[str]) -> dict[str, int]:

@@ -1,15 +1,17 @@
 """Strategies by name: rules, degrees such as ``data=4,filter=4``, files, and the names that a search stands behind."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from hwprofiles import ConfigError
 from hwprofiles.devices import DeviceGraph
+from hwprofiles.plugins import load_plugin, naming_plugin, plugin_names
 from planner.graph import ComputationGraph
 from planner.parallel.configurations import ConfigSpace, Strategy
 from planner.parallel.degrees import hint_for, hybrid_of, hybrid_strategy, is_hybrid
 from planner.parallel.input_channel_split import space_in
 from planner.parallel.named_rules import ALIASES, NAMED, REDUCING
-from planner.parallel.strategy_file import SUFFIXES, strategy_from_file
+from planner.parallel.strategy_file import SUFFIXES, own_strategy, strategy_from_file
 
 __all__ = ["PIPELINE", "SEARCHED", "check_strategy", "named_strategy", "spaces_of", "strategy_names"]
 
@@ -18,13 +20,15 @@ PIPELINE = "pipeline"
 SEARCHED = ("layerwise", "hybrid")
 """Names of strategies that follow from no rule; ``planner.plan.plan`` searches them."""
 
+_BUILT_IN = (*NAMED, *ALIASES, *REDUCING, PIPELINE, *SEARCHED)
+
 
 def strategy_names() -> tuple[str, ...]:
-    """Return every name on the command line.
+    """Return every name on the command line, plug-ins' included.
 
     ``layerwise`` and ``hybrid`` are searched, and ``pipeline`` splits the mini-batch into micro-batches too.
     """
-    return (*NAMED, *ALIASES, *REDUCING, PIPELINE, *SEARCHED)
+    return (*_BUILT_IN, *(name for name in plugin_names("strategies") if name not in _BUILT_IN))
 
 
 def check_strategy(name: str) -> None:
@@ -33,10 +37,12 @@ def check_strategy(name: str) -> None:
     Raises:
         ConfigError: It is none of these (the nearest name is given), or its degrees cannot be read.
     """
-    known = strategy_names()
-    if name in known or name.endswith(SUFFIXES):
+    if name in _BUILT_IN or name.endswith(SUFFIXES):
         return
     if not is_hybrid(name):
+        known = strategy_names()
+        if name in known:
+            return
         raise ConfigError(
             f"strategy must be one of {', '.join(known)} or a file, or degrees such as data=4,filter=4, "
             f"got {name!r}{hint_for(name, known)}"
@@ -50,11 +56,11 @@ def named_strategy(
     """Return the strategy of that name, of those degrees (``data=4,filter=4``), or of the file of that path.
 
     Args:
-        name: Name of a rule, degrees, or path of a strategy file.
+        name: Name of a rule or of a plug-in, degrees, or path of a strategy file.
         graph: The network with its batch.
         device_count: Devices of the cluster.
         cluster: The cluster, whose topology the device groups of a strategy by degrees follow; None: devices are
-            alike and taken in their order.
+            alike and taken in their order, and plug-ins, which may ask for it, are refused.
 
     Returns:
         A configuration for every layer.
@@ -71,9 +77,22 @@ def named_strategy(
         return strategy_from_file(Path(name), graph, device_count)
     if name == PIPELINE:
         raise ConfigError(f"strategy must be one without micro-batches here, got {name}")
-    if not is_hybrid(name):
+    if name in SEARCHED:
         raise ConfigError(f"strategy {name} follows from no rule: it is searched")
-    return hybrid_strategy(hybrid_of(name), graph, device_count, cluster)
+    if is_hybrid(name):
+        return hybrid_strategy(hybrid_of(name), graph, device_count, cluster)
+    return _from_plugin(name, graph, cluster)
+
+
+def _from_plugin(name: str, graph: ComputationGraph, cluster: DeviceGraph | None) -> Strategy:
+    """Return the strategy that a plug-in gives, as a mapping or a function, by the rules of ``own_strategy``."""
+    given = load_plugin("strategies", name)
+    if cluster is None:
+        raise ConfigError(f"strategy must be one that is built in where no cluster is known, got {name!r}")
+    with naming_plugin("strategies", name):
+        if not isinstance(given, Mapping) and not callable(given):
+            raise ConfigError(f"the entry point must name a mapping from layers, or a function, got {given!r}")
+        return own_strategy(given, graph, cluster)
 
 
 def spaces_of(graph: ComputationGraph, strategy: Strategy, device_count: int) -> list[ConfigSpace]:

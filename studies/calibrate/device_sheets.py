@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from hwprofiles import ConfigError, did_you_mean, yaml_input
-from hwprofiles.compute import catalogue
+from hwprofiles.compute import catalogue, profile_names, profile_path
 
 __all__ = ["base_content", "check_library", "device_labels", "device_names"]
 
@@ -92,16 +92,16 @@ def base_content(name: str) -> dict[str, Any]:
     convolutions are those of that profile, whose device was measured with a newer one.
 
     Args:
-        name: A device with a data sheet, a profile of the catalogue, or the path of a profile file.
+        name: A device with a data sheet, a profile of the catalogue or of a plug-in, or the path of a profile file.
 
     Raises:
         ConfigError: The device is unknown, or its file cannot be read.
     """
     sheet = _sheets().get(name)
     if sheet is None:
-        if name in catalogue() or Path(name).suffix in (".yaml", ".yml"):
-            return dict(yaml_input(catalogue().get(name, Path(name)), "compute profile"))
-        known = [*device_names(), *catalogue()]
+        if name in profile_names() or Path(name).suffix in (".yaml", ".yml"):
+            return dict(yaml_input(profile_path(name), "compute profile"))
+        known = [*device_names(), *profile_names()]
         hint = did_you_mean(name, known) or f"; known: {', '.join(sorted(set(known)))}"
         raise ConfigError(f"unknown device {name!r}{hint}, or the path of a profile with its data sheet")
     return _with_sheet(name, sheet)
