@@ -56,7 +56,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
     try:
         from scipy.stats import t
     except ImportError as error:
-        raise ConfigError("accuracy must have SciPy, which the extra orrery[accuracy] brings") from error
+        raise ConfigError("accuracy must have SciPy, which the extra orrery-training[accuracy] brings") from error
     numbers = np.asarray(values, dtype=np.float64)
     mean, error_of_mean = float(numbers.mean()), float(numbers.std(ddof=1)) / math.sqrt(len(numbers))
     half = float(t.ppf((1 + CONFIDENCE) / 2, len(numbers) - 1)) * error_of_mean

@@ -42,7 +42,9 @@ def _digits() -> tuple[Samples, Samples]:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise ConfigError("data must name a folder without scikit-learn, which orrery[accuracy] brings") from error
+        raise ConfigError(
+            "data must name a folder without scikit-learn, which orrery-training[accuracy] brings"
+        ) from error
     digits = load_digits()
     order = np.random.default_rng(0).permutation(len(digits.images))
     inputs = (digits.images[order, None] / 8 - 1).astype(np.float32)  # 0 to 16 becomes -1 to 1

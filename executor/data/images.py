@@ -40,7 +40,7 @@ class ImageSource:
             import PIL.Image  # noqa: F401
         except ImportError as error:
             raise ConfigError(
-                f"data {folder}: images need Pillow, which the extra 'images' installs: pip install 'orrery[images]'"
+                f"data {folder}: images need Pillow, which is not installed: pip install 'orrery-training[images]'"
             ) from error
         channels, *positions = expected.sample
         if len(positions) != 2 or channels not in _MODES:

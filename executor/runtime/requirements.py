@@ -14,4 +14,4 @@ def check_torch(command: str) -> None:
         ConfigError: torch is not installed.
     """
     if importlib.util.find_spec("torch") is None:
-        raise ConfigError(f"{command} must have torch, which the extra orrery[executor] brings")
+        raise ConfigError(f"{command} must have torch, which the extra orrery-training[executor] brings")

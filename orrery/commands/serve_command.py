@@ -23,5 +23,7 @@ def orrery_serve(
     try:
         from orrery.workbench import serve_workbench
     except ImportError as error:
-        raise ConfigError(f"the workbench needs more packages ({error.name}): pip install 'orrery[serve]'") from None
+        raise ConfigError(
+            f"the workbench needs more packages ({error.name}): pip install 'orrery-training[serve]'"
+        ) from None
     serve_workbench(folder, port=port)

@@ -23,7 +23,7 @@ def loaded_onnx(path: Path) -> "onnx.ModelProto":
         ConfigError: The package ``onnx`` is not installed, or the file is no ONNX file or is cut off.
     """
     if importlib.util.find_spec("onnx") is None:
-        raise ConfigError("onnx must be installed to read ONNX files: pip install 'orrery[onnx]'")
+        raise ConfigError("onnx must be installed to read ONNX files: pip install 'orrery-training[onnx]'")
     import onnx
     from google.protobuf.message import DecodeError
 

@@ -54,7 +54,7 @@ def built_module(spec: str, *, file: Path | None = None) -> "torch.nn.Module":
 def _check_torch() -> None:
     """Refuse to import without PyTorch."""
     if importlib.util.find_spec("torch") is None:
-        raise ConfigError("torch must be installed to import a model: pip install 'orrery[torch]'")
+        raise ConfigError("torch must be installed to import a model: pip install 'orrery-training[executor]'")
 
 
 def _called(build: Callable[[], Any], spec: str) -> Any:

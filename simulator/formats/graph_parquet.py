@@ -83,7 +83,9 @@ def _arrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise ConfigError("Parquet needs pyarrow, which is not installed: pip install 'orrery[parquet]'") from error
+        raise ConfigError(
+            "Parquet needs pyarrow, which is not installed: pip install 'orrery-training[parquet]'"
+        ) from error
     return pyarrow
 
 

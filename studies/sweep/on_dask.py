@@ -34,7 +34,7 @@ def compute_on_dask(points: Iterable[SweepPoint], *, address: str) -> Generator[
     try:
         from distributed import as_completed
     except ImportError:
-        raise ConfigError("dask is not installed: pip install 'orrery[dask]'") from None
+        raise ConfigError("dask is not installed: pip install 'orrery-training[dask]'") from None
     with ExitStack() as stack:
         client = _client(address, stack)
         workers = max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)

@@ -93,6 +93,8 @@ def exported(frame: pd.DataFrame, path: Path) -> None:
         try:
             frame.to_parquet(path, index=False)
         except ImportError:
-            raise ConfigError("Parquet needs the extra: pip install 'orrery[parquet]'") from None
+            raise ConfigError(
+                "Parquet needs pyarrow, which is not installed: pip install 'orrery-training[parquet]'"
+            ) from None
     else:
         raise ConfigError(f"table must be written to a .csv or .parquet file, got {path.name!r}")

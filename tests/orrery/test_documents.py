@@ -18,7 +18,10 @@ import pytest
 from planner.models.registry import known_models
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 BLOCK = re.compile(r"^```(?P<language>\w+) ?(?P<word>[\w.-]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

@@ -1,5 +1,7 @@
 """What is built and how it is set up: wheel contents, pinned versions, the two commands."""
 
+import contextlib
+import email
 import os
 import re
 import subprocess
@@ -8,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
@@ -25,18 +28,54 @@ def pinned():
     return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in (line.split("==") for line in lines)}
 
 
-def test_wheel_holds_code_and_data(tmp_path, monkeypatch):
-    """Every file of the packages is in the wheel: clusters, profiles, templates, py.typed."""
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel that is published."""
     from hatchling.build import build_wheel
 
-    monkeypatch.chdir(ROOT)
-    with zipfile.ZipFile(tmp_path / build_wheel(str(tmp_path))) as wheel:
-        packed = set(wheel.namelist())
+    folder = tmp_path_factory.mktemp("wheel")
+    with contextlib.chdir(ROOT), zipfile.ZipFile(folder / build_wheel(str(folder))) as opened:
+        yield opened
+
+
+def test_wheel_holds_code_and_data(wheel):
+    """Every file of the packages is in the wheel: clusters, profiles, templates, py.typed."""
+    packed = set(wheel.namelist())
     files = (path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file())
     wanted = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
 
     assert wanted <= packed
     assert {f"{package}/py.typed" for package in PACKAGES} <= packed
+
+
+def test_metadata_says_what_a_stranger_must_know(wheel, project):
+    """Name, version, licence and authors, once each; the command and the package keep their name."""
+    info = f"orrery_training-{project['project']['version']}.dist-info"
+    metadata = email.message_from_bytes(wheel.read(f"{info}/METADATA"))
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+
+    assert metadata["Name"] == "orrery-training"
+    assert metadata["License-Expression"] == citation["license"] == "Apache-2.0"
+    assert wheel.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+    assert [metadata["Author"]] == [author["name"] for author in citation["authors"]]
+    assert metadata["Version"] == citation["version"]
+    assert f"\n## {metadata['Version']}" in (ROOT / "CHANGELOG.md").read_text()
+    assert "orrery = orrery.entry:main" in wheel.read(f"{info}/entry_points.txt").decode()
+    assert set(metadata.get_all("Provides-Extra")) == set(project["project"]["optional-dependencies"])
+
+
+def test_every_extra_that_a_text_names_exists(project):
+    """Users are told to install this distribution, not its namesake, with extras that there are."""
+    texts = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+    texts += [path for package in PACKAGES for kind in ("*.py", "*.html") for path in (ROOT / package).rglob(kind)]
+    named = [pair for path in texts for pair in re.findall(r"\b([\w-]*orrery[\w-]*)\[([a-z,]+)\]", path.read_text())]
+    installed = [name for path in texts for name in re.findall(r"pip install '?([\w-]*orrery[\w-]*)", path.read_text())]
+
+    assert len(named) > 10
+    assert {name for name, _ in named} | set(installed) == {"orrery-training"}
+    assert {extra for _, extras in named for extra in extras.split(",")} <= set(
+        project["project"]["optional-dependencies"]
+    )
 
 
 def test_every_dependency_is_pinned(project):

@@ -300,7 +300,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
         lambda path: read_graph(there),
         lambda path: write_schedule(path, source, simulate(source.graph)),
     ):
-        with pytest.raises(ConfigError, match=r"pip install 'orrery\[parquet\]'"):
+        with pytest.raises(ConfigError, match=r"pip install 'orrery-training\[parquet\]'"):
             attempt(tmp_path / "graph.parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["there.parquet"]
 

@@ -268,4 +268,4 @@ def test_without_pillow_the_error_names_the_extra(tmp_path):
         f"load_data({str(tmp_path)!r}, load_model('lenet5', batch=1), seed=0, dtype=torch.float32, device='cpu')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert "orrery[images]" in done.stderr.splitlines()[-1]
+    assert "orrery-training[images]" in done.stderr.splitlines()[-1]
