@@ -1,5 +1,4 @@
 from .entry_points import (
-    PluginError as PluginError,
     load_plugin as load_plugin,
     naming_plugin as naming_plugin,
     plugin_names as plugin_names,
