@@ -167,7 +167,17 @@ def printed_values(values: Mapping[str, Any], compressed: "CompressionSettings")
 
 def comparison_values(comparison: "Comparison", *, page: Path) -> dict[str, Any]:
     """Return the numbers of a comparison, without its timelines."""
-    fields = ("model", "cluster", "batch", "winner", "one_device_s", "rank_correlation", "refused", "notes")
+    fields = (
+        "model",
+        "cluster",
+        "batch",
+        "samples_are",
+        "winner",
+        "one_device_s",
+        "rank_correlation",
+        "refused",
+        "notes",
+    )
     from reports.tables import undecided_line
 
     strategies = [

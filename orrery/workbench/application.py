@@ -180,9 +180,9 @@ async def _begin(request: Request) -> Response:
         raise ConfigError("bench must be 8 to 40 letters, digits, _ and -")
     if kind not in _KINDS or not isinstance(shown, str):
         raise ConfigError(f"kind must be one of {', '.join(_KINDS)}, got {kind!r}")
-    compared = subject = parsed_subject(values.get("subject"))
-    if kind in ("reprice", "timeline"):
-        compared = parsed_subject({**subject.model_dump(), "edits": values.get("compared", {})})
+    subject = parsed_subject(values.get("subject"))
+    edits = values.get("compared", {}) if kind in ("reprice", "timeline") else subject.edits
+    compared = parsed_subject({**subject.model_dump(), "edits": edits, "price": None})
     job = await request.app.state.benches.begin(owner, kind, subject, compared, shown=shown)
     return _json({"job": job.id, "command": subject.command})
 

@@ -38,7 +38,7 @@ class BenchRequest:
     """``compare``, ``reprice`` (with the changes of the subject), ``timeline``, ``page`` or ``stop``."""
     subject: BenchSubject
     compared: BenchSubject
-    """Comparison that chose the strategies: the subject with the changes that it had then."""
+    """Comparison that chose the strategies: the subject with the changes that it had then, and without a price."""
     is_held: bool = False
     """True where that comparison is the one that the bench made last."""
     shown: str = ""
@@ -87,7 +87,10 @@ def _begun(held: "_Held", request: BenchRequest) -> list[Child]:
             if request.kind == "compare":
                 held.tell(request, "done", None)
             held.prepare()
-        return held.children_of(request) if request.kind != "compare" else []
+        children = held.children_of(request) if request.kind != "compare" else []
+        if request.kind == "reprice" and not children:  # all that is asked for is known
+            held.finish(request)
+        return children
     except (BrokenPipeError, ConnectionResetError):
         raise
     except Exception as error:
@@ -132,8 +135,8 @@ class _Held:
         self._graph: ComputationGraph
         self._model: CostModel
         self._cluster: DeviceGraph
-        self._subject: BenchSubject
-        """What is priced now: what was compared, or that with other changes."""
+        self._edits: dict[str, str]
+        """Changes of what is priced now: those of what was compared, or others."""
         self._first: CostModel
         """Prices on the cluster that was compared."""
         self._programs: dict[str, Program] = {}
@@ -156,7 +159,8 @@ class _Held:
 
     def compare(self, request: BenchRequest) -> None:
         """Compare strategies; tell of progress and, where that is what is asked for, of every result as it arrives."""
-        self._subject = subject = request.compared
+        subject = request.compared
+        self._edits = subject.edits
         self._found = None  # also where this comparison fails: what follows would mix both
         self._graph, self._cluster = loaded_graph(subject), loaded_cluster(subject)
         conditions = Conditions.of(self._cluster, arithmetic=subject.dtype)
@@ -169,7 +173,7 @@ class _Held:
         def arrived(result: StrategyResult) -> None:
             self._results = {**self._results, result.name: result}
             if request.kind == "compare":
-                self.tell(request, "table", comparison_view(self._now(names)))
+                self.tell(request, "table", comparison_view(self._now(names).priced(request.subject.price_of_device)))
 
         self._found = compare(
             self._graph, self._cluster, names, gradient_sync=subject.gradient_sync, conditions=conditions,
@@ -179,7 +183,13 @@ class _Held:
         self._refused = dict(self._found.refused)
         self.tell(request, "compared", None)
         if request.kind == "compare":
-            self.tell(request, "table", {**comparison_view(self._found), "searched": True, "complete": True})
+            self._tell_all(request, self._found)
+
+    def _tell_all(self, request: BenchRequest, complete: Comparison) -> None:
+        """Tell of all numbers, and whether the strategies were chosen for the cluster as it is now."""
+        view = comparison_view(complete.priced(request.subject.price_of_device))
+        searched = request.subject.edits == request.compared.edits
+        self.tell(request, "table", {**view, "searched": searched, "complete": True})
 
     def prepare(self) -> None:
         """Do what changes to come would each have to do again: what does not depend on links is then known."""
@@ -215,8 +225,12 @@ class _Held:
         found, shown = self._found, request.shown
         assert found is not None
         if request.kind == "page":
-            return [start_child("", page_of, found, request.compared)]
-        if request.kind == "reprice" or request.subject != self._subject:
+            return [start_child("", page_of, found.priced(request.subject.price_of_device), request.subject)]
+        if request.subject.edits == request.compared.edits:
+            self._take_back(request.compared, found)
+            if request.kind == "reprice":
+                return []
+        elif request.kind == "reprice" or request.subject.edits != self._edits:
             self._change(request.subject, found)
         if request.kind == "timeline":
             if shown not in self._results:
@@ -228,6 +242,12 @@ class _Held:
             for each in rows
         ]
 
+    def _take_back(self, compared: BenchSubject, found: Comparison) -> None:
+        """Go back to the cluster that was compared, whose results are known."""
+        self._edits, self._cluster, self._model = compared.edits, self._first.cluster, self._first
+        self._results = {each.name: each for each in found.strategies}
+        self._refused = dict(found.refused)
+
     def _change(self, subject: BenchSubject, found: Comparison) -> None:
         """Go over to other changes of the cluster; until it is priced again, a strategy is shown as it was.
 
@@ -237,7 +257,7 @@ class _Held:
         cluster = loaded_cluster(subject)
         if [each.name for each in cluster.devices] != list(found.devices):
             raise ConfigError("this change adds or removes devices; press Compare, which chooses the strategies anew")
-        self._subject, self._cluster = subject, cluster
+        self._edits, self._cluster = subject.edits, cluster
         self._set_prices(subject)
         network = self._model.network
         # what all children need of the routes is searched for once
@@ -281,6 +301,7 @@ class _Held:
                 reasons = "; ".join(f"{name}: {reason}" for name, reason in self._refused.items())
                 self.tell(request, "failed", f"no strategy runs with this change: {reasons}")
                 return
-            now = comparison_view(self._now(list(self._results)))
-            self.tell(request, "table", {**now, "searched": False, "complete": True})
+            assert self._found is not None
+            taken_back = request.subject.edits == request.compared.edits
+            self._tell_all(request, self._found if taken_back else self._now(list(self._results)))
         self.tell(request, "done", None)

@@ -28,7 +28,7 @@ _Word = Annotated[str, Field(min_length=1, max_length=300)]
 
 
 class BenchSubject(BaseModel):
-    """A network, a cluster with changes, and the strategies to compare on it."""
+    """A network, a cluster with changes and a price, and the strategies to compare on it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -40,6 +40,19 @@ class BenchSubject(BaseModel):
     dtype: Precision = "float32"
     edits: Annotated[dict[str, str], Field(max_length=200)] = {}
     """Changes of the cluster by name, as of ``orrery whatif --set``."""
+    price: Annotated[str, Field(min_length=1, max_length=60)] | None = None
+    """Money for an hour of one device, as of ``orrery compare --price``."""
+
+    @property
+    def price_of_device(self) -> float | None:
+        """Money for an hour of one device, None where it is not known.
+
+        Raises:
+            ConfigError: It is no number > 0.
+        """
+        from orrery.terminal import price_of
+
+        return price_of(self.cluster_spec, [self.price]) if self.price else None
 
     @property
     def cluster_spec(self) -> str:
@@ -66,6 +79,7 @@ class BenchSubject(BaseModel):
         words = ["orrery", "compare", self.model_spec, "--cluster", self.cluster_spec, "--batch", str(self.batch)]
         words += ["--strategies", ",".join(self.strategies), "--out", "comparison"]
         words += ["--gradient-sync", self.gradient_sync] if self.gradient_sync else []
+        words += ["--price", self.price] if self.price else []
         return join([*words, "--dtype", self.dtype] if self.dtype != "float32" else words)
 
 
@@ -90,6 +104,7 @@ def parsed_subject(values: object) -> BenchSubject:
         check_strategy(name)
     for name, value in subject.edits.items():
         _check_edit(name, value)
+    _ = subject.price_of_device
     return subject
 
 

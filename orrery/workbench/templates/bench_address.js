@@ -1,15 +1,16 @@
 // ---- the page's state in its address: what is chosen, what is changed, what was compared -------------------------
-const SINGLE = ["model", "cluster", "batch", "dtype", "sync", "shown"], SEVERAL = ["strategy", "set", "compared", "beside"];
+const SINGLE = ["model", "cluster", "batch", "dtype", "sync", "price", "shown"], SEVERAL = ["strategy", "set", "compared", "beside"];
 const LONGEST_ADDRESS = 65536, NONE = "none", BEGIN = $("answer").textContent;
 let opening = false, entry = "", remembered = 0, settling = 0;
 
 const assignments = (changes) => Object.entries(changes).map(([name, value]) => `${name}=${value}`);
 function addressOf() {
-  const { model, cluster, batch, strategies, dtype, gradient_sync, edits: changes } = subject(), words = new URLSearchParams({ model, cluster, batch });
+  const { model, cluster, batch, strategies, dtype, gradient_sync, price, edits: changes } = subject(), words = new URLSearchParams({ model, cluster, batch });
   const add = (name, values) => values.forEach((value) => words.append(name, value)), compared = shownJob.asked && JSON.parse(shownJob.asked).edits;
   add("strategy", strategies);
   add("dtype", dtype === "float32" ? [] : [dtype]);
   add("sync", gradient_sync ? [gradient_sync] : []);
+  add("price", price ? [price] : []);
   add("set", assignments(changes));
   if (isCompared()) {
     add("compared", Object.keys(compared).length ? assignments(compared) : [NONE]);
@@ -40,7 +41,7 @@ function readAddress(text) {
     return [of, value];
   }));
   const batch = one("batch"), values = { model: one("model") ?? undefined, cluster: one("cluster") ?? undefined, batch: batch === null ? undefined : Number(batch), strategies: words.getAll("strategy"),
-    gradient_sync: one("sync"), dtype: one("dtype") ?? "float32", edits: changes("set") };
+    gradient_sync: one("sync"), dtype: one("dtype") ?? "float32", price: one("price"), edits: changes("set") };
   return { values, compared: words.has("compared") ? changes("compared") : null, shown: one("shown") ?? "", pair: words.getAll("beside") };
 }
 // Shows what an address says, and returns the reason if it cannot be shown; the page then stays as it was.

@@ -75,7 +75,7 @@ function askTimeline() {
   });
 }
 function held(begun, values) {
-  const searched = values.searched || JSON.stringify(subject()) === shownJob.compared; // all changes taken back
+  const { searched } = values;
   Object.assign(shownJob, { id: job.id, searched });
   $("keep-button").disabled = false;
   $("origin").textContent = searched ? "" : "The strategies chosen before the change, priced and simulated again with it; Compare chooses them anew.";
@@ -83,9 +83,10 @@ function held(begun, values) {
 }
 // Compares from the beginning: every strategy is chosen for this cluster.
 function compareAll(chosen = subject(), shown = "") {
-  const asked = JSON.stringify(chosen), about = subjectLine();
+  const asked = unpriced(chosen), wanted = JSON.stringify(chosen), about = subjectLine();
   let complete = null;
   Object.assign(shownJob, { names: [], shown, asked, compared: "", next: null });
+  clearTimeout(waiting);
   remember("pushState");
   $("cancel").hidden = false;
   problem("");
@@ -101,11 +102,12 @@ function compareAll(chosen = subject(), shown = "") {
       if (values.complete) { complete = values; held(start, values); }
     } else if (kind === "done") {
       $("status-line").textContent = "Compared. Drag a bandwidth or a speed: ladder and timeline follow.";
-      shownJob.compared = document.body.dataset.repriced = asked;
+      shownJob.compared = asked;
+      document.body.dataset.repriced = wanted;
       document.body.dataset.compared = complete ? complete.winner : "";
       const next = shownJob.next;
       shownJob.next = null;
-      if (JSON.stringify(subject()) !== asked) clusterChanged();
+      if (JSON.stringify(subject()) !== wanted) clusterChanged();
       else if (next) next();
       else askTimeline();
     } else {
@@ -120,7 +122,7 @@ function compareAll(chosen = subject(), shown = "") {
 }
 // Shows a comparison again, with the changes since: the server knows both, or computes them anew.
 function openResults(asked, shown) {
-  if (shownJob.compared !== JSON.stringify(asked)) return compareAll(asked, shown);
+  if (shownJob.compared !== unpriced(asked)) return compareAll(asked, shown);
   Object.assign(shownJob, { asked: shownJob.compared, shown });
   const name = shownJob.names.includes(shown) ? shown : document.body.dataset.compared;
   document.querySelectorAll("#shown input").forEach((each) => { each.checked = each.value === name; });
@@ -145,7 +147,8 @@ function clusterChanged() {
   waiting = setTimeout(reprice, 60);
 }
 const isCompared = () => shownJob.asked !== "" && sameBut(JSON.stringify(subject())) === sameBut(shownJob.asked);
-const sameBut = (text) => JSON.stringify({ ...JSON.parse(text), edits: {} });
+const unpriced = (values) => JSON.stringify({ ...values, price: null });
+const sameBut = (text) => unpriced({ ...JSON.parse(text), edits: {} });
 function reprice() {
   const now = JSON.stringify(subject()), since = shownJob.since;
   shownJob.since = 0;
@@ -168,6 +171,8 @@ function reprice() {
       showTimeline(values).then(() => { times.timeline = seconds(); say(); });
     } else if (kind === "table") { showTable(values); held(start, values); }
     else if (kind === "done") {
+      times.ladder ??= seconds();
+      say();
       document.body.dataset.repriced = now;
       if (drawn !== shownName()) askTimeline();
     }
@@ -175,7 +180,7 @@ function reprice() {
   });
 }
 function exportPage() {
-  if (shownJob.searched && JSON.stringify(subject()) === shownJob.compared) return writePage();
+  if (shownJob.searched && unpriced(subject()) === shownJob.compared) return writePage();
   $("export-note").textContent = "Comparing first, so that the page has the strategies chosen for this cluster …";
   const begun = compareAll();
   shownJob.next = writePage;

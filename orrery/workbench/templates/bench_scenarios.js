@@ -54,9 +54,9 @@ function showPair(values) {
   $("differences").hidden = !values.differences.length;
   $("differences").tHead.replaceChildren(rowOfCells(["differs in", left, right].map((word) => cell("th", word, "word", { scope: "col" }))));
   $("differences").tBodies[0].replaceChildren(...values.differences.map(([field, a, b]) => rowOfCells([cell("th", field, "word", { scope: "row" }), cell("td", a, "word change"), cell("td", b, "word change")])));
-  $("side-rows").tHead.replaceChildren(heads(["strategy", `${left} [${unit}]`, `${right} [${unit}]`, `${left} [images/s]`, `${right} [images/s]`, "images/s, right to left", "what sets the pace, right"]));
-  $("side-rows").tHead.rows[0].cells[6].className = "word";
-  $("side-rows").tBodies[0].replaceChildren(...values.rows.map((row) => rowOfCells([cell("th", row.name, "word", { scope: "row" }), ...row.times.map((text) => cell("td", text)), ...row.rates.map((text) => cell("td", text)), cell("td", row.ratio), cell("td", row.pace[1], "word change")])));
+  $("side-rows").tHead.replaceChildren(heads(values.heads));
+  $("side-rows").tHead.rows[0].lastChild.className = "word";
+  $("side-rows").tBodies[0].replaceChildren(...values.rows.map((row) => rowOfCells([cell("th", row.name, "word", { scope: "row" }), ...row.times.map((text) => cell("td", text)), ...[...row.rates, ...row.cost].map((text) => cell("td", text)), cell("td", row.ratio), cell("td", row.pace[1], "word change")])));
   const names = values.rows.map((row) => row.name), colours = ["{{ palette.COMPUTE }}", "{{ palette.COMMUNICATION }}"];
   Plotly.react("side-figure", [0, 1].map((at) => ({ type: "bar", orientation: "h", name: values.names[at], y: names, x: values.rows.map((row) => row.values[at]), marker: { color: colours[at] }, hovertemplate: `%{y}, ${at ? "right" : "left"}: %{x:.4~g} ${unit}<extra></extra>` })),
     layout({ barmode: "group", height: 90 + 58 * names.length, margin: { l: 8, r: 16, t: 34, b: 44 }, showlegend: true, legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0, traceorder: "normal" }, xaxis: { title: { text: `iteration [${unit}]` }, zeroline: false, rangemode: "tozero" }, yaxis: { automargin: true, autorange: "reversed" } }), CONFIG);

@@ -7,7 +7,7 @@ function subject() {
   const strategies = [...document.querySelectorAll("#strategies input:checked")].map((each) => each.value);
   return {
     model: withParameters($("model").value, $("model-parameters").value), cluster: withParameters($("cluster").value, $("cluster-parameters").value),
-    batch: Number($("batch").value), strategies, gradient_sync: $("gradient-sync").value || null, dtype: $("dtype").value, edits: Object.fromEntries(edits),
+    batch: Number($("batch").value), strategies, gradient_sync: $("gradient-sync").value || null, dtype: $("dtype").value, price: $("price").value || null, edits: Object.fromEntries(edits),
   };
 }
 const subjectLine = () => `Orrery workbench · ${$("model").value} · ${$("cluster").value} · batch ${number(Number($("batch").value))}`;
@@ -19,6 +19,7 @@ function setSubject(values) {
   $("batch").value = values.batch;
   $("dtype").value = values.dtype;
   $("gradient-sync").value = values.gradient_sync ?? "";
+  $("price").value = values.price ?? "";
   addStrategies(values.strategies);
   document.querySelectorAll("#strategies input").forEach((each) => { each.checked = values.strategies.includes(each.value); });
 }
@@ -86,6 +87,7 @@ async function start() {
   for (const id of ["cluster", "cluster-parameters"]) $(id).addEventListener("change", () => { if (id === "cluster") { $("cluster-parameters").value = ""; edits.clear(); } readCluster().then(subjectChanged); });
   $("model").addEventListener("change", () => { $("model-parameters").value = ""; });
   $("subject").addEventListener("input", subjectChanged);
+  $("price").addEventListener("change", clusterChanged);
   await attempt(async () => {
     fillChoices(await ask("GET", "api/choices"));
     $("model").value = "vgg16";

@@ -157,7 +157,7 @@ def test_from_a_choice_to_an_exported_page(browser, server, tmp_path):
 
 
 SHOWN = """() => [...document.querySelectorAll("#comparison tr, #changes li, #answer, #command, #remarks, #origin")]
-  .map((each) => each.innerText).concat($("model").value, $("cluster").value, $("batch").value,
+  .map((each) => each.innerText).concat($("model").value, $("cluster").value, $("batch").value, $("price").value,
     $("shown").querySelector("input:checked").value, document.body.dataset.chosen,
     $("bandwidth-number").value, $("link").value)"""
 PICKED = "$('shown').querySelector('input:checked')?.value"
@@ -178,13 +178,19 @@ def test_the_address_is_the_state(browser, server):
     page.wait_for_timeout(500)  # what follows sooner is one entry of the history
     moved(page, "bandwidth", -60)
     page.wait_for_timeout(500)
+    page.fill("#price", "2.5")
+    page.press("#price", "Tab")
+    settled(page, "document.body.dataset.repriced === document.body.dataset.wanted")
+    assert "money per million images" in page.inner_text("#comparison thead")
+    page.wait_for_timeout(500)
     page.locator("#shown input[value=data]").dispatch_event("click")
     settled(page, "document.body.dataset.chosen === 'data'")
     page.wait_for_timeout(500)
     changed = state(page)
     assert changed != compared
     address = page.evaluate("location.hash")
-    assert "model=lenet5&cluster=titanx-4&batch=64&strategy=data&strategy=owt&set=link.slot.bandwidth" in address
+    kept = "model=lenet5&cluster=titanx-4&batch=64&strategy=data&strategy=owt&price=2.5&set=link.slot.bandwidth"
+    assert kept in address
     assert address.endswith("&compared=none&shown=data")
 
     page.reload()
@@ -196,12 +202,12 @@ def test_the_address_is_the_state(browser, server):
     assert len(jobs) - len(set(jobs)) >= 4  # two pages took the results of a comparison, and of the change
     second.close()
 
-    for _ in range(2):  # the choice of a strategy, and the change
+    for _ in range(3):  # the choice of a strategy, the price, and the change
         page.go_back()
         page.wait_for_timeout(500)
     assert page.inner_text("#changes").strip() == "none"
     assert state(page)[:-2] == compared[:-2]  # the links that were picked stay so
-    for _ in range(2):
+    for _ in range(3):
         page.go_forward()
         page.wait_for_timeout(500)
     assert state(page) == changed
@@ -220,6 +226,7 @@ def test_the_address_is_the_state(browser, server):
         ("model=lenet5&cluster=titanx-4&batch=64&strategy=data&set=link.none.bandwidth_factor=2", "class of links"),
         ("model=lenet5&cluster=titanx-4&batch=64&strategy=data&compared=a.b=1", "change must look like"),
         ("model=lenet5&cluster=titanx-4&batch=64&batch=65&strategy=data", "batch must stand in it once"),
+        ("model=lenet5&cluster=titanx-4&batch=64&strategy=data&price=-1", "price must be a number > 0"),
         ("model=lenet5&%3Cscript%3E=1", "its parts must be"),
         ("model=%FF%00", "cluster: missing"),
         ("x" * 70_000, "at most 65,536 characters"),

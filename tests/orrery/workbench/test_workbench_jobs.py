@@ -14,6 +14,7 @@ from planner.plan.compare_strategies import compare
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.planning import make_plan
 from planner.simulation.program_replay import replay
+from reports.tables.comparison_summary import comparison_columns
 
 LONG = {"model": "inception-v3", "cluster": "fdr-32x3", "batch": 768, "strategies": ["data", "layerwise"]}
 SLOW_SLOT = {**SMALL, "edits": {"link.slot.bandwidth_factor": "0.25", "device.node0/gpu0.speed": "0.5"}}
@@ -67,9 +68,27 @@ def test_changes_taken_back_give_what_was_compared(server):
     _, first = compared(server.client)
     compared(server.client, SLOW_SLOT, kind="reprice", shown="data")
     _, back = compared(server.client, kind="reprice", shown="data")
-    times = [[row["simulated_s"] for row in each["table"][-1]["numbers"]["strategies"]] for each in (first, back)]
-    assert times[0] == times[1]
-    assert back["table"][-1]["searched"] is False
+    assert back["table"][-1] == first["table"][-1]
+    assert back["table"][-1]["searched"] is True
+
+
+def test_a_price_is_a_column_of_what_was_compared_and_of_what_changed(server):
+    """Nothing is chosen or replayed anew for it, and the command has it; the numbers are those of ``compare``."""
+    compared(server.client)
+    priced = {**SMALL, "price": "2.5"}
+    _, events = compared(server.client, priced, kind="reprice", shown="data")
+    assert list(events) == ["table", "done"]
+    expected = compare(load_model("lenet5", batch=64), load_cluster("titanx-4"), ["data", "owt"]).priced(2.5)
+    column = comparison_columns(expected)[3]
+    assert column.title == "money per million images"
+    (table,) = events["table"]
+    assert table["columns"][3]["texts"] == list(column.texts)
+    assert [row["money_per_million_samples"] for row in table["numbers"]["strategies"]] == list(column.values)
+    _, slow = compared(server.client, {**priced, **SLOW_SLOT}, kind="reprice", shown="data")
+    for row in slow["table"][-1]["numbers"]["strategies"]:
+        assert row["money_per_million_samples"] == pytest.approx(2.5 * 4 / 3600 * row["expected_s"] / 64 * 1e6)
+    answer = asked(server.client, "compare", priced, bench="another-page").json()
+    assert answer["command"].endswith("--price 2.5")
 
 
 def test_a_timeline_follows_the_change(server):
