@@ -184,7 +184,7 @@ def _show_measured(measured: "MeasuredStreams") -> None:
             "quartiles": " to ".join(f"{value * 1e3:.1f}" for value in row.quartiles_s),
             "gain": f"{row.gain:.3f}",
             "predicted [ms]": f"{row.predicted_s * 1e3:.1f}",
-            "error": f"{row.error:+.1%}",
+            "error": f"{row.error:+z.1%}",
             "cores": f"{row.threads[0]} + {row.threads[1]}" if row is not measured.results[0] else str(measured.cores),
             "held [MiB]": f"{row.held_bytes / 2**20:.1f}",
         }

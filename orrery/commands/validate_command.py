@@ -123,7 +123,7 @@ def _print(result: "Validation") -> None:
                 **{f"{model} ({unit.name})": unit.text(time_s) for model, time_s in row.ladder_s.items()},
                 f"quartiles ({unit.name})": " to ".join(map(unit.text, row.quartiles_s)),
                 "iterations": len(row.iterations_s),
-                "error": f"{row.error:+.1%}",
+                "error": f"{row.error:+z.1%}",
                 "moved": "as priced" if row.bytes_equal else "differs",
             }
             for row in result.strategies
@@ -137,7 +137,7 @@ def _print(result: "Validation") -> None:
                     "over": row.plain,
                     "speedup predicted": f"{row.predicted:.2f}",
                     "measured": f"{row.measured:.2f}",
-                    "error": f"{row.error:+.1%}",
+                    "error": f"{row.error:+z.1%}",
                 }
                 for row in result.speedups
             ]

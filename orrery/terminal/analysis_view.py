@@ -88,8 +88,8 @@ def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> Non
     ]  # fmt: skip
     _section("Communication on the critical path", exposed)
     sensitivities = [
-        {"change": row.change, "simulated iteration": f"{row.effect:+.1%}",
-         "elasticity": f"{row.elasticity:+.3f} ± {row.elasticity_spread:.3f}",
+        {"change": row.change, "simulated iteration": f"{row.effect:+z.1%}",
+         "elasticity": f"{row.elasticity:+z.3f} ± {row.elasticity_spread:.3f}",
          "other routes": "yes" if row.reroutes else "no"}
         for row in analysis.sensitivities[:top]
     ]  # fmt: skip

@@ -105,7 +105,8 @@ def _ladder_rows(comparison: Comparison) -> dict[str, Any]:
         for model in ladder_models(comparison):
             value_s = strategy.ladder_s.get(model, math.nan)
             step = value_s / before - 1
-            cells.append((value_s, unit.text(value_s), f"{step:+.1%}".replace("-", "−") if math.isfinite(step) else ""))
+            words = f"{step:+z.1%}".replace("-", "−") if math.isfinite(step) else ""
+            cells.append((value_s, unit.text(value_s), words))
             before = value_s
         rows.append((strategy.name, cells))
     return {"unit": unit.name, "rows": rows}

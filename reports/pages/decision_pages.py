@@ -118,6 +118,6 @@ def _change_tiles(result: WhatIf) -> list[tuple[str, str, str]]:
     for row in whatif_extremes(result):
         if row:
             between = row.likely_against_today
-            interval = f", {between[0] - 1:+.0%} to {between[1] - 1:+.0%}" if between else ""
-            tiles.append((f"{row.scenario}, {row.strategy}", f"{row.against_today - 1:+.1%}", f"samples/s{interval}"))
+            interval = f", {between[0] - 1:+z.0%} to {between[1] - 1:+z.0%}" if between else ""
+            tiles.append((f"{row.scenario}, {row.strategy}", f"{row.against_today - 1:+z.1%}", f"samples/s{interval}"))
     return tiles

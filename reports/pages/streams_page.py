@@ -40,7 +40,7 @@ def stream_rows(comparison: StreamComparison) -> tuple[list[str], list[list[str]
         rows.append(
             [
                 row.name, row.method or "–", time.text(row.iteration_s), f"{three_digits(comparison.gain(row))}×",
-                f"{before.iteration_s / row.iteration_s - 1:+.1%}" if row is not comparison.results[0] else "",
+                f"{before.iteration_s / row.iteration_s - 1:+z.1%}" if row is not comparison.results[0] else "",
                 str(row.streams), f"{row.occupancy:.0%}", time.text(row.gradient_end_s), memory.text(row.held_bytes),
                 time.text(row.bound_s),
             ]
@@ -96,7 +96,11 @@ def _tiles(comparison: StreamComparison) -> list[tuple[str, str, str]]:
     return [
         ("iteration", time.text(best.iteration_s), time.name),
         (f"gain over {comparison.results[0].name}", three_digits(comparison.gain(best)), "×"),
-        ("layer paths", str(comparison.layer_paths), f"in {comparison.blocks} blocks"),
+        (
+            "layer paths",
+            str(comparison.layer_paths),
+            f"in {comparison.blocks} block{'s' if comparison.blocks > 1 else ''}",
+        ),
         ("streams", str(best.streams), ""),
         ("occupancy", f"{100 * best.occupancy:.0f}", "%"),
         ("held by weight gradients", memory.text(best.held_bytes), memory.name),

@@ -83,7 +83,7 @@ def validation_html(validation: "Validation") -> str:
 
 
 def _signed(share: float) -> str:
-    return f"{share:+.1%}".replace("-", "−") if math.isfinite(share) else "–"
+    return f"{share:+z.1%}".replace("-", "−") if math.isfinite(share) else "–"
 
 
 def _tiles(validation: "Validation") -> list[tuple[str, str, str]]:

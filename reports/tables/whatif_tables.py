@@ -38,8 +38,8 @@ def whatif_headline(result: WhatIf) -> str:
 def whatif_finding(result: WhatIf) -> str:
     """Return the finding in few words, for a page that has intervals and reasons beside it."""
     best, worst = whatif_extremes(result)
-    parts = [f"{best.scenario} brings most, {best.against_today - 1:+.1%} samples/s"] if best else []
-    parts += [f"{worst.scenario} costs most, {worst.against_today - 1:+.1%}"] if worst else []
+    parts = [f"{best.scenario} brings most, {best.against_today - 1:+z.1%} samples/s"] if best else []
+    parts += [f"{worst.scenario} costs most, {worst.against_today - 1:+z.1%}"] if worst else []
     return f"{'; '.join(parts)}." if parts else _unchanged(result)
 
 
@@ -84,7 +84,7 @@ def whatif_cells(result: WhatIf) -> list[list[str]]:
     has_tokens = any(row.tokens_per_s for row in result.rows)
     return [
         [
-            row.scenario, row.strategy, "–" if math.isnan(row.against_today) else f"{row.against_today - 1:+.1%}",
+            row.scenario, row.strategy, "–" if math.isnan(row.against_today) else f"{row.against_today - 1:+z.1%}",
             _interval(row), times.text(row.expected_s), times.text(row.iteration_s),
             rates.text(row.samples_per_s), *([tokens.text(row.tokens_per_s or math.nan)] if has_tokens else []),
             three_digits(100 * row.mfu), f"{row.devices:,}", f"{row.batch:,}",
@@ -135,8 +135,8 @@ def sensitivity_cells(row: Sensitivity) -> tuple[str, str, str]:
     change: the replay with the large change is what counts then.
     """
     unclear = row.elasticity_spread > abs(row.elasticity) or row.elasticity * _expected_sign(row) < 0
-    slope = f"{row.elasticity:+.3f} ± {row.elasticity_spread:.3f}"
-    return row.change, f"{row.effect:+.1%}", f"unclear ({slope})" if unclear and row.elasticity else slope
+    slope = f"{row.elasticity:+z.3f} ± {row.elasticity_spread:.3f}"
+    return row.change, f"{row.effect:+z.1%}", f"unclear ({slope})" if unclear and row.elasticity else slope
 
 
 def _expected_sign(row: Sensitivity) -> int:
@@ -164,7 +164,7 @@ def sensitivity_table(result: WhatIf, top: int) -> Table:
 def _change(row: WhatIfRow) -> str:
     """Return the change from today with its interval."""
     interval = _interval(row)
-    return f"{row.against_today - 1:+.1%}" + (f" (80 % interval {interval})" if interval != "–" else "")
+    return f"{row.against_today - 1:+z.1%}" + (f" (80 % interval {interval})" if interval != "–" else "")
 
 
 def _interval(row: WhatIfRow) -> str:
@@ -172,4 +172,4 @@ def _interval(row: WhatIfRow) -> str:
     if row.likely_against_today is None:
         return "–"
     low, high = row.likely_against_today
-    return f"{low - 1:+.1%} to {high - 1:+.1%}"
+    return f"{low - 1:+z.1%} to {high - 1:+z.1%}"

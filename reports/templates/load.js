@@ -36,12 +36,21 @@ function labelled(layout, traces, width) {
   const ends = words.map((each) => low + ((each.x - low) * plot) / Math.max(plot * 0.3, plot - (each.xshift ?? 0) - 8 * each.text.replace(/<[^>]*>/g, "").length));
   return { ...layout, xaxis: { ...axis, range: [low, Math.max(high, ...ends)] } };
 }
-// Names beside bars take at most two fifths of the width; where they are longer, their begin says enough.
+// Names beside bars take at most two fifths of the width, in as many lines as find room; of longer ones both ends are kept.
 function shortened(layout, traces, width) {
   const names = [...new Set(traces.flatMap((trace) => (Array.isArray(trace.y) ? trace.y : [])))].filter((name) => typeof name === "string");
   const most = Math.max(8, Math.floor((0.4 * width) / 7)), long = names.some((name) => name.length > most);
   if (!long || layout?.yaxis?.tickvals) return layout;
-  return { ...layout, yaxis: { ...layout.yaxis, tickvals: names, ticktext: names.map((name) => (name.length > most ? `${name.slice(0, most - 1)}…` : name)) } };
+  const lines = Math.max(1, Math.floor((((layout?.height ?? 400) - 110) / names.length) / 15));
+  return { ...layout, yaxis: { ...layout.yaxis, tickvals: names, ticktext: names.map((name) => inLines(name, most, lines)) } };
+}
+function inLines(name, most, lines) {
+  const written = [""], room = lines * most;
+  const whole = (text) => text.split(" ").flatMap((word) => word.match(new RegExp(`.{1,${most}}`, "g")) ?? []);
+  const fill = (text) => { written.splice(0, written.length, ""); for (const word of whole(text)) { const last = written.length - 1; if (!written[last]) written[last] = word; else if (`${written[last]} ${word}`.length <= most) written[last] += ` ${word}`; else written.push(word); } };
+  fill(name);
+  for (let kept = room; written.length > lines; kept -= 2) fill(`${name.slice(0, Math.ceil(kept / 2) - 1)}…${name.slice(name.length - Math.floor(kept / 2))}`);
+  return written.join("<br>");
 }
 // Numbers of an axis keep apart in narrow panels: those that find no room are left out.
 function fitting(layout, width) {

@@ -6,8 +6,8 @@ const ticks = (n) => time(n * m.tick), when = (n) => moment(n * m.tick);
 function report(seen) {
   const clipped = v.x[0] > 0 || v.x[1] < m.end || v.y[0] > 0 || v.y[1] < v.total, joined = v.every.length - v.every.filter((row) => !isHidden(row)).length;
   $("status").textContent =
-    `${number(seen.tasks)} of ${number(m.count)} ${clipped ? "tasks in view" : "tasks"}: ${number(seen.bars)} as bars of their own` +
-    (seen.merged ? `, ${number(seen.merged)} shorter than a pixel (${time(((v.x[1] - v.x[0]) / plotWidth()) * m.tick)}) merged, pixel by pixel, into the kind that takes most of the pixel; zoom in to see them` : "") +
+    `${number(seen.tasks)} of ${number(m.count)} ${clipped ? "tasks in view" : "tasks"} as ${number(seen.bars + seen.merged)} bars` +
+    (seen.merged ? `, ${number(seen.merged)} of them shorter than a pixel (${time(((v.x[1] - v.x[0]) / plotWidth()) * m.tick)}) and merged, pixel by pixel, into the kind that takes most of the pixel; zoom in to see them` : "") +
     (seen.links ? `; rows of ${number(seen.links)} links` : "") + (joined ? `. ${number(joined)} more rows look alike and are joined` : "") + ".";
   listLongest();
 }

@@ -53,7 +53,10 @@ def sweep_frame():
 def _comparison(folder):
     from reports.pages.comparison_page import comparison_html
 
-    return comparison_html(make_comparison(tasks=400, devices=4))
+    made = make_comparison(tasks=400, devices=4)
+    more = ("interference", "spread", "pipelining")
+    strategies = [replace(s, ladder_s=s.ladder_s | dict.fromkeys(more, s.simulated_s)) for s in made.strategies]
+    return comparison_html(replace(made, strategies=tuple(strategies)))
 
 
 def _timeline(folder):
@@ -110,7 +113,10 @@ def _whatif(folder):
     from reports.pages.decision_pages import whatif_html
     from studies.whatif.scenarios import Scenario, whatif
 
-    cut = Scenario(name="cut", changes=("link.node1/nic*.failed=1",))
+    cut = Scenario(
+        name="node1/nic -> fabric (edr) and node1/nic -> node1/plx0 failed, both ways",
+        changes=("link.node1/nic*.failed=1",),
+    )
     slow = Scenario(name="slow", changes=("link.edr.bandwidth_factor=0.01",))
     return whatif_html(
         whatif("lenet5", "p100-4x4:nodes=2", batch=64, strategies=("data", "spatial"), scenarios=(cut, slow))
@@ -171,6 +177,13 @@ def _reproduce(folder):
         row("DeePa, Table 2: forward of conv1", "12.5", 11.0, "ms", "the paper's cluster is not known"),
         row("DeePa, Table 2: forward of fc1", "0.8", 0.8, "ms"),
         row("DeePa, Fig. 5: speedup over data parallelism", "1.5-2.5", "1.4-2.6", "x"),
+        row(
+            "DeePa, Fig. 8: factor by which one strategy reduces communication against data and model parallelism",
+            "1.1-23.0",
+            "1.06-213",
+            "x",
+        ),
+        row("DeePa, Table 5: VGG-16 on 4 GPUs of one node: block 5", "n=1 c=1 h=2 w=2", "n=4 c=1 h=1 w=1", "config"),
         row("DeePa, Table 3: cheapest configuration", "n 4", "n 2, c 2", "config", "the table labels another"),
     ]
     return reproduce_html("deepa", rows)

@@ -74,6 +74,24 @@ FIRST_FIGURE = """() => {
     : first.matches("canvas") ? first.width : first.querySelectorAll("svg *, *").length;
   return [box.top + scrollY, box.width, drawn];
 }"""
+CUT = """() => [...document.querySelectorAll("table")].filter((table) => table.checkVisibility() &&
+  table.scrollWidth > table.parentElement.clientWidth + 1).map((table) => `${table.id} ${table.scrollWidth} px`)"""
+COVERED = """() => {
+  const found = [], range = document.createRange(), words = [...document.querySelectorAll("h1, h2, h3, p, figcaption")];
+  for (const tools of document.querySelectorAll(".modebar-group")) for (const each of words) {
+    range.selectNodeContents(each);
+    const a = tools.getBoundingClientRect();
+    if (a.width && [...range.getClientRects()].some((b) =>
+        a.left < b.right && b.left < a.right && a.top < b.bottom - 2 && b.top < a.bottom - 2))
+      found.push(each.textContent);
+  }
+  return [document.querySelectorAll(".modebar-group").length, found];
+}"""
+FOLLOWED = """async () => { for (let i = 0; i < 100 && document.documentElement.scrollWidth > innerWidth; i++)
+  await new Promise((drawn) => requestAnimationFrame(drawn)); }"""
+"""Waits until figures have taken the page's width."""
+PAPER = 1047
+"""Width of A4, landscape, between its margins, in pixels."""
 OUTLINED = """() => {
   const style = getComputedStyle(document.activeElement), next = document.activeElement.nextElementSibling;
   const drawn = (one) => one && one.outlineStyle !== "none" && parseFloat(one.outlineWidth) >= 2;
@@ -119,12 +137,23 @@ def test_what_matters_is_there_and_nothing_failed_or_was_fetched(opened):
 @pytest.mark.parametrize("mode", ["screen", "print"])
 def test_no_words_are_cut_off_or_lie_on_each_other(opened, mode):
     """By geometry, on the page as a reader opens and prints it."""
+    opened.set_viewport_size({"width": PAPER if mode == "print" else 1280, "height": 900})
     opened.emulate_media(media=mode)
     opened.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
     found = opened.evaluate(GEOMETRY)
     opened.emulate_media(media="screen")
+    opened.set_viewport_size({"width": 1280, "height": 900})
     assert found == []
     assert opened.problems == []
+
+
+def test_a_wide_screen_has_room_for_every_table(opened):
+    """None is cut off by the box that it scrolls in, where there is no reason to scroll."""
+    opened.set_viewport_size({"width": 1440, "height": 900})
+    opened.evaluate(FOLLOWED)
+    cut, stacked, words = opened.evaluate(CUT), opened.locator("table.stacked").count(), opened.evaluate(GEOMETRY)
+    opened.set_viewport_size({"width": 1280, "height": 900})
+    assert (cut, stacked, words) == ([], 0, [])
 
 
 def test_headline_and_first_figure_answer_within_one_screen(opened):
@@ -179,6 +208,31 @@ def test_no_words_are_cut_off_or_lie_on_each_other_on_a_phone(opened):
     assert set(asked_for(opened)) == {opened.address}
 
 
+@pytest.mark.parametrize("width", [1440, 390])
+def test_tools_that_fingers_see_cover_no_words(browser, tmp_path, width):
+    """Where nothing hovers, the tools of a figure always show."""
+    screen = {"width": width, "height": 900}
+    page = opened_in(browser, page_of("comparison", tmp_path), viewport=screen, has_touch=True, is_mobile=True)
+    tools, covered = page.evaluate(COVERED)
+    assert tools > 2
+    assert covered == []
+    page.close()
+
+
+def test_names_beside_bars_stay_apart_on_a_phone(browser, tmp_path):
+    """Long names that begin alike are drawn in lines, so that each is another one."""
+    page = opened_in(browser, page_of("whatif", tmp_path), viewport={"width": 390, "height": 844})
+    said = "node0/gpu0 -> node0/gpu1 (nvlink1) failed, both ways"
+    lines = page.evaluate("([name, most, lines]) => inLines(name, most, lines).split('<br>')", [said, 22, 3])
+    assert " ".join(lines) == said
+    assert max(map(len, lines)) <= 22
+    both = [
+        page.evaluate("(name) => inLines(name, 16, 1)", said.replace("failed", word)) for word in ("failed", "slow")
+    ]
+    assert all("…" in each and len(each) <= 16 and each.endswith("ways") for each in both)
+    page.close()
+
+
 def test_words_in_a_wrong_place_are_found(browser, tmp_path):
     """The check can fail: words cut off by a box, on one another, and beside the page."""
     path = tmp_path / "wrong.html"
@@ -188,12 +242,13 @@ def test_words_in_a_wrong_place_are_found(browser, tmp_path):
         <p style="position:absolute;left:20px;top:90px">one</p><p style="position:absolute;left:20px;top:90px">two</p>
         <div style="overflow:auto;max-height:20px">a<br>b<br>c</div>
         <p style="white-space:nowrap;width:10px">%s</p>
+        <table style="width:20px;overflow-wrap:anywhere"><tr><td>devices</td></tr></table>
         <svg width="50" height="30"><text x="0" y="20">words beyond</text></svg></main>"""
         % ("long " * 400)
     )
     page = opened_in(browser, path)
     found = " ".join(page.evaluate(GEOMETRY))
-    for words in ("cut off", "on each other", "hides rows", "page: ", "outside its drawing"):
+    for words in ("cut off", "on each other", "hides rows", "page: ", "broken: devices", "outside its drawing"):
         assert words in found, found
     page.close()
 

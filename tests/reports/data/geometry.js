@@ -38,6 +38,17 @@
       }
     });
   }
+  // Short words of tables stand on one line.
+  for (const cell of document.querySelectorAll("th, td")) {
+    if (!shown(cell)) continue;
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), range = document.createRange();
+    while (texts.nextNode()) for (const { 0: word, index } of texts.currentNode.data.matchAll(/[\w.,]{2,14}/g)) {
+      if (/[\w.,]/.test((texts.currentNode.data[index - 1] ?? " ") + (texts.currentNode.data[index + word.length] ?? " "))) continue;
+      range.setStart(texts.currentNode, index);
+      range.setEnd(texts.currentNode, index + word.length);
+      if (new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1) found.push(`broken: ${word} in ${name(cell)}`);
+    }
+  }
   // Words of HTML on words of HTML: boxes of blocks that hold text and lie beside each other.
   const leaves = words.filter((node) => !node.querySelector("*:not(small, code, strong, br, span, i)")).slice(0, 600);
   const places = leaves.map(boxOf);
