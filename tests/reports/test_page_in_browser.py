@@ -50,7 +50,7 @@ def coloured(page):
 
 def test_the_timeline_of_20k_tasks_sums_the_short_and_tells_them_apart_on_zooming(page):
     seen, count, bars, merged = shown(page)
-    assert seen == count == bars + merged == 20_000
+    assert seen == count == bars == 20_000  # as many bars: each task is drawn in one row
     assert merged > 1000
     assert coloured(page) > 10_000
     page.focus("#stage")
