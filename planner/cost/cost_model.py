@@ -126,9 +126,13 @@ class CostModel:
             self._by_slices[key] = CostModel(graph, self.cluster, self.gradient_sync, self.batch_norm, self.conditions)
         return self._by_slices[key]
 
-    def all_configurations(self) -> list[ConfigSpace]:
-        """Return the space of every layer: all configurations with equal parts, on up to all devices."""
-        count = len(self.cluster.devices)
+    def all_configurations(self, device_count: int | None = None) -> list[ConfigSpace]:
+        """Return the space of every layer: all configurations with equal parts, on up to all devices.
+
+        Args:
+            device_count: Leave all but the first so many devices idle; None: use all.
+        """
+        count = len(self.cluster.devices) if device_count is None else device_count
         return [all_configurations(layer.output, layer.parallel_dims, count) for layer in self.graph.layers]
 
     def node_costs(self, index: int, space: ConfigSpace) -> NodeCosts:

@@ -5,6 +5,10 @@ resulting strategy is then priced: if its price equals the bound, it is optimal.
 which rules out most pairs of configurations; only the others are priced, and elimination runs once more.  Graphs that
 are too wide for this, with many long branches side by side, are searched among the most promising configurations.
 
+Layers are packed on the first devices, or spread over all.  What lies well when it is spread over 8 devices may lie
+askew over 11, so the first devices are also searched as if there were no others: up to 33 devices, one more never makes
+the optimum worse.
+
 Source:
     Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.
 """
@@ -22,6 +26,7 @@ import numpy as np
 from hwprofiles import Bools, Floats
 from planner.cost import CostModel
 from planner.elimination import (
+    SLACK,
     WIDE_LIMIT_SUMS,
     FoundStrategy,
     GraphTooWideError,
@@ -48,6 +53,8 @@ DIRECT_PAIRS = 60_000
 """Most pairs of configurations that are all priced at once: about 0.05 s."""
 BOUND_SAMPLES = 1
 """Regions and parts that the lower bound of a transfer samples; more take longer and rule out no more strategies."""
+FEW_DEVICES = 32
+"""Most of the first devices that are searched as if there were no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +82,9 @@ class LayerwiseResult:
 
 
 def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> LayerwiseResult:
-    """Return the best of all strategies that ``model.all_configurations()`` allows.
+    """Return the best of all strategies that ``model.all_configurations()`` allows, for all devices or the first few.
+
+    Where the graph is not too wide, the first devices alone are searched in any number up to ``FEW_DEVICES``.
 
     Args:
         model: Costs of a network on a cluster.
@@ -85,15 +94,24 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.
     """
     began, spaces = time.perf_counter(), model.all_configurations()
-    pairs = sum(spaces[edge.producer].size * spaces[edge.consumer].size for edge in model.graph.edges)
-    samples = 0 if pairs <= DIRECT_PAIRS else BOUND_SAMPLES
-    problem = search_problem(model, spaces, partial(model.transfer_times.table, samples=samples))
+    configurations, devices = sum(space.size for space in spaces), len(model.cluster.devices)
+    problem, samples = _problem(model, spaces)
     starts = _choices(spaces, model, known)
     try:
         found, searched_s = _exact(model, spaces, problem, starts, bounds=samples > 0)
+        fewer = range(min(devices - 1, FEW_DEVICES), 0, -1)
     except GraphTooWideError:
         known_s = [(choice, _price(model, spaces, choice)) for choice in starts]
         found, searched_s = _timed(partial(search_wide, problem, partial(_price_among, model, spaces), known_s))
+        fewer = range(0)
+    for count in fewer:
+        some = _cheaper(model, model.all_configurations(count), found.cost_s)
+        if some is not None:
+            problem, samples = _problem(model, some)
+            other, more_s = _exact(model, some, problem, (), bounds=samples > 0, below_s=found.cost_s)
+            searched_s += more_s
+            if other.cost_s < found.cost_s * (1 - SLACK):
+                found, spaces = other, some
     chosen = zip(model.graph.layers, spaces, found.choice, strict=True)
     return LayerwiseResult(
         strategy={layer.name: space.configuration(index) for layer, space, index in chosen},
@@ -103,9 +121,36 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
         tables_s=time.perf_counter() - began - searched_s,
         search_s=searched_s,
         width=found.width,
-        configurations=sum(space.size for space in spaces),
+        configurations=configurations,
         pairs_priced=model.transfer_times.pairs_priced,
     )
+
+
+def _problem(model: CostModel, spaces: Sequence[ConfigSpace]) -> tuple[SearchProblem, int]:
+    """Return the search problem over spaces, and how many samples bound its transfer times; 0 where they are exact."""
+    pairs = sum(spaces[edge.producer].size * spaces[edge.consumer].size for edge in model.graph.edges)
+    samples = 0 if pairs <= DIRECT_PAIRS else BOUND_SAMPLES
+    return search_problem(model, spaces, partial(model.transfer_times.table, samples=samples)), samples
+
+
+def _cheaper(model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> list[ConfigSpace] | None:
+    """Return the configurations that strategies below a cost may have, as if transfers were free; None if none may.
+
+    Layers with one space still share one.
+    """
+    # Arithmetic alone rules out most clusters that are much smaller, and takes no rounds of all-reduces.
+    phases = [model.compute_times.slowest_part_s(i, space).values() for i, space in enumerate(spaces)]
+    if sum(float(sum(each).min()) for each in phases) >= most_s:
+        return None
+    node_s = [model.node_costs(i, space).total_s for i, space in enumerate(spaces)]
+    spare_s = most_s - sum(float(cost.min()) for cost in node_s)
+    if spare_s <= 0:
+        return None
+    keep: dict[ConfigSpace, Bools] = {}
+    for space, cost in zip(spaces, node_s, strict=True):
+        keep[space] = keep.get(space, False) | (cost - cost.min() <= spare_s)
+    only = {space: space.only(np.flatnonzero(mask)) for space, mask in keep.items()}
+    return [only[space] for space in spaces]
 
 
 def _exact(
@@ -115,6 +160,7 @@ def _exact(
     starts: Sequence[Sequence[int]],
     *,
     bounds: bool,
+    below_s: float = math.inf,
 ) -> tuple[FoundStrategy, float]:
     """Return the strategy of least cost, and the seconds that elimination took.
 
@@ -124,6 +170,7 @@ def _exact(
         problem: Search problem over them.
         starts: Strategies whose costs are upper bounds.
         bounds: Whether the transfer times of the problem are lower bounds.
+        below_s: Cost from which on strategies are of no use: then some bound may be returned as if it were one's cost.
 
     Raises:
         GraphTooWideError: The graph is too wide for elimination.
@@ -131,7 +178,7 @@ def _exact(
     limited = partial(eliminate, limit_sums=WIDE_LIMIT_SUMS)
     solution, searched_s = _timed(partial(limited, problem))
     choice, cost_s = solution.choice, solution.cost_s
-    if bounds and (price := _price(model, spaces, choice)) > cost_s:
+    if bounds and cost_s < below_s and (price := _price(model, spaces, choice)) > cost_s:
         upper_s = min([price, *(_price(model, spaces, start) for start in starts)])
         narrowed, keep = price_within(model, spaces, problem, upper_s)
         solution, again_s = _timed(partial(limited, narrowed))

@@ -24,7 +24,7 @@ def near_best(model: CostModel, least_s: float, count: int) -> list[dict[str, Co
 
     Args:
         model: Costs of a network on a cluster.
-        least_s: Additive cost of the optimum.
+        least_s: Additive cost of the optimum, or of a strategy that is better.
         count: Number of strategies, >= 1.
 
     Returns:
@@ -38,6 +38,8 @@ def near_best(model: CostModel, least_s: float, count: int) -> list[dict[str, Co
     for margin in MARGINS:
         upper_s = least_s * (1 + margin)
         problem, kept = price_within(model, spaces, bounds, upper_s)
+        if not all(mask.any() for mask in kept):
+            continue
         ranked = k_best(problem, count)
         if len(ranked) == count and ranked[-1].cost_s <= upper_s:
             break

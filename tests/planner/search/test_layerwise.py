@@ -1,10 +1,13 @@
 """The layer-wise search finds what elimination of complete cost tables finds."""
 
+import itertools
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
 from planner.cost.transfer_time import TransferTimes
 from planner.elimination.eliminate_nodes import eliminate
@@ -79,6 +82,47 @@ def test_no_named_strategy_is_better(quality, monkeypatch):
     found = search_layerwise(model, known=known)
     assert found.cost_s == pytest.approx(least_s, rel=1e-12)
     assert all(found.cost_s <= price_s(other, strategy) * (1 + 1e-12) for strategy in known)
+
+
+def first_devices(cluster, count):
+    """The same cluster without its last devices; switches stay."""
+    more = len(cluster.devices) - count
+    place = {v: v - more * (v >= count) for v in range(len(cluster.vertices)) if not count <= v < count + more}
+    links = [
+        replace(link, source=place[link.source], target=place[link.target])
+        for link in cluster.links
+        if link.source in place and link.target in place
+    ]
+    switches = cluster.vertices[len(cluster.devices) :]
+    return DeviceGraph("first", cluster.devices[:count], switches, links, hosts=cluster.hosts, library=cluster.library)
+
+
+@pytest.mark.parametrize(
+    "clusters",
+    [
+        [load_cluster(f"fdr-32x3:nodes={nodes}") for nodes in (3, 4, 5)],
+        [first_devices(load_cluster("titanx-4:nodes=3"), count) for count in (7, 8, 10, 11, 12)],
+    ],
+    ids=["a machine more", "a device more"],
+)
+@pytest.mark.parametrize("direct", [True, False])
+def test_more_devices_never_make_the_optimum_worse(clusters, direct, monkeypatch):
+    """The optimum is that of complete tables over the first devices, however many are used."""
+    if not direct:
+        weaken_bounds(monkeypatch, 0.7)
+    graph, costs = load_model("alexnet", batch=64), []
+    for cluster in clusters:
+        model = CostModel(graph, cluster)
+        found = search_layerwise(model)
+        assert price_s(model, found.strategy) == pytest.approx(found.cost_s, rel=1e-12)
+        costs.append(found.cost_s)
+
+    assert all(more <= fewer * (1 + 1e-12) for fewer, more in itertools.pairwise(costs))
+    tables = [
+        search_problem(model, model.all_configurations(count), model.transfer_times.table)
+        for count in range(1, len(cluster.devices) + 1)
+    ]
+    assert costs[-1] == pytest.approx(min(eliminate(table).cost_s for table in tables), rel=1e-12)
 
 
 def test_small_problems_are_priced_whole():
