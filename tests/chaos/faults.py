@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["KINDS", "ROOT", "Fault", "Scene", "fault_of", "private_mounts"]
+__all__ = ["KINDS", "ROOT", "Fault", "Scene", "fault_of", "fill", "private_mounts", "small_disk"]
 
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 _NEW_MOUNTS = 0x00020000
@@ -72,7 +72,7 @@ class Fault:
     def prepare(self, scene: Scene) -> None:
         """Make the places that the fault needs, before the command begins."""
         if self.kind == "disk":
-            _small_disk({"out": scene.folder / "out", "shm": Path("/dev/shm"), "tmp": scene.scratch}[self.words[0]])
+            small_disk({"out": scene.folder / "out", "shm": Path("/dev/shm"), "tmp": scene.scratch}[self.words[0]])
         elif self.kind == "read-only":
             subprocess.run(["mount", "--bind", scene.folder / "out", scene.folder / "out"], check=True)
         if self.at == 0:
@@ -108,7 +108,7 @@ class Fault:
             self._pause(scene, rng)
         elif self.kind == "disk":
             place = {"out": scene.folder / "out", "shm": Path("/dev/shm"), "tmp": scene.scratch}[self.words[0]]
-            _fill(place, int(2 ** (rng.random() * 17)))
+            fill(place, int(2 ** (rng.random() * 17)))
         elif self.kind == "read-only":
             subprocess.run(
                 ["mount", "-o", "remount,bind,ro", scene.folder / "out"], check=False, stderr=subprocess.DEVNULL
@@ -191,7 +191,7 @@ def fault_of(rng: random.Random, kind: str | None = None) -> Fault:
     return Fault(kind=kind, about=about, at=at, seed=rng.randrange(2**31), cold=cold, words=words)
 
 
-def private_mounts(scene: Scene) -> None:
+def private_mounts() -> None:
     """Give this process mounts of its own, with an empty folder of shared memory."""
     if ctypes.CDLL(None, use_errno=True).unshare(_NEW_MOUNTS):
         raise OSError(ctypes.get_errno(), "unshare")
@@ -205,7 +205,7 @@ def _mount(source: str, target: str, kind: str | None, flags: int, data: str = "
         raise OSError(ctypes.get_errno(), f"mount {target}")
 
 
-def _small_disk(place: Path) -> None:
+def small_disk(place: Path) -> None:
     """Put a disk of 16 MiB where a folder is, with the same content."""
     held = place.parent / ".held"
     if place.name != "shm":
@@ -216,7 +216,7 @@ def _small_disk(place: Path) -> None:
         shutil.rmtree(held)
 
 
-def _fill(place: Path, left_bytes: int) -> None:
+def fill(place: Path, left_bytes: int) -> None:
     """Fill a disk but for some bytes."""
     with contextlib.suppress(OSError), (place / "filler").open("wb", buffering=0) as file:
         free = os.statvfs(place)

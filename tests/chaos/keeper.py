@@ -122,7 +122,7 @@ def _keep(case: Case, samples: Path, length_s: float, keep: Path | None) -> Outc
         )
         base.chmod(0o755)
         if ROOT:
-            private_mounts(scene)
+            private_mounts()
         result = _struck(case, scene, length_s)
         if keep:
             shutil.copytree(scene.folder, keep)

@@ -7,6 +7,8 @@ import json
 import os
 import random
 import re
+import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,9 +24,11 @@ import httpx
 import psutil
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT)]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from hwprofiles.catalogue.cluster_catalogue import cluster_path  # noqa: E402, as the path is set above
+from chaos import faults  # noqa: E402, as the path is set above
+
+from hwprofiles.catalogue.cluster_catalogue import cluster_path  # noqa: E402
 
 __all__ = ["disturbed"]
 
@@ -34,7 +38,7 @@ CHANGED = {**SUBJECT, "edits": {"link.slot.bandwidth_factor": "0.5"}}
 CLUSTER = cluster_path("titanx-4").read_bytes()
 PATIENCE_S, CLIENTS = 15.0, 5
 SAID = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
-DISTURBANCES = ("kill one", "kill one", "stop one", "half headers", "link", "outside file")
+DISTURBANCES = ("kill one", "kill one", "stop one", "half headers", "link", "outside file", "full disk")
 
 
 def disturbed(seed: int, folder: Path) -> tuple[str, list[str]]:
@@ -74,7 +78,8 @@ def disturbed(seed: int, folder: Path) -> tuple[str, list[str]]:
         for each in held:
             each.close()
     about = f"seed {seed}: " + ", ".join([*events, number.name + " to all" * to_all])
-    return about, wrong + _wrong_files(folder, killed=number == signal.SIGKILL)
+    killed = number == signal.SIGKILL or "kill one" in events  # what a killed writer leaves goes with the next write
+    return about, wrong + _wrong_files(folder, killed=killed)
 
 
 def _disturb(what: str, rng: random.Random, server: int, address: str, folder: Path) -> list[socket.socket]:
@@ -89,6 +94,8 @@ def _disturb(what: str, rng: random.Random, server: int, address: str, folder: P
         (folder / "clusters" / "link.yaml").symlink_to("/etc/passwd")
     elif what == "outside file":
         (folder / "scenarios" / "broken.json").write_text("{")
+    elif what == "full disk":
+        _fill_for_a_while(rng, server, folder)
     else:
         chosen = rng.choice(psutil.Process(server).children(recursive=True))
         if what == "stop one":
@@ -98,6 +105,22 @@ def _disturb(what: str, rng: random.Random, server: int, address: str, folder: P
         else:
             chosen.kill()
     return []
+
+
+def _fill_for_a_while(rng: random.Random, server: int, folder: Path) -> None:
+    """Fill the folder's own disk but for some bytes, or where it has none let no file grow beyond as many."""
+    left_bytes = int(2 ** (rng.random() * 17))
+    if os.path.ismount(folder):
+        faults.fill(folder, left_bytes)
+        time.sleep(1)
+        (folder / "filler").unlink()
+        return
+    processes = [psutil.Process(server), *psutil.Process(server).children(recursive=True)]
+    for most in (left_bytes, resource.RLIM_INFINITY):
+        for each in processes:
+            with suppress(psutil.Error):
+                each.rlimit(psutil.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+        time.sleep(1)
 
 
 def _client(address: str, rng: random.Random, ends: threading.Event, stop: threading.Event, wrong: list[str]) -> None:
@@ -191,15 +214,25 @@ def main(arguments: list[str]) -> int:
     """Run cases for a time; the next server has the folder of the one before."""
     seconds, seed = (int(word) for word in (*arguments, *["120", "0"][len(arguments) :]))
     counts, end_s = Counter[str](), time.monotonic() + seconds
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+    if faults.ROOT:
+        faults.private_mounts()
+    with tempfile.TemporaryDirectory(prefix="chaos-") as base:
+        folder = Path(base) / "work"
+        folder.mkdir()
+        if faults.ROOT:
+            faults.small_disk(folder)
         while time.monotonic() < end_s:
-            about, wrong = disturbed(seed, Path(folder))
+            about, wrong = disturbed(seed, folder)
             counts["failed" if wrong else "good"] += 1
             counts[about.rpartition(", ")[2].rpartition(": ")[2]] += 1
             if wrong:
                 print(f"{about}: {'; '.join(wrong)}", flush=True)
-            (Path(folder) / "clusters" / "link.yaml").unlink(missing_ok=True)
+            (folder / "clusters" / "link.yaml").unlink(missing_ok=True)
+            for left in folder.rglob(".orrery-*"):
+                shutil.rmtree(left, ignore_errors=True)
             seed += 1
+        if faults.ROOT:
+            subprocess.run(["umount", folder], check=True)
     print(", ".join(f"{what} {count}" for what, count in counts.items()))
     return 1 if counts["failed"] else 0
 
