@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,8 @@ clusters: {cluster: titanx-4, with: {nodes: [1, 2]}}
 batch: [8, 16, 32, 64]
 strategies: [data, owt]
 """
+NAMES = ("data", "model", "owt", "spatial", "layerwise")
+"""Strategies that ``compare`` plans by itself."""
 STORE, CHECKPOINTS = "out/store.sqlite", "out/kept"
 
 
@@ -88,6 +91,8 @@ def wrong_outputs(command: str, folder: Path, *, killed: bool) -> list[str]:
     ]
     if command == "sweep":
         wrong += _wrong_store(folder / STORE)
+    if command == "compare" and not wrong:
+        wrong += _wrong_comparison(out)
     if command == "run":
         wrong += _wrong_checkpoints(folder / CHECKPOINTS)
     if not killed:
@@ -118,6 +123,22 @@ def _broken(path: Path) -> str:
     except Exception as error:
         return repr(error)[:200]
     return ""
+
+
+def _wrong_comparison(out: Path) -> list[str]:
+    """Return what is wrong with a comparison, which an interrupt may have cut short: it names every strategy.
+
+    Those that are finished have their numbers, also on the page, and a sentence says which are not.
+    """
+    if not (out / "comparison.json").is_file() or not (out / "index.html").is_file():
+        return []
+    found, page = json.loads((out / "comparison.json").read_text()), (out / "index.html").read_text()
+    rows = {row["name"]: row["simulated_s"] for row in found["strategies"]}
+    cut = " ".join(note for note in found["notes"] if note.startswith("Interrupted before"))
+    told = {*rows, *found["refused"], *re.findall(r"[\w-]+", cut)}
+    wrong = [f"the comparison says nothing of {name}" for name in NAMES if name not in told]
+    wrong += [f"the page lacks {name}" for name in rows if name not in page]
+    return wrong + ["the comparison holds no strategy"] * (not all(rows.values()) or not rows)
 
 
 def _wrong_store(path: Path) -> list[str]:
