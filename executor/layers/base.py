@@ -61,11 +61,11 @@ class PartLayer(ABC):
     """True if the caller must sum ``statistics`` and call ``finish_forward`` and ``finish_backward``."""
     reads_last: bool = False
     """True if the part would copy an input whose channels are not last in memory, of float32 on a processor."""
-    reads_rows: bool = False
-    """True if it would on any device: it computes on rows of channels."""
 
     def __init__(self, context: PartContext) -> None:
         self.layer = context.layer
+        self.reads_rows = context.layer.operation.reads_rows
+        """True if the part would copy an input whose channels are not last in memory, on any device."""
         self.index = context.index
         self.held = context.held
         """Region of the layer's output that the part computes."""

@@ -35,7 +35,7 @@ class LocalResponseNormPart(PartLayer):
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Normalise the held channels by those around them."""
         operation, values = self._operation, inputs[0]
-        divisor = self._means(values.square(), *self._outside).mul_(operation.alpha).add_(operation.k)
+        divisor = self._means(values.square(), self._outside).mul_(operation.alpha).add_(operation.k)
         output = self._own(values) * divisor.pow(-operation.beta)
         self._saved |= {"input": values, "divisor": divisor, "output": output}
         return output
@@ -49,7 +49,7 @@ class LocalResponseNormPart(PartLayer):
         """Return the gradient of the region, with its halo."""
         operation = self._operation
         gradient, values, divisor, output = (self._saved[name] for name in ("gradient", "input", "divisor", "output"))
-        through = self._means((gradient * output).div_(divisor), *self._around)
+        through = self._means((gradient * output).div_(divisor), self._around)
         through.mul_(values).mul_(-2 * operation.alpha * operation.beta)
         self._own(through).addcmul_(gradient, divisor.pow(-operation.beta))
         return [through]
@@ -58,13 +58,13 @@ class LocalResponseNormPart(PartLayer):
         """Return the held channels of the region, as a view."""
         return values.narrow(1, self._before, self._channels)
 
-    def _means(self, values: Tensor, before: int, behind: int) -> Tensor:
-        """Return means over windows of channels, padded with ``before`` and ``behind`` channels of zeros."""
-        size = self._operation.size
+    def _means(self, values: Tensor, padding: tuple[int, int]) -> Tensor:
+        """Return means over windows of channels, with channels of zeros before and behind them."""
+        size, (samples, channels, *positions) = self._operation.size, values.shape
         # an average pooling over images with channels as height and all positions as width
-        flat = values.reshape(len(values), 1, values.shape[1], -1)
-        native = before == behind == size // 2
-        if not native:
-            flat = torch.nn.functional.pad(flat, (0, 0, before, behind))
-        pooled = torch.nn.functional.avg_pool2d(flat, (size, 1), 1, (size // 2 if native else 0, 0))
-        return pooled.view(len(values), -1, *values.shape[2:])
+        values = values.reshape(samples, 1, channels, -1)
+        native = padding == (size // 2, size // 2)
+        if not native:  # without the name of what is padded, it is released before the means are made
+            values = torch.nn.functional.pad(values, (0, 0, *padding))
+        pooled = torch.nn.functional.avg_pool2d(values, (size, 1), 1, (size // 2 if native else 0, 0))
+        return pooled.view(samples, -1, *positions)

@@ -50,7 +50,6 @@ class RecordedPart(PartLayer):
         super().__init__(context)
         self._computation = Computation(context.layer, context.held, context.inputs)
         self._context, self._dtype, self._device = context, dtype, torch.device(device)
-        self.reads_rows = self._computation.reads_rows
         self._frozen = {each.name for each in context.layer.parameters if each.frozen}
         self._inputs: list[GradientEdge | None] = []
         self._parameters: dict[str, GradientEdge] = {}

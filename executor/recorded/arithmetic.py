@@ -77,8 +77,8 @@ def _labels(given: Any) -> tuple[str, ...]:
 
 def _product(tensors: list[Tensor], labels: dict[str, tuple[str, ...]], bias: Tensor | None) -> Tensor:
     first, second, out = (labels[name] for name in ("first", "second", "out"))
-    if len(second) == 2 and out == (*first[:-1], "n") and second == ("n", "k") and first[-1] == "k":
-        return functional.linear(tensors[0], tensors[1], bias)
+    if set(second) == {"n", "k"} and len(second) == 2 and out == (*first[:-1], "n") and first[-1] == "k":
+        return functional.linear(tensors[0], tensors[1] if second == ("n", "k") else tensors[1].t(), bias)
     letters = {label: chr(97 + i) for i, label in enumerate(dict.fromkeys((*first, *second, *out)))}
     terms = ["".join(letters[label] for label in row) for row in (first, second, out)]
     result = torch.einsum(f"{terms[0]},{terms[1]}->{terms[2]}", *tensors)
@@ -176,7 +176,7 @@ def normalised(context: StepContext, held: Box) -> Tensor:
     view, values = context.view, context.read("input", context.view.indices())
     if values.numel() == held.elements:
         return view.placed(_normal(context, values, _factor(context, "weight"), _factor(context, "bias")), held)
-    result = view.placed(_normal(context, values, None, None), held)
+    result = view.placed(_normal(context, values, None, None), held).clone()  # the rest of the values is released
     for name in ("weight", "bias"):
         if name not in context.values:
             continue

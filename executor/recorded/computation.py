@@ -60,12 +60,6 @@ class Computation:
         self._last_read = {each.step: number for number, step in enumerate(self.steps) for each in step.operands}
         """The last step that reads each result, by the result's step."""
 
-    @property
-    def reads_rows(self) -> bool:
-        """True if a step reads an input with its channels innermost."""
-        views = (each.axes for step in self.steps for each in step.operands if each.input is not None)
-        return any(len(axes) > 1 and axes[-1].startswith("channel") for axes in views)
-
     def _where(self, step: Step) -> str:
         return f"operation {step.call} of layer {self._layer.name}"
 

@@ -296,12 +296,15 @@ class _Steps:
         sizes = _tuple(step.argument("normalized_shape"))
         rows = values.size / float(np.prod(sizes)) if sizes else self.part.samples
         self.tape.keep(("statistics", id(result)), (1 if step.call == "rms_norm" else 2) * rows)
-        apart = step.call == "rms_norm" or values.size is not size
-        if not apart:
+        divided, squares = values.size is not size, step.call == "rms_norm"
+        if not (divided or squares):
             return {_INPUTS: self.zero, _WEIGHTS: self.zero}
         if "weight" in operands:
             self.tape.keep(("normalised", id(result)), size)
-        return {_INPUTS: 3 * size if step.call == "rms_norm" else size, _WEIGHTS: size}
+        if divided:  # all values are normalised, and those of the part taken and scaled; its gradient is padded
+            self.tape.note(np.maximum(values.size - size, size if "bias" in operands else 0.0))
+            return {_INPUTS: values.size * (3 if squares else 1), _WEIGHTS: size}
+        return {_INPUTS: 3 * size, _WEIGHTS: size}
 
     def _save_attention(self, step: Step, operands: Mapping[str, _Tensor], result: _Tensor) -> dict[str, Floats]:
         """Save queries, keys, values, and the output with its sums, or the weights where these are computed apart."""

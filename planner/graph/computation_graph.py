@@ -58,6 +58,11 @@ class Operation(Protocol):
         ...
 
     @property
+    def reads_rows(self) -> bool:
+        """True if the layer reads an input with its channels innermost, and copies one that lies otherwise."""
+        ...
+
+    @property
     def statistics(self) -> int:
         """Elements a channel that are summed over the batch, forward and again backward; 0 without normalisation."""
         ...

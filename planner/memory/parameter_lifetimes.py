@@ -80,10 +80,11 @@ def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffer
         until = last if synchronised else np.maximum(update[cells].max(axis=1), last)
         rows.append(BufferRows("parameter gradients", i, devices, size, begin.min(axis=1), until))
         turn = begin.argsort(axis=1).argsort(axis=1)
-        # The second micro-batch's gradient is added to the first's: into a new buffer, or into that of the
-        # synchronisation; the gradients of all later ones are added to the sum.
-        second = np.where(in_place, 1.0, 2.0)[:, None]
-        sums = np.choose(np.minimum(turn, 2), [0.0, second, 1.0]).ravel() * account.parameter_bytes[i]
+        # The second micro-batch's gradient is added to the first's: into a new buffer, once what computed it is
+        # released, or into that of the synchronisation; the gradients of all later ones are added to the sum.
+        one, scratch = account.parameter_bytes[i], account.parts[i].scratch["weight_gradient"]
+        second = np.where(in_place, one, one + np.maximum(one - scratch, 0.0))[:, None]
+        sums = np.choose(np.minimum(turn, 2), [0.0, second, one]).ravel()
         rows.append(BufferRows("workspace", i, each, sums, begin.ravel(), end.ravel()))
     rows += _borrowed_gradients(account, times)
     return rows

@@ -1,6 +1,7 @@
 """Memory of the parts of a layer beside inputs and output: for the backward pass, and while they compute."""
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,11 +9,21 @@ import numpy as np
 
 from hwprofiles import Bools, Floats, Ints
 from planner.derivatives import recorded_memory
-from planner.graph import ComputationGraph, Layer, Operation
+from planner.graph import ComputationGraph, Edge, Layer, Operation
 from planner.lowering import Program
 from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts
 from planner.memory.memory_policy import MemoryPolicy
-from planner.operations import Convolution, Linear, LocalResponseNorm, Loss, Mapped, Part, PartialProduct, Pooling
+from planner.operations import (
+    Concat,
+    Convolution,
+    Linear,
+    LocalResponseNorm,
+    Loss,
+    Mapped,
+    Part,
+    PartialProduct,
+    Pooling,
+)
 from planner.parallel import ConfigSpace, Regions, held_regions, needed_regions
 
 __all__ = ["PartMemory", "part_memories"]
@@ -66,6 +77,10 @@ class _PartMemories:
         self.program, self.graph, self.backend = program, program.graph, memory_policy.backend
         self.channels_last: list[bool] = []
         """True where a layer's output has its channels last, by layer added so far."""
+        self.readers: dict[Edge, list[Edge]] = defaultdict(list)
+        """Edges of all consumers that read a tensor in one layout, by the edge whose transfers bring it."""
+        for edge, first in program.transferred_by.items():
+            self.readers[first].append(edge)
 
     @cached_property
     def _micro_batch_graph(self) -> ComputationGraph:
@@ -98,10 +113,12 @@ class _PartMemories:
             scratch = {**scratch, "activation_gradient": output}  # it is copied into the layout of the input
         elif isinstance(operation, Loss) and operation.function == "mean_squared_error":
             scratch = {**scratch, "forward": output}  # the squares
+        elif isinstance(operation, Loss) and operation.reads_rows:
+            scratch, gradient_last = {**scratch, "forward": zeros if last else output}, True
         elif isinstance(operation, LocalResponseNorm):
-            # forward a power of the divisor beside the output; backward one too, or what is averaged, with a halo
-            halo = _reads(layer, space).volume > part.outputs
-            scratch = {**scratch, "forward": 2 * output, "activation_gradient": np.where(halo, 2, 1) * output}
+            scratch = {**scratch, **_normalisation_scratch(layer, space, size)}
+        elif isinstance(operation, Concat):  # channels first where some input has them first
+            last = all(self._reads_channels_last(i, layer, space, slot) for slot in range(len(layer.inputs)))
         elif isinstance(operation, Linear):
             # channels and positions are read as one row, channels first
             copied |= last and math.prod(layer.input_shapes[0].positions) > 1
@@ -174,11 +191,18 @@ class _PartMemories:
         if source == "input":
             return False
         u = self.graph.index[source]
-        regions = _reads(layer, space, slot)
-        local = _is_local(self.program.spaces_at(i)[u], space, regions)
-        if isinstance(layer.operation, Convolution) and not local:
-            return self._wants_channels_last(layer, regions.high - regions.low)  # assembled as it is wanted
-        return self.channels_last[u] and local
+        if _is_local(self.program.spaces_at(i)[u], space, _reads(layer, space, slot)):
+            return self.channels_last[u]
+        # assembled as one of its readers wants it
+        return any(self._wants_last(edge) for edge in self.readers[self.program.transferred_by[Edge(u, i, slot)]])
+
+    def _wants_last(self, edge: Edge) -> bool:
+        """Return whether a consumer reads a tensor with the channels last."""
+        layer = self._layer(edge.consumer)
+        if isinstance(layer.operation, Convolution):
+            regions = _reads(layer, self.program.spaces_at(edge.consumer)[edge.consumer], edge.slot)
+            return self._wants_channels_last(layer, regions.high - regions.low)
+        return layer.operation.reads_rows
 
     def _reads_slice(self, i: int, layer: Layer, space: ConfigSpace) -> bool:
         """Return whether parts read a slice of what their own device computed, not all of it."""
@@ -198,17 +222,35 @@ class _PartMemories:
         consumers = self.graph.consumers[i]
         if not consumers:
             return last
-        v = consumers[0].consumer
-        layer = self._layer(v)
-        if not isinstance(layer.operation, Convolution):
-            return last and not isinstance(layer.operation, Linear)
-        regions = _reads(layer, self.program.spaces_at(v)[v])
-        return self._wants_channels_last(layer, regions.high - regions.low)
+        operation = self.graph.layers[consumers[0].consumer].operation
+        if not isinstance(operation, Convolution):
+            return last and not isinstance(operation, Linear)
+        return self._wants_last(consumers[0])
 
 
 def _reads(layer: Layer, space: ConfigSpace, slot: int = 0) -> Regions:
     """Return the regions of an input that the parts of a layer read."""
     return needed_regions(space, layer.operation.interval_maps(slot, layer.input_shapes), layer.input_shapes[slot])
+
+
+def _normalisation_scratch(layer: Layer, space: ConfigSpace, element_bytes: float) -> dict[str, Floats]:
+    """Return the scratch memory of local response normalisation, by phase.
+
+    Forward, squares are padded with channels of zeros where a part has neighbours, and averaged to the divisor; the
+    output is made beside the divisor and a power of it.  Backward, what is averaged is padded alike.
+    """
+    assert isinstance(layer.operation, LocalResponseNorm)
+    held, given, half = held_regions(space), _reads(layer, space), layer.operation.size // 2
+    output, channels = held.volume * element_bytes, held.high[:, 1] - held.low[:, 1]
+    row = output / channels
+    divided = given.volume > held.volume
+    padded = np.where(divided, (channels + 2 * half) * row, 0.0)
+    through = np.where(divided, ((given.high - given.low)[:, 1] + 2 * half) * row, 0.0)
+    squares = given.volume * element_bytes
+    return {
+        "forward": np.maximum(2 * output, np.maximum(squares + padded - output, padded)),
+        "activation_gradient": np.maximum(output, through),
+    }
 
 
 def _is_local(producer: ConfigSpace, space: ConfigSpace, regions: Regions) -> bool:

@@ -136,6 +136,11 @@ class OperationBase(ABC):
         return False
 
     @property
+    def reads_rows(self) -> bool:
+        """True if it reads an input with its channels innermost; False unless a kind overrides it."""
+        return False
+
+    @property
     def statistics(self) -> int:
         """Elements a channel that are summed over the batch; 0 unless a kind overrides it."""
         return 0

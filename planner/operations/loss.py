@@ -41,6 +41,11 @@ class Loss(OperationBase):
         """Name of the kind: that of the function."""
         return self.function
 
+    @property
+    def reads_rows(self) -> bool:
+        """True if each position has a label: a softmax runs over its channels."""
+        return self.function == "softmax_per_position"
+
     def output(self, inputs: Sequence[Shape]) -> Shape:
         """Return the shape of the input."""
         return single(self.function, inputs)

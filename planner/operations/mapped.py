@@ -63,6 +63,12 @@ class Mapped(OperationBase):
                 if each.dim not in known:
                     raise ConfigError(f"{self._kind}.reads must name dimensions of the output, got {each.dim!r}")
 
+    @property
+    def reads_rows(self) -> bool:
+        """True if a step reads an input with its channels innermost."""
+        views = (each.axes for step in self.computes for each in step.operands if each.input is not None)
+        return any(len(axes) > 1 and axes[-1].startswith("channel") for axes in views)
+
     def output(self, inputs: Sequence[Shape]) -> Shape:
         """Return the shape of the output: the samples of the first input, and the listed sizes."""
         if not inputs or len(inputs) != len(self.reads):

@@ -50,6 +50,11 @@ class PartialProduct:
         return self.operation.winograd
 
     @property
+    def reads_rows(self) -> bool:
+        """False, as of the undivided layer."""
+        return self.operation.reads_rows
+
+    @property
     def statistics(self) -> int:
         """Elements a channel that are summed over the batch: none, the ``PartialSum`` normalises."""
         return 0

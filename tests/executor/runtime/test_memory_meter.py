@@ -1,28 +1,17 @@
 """Counted allocations, and the prediction beside them."""
 
-import gc
-
+import numpy as np
 import pytest
 import torch
+from counted_memory import counted, imported, peaked, spread
 from imported_networks import NETWORKS
-from plans import cluster_of
 from ranks import options, pool_of
 
-from executor.measurement.memory_meter import ALLOCATED, AllocationMeter, MemoryMeter
-from executor.processes.status_board import own_status
-from executor.runtime.devices import CpuDevice
+from executor.measurement.memory_meter import ALLOCATED, MemoryMeter
 from executor.runtime.optimizers import OptimizerSpec
 from executor.runtime.predicted_memory import memory_policy_of, predicted_bytes
-from executor.training.session import open_session
-from planner.cost.cost_model import CostModel
-from planner.importing.graph_of import imported_graph
-from planner.lowering.lower_strategy import lower
-from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.recomputation import Recompute
-from planner.parallel.strategies import named_strategy, spaces_of
-from planner.tracing.exported import trace_of
-from planner.tracing.inputs import input_specs
 
 pytestmark = pytest.mark.timeout(200)
 RANKS = 2
@@ -47,20 +36,6 @@ def test_the_meter_counts_to_the_byte():
     assert kept.nbytes == 4000
 
 
-def counted(rank, program, given):
-    gc.collect()
-    meter = AllocationMeter(CpuDevice())
-    session = open_session(
-        program, rank, given, reduced=False, device=CpuDevice(), status=own_status(rank), steps=given.steps
-    )
-    for number in range(given.steps):
-        session.worker.step(number)
-    meter.stop()
-    row = meter.split(session)
-    session.worker.close()
-    return row
-
-
 CASES = [
     ("lenet5", "data", 64, Recompute(), OptimizerSpec(momentum=0.0)),
     ("alexnet-cifar", "spatial", 32, Recompute(), OptimizerSpec(name="adam")),
@@ -72,8 +47,7 @@ CASES = [
 @pytest.mark.parametrize(("model", "name", "batch", "recompute", "optimizer"), CASES)
 def test_the_prediction_is_within_three_percent(ranks, model, name, batch, recompute, optimizer):
     graph = load_model(model, batch=batch)
-    prices = CostModel(graph, cluster_of("titanx-4", RANKS))
-    program = lower(prices, spaces_of(graph, named_strategy(name, graph, RANKS), RANKS), recompute=recompute)
+    program = spread(graph, name, RANKS, recompute=recompute)
     given = options(steps=2, optimizer=optimizer)
     predicted = predicted_bytes(program, given)
     for row, size in zip(ranks.run(counted, program, given), predicted, strict=True):
@@ -82,12 +56,6 @@ def test_the_prediction_is_within_three_percent(ranks, model, name, batch, recom
         assert sum(row[1:]) == pytest.approx(found["peak"])
         states = memory_policy_of(optimizer, host=True).states
         assert found["optimizer_state"] == states * found["parameters"]
-
-
-def imported(name):
-    network = NETWORKS[name]
-    trace = trace_of(network.make(), input_specs([network.sizes]))
-    return imported_graph(trace, name=name, loss=network.loss).graph
 
 
 def plain_peak(name):
@@ -110,54 +78,46 @@ def plain_peak(name):
     return meter.stop().peak_bytes + sum(each.nbytes for each in before)
 
 
-def spread(graph, name, parts):
-    """The program of a strategy on some of the ranks."""
-    return lower(
-        CostModel(graph, cluster_of("titanx-4", RANKS)), spaces_of(graph, named_strategy(name, graph, parts), RANKS)
-    )
-
-
 @pytest.mark.parametrize("name", ["gpt2-tiny", "bert-tiny", "llama-tiny", "vit-tiny", "convnext-t"])
 def test_imported_networks_take_the_memory_of_plain_pytorch(ranks, name):
     """One rank, which holds the whole network, takes at most 3 % more than PyTorch itself; the prediction says how much
     to 3 %."""
-    program, given = spread(imported(name), "data", 1), options(steps=2, optimizer=OptimizerSpec(momentum=0.9))
+    program, given = spread(imported(name), "data", RANKS, 1), options(steps=2, optimizer=OptimizerSpec(momentum=0.9))
     (peak, *_), _ = ranks.run(counted, program, given)
     assert peak < 1.03 * plain_peak(name)
     assert predicted_bytes(program, given)[0] == pytest.approx(peak, rel=0.03)
 
 
+def least_peaks(ranks, program, given):
+    """Peaks of the ranks, each the least of three runs: one that runs ahead of the others holds its messages longer."""
+    runs = [[row[0] for row in ranks.run(counted, program, given)] for _ in range(3)]
+    return np.min(runs, axis=0)
+
+
 @pytest.mark.parametrize(
     ("name", "strategy"),
-    [("gpt2-tiny", "data"), ("llama-tiny", "data"), ("mobilenet-v2", "data"),
-     ("windows", "data")],
+    [("gpt2-tiny", "data"), ("llama-tiny", "data"), ("mobilenet-v2", "data"), ("windows", "data"),
+     ("gpt2-published", "model"), ("llama-tiny", "model"), ("vit-tiny", "model"), ("bert-tiny", "model")],
 )  # fmt: skip
 def test_the_prediction_of_divided_imported_networks(ranks, name, strategy):
     program, given = spread(imported(name), strategy, RANKS), options(steps=2, optimizer=OptimizerSpec(name="adam"))
-    for row, size in zip(ranks.run(counted, program, given), predicted_bytes(program, given), strict=True):
-        assert size == pytest.approx(row[0], rel=0.03)
-
-
-def peaked(kind):
-    """A network whose peak lies at one kind of layer."""
-    net = ModelBuilder(kind, batch=16, image=(8, 32, 32))
-    if kind == "local_response_norm":
-        net.local_response_norm(net.conv(32, 1, pad=0))
-    elif kind == "concat":
-        net.concat([net.conv(16, 1, "input", pad=0), net.conv(24, 1, "input", pad=0)])
-    else:
-        net.dropout(0.5, net.conv(32, 1, pad=0))
-    net.global_pool()
-    net.linear(4)
-    net.loss()
-    return net.build()
+    assert predicted_bytes(program, given) == pytest.approx(least_peaks(ranks, program, given), rel=0.03)
 
 
 @pytest.mark.parametrize(
     ("kind", "strategy"),
-    [("local_response_norm", "data"), ("concat", "data"), ("dropout", "data"), ("dropout", "model")],
-)
+    [
+        ("local_response_norm", "data"), ("local_response_norm", "model"), ("concat", "data"),
+        ("dropout", "data"), ("dropout", "model"),
+    ],
+)  # fmt: skip
 def test_the_prediction_where_one_layer_has_the_peak(ranks, kind, strategy):
     program, given = spread(peaked(kind), strategy, RANKS), options(steps=2, optimizer=OptimizerSpec(momentum=0.0))
-    for row, size in zip(ranks.run(counted, program, given), predicted_bytes(program, given), strict=True):
-        assert size == pytest.approx(row[0], rel=0.03)
+    assert predicted_bytes(program, given) == pytest.approx(least_peaks(ranks, program, given), rel=0.03)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved", "zero-bubble"])
+def test_the_prediction_of_pipelines(ranks, schedule):
+    """Gradients of micro-batches are added once what computed them is released."""
+    program, given = spread(load_model("alexnet-cifar", batch=32), schedule, RANKS), options(steps=2)
+    assert predicted_bytes(program, given) == pytest.approx(least_peaks(ranks, program, given), rel=0.03)

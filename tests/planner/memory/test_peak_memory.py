@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from plans import cluster_of, program_of
 from stage_memory import surely_needed_bytes
 
@@ -12,6 +13,7 @@ from planner.lowering.lower_strategy import lower
 from planner.memory.buffers import BUFFERS, BufferRows, Buffers
 from planner.memory.lifetimes import BufferLifetimes
 from planner.memory.memory_policy import MemoryPolicy
+from planner.memory.part_memory import part_memories
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
@@ -186,3 +188,21 @@ def test_rows_are_joined_without_buffers_that_are_never_there():
     assert joined.allocated_s.tolist() == [0, 0, 1, 1]
     assert joined.released_s.tolist() == [np.inf, np.inf, 2, 1.5]
     assert len(Buffers.joined(rows[3:]).device) == len(Buffers.joined([]).device) == 0
+
+
+def test_a_concatenation_has_its_channels_last_where_all_inputs_have():
+    """As ``torch.cat`` leaves them: a convolution that reads another order copies it."""
+    net = ModelBuilder("joined", batch=2, image=(8, 16, 16))
+    both = [net.conv(8, 1, "input", pad=0), net.conv(4, 1, "input", pad=0)]
+    joined, mixed = net.concat(both), net.concat([both[0], "input"])
+    net.concat([joined, mixed])
+    net.global_pool()
+    net.linear(4)
+    net.loss()
+    graph = net.build()
+    program = program_of(CostModel(graph, cluster_of("titanx-4", 1)), named_strategy("data", graph, 1))
+    found = part_memories(program, MemoryPolicy(host=True))
+    first, last = torch.zeros(2, 8, 16, 16), torch.zeros(2, 4, 16, 16).to(memory_format=torch.channels_last)
+    for name, tensors in ((joined, [last, last]), (mixed, [last, first])):
+        expected = torch.cat(tensors, 1).is_contiguous(memory_format=torch.channels_last)
+        assert found[graph.index[name]].channels_last == expected

@@ -1,0 +1,68 @@
+"""Memory counted in real runs of a pool's ranks, for the test and the benchmark of its prediction."""
+
+import gc
+
+import numpy as np
+from imported_networks import NETWORKS
+from plans import cluster_of
+
+from executor.measurement.memory_meter import AllocationMeter
+from executor.processes.status_board import own_status
+from executor.runtime.devices import CpuDevice
+from executor.training.session import open_session
+from planner.cost.cost_model import CostModel
+from planner.importing.graph_of import imported_graph
+from planner.lowering.lower_strategy import lower
+from planner.models.builder import ModelBuilder
+from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES
+from planner.parallel.strategies import named_strategy, spaces_of
+from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
+from planner.tracing.exported import trace_of
+from planner.tracing.inputs import input_specs
+
+
+def counted(rank, program, given):
+    """Peak of one rank by ``ALLOCATED``, from its opening to the end of its last step; losses must be finite."""
+    gc.collect()
+    meter = AllocationMeter(CpuDevice())
+    session = open_session(
+        program, rank, given, reduced=False, device=CpuDevice(), status=own_status(rank), steps=given.steps
+    )
+    losses = [session.worker.step(number).loss for number in range(given.steps)]
+    meter.stop()
+    row = meter.split(session)
+    session.worker.close()
+    assert np.isfinite(losses).all()
+    return row
+
+
+def imported(name, batch=None):
+    """The graph of one of the small imported networks."""
+    network = NETWORKS[name]
+    first, _, rest = network.sizes.partition("x")
+    trace = trace_of(network.make(), input_specs([f"{batch or first}x{rest}"]))
+    return imported_graph(trace, name=name, loss=network.loss).graph
+
+
+def peaked(kind):
+    """A network whose peak lies at one kind of layer."""
+    net = ModelBuilder(kind, batch=16, image=(8, 32, 32))
+    if kind == "local_response_norm":
+        net.local_response_norm(net.conv(32, 1, pad=0))
+    elif kind == "concat":
+        net.concat([net.conv(16, 1, "input", pad=0), net.conv(24, 1, "input", pad=0)])
+    else:
+        net.dropout(0.5, net.conv(32, 1, pad=0))
+    net.global_pool()
+    net.linear(4)
+    net.loss()
+    return net.build()
+
+
+def spread(graph, name, count, parts=None, *, micro_batches=4, **how):
+    """The program of a strategy on some of the devices; a schedule's name asks for a pipeline."""
+    prices = CostModel(graph, cluster_of("titanx-4", count))
+    if name in PIPELINE_SCHEDULES:
+        strategy, micro_batching = pipeline_strategy(prices, Pipeline(schedule=name, micro_batches=micro_batches))
+        return lower(prices, spaces_of(graph, strategy, count), micro_batching=micro_batching, **how)
+    return lower(prices, spaces_of(graph, named_strategy(name, graph, parts or count), count), **how)
