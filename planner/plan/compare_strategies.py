@@ -17,6 +17,7 @@ from planner.plan.layerwise_choice import SimulatedStrategy, layerwise, refined
 from planner.plan.lowered_plan import lowered
 from planner.plan.no_strategy_fits import NoStrategyFitsError, fitting_batch
 from planner.plan.priced_strategy import compared_model, one_device_s, price_strategy, strategy_result
+from planner.plan.training_rates import above_peak
 from planner.search import HYBRID, search_hybrids, strategy_and_micro_batching
 from planner.simulation import Replay, additive_s, steady_s
 
@@ -135,7 +136,12 @@ def _comparison(
         winner=min(results, key=lambda result: (result.expected_s, result.name != "layerwise")).name,
         rank_correlation=float(tried["additive_s"].rank().corr(tried["simulated_s"].rank())),
         tried=tried,
-        notes=(*found.notes, *filter(None, [note]), *model.compute_times.notes),
+        notes=(
+            *found.notes,
+            *filter(None, [note]),
+            *model.compute_times.notes,
+            *above_peak(each.rates for each in results),
+        ),
     )
 
 

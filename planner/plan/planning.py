@@ -27,7 +27,7 @@ from planner.plan.lowered_plan import cost_model_of, lowered
 from planner.plan.old_options import renamed_options
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
-from planner.plan.training_rates import TrainingRates, training_rates
+from planner.plan.training_rates import TrainingRates, above_peak, training_rates
 from planner.search import HYBRID, Pipeline, choose_compressed_layers, strategy_and_micro_batching
 from planner.simulation import Replay, additive_s, replay_that_fits
 
@@ -262,6 +262,7 @@ def _refinement_statistics(best: "Refined") -> dict[str, Any]:
 
 def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
     """Return the plan of a strategy, with its price by Eq. 1 and the hashes of its inputs."""
+    rates = training_rates(model, chosen.replayed.program, chosen.replayed.expected_s)
     return Plan(
         request=request,
         configurations=dict(chosen.strategy),
@@ -281,7 +282,7 @@ def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
         ),
         simulated_s=chosen.replayed.iteration_s,
         gradient_syncs=_sync_choices(model, chosen),
-        notes=(*chosen.notes, *_doubtful(model, chosen.strategy), *model.compute_times.notes),
+        notes=(*chosen.notes, *_doubtful(model, chosen.strategy), *model.compute_times.notes, *above_peak([rates])),
         **chosen.statistics,
     )
 

@@ -1,5 +1,6 @@
 """A time of an iteration in the words of the field: tokens a second, utilisation of the hardware, device hours."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,7 +9,12 @@ from hwprofiles import HOUR_S
 from planner.cost import CostModel
 from planner.lowering import Program
 
-__all__ = ["TrainingRates", "training_rates"]
+__all__ = ["TrainingRates", "above_peak", "training_rates"]
+
+_ABOVE_PEAK = (
+    "MFU above 100 %: it counts the multiplications of direct convolutions, and libraries multiply less, by Winograd's "
+    "algorithm or Fourier transforms"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,11 @@ class TrainingRates:
         money = price * self.device_hours_per_million_samples
         tokens = money * self.samples_per_s / self.tokens_per_s if self.tokens_per_s else None
         return replace(self, money_per_million_samples=money, money_per_million_tokens=tokens)
+
+
+def above_peak(rates: Iterable[TrainingRates]) -> tuple[str, ...]:
+    """Return a sentence on why utilisation exceeds the peak, if any does."""
+    return (_ABOVE_PEAK,) if any(each.mfu > 1 for each in rates) else ()
 
 
 def training_rates(model: CostModel, program: Program, expected_s: float) -> TrainingRates:

@@ -8,6 +8,7 @@ from hwprofiles.errors import ConfigError
 from planner.memory import MemoryPolicy, peak_by_kind_bytes, peak_memory_bytes
 from planner.model_files import model_text
 from planner.models import load_model
+from planner.plan.compare_strategies import compare
 from planner.plan.planning import simulated_plan
 
 
@@ -76,3 +77,15 @@ def test_kinds_of_memory_add_up_to_the_peak(optimizer, states):
     assert kinds["parameters"] == 4 * graph.parameter_count
     assert kinds["optimizer_state"] == pytest.approx(states * kinds["parameters"], rel=1e-5)
     assert min(kinds.values()) >= 0
+
+
+@pytest.mark.parametrize(("cluster", "batch"), [("dgx-a100", 64), ("dgx-a100", 512), ("p100-4x4", 64)])
+def test_a_utilisation_above_the_peak_is_explained(cluster, batch):
+    graph, machines = load_model("vgg16", batch=batch), load_cluster(cluster)
+    planned = simulated_plan(graph, machines, strategy="data")
+    compared = compare(graph, machines, ["data", "owt"])
+    for notes, above in (
+        (planned.plan.notes, planned.rates.mfu > 1),
+        (compared.notes, any(each.rates.mfu > 1 for each in compared.strategies)),
+    ):
+        assert sum(note.startswith("MFU above 100 %: ") for note in notes) == above == (cluster == "dgx-a100")
