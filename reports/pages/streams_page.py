@@ -21,8 +21,8 @@ def streams_headline(comparison: StreamComparison) -> str:
     plain = comparison.results[0]
     where = f"{comparison.model} on {comparison.device}, batch {comparison.batch:,}"
     time = f"{unit.full(best.iteration_s)} per iteration"
-    if best is plain:
-        return f"No schedule is faster than {plain.name} for {where}: {time}."
+    if three_digits(comparison.gain(best)) == three_digits(1.0):
+        return f"No schedule is faster than {plain.name} for {where}: {unit.full(plain.iteration_s)} per iteration."
     gain = f"{three_digits(comparison.gain(best))} times as fast as {plain.name}"
     return f"{best.name} is {gain} for {where}: {time}, on {best.streams} streams."
 

@@ -31,10 +31,10 @@ def eight_bit_headline(sweep: CompressionSweep) -> str:
     setting = f"for {sweep.model} on {where}: {best.speedup:.3g}× one device"
     if plain is None:
         return f"{_with(best)} is fastest {setting}."
-    if best is plain:
-        return f"Compression does not pay: {_with(plain)} is fastest {setting}."
-    gain = plain.iteration_s / best.iteration_s - 1
-    return f"Compression pays: {_with(best)} is fastest {setting}, {gain:+.1%} compared with {_with(plain)}."
+    gain = f"{plain.iteration_s / best.iteration_s - 1:+.1%}"
+    if gain == "+0.0%":
+        return f"Compression does not pay: no type is faster than {_with(plain)} {setting}."
+    return f"Compression pays: {_with(best)} is fastest {setting}, {gain} compared with {_with(plain)}."
 
 
 def _todays_speed(sweep: CompressionSweep) -> float:

@@ -22,7 +22,10 @@ __all__ = [
 
 
 def oracle_headline(table: OracleTable) -> str:
-    """Return the finding in one or two sentences: the fastest strategy, and the fastest within the budget."""
+    """Return the finding in one or two sentences: the fastest strategy, and the fastest within the budget.
+
+    Times and what fits are simulated where rows are simulated, as those of the booking are.
+    """
     counts = (
         f"{min(table.counts):,} to {max(table.counts):,} devices" if len(table.counts) > 1 else "one number of devices"
     )
@@ -30,20 +33,26 @@ def oracle_headline(table: OracleTable) -> str:
     best = table.fastest
     if best is None:
         return f"No strategy fits in memory: {task}, {counts}."
-    finding = f"{_spoken(best)} is predicted fastest for {task}: {_time(best.epoch_s)} per epoch"
+    finding = f"{_spoken(best)} is predicted fastest for {task}: {_epoch(best)}"
     if table.budget_gpu_hours is None:
         return f"{finding}."
-    affordable = table.affordable
+    affordable, booking = table.affordable, table.booking
     words = f"within {table.budget_gpu_hours:,g} device hours for {table.epochs:,} epoch{'s' * (table.epochs > 1)}"
-    if affordable is None:
+    if affordable is None or booking is None:
         return f"{finding}; no row is {words}."
     if affordable is best:
-        return f"{finding}, {words} ({three_digits(best.gpu_hours)})."
-    return f"{finding}; {words} it is {_spoken(affordable)}: {_time(affordable.epoch_s)} per epoch."
+        return f"{finding}, {words} ({three_digits(booking.gpu_hours)})."
+    return f"{finding}; {words} it is {_spoken(affordable)}: {_epoch(affordable)}."
 
 
 def _spoken(row: OracleRow) -> str:
     return f"{row.strategy} on {row.devices:,} device{'s' * (row.devices > 1)}"
+
+
+def _epoch(row: OracleRow) -> str:
+    return (
+        f"{_time(row.simulated.epoch_s)} per epoch, simulated" if row.simulated else f"{_time(row.epoch_s)} per epoch"
+    )
 
 
 def _time(seconds: float) -> str:

@@ -43,12 +43,13 @@ def reproduced_headline(paper: str, values: Sequence[ReproducedValue]) -> str:
     finite = [each for each in values if math.isfinite(each.error)]
     if not finite:
         return f"{paper}: {near} of {len(values)} printed values come out."
+    others = "of the others " * (len(finite) < len(values))
     half, worst = median(each.error for each in values), finite[0]
     middle = f"half of them within {100 * half:.2g} %" if math.isfinite(half) else "half of them do not"
     middle = middle if half > 5e-4 else "half of them exactly"
     return (
-        f"{paper}: {near} of {len(values)} printed values come out within {_NEAR:.0%}, {middle}; the farthest is "
-        f"{worst.claim}: printed {worst.printed}, ours {worst.ours} {worst.unit}".rstrip()
+        f"{paper}: {near} of {len(values)} printed values come out within {_NEAR:.0%}, {middle}; {others}the farthest "
+        f"is {worst.claim}: printed {worst.printed}, ours {worst.ours} {worst.unit}".rstrip()
         + "."
     )
 

@@ -177,9 +177,12 @@ class OracleTable:
 
         The time is simulated where rows are simulated.  None where nothing fits.
         """
+        return self._soonest(self.budget_gpu_hours if self.budget_gpu_hours is not None else math.inf)
+
+    def _soonest(self, budget_gpu_hours: float) -> Booking | None:
+        """Return the booking with the shortest time of all epochs within so many device hours."""
         rows = [Booking.of(row, self.epochs) for row in self.rows if row.simulated or not self.simulates]
-        budget = self.budget_gpu_hours if self.budget_gpu_hours is not None else math.inf
-        fitting = [row for row in rows if row is not None and row.gpu_hours <= budget]
+        fitting = [row for row in rows if row is not None and row.gpu_hours <= budget_gpu_hours]
         return min(fitting, key=lambda row: (row.time_s, row.devices), default=None)
 
     @property
@@ -189,14 +192,17 @@ class OracleTable:
 
     @property
     def affordable(self) -> OracleRow | None:
-        """Row with the shortest epoch that fits in memory and in the budget; None where nothing fits."""
-        rows = [row for row in self.rows if row.fits and row.within_budget]
-        return min(rows, key=lambda row: (row.epoch_s, row.devices), default=None)
+        """Row of the booking; None where nothing fits."""
+        return self._row_of(self.booking)
 
     @property
     def fastest(self) -> OracleRow | None:
-        """Row with the shortest epoch that fits in memory; None where nothing fits."""
-        return min((row for row in self.rows if row.fits), key=lambda row: (row.epoch_s, row.devices), default=None)
+        """Row with the shortest epoch that fits in memory, whatever the budget; None where nothing fits."""
+        return self._row_of(self._soonest(math.inf))
+
+    def _row_of(self, booking: Booking | None) -> OracleRow | None:
+        """Return the row that a booking is for."""
+        return booking and self.row(booking.strategy, booking.devices)
 
     def row(self, strategy: str, devices: int) -> OracleRow | None:
         """Return the row of a strategy on a number of devices; None where there is none."""
