@@ -21,8 +21,8 @@ __all__ = [
 
 STUDY_TITLE = "By formulas of a study"
 STUDY_SENTENCE = (
-    "A study prices these rows by formulas of its own, as no command can plan them yet; orrery plan itself errs by more"
-    " on such trainings."
+    "A study prices these rows by formulas of its own, as no command can plan most of them yet; what orrery plan says"
+    " of those that it can express is a measure of its own, iterations of GPT as orrery plan prices them."
 )
 _LONGEST = 110
 """Characters of the longest reason in the terminal."""

@@ -12,6 +12,7 @@ from studies.fidelity.judged_row import KINDS_JUDGED, JudgedRow
 from studies.fidelity.many_gpu_training import many_gpu_rows, replica_rows
 from studies.fidelity.one_gpu_training import one_gpu_rows
 from studies.fidelity.paper_tables import paper_rows
+from studies.fidelity.planned_transformers import planned_rows
 from studies.fidelity.single_kernels import kernel_rows
 from studies.fidelity.transformer_training import sharded_rows, transformer_rows
 from studies.sweep import DIED, compute_in_processes
@@ -38,17 +39,21 @@ _JOBS = (
     _Job("collectives"),
     _Job("transformers", "gpt"),
     _Job("transformers", "sharded"),
+    _Job("transformers", "planned"),
     *(_Job("papers", paper) for paper in ("deepa", "layerwise", "eight-bit", "paradl", "turbodl")),
 )
 """All jobs in the order of their rows."""
-_LONGEST = ("deepa", "layerwise", "mxnet_single_gpu", "eight-bit", "turbodl", "paradl")
+_LONGEST = ("planned", "deepa", "layerwise", "mxnet_single_gpu", "eight-bit", "turbodl", "paradl")
 """Jobs that begin first, since the others fill the gaps behind them."""
+_TRANSFORMERS: dict[str, Callable[[], Iterable[JudgedRow]]] = {
+    "gpt": transformer_rows, "sharded": sharded_rows, "planned": planned_rows,
+}  # fmt: skip
 _ROWS: dict[str, Callable[[str], Iterable[JudgedRow]]] = {
     "kernels": lambda _: kernel_rows(),
     "one-gpu": one_gpu_rows,
     "many-gpu": lambda _: chain(many_gpu_rows(), replica_rows()),
     "collectives": lambda _: collective_rows(),
-    "transformers": lambda part: sharded_rows() if part == "sharded" else transformer_rows(),
+    "transformers": lambda part: _TRANSFORMERS[part](),
     "papers": paper_rows,
 }
 

@@ -53,6 +53,7 @@ MEASURES = (
     Measure(name="iterations of GPT, large layers (formulas of a study)", kind="transformers"),
     Measure(name="iterations of GPT, small layers (formulas of a study)", kind="transformers"),
     Measure(name="iterations of GPT, pipelines (formulas of a study)", kind="transformers"),
+    Measure(name="iterations of GPT as orrery plan prices them", kind="transformers"),
     Measure(name="layers of GPT (formulas of a study)", kind="transformers"),
     Measure(name="iterations of MPT (formulas of a study)", kind="transformers"),
     Measure(name="iterations of Llama (formulas of a study)", kind="transformers"),

@@ -38,14 +38,14 @@ from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 from studies.sharded import FITTED_HEAD, llama_iteration_s, mpt_iteration_s
 
-__all__ = ["gpt_iteration_s", "gpt_row", "host_s", "sharded_rows", "transformer_rows"]
+__all__ = ["GPT_WORDS", "gpt_iteration_s", "gpt_row", "host_s", "sharded_rows", "transformer_rows"]
 
 _PROFILE, _PER_NODE = "a100-80gb@float16", 8
 _CLUSTER, _CLUSTER_OF = "dgx-a100", {"VIA-Research/vTrain": "vtrain-a100"}
 """The machines, and those of sources whose own collectives were measured; links are the same, calls take longer."""
 _BYTES, _UPDATE_ACCESSES = 2, 13
 """Bytes of an element; half words that a parameter's update by Adam with master weights in float32 moves."""
-_VOCABULARY = 51200
+GPT_WORDS = 51200
 _SMALL = 4096000
 """Tokens of a micro-batch times hidden size over tensor parallelism below which layers count as small."""
 
@@ -178,11 +178,11 @@ def gpt_iteration_s(row: Any) -> float:
             ``tensor`` (tensor-parallel devices), ``pipeline`` (stages) and ``replicas``; and its ``source``.
     """
     profile, hidden, split, tokens = load_profile(_PROFILE), row.hidden, row.tensor, row.seq_len * row.micro_batch
-    logits_s = np.array(_product_s(profile, tokens, _VOCABULARY // split, hidden))
-    logits_s += _pass_s(profile, tokens * _VOCABULARY / split, 4)
+    logits_s = np.array(_product_s(profile, tokens, GPT_WORDS // split, hidden))
+    logits_s += _pass_s(profile, tokens * GPT_WORDS / split, 4)
     last_s = _stage_s(row, logits_s)
     others_s = (row.pipeline - 1) * _stage_s(row) if row.pipeline > 1 else 0.0
-    words = _VOCABULARY * hidden / split
+    words = GPT_WORDS * hidden / split
     parameters = 12 * row.layers / row.pipeline * hidden**2 / split + words
     replicas = tuple(range(0, split * row.replicas, split))
     updated_s = _all_reduce_s(_cluster_of(row), replicas, _BYTES * parameters)

@@ -23,7 +23,9 @@ class _Sizes(TypedDict):
     sizes: tuple[int, int]
 
 
-def mpt_network(*, layers: int, hidden: int, heads: int, seq_len: int, batch: int) -> ComputationGraph:
+def mpt_network(
+    *, layers: int, hidden: int, heads: int, seq_len: int, batch: int, words: int = MPT_WORDS
+) -> ComputationGraph:
     """Return MPT as ``orrery import`` makes it of its module.
 
     It has learned positions, GELU between products four times as wide, biases, and scores by the table of words.
@@ -34,12 +36,13 @@ def mpt_network(*, layers: int, hidden: int, heads: int, seq_len: int, batch: in
         heads: Heads of attention.
         seq_len: Tokens of a sequence.
         batch: Sequences.
+        words: Words of the table.
 
     Source:
         mosaicml/llm-foundry, llmfoundry/models/mpt.  Parameters that its table counts include biases.
     """
     decoder = _Decoder("mpt", hidden=hidden, heads=heads, seq_len=seq_len, batch=batch, biased=True)
-    net, previous = decoder.net, decoder.words(MPT_WORDS)
+    net, previous = decoder.net, decoder.words(words)
     previous = net.add(decoder.pointwise(hidden, "add", saves="nothing", weights=(decoder.table(seq_len),)), name="add")
     for i in range(layers):
         name = f"blocks.{i}."
@@ -50,7 +53,7 @@ def mpt_network(*, layers: int, hidden: int, heads: int, seq_len: int, batch: in
         wide = net.add(decoder.pointwise(4 * hidden, "gelu"), wide, name=f"{name}gelu")
         down = decoder.product(f"{name}down_proj", wide, hidden, 4 * hidden)
         previous = net.add(Add(), after, down, name=f"{name}add_2")
-    decoder.scores(previous, MPT_WORDS, shared="wte")
+    decoder.scores(previous, words, shared="wte")
     return net.build()
 
 
