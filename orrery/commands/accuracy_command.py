@@ -1,7 +1,6 @@
 """``orrery accuracy``: trainings with messages in every data type, and their accuracies compared."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,8 +8,9 @@ import typer
 from executor.accuracy import AccuracyRequest
 from orrery.terminal import (
     JsonOption,
-    PageOption,
-    page_files,
+    Out,
+    out_files,
+    out_option,
     print_json,
     print_rich,
     progress_bar,
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = ["orrery_accuracy"]
 
+_OutOption = Annotated[Out | None, out_option("index.html", "accuracy.json")]
+
 
 @takes_requests
 def orrery_accuracy(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, such as digits or mnist-mlp.")] = "digits",
     *,
     request: AccuracyRequest,
-    out: PageOption = None,
+    out: _OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Train with messages in every data type, and compare with float32 on samples that were held out."""
@@ -39,7 +41,7 @@ def orrery_accuracy(
     from executor.accuracy import accuracy_study
     from reports.pages import write_accuracy_page
 
-    with page_files(out, "accuracy.json") as files, progress_bar(model) as progress:
+    with out_files(out) as files, progress_bar(model) as progress:
         result = accuracy_study(replace(request, model=model), progress=progress)
         values = result.values()
         if files:
@@ -48,10 +50,10 @@ def orrery_accuracy(
     print_json(values) if json else _show(result, out)
 
 
-def _show(result: "AccuracyResult", out: Path | None) -> None:
+def _show(result: "AccuracyResult", out: Out | None) -> None:
     """Print the accuracies as a table, then the headline and remarks."""
     from reports.tables import accuracy_headline, accuracy_table, remarks
 
     print_rich(accuracy_table(result))
     lines = [accuracy_headline(result), *remarks(result)]
-    print("\n".join([*lines, f"page: {out / 'index.html'}"] if out else lines))
+    print("\n".join([*lines, f"page: {out.files[0]}"] if out else lines))

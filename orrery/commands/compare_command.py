@@ -5,8 +5,6 @@ from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from hwprofiles import InfeasiblePlanError, option
 from orrery.terminal import (
     BatchOption,
@@ -14,11 +12,13 @@ from orrery.terminal import (
     ComparedConditions,
     JsonOption,
     ModelArgument,
+    Out,
     PriceOption,
     StrategiesOption,
     comparison_values,
     kept,
-    output_file,
+    out_files,
+    out_option,
     price_of,
     print_json,
     print_rich,
@@ -59,7 +59,7 @@ def orrery_compare(
     conditions: ComparedConditions,
     cluster: ClusterOption,
     batch: BatchOption,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")],
+    out: Annotated[Out, out_option("index.html", "comparison.json")],
     strategies: StrategiesOption = "data,model,owt,spatial,layerwise",
     searched: _Searched,
     price: PriceOption = None,
@@ -74,8 +74,8 @@ def orrery_compare(
     from reports.pages import write_comparison_page
 
     names, paid = split_list(strategies), price_of(cluster, price)
-    page = out / "index.html"
-    with output_file(page) as file, output_file(out / "comparison.json") as numbers, progress_bar(model) as progress:
+    page = out.files[0]
+    with out_files(out) as (file, numbers), progress_bar(model) as progress:
         given = asdict(conditions)
         dtype = given.pop("dtype")
         graph = load_model(model, batch=batch, element_bytes=DTYPE_BYTES[dtype])
@@ -87,7 +87,7 @@ def orrery_compare(
             )  # fmt: skip
         except NoStrategyFitsError as error:
             words = ["orrery", "compare", model, "--cluster", cluster, "--batch", str(error.batch)]
-            words += ["--strategies", ",".join(names), "--out", str(out)]
+            words += ["--strategies", ",".join(names), "--out", str(out.typed)]
             words += [word for each in price or () for word in ("--price", each)]
             words += [*typed_options(searched), *typed_options(conditions)]
             works = f"; this works: {join(words)}" if error.batch else ""

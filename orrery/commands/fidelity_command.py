@@ -7,17 +7,29 @@ from typing import Annotated, Literal
 
 import typer
 
-from orrery.terminal import JsonOption, output_file, print_json, print_rich, print_table, progress_bar, row_values
+from orrery.terminal import (
+    JsonOption,
+    Out,
+    out_files,
+    out_option,
+    output_file,
+    print_json,
+    print_rich,
+    print_table,
+    progress_bar,
+    row_values,
+)
 
 __all__ = ["orrery_fidelity", "orrery_reproduce"]
 
+_OutOption = Annotated[Out | None, out_option("index.html")]
 _SAMPLES = 25_000_000
 """Random numbers of each group of Table 2 of the eight-bit paper."""
 
 
 def orrery_fidelity(
     *,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Page to write.")] = None,
+    out: _OutOption = None,
     only: Annotated[
         Literal["kernels", "one-gpu", "many-gpu", "collectives", "transformers", "papers"] | None,
         typer.Option(help="Kind of comparison to compute; else all of them."),
@@ -44,7 +56,7 @@ def orrery_fidelity(
         raise ConfigError(f"record must be given without {'check' if check else 'only'}: it records all that there is")
     path = recorded or RECORDED
     with (
-        output_file(out) if out else nullcontext() as page,
+        out_files(out) as page,
         output_file(path) if record else nullcontext() as numbers,
         progress_bar("fidelity") as progress,
     ):
@@ -52,11 +64,11 @@ def orrery_fidelity(
         table = summarised(rows, held_out_errors(only))
         worse = worse_lines(table, path, only=only) if check else []
         if page:
-            write_fidelity_page(table, page)
+            write_fidelity_page(table, *page)
         if numbers:
             numbers.write_text(recorded_text(table), encoding="utf-8")
     if json:
-        print_json({**fidelity_values(table), "worse": worse, "page": str(out) if out else None})
+        print_json({**fidelity_values(table), "worse": worse, "page": str(out.files[0]) if out else None})
     elif not check:
         for each in fidelity_tables(table):
             print_rich(each)
@@ -69,9 +81,7 @@ def orrery_fidelity(
 def orrery_reproduce(
     paper: Annotated[Literal["deepa", "layerwise", "eight-bit", "paradl", "turbodl"], typer.Argument()],
     *,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Page to write: printed values over ours, the farthest first.")
-    ] = None,
+    out: _OutOption = None,
     numbers: Annotated[
         int | None,
         typer.Option(
@@ -85,21 +95,21 @@ def orrery_reproduce(
 
     if numbers and paper != "eight-bit":
         raise ConfigError(f"numbers must be left out for {paper}, which draws none, got {numbers}")
-    with output_file(html) if html else nullcontext() as file, progress_bar(paper) as progress:
+    with out_files(out) as page, progress_bar(paper) as progress:
         if paper == "eight-bit":
             from reports.pages import computed_values, write_paper_page
 
             values = computed_values(numbers=numbers or _SAMPLES, progress=progress)
             rows = row_values([each.row for each in values])
-            if file:
-                write_paper_page(values, file)
+            if page:
+                write_paper_page(values, *page)
         else:
             from studies.reproduce import reproduce
 
             found = reproduce(paper, progress=progress)
             rows = row_values(found)
-            if file:
+            if page:
                 from reports.pages import write_reproduce_page
 
-                write_reproduce_page(paper, found, file)
+                write_reproduce_page(paper, found, *page)
     print_json({"rows": rows}) if json else print_table(rows)

@@ -7,9 +7,11 @@ import typer
 
 from orrery.terminal import (
     JsonOption,
+    Out,
     cluster_row,
     model_row,
-    output_file,
+    out_files,
+    out_option,
     print_json,
     print_pairs,
     print_table,
@@ -76,7 +78,7 @@ def orrery_import(
     model_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Python file that holds the function.")
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Model file to write.")],
+    out: Annotated[Out, out_option("model.yaml", also=(".yml",))],
     loss: Annotated[
         str | None,
         typer.Option(
@@ -89,19 +91,19 @@ def orrery_import(
 ) -> None:
     """Import a model of PyTorch or ONNX: layers, shapes, parameters and the dimensions that each may be split in."""
     from planner.importing import check_loss, imported_graph
-    from planner.model_files import check_model_path, model_text
+    from planner.model_files import model_text
 
-    check_model_path(out)
     check_loss(loss or _LOSS)
-    with output_file(out) as file, progress_bar(f"importing {model}"):
+    (path,) = out.files
+    with out_files(out) as (file,), progress_bar(f"importing {model}"):
         trace, own_loss, notes = _trace(model, input or [], model_file)
-        imported = imported_graph(trace, name=str(out), loss=loss or own_loss)
+        imported = imported_graph(trace, name=str(path), loss=loss or own_loss)
         file.write_text(model_text(imported.graph, heading=[*_heading(model, imported), *notes]))
     values = {**_values(imported), "notes": list(notes)}
     if json:
-        print_json({"model": str(out), **values})
+        print_json({"model": str(path), **values})
         return
-    print_pairs({"model file": str(out), **{key: values[key] for key in _NUMBERS}})
+    print_pairs({"model file": str(path), **{key: values[key] for key in _NUMBERS}})
     for title, rows in (("fused", values["fused"]), ("split by samples alone", values["by_sample"])):
         if rows:
             print(f"\n{title}{f', the first {_LINES} of {len(rows)}' if len(rows) > _LINES else ''}:")

@@ -1,7 +1,6 @@
 """``orrery oracle``: strategies from few devices to many, by the closed forms of ParaDL."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,9 +9,10 @@ from orrery.terminal import (
     ClusterOption,
     JsonOption,
     ModelArgument,
-    PageOption,
+    Out,
     kept,
-    page_files,
+    out_files,
+    out_option,
     print_json,
     print_rich,
     progress_bar,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["orrery_oracle"]
 
+_OutOption = Annotated[Out | None, out_option("index.html", "oracle.json")]
 _BATCH_PER_DEVICE = 32
 """Samples on each device where no batch is given."""
 
@@ -40,7 +41,7 @@ def orrery_oracle(
         int | None,
         typer.Option(min=1, metavar="B", help="Strong scaling: B samples in a mini-batch, on however many devices."),
     ] = None,
-    out: PageOption = None,
+    out: _OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Project every strategy from few devices to many: times, memory, limits, and the fastest."""
@@ -54,7 +55,7 @@ def orrery_oracle(
         raise ConfigError("batch must be given for all devices or a device, got both --batch and --batch-per-gpu")
     if batch is None and request.batch_per_device is None:
         request = replace(request, batch_per_device=_BATCH_PER_DEVICE)
-    with page_files(out, "oracle.json") as files, progress_bar(model) as progress:
+    with out_files(out) as files, progress_bar(model) as progress:
         graph = load_model(model, batch=batch or request.batch_per_device or 1)
         table = kept(oracle, graph, load_cluster(cluster), request, progress=progress)
         values = table.values()
@@ -64,7 +65,7 @@ def orrery_oracle(
     print_json(values) if json else _show(table, out)
 
 
-def _show(table: "OracleTable", out: Path | None) -> None:
+def _show(table: "OracleTable", out: Out | None) -> None:
     """Print the projection as a table, then the headline, limits and notes."""
     from reports.tables import booking_line, limit_lines, oracle_headline, oracle_table, refused_lines
 
@@ -76,4 +77,4 @@ def _show(table: "OracleTable", out: Path | None) -> None:
         *refused_lines(table),
         *table.notes,
     ]
-    print("\n".join([*lines, f"page: {out / 'index.html'}"] if out else lines))
+    print("\n".join([*lines, f"page: {out.files[0]}"] if out else lines))

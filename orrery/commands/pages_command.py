@@ -1,13 +1,22 @@
 """``orrery timeline``, ``orrery show`` and ``orrery index``: pages of a plan, and of a folder of results."""
 
-from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orrery.terminal import JsonOption, PlanArgument, output_file, print_json, print_pairs, print_table, progress_bar
+from orrery.terminal import (
+    JsonOption,
+    Out,
+    PlanArgument,
+    out_files,
+    out_option,
+    print_json,
+    print_pairs,
+    print_table,
+    progress_bar,
+)
 
 if TYPE_CHECKING:
     from reports.drawings import PlanView
@@ -22,18 +31,18 @@ _Measured = Annotated[
 def orrery_timeline(
     plan_file: PlanArgument,
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Page to write.")],
+    out: Annotated[Out, out_option("timeline.html")],
     measured: _Measured = None,
     json: JsonOption = False,
 ) -> None:
     """Draw every task of an iteration on every device and link, and what it waited for, on one page."""
     from reports.pages import write_timeline_page
 
-    with output_file(out) as file, progress_bar("simulating"):
+    with out_files(out) as (file,), progress_bar("simulating"):
         view = _view(plan_file, measured)
         write_timeline_page(view, file)
         size_bytes = file.stat().st_size
-    values = {"page": str(out), "iteration_s": view.replay.iteration_s, "tasks": view.replay.tasks}
+    values = {"page": str(out.files[0]), "iteration_s": view.replay.iteration_s, "tasks": view.replay.tasks}
     values |= {"size_bytes": size_bytes, "headline": view.headline}
     print_json(values) if json else print_pairs(values)
 
@@ -41,35 +50,35 @@ def orrery_timeline(
 def orrery_show(
     plan_file: PlanArgument,
     *,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the pages.")],
+    out: Annotated[Out, out_option("index.html", "timeline.html", folder_only=True)],
     measured: _Measured = None,
     json: JsonOption = False,
 ) -> None:
     """Draw a plan as linked pages: strategy, cluster, memory and timeline."""
-    from reports.pages import PAGES, write_plan_pages
+    from reports.pages import write_plan_pages
 
-    with ExitStack() as stack, progress_bar("simulating"), TemporaryDirectory() as folder:
-        files = {file: stack.enter_context(output_file(out / file)) for _, file in PAGES}
+    with out_files(out) as files, progress_bar("simulating"), TemporaryDirectory() as folder:
         view = _view(plan_file, measured)
-        for page in write_plan_pages(view, Path(folder)):
-            files[page.name].write_bytes(page.read_bytes())
-    values = {"page": str(out / PAGES[0][1]), "iteration_s": view.replay.iteration_s, "headline": view.headline}
+        for page, file in zip(write_plan_pages(view, Path(folder)), files, strict=True):
+            file.write_bytes(page.read_bytes())
+    values = {"page": str(out.files[0]), "iteration_s": view.replay.iteration_s, "headline": view.headline}
     print_json(values) if json else print_pairs(values)
 
 
 def orrery_index(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of results.")],
     *,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Page to write; DIR/index.html if left out.")] = None,
+    out: Annotated[Out | None, out_option("index.html")] = None,
     json: JsonOption = False,
 ) -> None:
     """List the pages and results of a folder, with their headlines, on one page."""
     from reports.pages import check_no_other_page, found_results, index_html
 
-    page = out or folder / "index.html"
+    out = out or Out(folder, (folder / "index.html",))
+    (page,) = out.files
     check_no_other_page(page, folder)
     results = found_results(folder, leave_out=page)
-    with output_file(page) as file:
+    with out_files(out) as (file,):
         file.write_text(index_html(folder, results, page=page), encoding="utf-8")
     if json:
         return print_json({"page": str(page), "results": results})

@@ -1,16 +1,15 @@
 """``orrery plan``: a plan made from a request, and its file."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
-
-import typer
 
 from hwprofiles import DeviceMemoryError
 from orrery.terminal import (
     JsonOption,
+    Out,
     PriceOption,
-    output_file,
+    out_files,
+    out_option,
     plan_values,
     price_of,
     print_json,
@@ -28,7 +27,7 @@ __all__ = ["orrery_plan"]
 def orrery_plan(
     *,
     request: PlanRequest,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Plan file to write.")],
+    out: Annotated[Out, out_option("plan.json")],
     price: PriceOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -38,13 +37,13 @@ def orrery_plan(
     from planner.plan import save_plan, simulated_plan
 
     paid = price_of(request.cluster, price)
-    with output_file(out) as file, progress_bar("planning") as progress:
+    with out_files(out) as (file,), progress_bar("planning") as progress:
         graph = load_model(request.model, batch=request.batch, element_bytes=request.element_bytes)
         cluster = load_cluster(request.cluster)
         try:
             planned = simulated_plan(graph, cluster, request, progress=progress)
         except DeviceMemoryError as error:
-            raise refusal_with_command(error, request, out, cluster, progress) from None
+            raise refusal_with_command(error, request, out.typed, cluster, progress) from None
         save_plan(planned.plan, file)
     planned = replace(planned, rates=planned.rates.priced(paid))
     typed = {name: getattr(request, name) for name in ("model", "cluster", "batch", "strategy")}

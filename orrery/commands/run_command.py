@@ -13,9 +13,11 @@ from executor.runtime import OptimizerSpec, RunOptions
 from hwprofiles import option
 from orrery.terminal import (
     JsonOption,
+    Out,
     PlanArgument,
     TraceOption,
     left_out,
+    out_option,
     output_file,
     print_json,
     print_pairs,
@@ -35,9 +37,8 @@ _Processes = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Ranks to start here; as many as the plan has devices if not given."),
 ]
-_Out = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder for timeline.csv, losses.csv, run.json, measured.npz and logs."),
+_OutOption = Annotated[
+    Out | None, out_option("timeline.csv", "losses.csv", "run.json", "measured.npz", folder_only=True)
 ]
 _StallTimeout = Annotated[
     float | None,
@@ -106,7 +107,7 @@ def orrery_run(
     update: _UpdateOptions,
     network: _NetworkOptions,
     processes: _Processes = None,
-    out: _Out = None,
+    out: _OutOption = None,
     trace: TraceOption = None,
     stall_timeout: _StallTimeout = None,
     json: JsonOption = False,
@@ -118,7 +119,7 @@ def orrery_run(
     from executor.runtime import check_torch
 
     check_torch("run")
-    options = replace(options, plan=str(plan_file), optimizer=update.spec(), out=str(out or ""))
+    options = replace(options, plan=str(plan_file), optimizer=update.spec(), out=str(out.typed) if out else "")
     report = _Report(out=out, trace=trace, save=options.save, json=json)
     if processes is None and {"RANK", "WORLD_SIZE"} <= os.environ.keys():
         network.use()
@@ -183,7 +184,7 @@ def _run_as_rank(options: RunOptions, report: "_Report", stall_s: float | None) 
 class _Report:
     """The files that a run writes, and what it prints."""
 
-    out: Path | None
+    out: Out | None
     trace: Path | None
     save: str
     json: bool
@@ -191,12 +192,10 @@ class _Report:
     @contextmanager
     def files(self) -> Iterator[Mapping[str, Path]]:
         """Open the output files, by their names in the folder, before the long work begins."""
-        from executor.measurement import MEASUREMENT
-
         wanted = {"trace": self.trace} if self.trace else {}
         wanted |= {"state_dict": Path(self.save)} if self.save else {}
         if self.out:
-            wanted |= {name: self.out / name for name in ("timeline.csv", "losses.csv", "run.json", MEASUREMENT)}
+            wanted |= {path.name: path for path in self.out.files}
         with ExitStack() as stack:
             yield {name: stack.enter_context(output_file(path)) for name, path in wanted.items()}
 

@@ -12,9 +12,12 @@ from orrery.terminal import (
     EngineOption,
     ExecutionModel,
     JsonOption,
+    Out,
     PlanArgument,
     PriceOption,
     TraceOption,
+    out_files,
+    out_option,
     output_file,
     plan_headline,
     price_of,
@@ -74,9 +77,7 @@ def orrery_simulate(
 def orrery_replay(
     graph_file: Annotated[Path, typer.Argument(metavar="GRAPH", help="Task graph, JSON or Parquet.")],
     *,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Start and end of every task, CSV or Parquet to write.")
-    ] = None,
+    out: Annotated[Out | None, out_option("schedule.csv", also=(".parquet",))] = None,
     engine: EngineOption = "auto",
     json: JsonOption = False,
 ) -> None:
@@ -86,14 +87,14 @@ def orrery_replay(
     from simulator.engines import prepare, simulate
     from simulator.formats import read_graph, write_schedule
 
-    with output_file(out) if out else nullcontext() as file, progress_bar("replaying"):
+    with out_files(out) as files, progress_bar("replaying"):
         chosen, times_s = prepare(engine), [perf_counter()]
         source = read_graph(graph_file)
         times_s.append(perf_counter())
         schedule = simulate(source.graph, engine=chosen, task_name=source.task_name)
         times_s.append(perf_counter())
-        if file:
-            write_schedule(file, source, schedule)
+        if files:
+            write_schedule(files[0], source, schedule)
     values = {
         "tasks": source.graph.size,
         "makespan_s": schedule.makespan_s,

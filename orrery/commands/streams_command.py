@@ -1,7 +1,6 @@
 """``orrery streams``: schedules of the backward pass on streams with priorities, simulated or run."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,8 +13,10 @@ from orrery.terminal import (
     BatchOption,
     JsonOption,
     ModelArgument,
+    Out,
     left_out,
-    output_file,
+    out_files,
+    out_option,
     print_json,
     print_rich,
     print_table,
@@ -68,7 +69,7 @@ def orrery_streams(
     run: Annotated[
         bool, typer.Option("--run", help="Run the schedules on this machine's cores, beside the prediction.")
     ] = False,
-    html: Annotated[Path | None, typer.Option(metavar="PAGE", help="Page to write.")] = None,
+    out: Annotated[Out | None, out_option("index.html")] = None,
     json: JsonOption = False,
 ) -> None:
     """Compare schedules of the backward pass: one stream, barriers between layers, asynchronous, critical paths."""
@@ -78,12 +79,12 @@ def orrery_streams(
     of_device: dict[str, object] = {"max_streams": request.max_streams, **cores}
     if on_cluster.cluster:
         of_device |= {"alpha": request.alpha, "beta": request.beta, "hold_mib": request.hold_mib}
-        left_out("with --cluster", run=run or None, html=html, **of_device)
+        left_out("with --cluster", run=run or None, out=out and out.typed, **of_device)
     elif run:
         left_out("with --run, whose streams are threads", max_streams=request.max_streams)
     else:
         left_out("without --run", **cores, rounds=on_cores.rounds)
-    with output_file(html) if html else nullcontext() as page, progress_bar(model) as progress:
+    with out_files(out) as page, progress_bar(model) as progress:
         graph = load_model(model, batch=batch)
         if on_cluster.cluster:
             report = _on_cluster(graph, on_cluster, request, progress)
@@ -94,8 +95,8 @@ def orrery_streams(
     if json:
         return print_json(report.values)
     report.show()
-    if html:
-        print(f"page: {html}")
+    if out:
+        print(f"page: {out.files[0]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,7 @@ def _measured(
     graph: "ComputationGraph",
     on_cores: CoreStreamsRequest,
     request: StreamRequest,
-    page: Path | None,
+    page: tuple[Path, ...],
     progress: Progress | None,
 ) -> _StreamsReport:
     """Run the schedules on the cores of this machine."""
@@ -138,12 +139,12 @@ def _measured(
         progress=progress,
     )  # fmt: skip
     if page:
-        write_streams_page(as_stream_comparison(measured), page)
+        write_streams_page(as_stream_comparison(measured), *page)
     return _StreamsReport(values=measured_values(measured), show=lambda: _show_measured(measured))
 
 
 def _simulated(
-    graph: "ComputationGraph", request: StreamRequest, page: Path | None, progress: Progress | None
+    graph: "ComputationGraph", request: StreamRequest, page: tuple[Path, ...], progress: Progress | None
 ) -> _StreamsReport:
     """Simulate the schedules on one device."""
     from reports.pages import write_streams_page
@@ -151,7 +152,7 @@ def _simulated(
 
     comparison = compare_schedules(graph, request, progress)
     if page:
-        write_streams_page(comparison, page)
+        write_streams_page(comparison, *page)
     return _StreamsReport(values=_values(comparison), show=lambda: _show(comparison))
 
 

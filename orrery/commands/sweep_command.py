@@ -1,6 +1,5 @@
 """``orrery sweep`` and ``orrery results``: many what-if points, and their results."""
 
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,9 +9,11 @@ import typer
 from hwprofiles import option
 from orrery.terminal import (
     JsonOption,
+    Out,
     PriceOption,
     kept,
-    output_file,
+    out_files,
+    out_option,
     print_json,
     print_pairs,
     print_rich,
@@ -77,11 +78,7 @@ def orrery_results(
     *,
     rows: _ChosenRows,
     price: PriceOption = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV to write, with all chosen rows.")] = None,
-    parquet: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Parquet to write, with all chosen rows.")
-    ] = None,
-    html: Annotated[Path | None, typer.Option(metavar="PAGE", help="Page to write, with drawings and a table.")] = None,
+    out: Annotated[Out | None, out_option("index.html", also=(".csv", ".parquet"))] = None,
     copy: Annotated[
         Path | None,
         typer.Option(metavar="NEW", help="Copy all that can be read of a damaged store, or of another version."),
@@ -90,7 +87,7 @@ def orrery_results(
 ) -> None:
     """Filter, sort and export the results of sweeps."""
     from studies.size import read_prices
-    from studies.sweep import Store, check_suffix, exported, priced, result_table
+    from studies.sweep import Store, exported, priced, result_table
 
     if copy:
         return print_pairs({"copied": Store.copy(store, copy), "store": str(copy)})
@@ -99,19 +96,14 @@ def orrery_results(
     if price:
         frame = priced(frame, read_prices(price, [*frame["cluster"].unique()]))
     frame = result_table(frame, where=rows.where or (), sort=rows.sort, columns=rows.columns)
-    for path, suffix in ((csv, ".csv"), (parquet, ".parquet")):
-        if path:
-            check_suffix(path, suffix)
-    with ExitStack() as stack:  # all of them or none
-        csv_file, parquet_file, page = (
-            path and stack.enter_context(output_file(path)) for path in (csv, parquet, html)
-        )
-        for file in filter(None, (csv_file, parquet_file)):
-            exported(frame, file)
-        if page:
-            from reports.pages import write_sweep_page
+    with out_files(out) as files:
+        for file in files:
+            if file.suffix == ".html":
+                from reports.pages import write_sweep_page
 
-            write_sweep_page(frame, page, name=store.name)
+                write_sweep_page(frame, file, name=store.name)
+            else:
+                exported(frame, file)
     if json:
         return print_json({"rows": frame.to_dict(orient="records")})
     _show(frame, rows.limit, chosen=bool(rows.columns))

@@ -11,9 +11,10 @@ from executor.validation import ValidationRequest
 from orrery.terminal import (
     JsonOption,
     ModelArgument,
-    PageOption,
+    Out,
     kept,
-    page_files,
+    out_files,
+    out_option,
     print_json,
     print_table,
     progress_bar,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["orrery_validate"]
 
+_OutOption = Annotated[Out | None, out_option("index.html", "validation.json", folder_only=True)]
 _TABLES = ("kinds", "layers", "edges", "tasks")
 """Tables of a validated strategy, which are written as lists of rows."""
 _Lab = Annotated[str | None, typer.Option(metavar="C", help="Cluster to build of network namespaces, and to run in.")]
@@ -38,7 +40,7 @@ def orrery_validate(
     *,
     request: ValidationRequest,
     lab: _Lab = None,
-    out: PageOption = None,
+    out: _OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Probe, plan, simulate, run and compare: how far predictions can be trusted here."""
@@ -49,8 +51,8 @@ def orrery_validate(
     from executor.validation import validate
     from reports.pages import write_validation_page
 
-    with page_files(out, "validation.json") as files, progress_bar(model) as progress, _hosts(lab) as hosts:
-        result = kept(validate, model, request, hosts=hosts, out=out, progress=progress)
+    with out_files(out) as files, progress_bar(model) as progress, _hosts(lab) as hosts:
+        result = kept(validate, model, request, hosts=hosts, out=out.typed if out else None, progress=progress)
         values = _values(result)
         if files:
             write_validation_page(result, files[0])
@@ -59,7 +61,7 @@ def orrery_validate(
         return print_json(values)
     _print(result)
     if out:
-        print(f"page: {out / 'index.html'}")
+        print(f"page: {out.files[0]}")
 
 
 def _ranks(request: ValidationRequest, lab: str | None) -> int:

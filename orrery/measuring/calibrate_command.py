@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal import JsonOption, output_file, print_json, print_pairs, print_table, progress_bar
+from orrery.terminal import (
+    JsonOption,
+    Out,
+    out_files,
+    out_option,
+    print_json,
+    print_pairs,
+    print_table,
+    progress_bar,
+)
 
 if TYPE_CHECKING:
     from studies.calibrate import Calibrated, HeldOutErrors
@@ -36,7 +45,7 @@ def orrery_calibrate(
     cluster: Annotated[
         str, typer.Option(metavar="C", help="Cluster of the catalogue, or a cluster file, whose library is fitted.")
     ] = "",
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write (.yaml); replaced only as a whole.")],
+    out: Annotated[Out, out_option("calibrated.yaml", also=(".yml",))],
     gpu: Annotated[str, typer.Option(metavar="LABEL", help="Name of the device in the tables, where it differs.")] = "",
     json: JsonOption = False,
 ) -> None:
@@ -44,8 +53,6 @@ def orrery_calibrate(
     from hwprofiles import ConfigError
     from studies.calibrate import base_content, calibrated, read_measurements, write_content
 
-    if out.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"--out must end in .yaml or .yml, got {str(out)!r}")
     if bool(device) == bool(cluster):
         raise ConfigError("one of --device and --cluster must be given: a compute profile or a library is fitted")
     if cluster:
@@ -53,7 +60,7 @@ def orrery_calibrate(
             raise ConfigError(f"--gpu must be left out with --cluster, got {gpu!r}")
         values = _cluster_values(files, cluster, out)
         return print_json(values) if json else _print_library(values)
-    with output_file(out) as path, progress_bar(f"fitting {device}"):
+    with out_files(out) as (path,), progress_bar(f"fitting {device}"):
         base = base_content(device)
         measured = read_measurements(files, device, gpu)
         result = calibrated(measured.kernels, measured.networks, base, fused=measured.fused, sources=files)
@@ -64,10 +71,10 @@ def orrery_calibrate(
     print_json(values) if json else _print_fit(values)
 
 
-def _fit_values(result: "Calibrated", out: Path) -> dict[str, Any]:
+def _fit_values(result: "Calibrated", out: Out) -> dict[str, Any]:
     """Return errors by kind of row, and the parameters that stay at their prior."""
     return {
-        "profile_file": str(out),
+        "profile_file": str(out.files[0]),
         "errors": _error_rows(result.errors),
         "at_prior": list(result.at_prior),
         "sustained_clock": result.content.get("sustained_clock", 1.0),
@@ -99,20 +106,20 @@ def _print_fit(values: dict[str, Any]) -> None:
     )
 
 
-def _cluster_values(files: list[str], cluster: str, out: Path) -> dict[str, Any]:
+def _cluster_values(files: list[str], cluster: str, out: Out) -> dict[str, Any]:
     """Fit a cluster's links and library, write the file, and return the errors."""
     from hwprofiles import ConfigError
     from hwprofiles.machines import machine_file, write_cluster_file
     from studies.calibrate import fitted_library
 
-    with output_file(out) as path, progress_bar(f"fitting {cluster}"):
+    with out_files(out) as (path,), progress_bar(f"fitting {cluster}"):
         read = machine_file([Path(file) for file in files], base=cluster)
         if not read.collectives:
             raise ConfigError("a library is fitted to the output of nccl-tests: got none; orrery read takes the rest")
         result = fitted_library(read.content, read.collectives)
         write_cluster_file(path, result.content, "Fitted by orrery calibrate; section fit says how well.")
     return {
-        "cluster_file": str(out),
+        "cluster_file": str(out.files[0]),
         "errors": _error_rows(result.held_out),
         "residuals": _error_rows(result.residuals),
         "at_prior": list(result.at_prior),

@@ -10,8 +10,11 @@ import typer
 from orrery.terminal import (
     ClusterOption,
     JsonOption,
+    Out,
     PlanArgument,
     open_plan,
+    out_files,
+    out_option,
     output_file,
     print_json,
     print_pairs,
@@ -28,7 +31,7 @@ _TRACE = re.compile(r"trace\.([0-9]+)\.et")
 def chakra_write(
     plan_file: PlanArgument,
     *,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the traces: trace.0.et, trace.1.et, ...")],
+    out: Annotated[Out, out_option("trace.0.et", "trace.1.et", folder_only=True)],
     expand_collectives: Annotated[
         bool,
         typer.Option("--expand-collectives", help="Write each message of an all-reduce as a send and a receive."),
@@ -44,8 +47,8 @@ def chakra_write(
     with ExitStack() as stack, progress_bar("writing traces"):
         plan = open_plan(plan_file, collectives="steps" if expand_collectives else "activity")
         traces = chakra_traces(plan.program)
-        paths = [out / f"trace.{rank}.et" for rank in range(len(traces))]
-        _check_no_others(out, paths)
+        paths = [out.typed / f"trace.{rank}.et" for rank in range(len(traces))]
+        _check_no_others(out.typed, paths)
         files = [stack.enter_context(output_file(path)) for path in paths]
         for nodes, file in zip(traces, files, strict=True):
             write_chakra(file, nodes)
@@ -60,26 +63,22 @@ def chakra_read(
     ],
     *,
     cluster: ClusterOption,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Task graph to write (.json or .parquet), for orrery replay.")
-    ] = None,
+    out: Annotated[Out | None, out_option("graph.json", also=(".parquet",))] = None,
     json: JsonOption = False,
 ) -> None:
     """Replay traces of any program on a cluster; its messages and collectives are priced as those of plans."""
-    from contextlib import nullcontext
-
     from hwprofiles.catalogue import load_cluster
     from simulator.engines import simulate
     from simulator.formats import read_chakra, write_graph
     from studies.traces import chakra_graph
 
-    with output_file(out) if out else nullcontext() as file, progress_bar("replaying"):
+    with out_files(out) as files, progress_bar("replaying"):
         found = chakra_graph([read_chakra(path) for path in _in_order(traces)], load_cluster(cluster))
-        if file:
-            write_graph(file, found.graph, names=found.names, kinds=found.kinds)
+        if files:
+            write_graph(files[0], found.graph, names=found.names, kinds=found.kinds)
         makespan_s = simulate(found.graph).makespan_s
     values: dict[str, Any] = {"ranks": len(traces), "tasks": found.graph.size, "makespan_s": makespan_s}
-    values |= {"graph": str(out)} if out else {}
+    values |= {"graph": str(out.files[0])} if out else {}
     print_json(values) if json else print_pairs(values)
 
 

@@ -1,6 +1,5 @@
 """``orrery probe``: devices and links measured."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -8,6 +7,8 @@ import typer
 from executor.probe import ProbeSettings
 from orrery.terminal import (
     JsonOption,
+    Out,
+    out_option,
     output_file,
     print_json,
     print_pairs,
@@ -31,7 +32,7 @@ def orrery_probe(
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Models whose layers are measured.")],
     *,
     settings: ProbeSettings,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for cluster.yaml and profile.yaml.")],
+    out: Annotated[Out, out_option("cluster.yaml", "profile.yaml", "probe.json", folder_only=True)],
     json: JsonOption = False,
 ) -> None:
     """Measure layers, data types and links on this machine; write a cluster file and a compute profile."""
@@ -41,8 +42,8 @@ def orrery_probe(
     from executor.probe import probe
 
     # Opened first: a folder that cannot be written is known before the work.
-    with output_file(out / "probe.json") as file, progress_bar("probing") as progress:
-        probed = probe(models, settings, out=out, progress=progress)
+    with output_file(out.files[-1]) as file, progress_bar("probing") as progress:
+        probed = probe(models, settings, out=out.typed, progress=progress)
         values = _values(probed)
         file.write_bytes(to_json(values))
     print_json(values) if json else _print(values, probed)

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal import JsonOption, output_file, print_json, print_pairs
+from orrery.terminal import (
+    JsonOption,
+    Out,
+    out_files,
+    out_option,
+    print_json,
+    print_pairs,
+)
 
 if TYPE_CHECKING:
     from hwprofiles.machines import MachineFile
@@ -23,7 +30,7 @@ def orrery_read(
         ),
     ],
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Cluster file to write (.yaml); replaced only as a whole.")],
+    out: Annotated[Out, out_option("cluster.yaml", also=(".yml",))],
     device: Annotated[
         str,
         typer.Option(metavar="NAME", help="Compute profile or product name of the GPUs, where no file names them."),
@@ -35,23 +42,20 @@ def orrery_read(
     json: JsonOption = False,
 ) -> None:
     """Make a cluster file of what machines print about themselves; say what is assumed."""
-    from hwprofiles import ConfigError
     from hwprofiles.machines import machine_file, write_cluster_file
 
-    if out.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"--out must end in .yaml or .yml, got {str(out)!r}")
-    with output_file(out) as path:
+    with out_files(out) as (path,):
         found = machine_file(files, device=device, name=name, base=cluster)
         write_cluster_file(path, found.content, "Written by orrery read; assumed lists what no file says.")
     values = _values(found, out)
     print_json(values) if json else _print(values)
 
 
-def _values(found: "MachineFile", out: Path) -> dict[str, Any]:
+def _values(found: "MachineFile", out: Out) -> dict[str, Any]:
     """Return what was read, what it made, and what is assumed."""
     cluster = found.cluster
     return {
-        "cluster_file": str(out),
+        "cluster_file": str(out.files[0]),
         "read": list(found.read),
         "devices": len(cluster.devices),
         "machines": cluster.node_count,

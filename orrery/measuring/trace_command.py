@@ -8,9 +8,11 @@ import typer
 
 from orrery.terminal import (
     JsonOption,
+    Out,
     PlanArgument,
     open_plan,
-    output_file,
+    out_files,
+    out_option,
     print_json,
     print_pairs,
     print_table,
@@ -35,24 +37,17 @@ def orrery_trace(
         ),
     ],
     *,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Page to write: the traces below the simulated timeline.")
-    ] = None,
+    out: Annotated[Out | None, out_option("timeline.html")] = None,
     json: JsonOption = False,
 ) -> None:
     """Set traces of PyTorch's profiler beside a plan's timeline, layer by layer and task by task."""
-    from contextlib import nullcontext
-
     from planner.simulation import replay
     from studies.traces import traced_plan
 
-    with (
-        output_file(out) if out else nullcontext() as file,
-        progress_bar("reading traces"),
-    ):
+    with out_files(out) as page, progress_bar("reading traces"):
         stored = open_plan(plan_file)
         result = traced_plan(stored.program, replay(stored.program), traces)
-        if file:
+        if page:
             from reports.drawings import PlanView
             from reports.pages import write_timeline_page
 
@@ -60,12 +55,12 @@ def orrery_trace(
                 plan=stored.plan, program=stored.program, costs=stored.costs, additive_s=stored.additive_s,
                 notes=stored.notes,
             )  # fmt: skip
-            write_timeline_page(replace(view, measured=result.timeline, measured_s=result.measured_s), file)
+            write_timeline_page(replace(view, measured=result.timeline, measured_s=result.measured_s), *page)
     values = _values(result, out)
     print_json(values) if json else _print(values)
 
 
-def _values(result: "TracedPlan", out: Path | None) -> dict[str, Any]:
+def _values(result: "TracedPlan", out: Out | None) -> dict[str, Any]:
     """Return the times of an iteration and of each layer."""
     from math import isfinite
 
@@ -79,7 +74,7 @@ def _values(result: "TracedPlan", out: Path | None) -> dict[str, Any]:
         "covered": result.covered,
         "missing": list(result.missing),
         "layers": rows,
-    } | ({"page": str(out)} if out else {})
+    } | ({"page": str(out.files[0])} if out else {})
 
 
 def _print(values: dict[str, Any]) -> None:

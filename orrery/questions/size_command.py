@@ -1,7 +1,6 @@
 """``orrery size``: how many devices, how large a batch, how fast a network, which offer, and what training takes."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,10 +11,11 @@ from orrery.terminal import (
     ClusterOption,
     GroupedCommand,
     JsonOption,
-    PageOption,
+    Out,
     PriceOption,
     kept,
-    page_files,
+    out_files,
+    out_option,
     price_of,
     print_json,
     print_rich,
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from studies.size import SizeAnswer
 
 __all__ = ["size_app"]
+
+_OutOption = Annotated[Out | None, out_option("index.html", "size.json")]
 
 size_app = typer.Typer(
     help="Answer questions of size: devices for a deadline, batch, budget, network, offers; with reasons and intervals."
@@ -59,7 +61,7 @@ def orrery_size_deadline(
     within: Annotated[float, typer.Option(parser=duration_s, metavar="TIME", help="Deadline, such as 36h or 2d.")],
     price: PriceOption = None,
     most_devices: _MostDevices = 256,
-    out: PageOption = None,
+    out: _OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Find the fewest devices that train within a deadline."""
@@ -78,7 +80,7 @@ def orrery_size_deadline(
 @size_app.command("batch", cls=GroupedCommand)
 @takes_requests
 def orrery_size_batch(
-    *, subject: SubjectRequest, cluster: ClusterOption, out: PageOption = None, json: JsonOption = False
+    *, subject: SubjectRequest, cluster: ClusterOption, out: _OutOption = None, json: JsonOption = False
 ) -> None:
     """Find the largest batch of each device that fits in memory."""
     from studies.size import largest_batch
@@ -97,7 +99,7 @@ def orrery_size_budget(
     price: PriceOption = None,
     within: _Within = None,
     most_devices: _MostDevices = 256,
-    out: PageOption = None,
+    out: _OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Find the cluster that trains fastest for a budget; with --within the cheapest that keeps both."""
@@ -123,7 +125,7 @@ def orrery_size_network(
     cluster: ClusterOption,
     link: Annotated[str, typer.Option(metavar="CLASS", help="Class of links, such as ib.")],
     loss: Annotated[float, typer.Option(metavar="PERCENT", help="Share of the samples/s that may be lost.")] = 5.0,
-    out: PageOption = None,
+    out: _OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Find the slowest links of a class that cost less than a share of the speed."""
@@ -145,7 +147,7 @@ def orrery_size_offers(
     training: TrainingRequest,
     price: PriceOption = None,
     within: _Within = None,
-    out: PageOption = None,
+    out: _OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare clusters as they are: the fastest, or with prices the cheapest; of one cluster the time to train."""
@@ -162,12 +164,12 @@ def orrery_size_offers(
     _answer(answer, out, json)
 
 
-def _answer(search: Callable[[Progress | None], "SizeAnswer"], out: Path | None, json: bool) -> None:
+def _answer(search: Callable[[Progress | None], "SizeAnswer"], out: Out | None, json: bool) -> None:
     """Search, print the answer first, and write the page with its numbers."""
     from reports.pages import write_size_page
     from reports.tables import size_headline, size_lines, size_table
 
-    with page_files(out, "size.json") as files, progress_bar("searching") as progress:
+    with out_files(out) as files, progress_bar("searching") as progress:
         answer = kept(search, progress)
         values = {"headline": size_headline(answer), **answer.values()}
         if files:
@@ -177,4 +179,4 @@ def _answer(search: Callable[[Progress | None], "SizeAnswer"], out: Path | None,
         return print_json(values)
     print(size_headline(answer))
     print_rich(size_table(answer))
-    print("\n".join([*size_lines(answer), *([f"page: {out / 'index.html'}"] if out else [])]))
+    print("\n".join([*size_lines(answer), *([f"page: {out.files[0]}"] if out else [])]))

@@ -13,10 +13,11 @@ from orrery.terminal import (
     GroupedCommand,
     JsonOption,
     ModelArgument,
-    PageOption,
+    Out,
     PlannedConditions,
     kept,
-    page_files,
+    out_files,
+    out_option,
     print_json,
     print_rich,
     progress_bar,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from studies.whatif import WhatIf
 
 __all__ = ["whatif_app"]
+
+_OutOption = Annotated[Out | None, out_option("index.html", "whatif.json")]
 
 
 class _Subjects(TyperGroup):
@@ -69,7 +72,7 @@ def orrery_whatif_model(
         str, typer.Option(metavar="S,S,...", help="Strategies, each planned anew for every change.")
     ] = ("data,owt,layerwise"),
     top: _Top = 3,
-    out: PageOption = None,
+    out: _OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare each strategy today and on changed hardware; without --set, with what usually goes wrong."""
@@ -77,7 +80,7 @@ def orrery_whatif_model(
     from planner.parallel import split_list
     from studies.whatif import Scenario, standard_scenarios, whatif
 
-    with page_files(out, "whatif.json") as files, progress_bar(model) as progress:
+    with out_files(out) as files, progress_bar(model) as progress:
         given = (Scenario(name=", ".join(changes), changes=tuple(changes)),) if changes else ()
         result = kept(
             whatif,
@@ -98,13 +101,13 @@ def orrery_whatif_scenarios(
     scenario_file: Annotated[Path, typer.Argument(metavar="FILE", help="Named scenarios, YAML.")],
     *,
     top: _Top = 3,
-    out: PageOption = None,
+    out: _OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare the named scenarios of a file with today, side by side."""
     from studies.whatif import read_scenarios, whatif
 
-    with page_files(out, "whatif.json") as files, progress_bar("scenarios") as progress:
+    with out_files(out) as files, progress_bar("scenarios") as progress:
         asked = read_scenarios(scenario_file)
         asks = {name: getattr(asked, name) for name in ("batch", "strategies", "scenarios")}
         result = kept(whatif, asked.model, asked.cluster, **asks, **asked.options, progress=progress)
@@ -112,7 +115,7 @@ def orrery_whatif_scenarios(
     print_json(values) if json else _show_scenarios(result, top, out)
 
 
-def _written(result: "WhatIf", files: tuple[Path, Path] | None) -> dict[str, Any]:
+def _written(result: "WhatIf", files: tuple[Path, ...]) -> dict[str, Any]:
     """Return a result as plain values, and write the page and them.
 
     Raises:
@@ -135,7 +138,7 @@ def _written(result: "WhatIf", files: tuple[Path, Path] | None) -> dict[str, Any
     return values
 
 
-def _show_scenarios(result: "WhatIf", top: int, out: Path | None) -> None:
+def _show_scenarios(result: "WhatIf", top: int, out: Out | None) -> None:
     """Print the finding, the scenarios as a table, what sets the pace in each, and the sensitivities."""
     from reports.tables import (
         sensitivity_table,
@@ -150,7 +153,7 @@ def _show_scenarios(result: "WhatIf", top: int, out: Path | None) -> None:
     if top and result.sensitivities:
         print_rich(sensitivity_table(result, top))
     lines = [*whatif_why_lines(result), *whatif_reason_lines(result), *result.notes]
-    print("\n".join([*lines, *([f"page: {out / 'index.html'}"] if out else [])]))
+    print("\n".join([*lines, *([f"page: {out.files[0]}"] if out else [])]))
 
 
 @whatif_app.command("eight-bit", cls=GroupedCommand)
@@ -161,7 +164,7 @@ def orrery_whatif_eight_bit(
     model: Annotated[str, typer.Option(metavar="M", help="Model, such as alexnet or vgg16.")],
     request: CompressionRequest,
     batch_per_device: Annotated[int, typer.Option(min=1, metavar="B", help="Samples of each device.")] = 128,
-    out: PageOption = None,
+    out: _OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Sweep sub-batches, data types, devices and link speed for the points from which compression pays.
@@ -173,7 +176,7 @@ def orrery_whatif_eight_bit(
     from reports.pages import write_eight_bit_page
     from studies.eight_bit import sweep_compression
 
-    with page_files(out, "whatif.json") as files, progress_bar(model) as progress:
+    with out_files(out) as files, progress_bar(model) as progress:
         graph = load_model(model, batch=batch_per_device)
         sweep = sweep_compression(graph, load_cluster(cluster), request, progress)
         values = sweep.values()
@@ -183,10 +186,10 @@ def orrery_whatif_eight_bit(
     print_json(values) if json else _show(sweep, out)
 
 
-def _show(sweep: "CompressionSweep", out: Path | None) -> None:
+def _show(sweep: "CompressionSweep", out: Out | None) -> None:
     """Print the points of a sweep as a table, then the headline, crossovers and notes."""
     from reports.tables import compression_table, crossing_lines, eight_bit_headline
 
     print_rich(compression_table(sweep))
     lines = [eight_bit_headline(sweep), *crossing_lines(sweep), *sweep.notes]
-    print("\n".join([*lines, f"page: {out / 'index.html'}"] if out else lines))
+    print("\n".join([*lines, f"page: {out.files[0]}"] if out else lines))

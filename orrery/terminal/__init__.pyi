@@ -25,7 +25,6 @@ from .options import (
     EngineOption as EngineOption,
     JsonOption as JsonOption,
     ModelArgument as ModelArgument,
-    PageOption as PageOption,
     PlanArgument as PlanArgument,
     PriceOption as PriceOption,
     StrategiesOption as StrategiesOption,
@@ -33,8 +32,10 @@ from .options import (
     price_of as price_of,
 )
 from .output import (
+    Out as Out,
+    out_files as out_files,
+    out_option as out_option,
     output_file as output_file,
-    page_files as page_files,
     print_json as print_json,
     to_json as to_json,
 )

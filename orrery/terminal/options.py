@@ -14,7 +14,6 @@ __all__ = [
     "EngineOption",
     "JsonOption",
     "ModelArgument",
-    "PageOption",
     "PlanArgument",
     "PriceOption",
     "StrategiesOption",
@@ -48,7 +47,6 @@ StrategiesOption = Annotated[
     typer.Option(metavar="S,S,...", help="Strategies, separated by commas.", autocompletion=COMPLETERS["strategies"]),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")]
-PageOption = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")]
 PriceOption = Annotated[
     list[str] | None,
     typer.Option("--price", metavar="[C=]X", help="Money for an hour of one device, of cluster C or of all."),

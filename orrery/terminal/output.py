@@ -1,17 +1,21 @@
-"""Output of the commands: files that are whole or absent, and one JSON value."""
+"""Output of the commands: files that are whole or absent, where ``--out`` says, and one JSON value."""
 
+import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import typer
 
 from hwprofiles import ConfigError, check_texts, replacing, reserved_output
 from orrery.terminal.old_names import with_old_fields
 from orrery.terminal.signals import hold_signals, release_signals
 
-__all__ = ["output_file", "page_files", "print_json", "to_json"]
-
+__all__ = ["Out", "out_files", "out_option", "output_file", "print_json", "to_json"]
 
 _open: list[Path] = []
 """Outputs that are being written."""
@@ -72,22 +76,60 @@ def _folders_of(target: Path) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def page_files(folder: Path | None, numbers: str) -> Iterator[tuple[Path, Path] | None]:
-    """Yield the paths for a folder's page, ``index.html``, and for its numbers; None without a folder.
+@dataclass(frozen=True, slots=True)
+class Out:
+    """Where ``--out`` leads."""
+
+    typed: Path
+    """As it was typed."""
+    files: tuple[Path, ...]
+    """The files that the command writes, in the order of their usual names."""
+
+
+def out_option(*names: str, also: tuple[str, ...] = (), folder_only: bool = False) -> Any:
+    """Return the option ``--out`` of a command: a file where its ending is one that the command writes, else a folder.
+
+    Beside a file, whatever else the command writes takes the same name with its own ending.
 
     Args:
-        folder: Folder for both, made where it is missing.
-        numbers: Name of the JSON file.
+        names: Usual names of the files, as they are in a folder.
+        also: Other endings that the only file may have, such as ``.parquet``.
+        folder_only: Files that link to each other, or share endings: they are written to a folder.
+    """
+    usual = [Path(name).suffix for name in names]
+    endings = [] if folder_only else [*usual, *also]
+    folder = f"folder for {', '.join(names)}"
+    rule = f"{folder}, or a file that ends in {' or '.join(endings)}" if endings else folder
+
+    def parsed(text: str) -> Out:
+        """Return where a word leads, or raise ValueError."""
+        path = Path(text)
+        if not (text.endswith(os.sep) or os.path.isdir(text)):
+            if path.suffix in endings:
+                return Out(path, tuple(path if path.suffix in (own, *also) else path.with_suffix(own) for own in usual))
+            if endings and _is_special(text):
+                return Out(path, (path,) * len(names))
+            if not text or re.fullmatch(r"\.[A-Za-z]\w*", path.suffix):  # the .5 of run-1.5 ends a folder's name
+                raise ValueError(f"must be a {rule}, got {text!r}")
+        return Out(path, tuple(path / name for name in names))
+
+    return typer.Option("--out", parser=parsed, metavar="PATH", help=f"{rule.capitalize()}.")
+
+
+def _is_special(path: str) -> bool:
+    """Return whether something that is no file is there, such as ``/dev/null`` or a link to nothing."""
+    return os.path.lexists(path) and not os.path.isfile(path)  # False where a path cannot be
+
+
+@contextmanager
+def out_files(out: Out | None) -> Iterator[tuple[Path, ...]]:
+    """Yield paths to write the files of ``--out`` to, which take their names at the end; none without the option.
 
     Raises:
         ConfigError: As for ``output_file``.
     """
-    if folder is None:
-        yield None
-        return
-    with output_file(folder / "index.html") as page, output_file(folder / numbers) as values:
-        yield page, values
+    with ExitStack() as stack:
+        yield tuple(stack.enter_context(output_file(path)) for path in (out.files if out else ()))
 
 
 def to_json(value: Any) -> bytes:

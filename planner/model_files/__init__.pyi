@@ -1,5 +1,4 @@
 from .model_file import (
-    check_model_path as check_model_path,
     read_kept_file as read_kept_file,
     read_model_file as read_model_file,
 )

@@ -21,7 +21,7 @@ from planner.model_files.computations import steps_of
 from planner.model_files.kinds import operation_class, single_field
 from planner.operations import Mapped, Rearrangement, TensorProduct
 
-__all__ = ["FORMAT", "MODEL_SUFFIXES", "check_model_path", "read_kept_file", "read_model_file"]
+__all__ = ["FORMAT", "MODEL_SUFFIXES", "read_kept_file", "read_model_file"]
 
 MODEL_SUFFIXES = (".yaml", ".yml")
 FORMAT = "orrery model 2"
@@ -32,16 +32,6 @@ _LAYER_KEYS = ("name", "kind", "inputs", "output", "parallel", "parameters", "re
 _MARKS = ("frozen", "key", "aliases")
 """Fields of a parameter that are those of its layer."""
 _TOP_KEYS = ("format", "batch", "tokens_per_sample", "data", "layers")
-
-
-def check_model_path(path: Path) -> None:
-    """Refuse to write a model file under a name by which no command would know it as one.
-
-    Raises:
-        ConfigError: The name has another suffix.
-    """
-    if path.suffix not in MODEL_SUFFIXES:
-        raise ConfigError(f"out must be a name that ends in {' or '.join(MODEL_SUFFIXES)}, got {str(path)!r}")
 
 
 def read_model_file(path: Path, *, name: str, batch: int, element_bytes: int = 4) -> ComputationGraph:

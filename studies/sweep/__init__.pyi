@@ -6,7 +6,6 @@ from .store import (
     Store as Store,
 )
 from .stored_results import (
-    check_suffix as check_suffix,
     exported as exported,
     priced as priced,
     result_table as result_table,

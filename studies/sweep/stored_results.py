@@ -10,7 +10,7 @@ from hwprofiles import ConfigError, did_you_mean
 from studies.sweep.conditions import selected
 from studies.sweep.old_keys import new_column
 
-__all__ = ["check_suffix", "exported", "priced", "result_table"]
+__all__ = ["exported", "priced", "result_table"]
 
 _ALL = "all"
 """Word that stands for all columns."""
@@ -65,20 +65,6 @@ def _column(frame: pd.DataFrame, option: str, name: str) -> str:
         return name
     hint = did_you_mean(name, frame.columns)
     raise ConfigError(f"{option} must name one of {', '.join(frame.columns)}, got {name!r}{hint}")
-
-
-def check_suffix(path: Path, suffix: str) -> None:
-    """Refuse a file whose name does not end with its format's suffix.
-
-    Args:
-        path: The file.
-        suffix: Such as ``.csv``.
-
-    Raises:
-        ConfigError: The name has another suffix.
-    """
-    if path.suffix != suffix:
-        raise ConfigError(f"{suffix.removeprefix('.')} must be written to a {suffix} file, got {path.name!r}")
 
 
 def exported(frame: pd.DataFrame, path: Path) -> None:

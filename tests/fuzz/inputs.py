@@ -42,7 +42,7 @@ COMMANDS = DECISIONS | {
     "timeline": "timeline plan.json --measured measured.npz --out new.html",
     "sweep": "sweep sweep.yaml --store new.sqlite --processes 1",
     "results": "results store.sqlite --where batch<9 --sort -iteration_s --columns model,batch,iteration_s --limit 3",
-    "results json": "results store.sqlite --json --csv new.csv",
+    "results json": "results store.sqlite --json --out new.csv",
     "copy": "results store.sqlite --copy new.sqlite",
     "oracle": "oracle lenet5 --cluster titanx-4 --dataset 1024 --gpus 1..4 --strategies data,filter --json",
     "streams": "streams lenet5 --batch 8 --device p100 --schedules fx,ooo --alpha 2 --beta 2 --json",

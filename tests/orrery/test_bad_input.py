@@ -44,7 +44,7 @@ CASES = {
     f"{STREAMS} --hold-mib nan": "hold_mib must be >= 0, got nan",
     f"{STREAMS} --rounds 3": "rounds must be left out without --run, got '3'",
     f"{STREAMS} --max-streams 2": "streams of layers must be <= 2",
-    f"{STREAMS} --cluster p100-4x4 --html x.html": "html must be left out with --cluster, got 'x.html'",
+    f"{STREAMS} --cluster p100-4x4 --out x.html": "out must be left out with --cluster, got 'x.html'",
     f"{WHATIF} --strategies foo": "strategy must be one of",
     f"{WHATIF} --strategies data=2,filter=2,foo": "got 'foo'",
     "whatif lenet5 --cluster titanx-4 --batch 7 --strategies data": "data: batch must be a multiple of the 4 devices",

@@ -3,11 +3,13 @@
 import json
 import math
 import os
+import re
 import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_path
 from hwprofiles.compute.profile_file import FOLDER
@@ -120,10 +122,19 @@ REPLACING = {
     "oracle": "oracle lenet5 --cluster oracle.json --dataset 1000 --gpus 1..4 --out .",
     "size": "size batch lenet5 --cluster size.json --out .",
     "whatif": "whatif lenet5 --cluster whatif.json --batch 8 --strategies data --out .",
-    "profile": "plan lenet5 --cluster uses-profile.yaml --batch 8 --strategy data --out profile.yaml",
-    "index": "index . --out whatif.json",
+    "scenarios": "whatif scenarios scenarios.yaml --out whatif.html",
+    "index": "index . --out page.html",
     "probe": "probe profile.yaml --batch 4 --processes 1 --device cpu --out .",
 }
+
+
+SCENARIOS = """version: 1
+model: lenet5
+cluster: whatif.json
+batch: 8
+strategies: [data]
+scenarios: {faster: {link.fdr.bandwidth_factor: 2}}
+"""
 
 
 @pytest.mark.parametrize("case", REPLACING)
@@ -133,8 +144,9 @@ def test_commands_do_not_replace_what_they_read(tmp_path, monkeypatch, capsys, c
     text = cluster_path("titanx-4").read_text()
     for name in ("comparison.json", "oracle.json", "size.json", "whatif.json"):
         Path(name).write_text(text)
-    Path("uses-profile.yaml").write_text(text.replace("titanx-nervana", "profile.yaml"))
+    Path("scenarios.yaml").write_text(SCENARIOS)
     Path("profile.yaml").write_bytes((FOLDER / "titanx-nervana.yaml").read_bytes())
+    Path("page.html").write_text("<title>Of somebody</title>")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
     assert run_app(app, REPLACING[case].split()) == 2
@@ -148,3 +160,91 @@ def test_json_is_standard():
     value = {"a": np.float64(0.5), "b": (np.int64(3),), "c": math.nan, "d": np.arange(2)}
 
     assert json.loads(to_json(value)) == {"a": 0.5, "b": [3], "c": None, "d": [0, 1]}
+
+
+def options_of(command, name):
+    """Yield each command below with its options by their names."""
+    if hasattr(command, "commands"):
+        for each, below in command.commands.items():
+            yield from options_of(below, f"{name} {each}")
+    else:
+        yield name, {option: each for each in command.params for option in each.opts}
+
+
+COMMANDS = dict(options_of(get_command(app), "orrery"))
+HELP = re.compile(r"Folder for [a-z0-9.]+(, [a-z0-9.]+)*(, or a file that ends in \.[a-z]+( or \.[a-z]+)*)?\.")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_say_where_they_write_in_one_way(name):
+    """Outputs other than ``--out`` are of kinds that no ending tells apart, or are read as well."""
+    options = COMMANDS[name]
+    others = {each for each, option in options.items() if "write" in (getattr(option, "help", "") or "").lower()}
+    assert others <= {"--out", "--trace", "--graph", "--save", "--expand-collectives"}
+    assert not {"--html", "--csv", "--parquet", "--output"} & options.keys()
+    if "--out" in options:
+        assert options["--out"].metavar == "PATH"
+        assert HELP.fullmatch(options["--out"].help)
+
+
+COMPARE = "compare lenet5 --cluster titanx-4 --batch 8 --strategies data --out"
+PLAN = "plan lenet5 --cluster titanx-4 --batch 8 --strategy data --out"
+WRITTEN = {
+    f"{COMPARE} new": {"new/index.html", "new/comparison.json"},
+    f"{COMPARE} run-1.5": {"run-1.5/index.html", "run-1.5/comparison.json"},
+    f"{COMPARE} new.d/": {"new.d/index.html", "new.d/comparison.json"},
+    f"{COMPARE} there.html": {"there.html/index.html", "there.html/comparison.json"},
+    f"{COMPARE} a/b/page.html": {"a/b/page.html", "a/b/page.json"},
+    f"{COMPARE} page.json": {"page.html", "page.json"},
+    f"{PLAN} missing/p.json": {"missing/p.json"},
+    f"{PLAN} missing": {"missing/plan.json"},
+    f"{PLAN} .": {"plan.json"},
+    f"{PLAN} link": {"target.json"},
+}
+REFUSED = {
+    f"{PLAN} p.yaml": "'--out': must be a folder for plan.json, or a file that ends in .json, got 'p.yaml'",
+    f"{PLAN} p.JSON": "or a file that ends in .json, got 'p.JSON'",
+    f"{PLAN}=": "or a file that ends in .json, got ''",
+    f"{PLAN} file": "output path must be writable",
+    f"{COMPARE} page.htlm": "or a file that ends in .html or .json, got 'page.htlm'",
+    f"{COMPARE} /dev/null": "output paths must differ, got '/dev/null' twice",
+    "show p.json --out pages.html": "'--out': must be a folder for index.html, timeline.html, got 'pages.html'",
+    "run p.json --out /dev/null": "output path must be writable",
+    "timeline p.json --html page.html": "No such option: --html; did you mean '--out'?",
+}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Return a working folder with a folder that is named like a page, a file, and a link to a file to be made."""
+    monkeypatch.chdir(tmp_path)
+    Path("there.html").mkdir()
+    Path("file").write_text("kept")
+    Path("link").symlink_to("target.json")
+    return tmp_path
+
+
+def files_below(folder):
+    """Return the names of all files below a folder; links are none."""
+    return {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file() and not each.is_symlink()}
+
+
+@pytest.mark.parametrize("words", WRITTEN)
+def test_out_is_a_folder_or_a_file_by_its_ending(place, words):
+    """What a command also writes lies beside its file, under the same name."""
+    assert run_app(app, words.split()) == 0
+    assert files_below(place) == {"file", *WRITTEN[words]}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_out_that_a_command_cannot_write_is_refused(place, capsys, words):
+    """In one line with the endings, before any work and with nothing left."""
+    if "p.json" in words:
+        assert run_app(app, [*PLAN.split(), "p.json"]) == 0
+        capsys.readouterr()
+    before = files_below(place)
+    assert run_app(app, words.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert REFUSED[words] in line
+    assert files_below(place) == before
+    assert Path("file").read_text() == "kept"

@@ -59,7 +59,7 @@ def test_results_of_a_sweep_cost_what_their_clusters_do(capsys, tmp_path):
             point = SweepPoint(model="lenet5", cluster=cluster, batch=64, strategy="data")
             opened.add(point, evaluate_point(point))
     words = ["results", store, "--price", "titanx-4=0.3", "--price", "1.5", "--sort", "-money_per_million_samples"]
-    rows = json.loads(said(capsys, *words, "--html", str(page), "--json"))["rows"]
+    rows = json.loads(said(capsys, *words, "--out", str(page), "--json"))["rows"]
     for row in rows:
         assert row["money_per_million_samples"] == pytest.approx(money(row, row["devices"], price[row["cluster"]]))
     assert rows[0]["money_per_million_samples"] > rows[1]["money_per_million_samples"]

@@ -14,7 +14,7 @@ def run(*words):
 
 def test_values_are_one_json_value(tmp_path):
     page = tmp_path / "page.html"
-    result = run("lenet5", "--device", "p100", "--batch", "64", "--json", "--html", str(page))
+    result = run("lenet5", "--device", "p100", "--batch", "64", "--json", "--out", str(page))
     values = json.loads(result.stdout)
     assert [row["name"] for row in values["schedules"]] == ["one-stream", "layers", "asynchronous", "critical-path"]
     assert values["schedules"][0]["gain"] == 1.0
@@ -33,7 +33,7 @@ def test_values_are_one_json_value(tmp_path):
         (["--hold-mib", "-1"], "hold_mib must be >= 0, got -1"),
         (["--cores", "2"], "cores must be left out without --run, got '2'"),
         (["--run", "--max-streams", "2"], "max_streams must be left out with --run, whose streams are threads"),
-        (["--cluster", "p100-4x4", "--html", "page.html"], "html must be left out with --cluster, got 'page.html'"),
+        (["--cluster", "p100-4x4", "--out", "page.html"], "out must be left out with --cluster, got 'page.html'"),
         (["--cluster", "p100-4x4", "--alpha", "2"], "alpha must be left out with --cluster, got '2'"),
         (["--device", "nothing"], "unknown compute profile 'nothing'"),
     ],
@@ -47,7 +47,7 @@ def test_bad_input_is_refused(words, message):
 @pytest.mark.timeout(120)
 def test_run_measures_and_predicts(tmp_path):
     page = tmp_path / "page.html"
-    words = ["lenet5", "--batch", "4", "--run", "--cores", "2", "--rounds", "1", "--html", str(page)]
+    words = ["lenet5", "--batch", "4", "--run", "--cores", "2", "--rounds", "1", "--out", str(page)]
     values = json.loads(run(*words, "--json").stdout)
     assert [row["name"] for row in values["schedules"]] == ["one-stream", "layers", "asynchronous", "critical-path"]
     assert all(row["predicted_s"] > 0 and row["step_s"] > 0 for row in values["schedules"])

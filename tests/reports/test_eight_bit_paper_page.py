@@ -51,7 +51,7 @@ def test_headline_counts_each_way_and_names_the_farthest():
 
 
 def test_every_paper_has_a_page(tmp_path):
-    assert run_app(app, ["reproduce", "paradl", "--html", str(tmp_path / "page.html")]) == 0
+    assert run_app(app, ["reproduce", "paradl", "--out", str(tmp_path / "page.html")]) == 0
     assert "the farthest first" in (tmp_path / "page.html").read_text()
 
 

@@ -46,7 +46,7 @@ def pages(tmp_path_factory):
             f"plan {lenet} --strategy data --out plain.json",
             f"compare {lenet} --strategies data --out compared",
             "sweep sweep.yaml --store rows.sqlite --processes 1",
-            "results rows.sqlite --html rows.html",
+            "results rows.sqlite --out rows.html",
         ):
             assert run_app(app, words.split()) == 0
         plan = json.loads(Path("plain.json").read_text())

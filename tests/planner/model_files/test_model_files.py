@@ -4,7 +4,7 @@ import pytest
 
 from hwprofiles import ConfigError
 from planner.graph import ComputationGraph
-from planner.model_files import check_model_path, model_text
+from planner.model_files import model_text
 from planner.models import load_model, model_names
 
 
@@ -144,12 +144,6 @@ def test_a_file_runs_no_code(tmp_path):
     with pytest.raises(ConfigError, match="is not YAML"):
         load_model(path, batch=2)
     assert not (tmp_path / "owned").exists()
-
-
-def test_names_that_commands_would_not_know_are_refused(tmp_path):
-    """A model file ends in .yaml or .yml."""
-    with pytest.raises(ConfigError, match=r"out must be a name that ends in \.yaml or \.yml"):
-        check_model_path(tmp_path / "model.json")
 
 
 def test_a_function_without_sizes_asks_for_them():
