@@ -71,7 +71,7 @@ def orrery_index(
     out: Annotated[Out | None, out_option("index.html")] = None,
     json: JsonOption = False,
 ) -> None:
-    """List the pages and results of a folder, with their headlines, on one page."""
+    """List the pages and results of a folder, with their headlines, on one page: DIR/index.html without --out."""
     from reports.pages import check_no_other_page, found_results, index_html
 
     out = out or Out(folder, (folder / "index.html",))

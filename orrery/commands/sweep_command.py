@@ -98,12 +98,12 @@ def orrery_results(
     frame = result_table(frame, where=rows.where or (), sort=rows.sort, columns=rows.columns)
     with out_files(out) as files:
         for file in files:
-            if file.suffix == ".html":
+            if file.suffix in (".csv", ".parquet"):
+                exported(frame, file)
+            else:
                 from reports.pages import write_sweep_page
 
                 write_sweep_page(frame, file, name=store.name)
-            else:
-                exported(frame, file)
     if json:
         return print_json({"rows": frame.to_dict(orient="records")})
     _show(frame, rows.limit, chosen=bool(rows.columns))

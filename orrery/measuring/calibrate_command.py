@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal import (
-    JsonOption,
-    Out,
-    out_files,
-    out_option,
-    print_json,
-    print_pairs,
-    print_table,
-    progress_bar,
-)
+from orrery.terminal import JsonOption, Out, out_files, out_option, print_json, print_pairs, print_table, progress_bar
 
 if TYPE_CHECKING:
     from studies.calibrate import Calibrated, HeldOutErrors

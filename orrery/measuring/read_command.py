@@ -5,14 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal import (
-    JsonOption,
-    Out,
-    out_files,
-    out_option,
-    print_json,
-    print_pairs,
-)
+from orrery.terminal import JsonOption, Out, out_files, out_option, print_json, print_pairs
 
 if TYPE_CHECKING:
     from hwprofiles.machines import MachineFile

@@ -34,7 +34,6 @@ from .paper_pages import (
     write_reproduce_page as write_reproduce_page,
 )
 from .plan_page import (
-    PAGES as PAGES,
     write_plan_pages as write_plan_pages,
 )
 from .streams_page import (

@@ -15,9 +15,9 @@ from reports.style import byte_unit, memory_unit, pack_array, pack_json
 from reports.tables import layer_table
 from simulator.timelines import resource_use
 
-__all__ = ["PAGES", "plan_html", "write_plan_pages"]
+__all__ = ["plan_html", "write_plan_pages"]
 
-PAGES = (("plan", "index.html"), ("timeline", "timeline.html"))
+_PAGES = (("plan", "index.html"), ("timeline", "timeline.html"))
 """Names and files of the pages of a plan."""
 _BINS = 200
 
@@ -35,14 +35,14 @@ def write_plan_pages(view: PlanView, folder: Path) -> tuple[Path, ...]:
     Raises:
         OSError: The folder does not exist or cannot be written.
     """
-    plan, timeline = (folder / file for _, file in PAGES)
+    plan, timeline = (folder / file for _, file in _PAGES)
     write_page(plan_html(view, links=_links("plan")), plan)
     write_timeline_page(view, timeline, links=_links("timeline"))
     return plan, timeline
 
 
 def _links(here: str) -> Links:
-    return tuple((name, "" if name == here else file) for name, file in PAGES)
+    return tuple((name, "" if name == here else file) for name, file in _PAGES)
 
 
 def plan_html(view: PlanView, *, links: Links = ()) -> str:
