@@ -79,6 +79,7 @@ def _are_numbers(numbers: object) -> bool:
         isinstance(row, dict)
         and isinstance(row.get("name"), str)
         and all(isinstance(row.get(key), int | float) for key in ("expected_s", "samples_per_s", "speedup"))
+        and isinstance(row.get("money_per_million_samples"), int | float | None)
         for row in rows
     )
 

@@ -277,6 +277,9 @@ def test_names_of_scenarios_have_rules(server):
     "content",
     ["", "{", "[]", '{"version": 2}', '{"version": 1, "name": "x", "numbers": {}, "subject": {}}',
      '{"version": 1, "name": "x", "numbers": {"strategies": [{"name": "data"}]}, "subject": {}}',
+     '{"version": 1, "name": "x", "numbers": {"strategies": [{"name": "data", "expected_s": 1, "samples_per_s": 1,'
+     ' "speedup": 1, "money_per_million_samples": "much"}]}, "subject": {"model": "lenet5", "cluster": "titanx-4",'
+     ' "batch": 64, "strategies": ["data"]}}',
      '{"version": 1, "name": "x", "numbers": {"strategies": []}, "subject": {"model": "traitor:build"}}'],
 )  # fmt: skip
 def test_broken_scenarios_are_listed_as_such_and_can_be_dropped(server, content):
