@@ -139,8 +139,8 @@ def _cheaper(model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> 
     Layers with one space still share one.
     """
     # Arithmetic alone rules out most clusters that are much smaller, and takes no rounds of all-reduces.
-    phases = [model.compute_times.slowest_part_s(i, space).values() for i, space in enumerate(spaces)]
-    if sum(float(sum(each).min()) for each in phases) >= most_s:
+    phases = [list(model.compute_times.slowest_part_s(i, space).values()) for i, space in enumerate(spaces)]
+    if sum(float(np.sum(each, axis=0).min()) for each in phases) >= most_s:
         return None
     node_s = [model.node_costs(i, space).total_s for i, space in enumerate(spaces)]
     spare_s = most_s - sum(float(cost.min()) for cost in node_s)
