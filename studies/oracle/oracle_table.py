@@ -202,7 +202,7 @@ class OracleTable:
 
     def _row_of(self, booking: Booking | None) -> OracleRow | None:
         """Return the row that a booking is for."""
-        return booking and self.row(booking.strategy, booking.devices)
+        return self.row(booking.strategy, booking.devices) if booking else None
 
     def row(self, strategy: str, devices: int) -> OracleRow | None:
         """Return the row of a strategy on a number of devices; None where there is none."""
