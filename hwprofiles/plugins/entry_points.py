@@ -48,11 +48,14 @@ def _offers(kind: PluginKind) -> _Offers:
     offers = _Offers({}, [])
     seen = set[str]()
     for distribution in distributions():
-        if not _mentions_a_group(distribution) or distribution.name in seen:
+        if not _mentions_a_group(distribution):
             continue
-        seen.add(distribution.name)  # the first on the path is the one that is imported
-        package = f"{distribution.name} {distribution.version}"
+        package = "a package without metadata"
         try:
+            package = f"{distribution.name} {distribution.version}"
+            if distribution.name in seen:
+                continue
+            seen.add(distribution.name)  # the first on the path is the one that is imported
             points = list(distribution.entry_points.select(group=f"orrery.{kind}"))
         except Exception as error:  # the parser of the standard library fails in its own ways
             offers.problems.append(f"plug-ins of {package}: entry_points.txt cannot be read: {_words(error)}")

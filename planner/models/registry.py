@@ -168,7 +168,7 @@ def load_model(spec: AnyPath, *, batch: int, element_bytes: int = 4) -> Computat
     if model is None and name in plugin_names("models"):
         model = _from_plugin(name)
     if isinstance(model, Path):
-        _check_no_parameters(name, text)
+        _check_no_parameters(given)
         return read_model_file(model, name=given, batch=batch, element_bytes=element_bytes)
     if model is None:
         raise ConfigError(
@@ -189,13 +189,17 @@ def _from_plugin(name: str) -> RegisteredModel | Path:
         PluginError: It does not load, or offers neither.
     """
     ours = dict(known_models())
-    if isinstance(load_plugin("models", name), str | os.PathLike):
+    try:
+        found = load_plugin("models", name)
+    finally:  # a plug-in adds the models that its package offers, and replaces none, also where it breaks off
+        added = {each: _MODELS[each] for each in plugin_names("models") if each in _MODELS}
+        _MODELS.clear()
+        _MODELS.update({each: replace(model, plugin=True) for each, model in added.items()} | ours)
+    if isinstance(found, str | os.PathLike):
         return plugin_path("models", name)
-    _MODELS.update(ours)  # a plug-in adds models, and replaces none
     with naming_plugin("models", name):
         if name not in _MODELS:
             raise ConfigError(f"the entry point must name a model file, or what registers a model {name!r}")
-    _MODELS[name] = replace(_MODELS[name], plugin=True)
     return _MODELS[name]
 
 
@@ -215,14 +219,14 @@ def _hint(name: str) -> str:
 
 def _from_file(spec: str, *, batch: int, element_bytes: int) -> ComputationGraph:
     """Build a model of the catalogue that is a model file."""
-    name, _, text = spec.partition(":")
-    _check_no_parameters(name, text)
-    return read_kept_file(_files()[name], name=spec, batch=batch, element_bytes=element_bytes)
+    _check_no_parameters(spec)
+    return read_kept_file(_files()[spec], name=spec, batch=batch, element_bytes=element_bytes)
 
 
-def _check_no_parameters(name: str, text: str) -> None:
+def _check_no_parameters(spec: str) -> None:
     """Refuse parameters of a model that is a file."""
-    if text:
+    name, colon, text = spec.partition(":")
+    if colon:
         raise ConfigError(f"model {name} has no parameters, got {text!r}")
 
 
