@@ -64,6 +64,14 @@ def test_metadata_says_what_a_stranger_must_know(wheel, project):
     assert set(metadata.get_all("Provides-Extra")) == set(project["project"]["optional-dependencies"])
 
 
+def test_changes_are_by_version_and_kind():
+    """Each version that was published says in four headings, on two pages at most, what it means for its users."""
+    for section in re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]:
+        headings = re.findall(r"^### (.+)$", section, re.MULTILINE)
+        assert headings == ["Added", "Changed", "Fixed", "Removed"] or "Never published" in section
+        assert len(section.splitlines()) < 150
+
+
 def test_every_extra_that_a_text_names_exists(project):
     """Users are told to install this distribution, not its namesake, with extras that there are."""
     texts = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
