@@ -15,7 +15,9 @@ from hwprofiles.compute.profile_file import FOLDER, load_profile
 from hwprofiles.errors import ConfigError
 from hwprofiles.plugins import entry_points
 from orrery.cli import app
+from orrery.terminal.completion import COMPLETERS
 from orrery.terminal.exit_codes import run_app
+from orrery.workbench.choices import _catalogue
 from planner.model_files.model_text import model_text
 from planner.models.registry import known_models, load_model, model_names
 from planner.parallel.strategies import named_strategy, strategy_names
@@ -136,6 +138,7 @@ def test_clusters_devices_and_strategies_work_together(installed):
     rule = {"channel" if layer.parameter_count > 1e6 else "sample" for layer in graph.layers}
     strategy = named_strategy("by-size", graph, 4, cluster)
 
+    assert cluster.name == "pair"  # whatever its file says
     assert {device.profile for device in cluster.devices} == {"card"}
     assert load_profile("card").peak_flop_per_s == load_profile("titanx-nervana").peak_flop_per_s
     assert rule == {"channel", "sample"}
@@ -215,6 +218,20 @@ def test_lists_have_what_works_and_a_line_for_what_does_not(installed, tmp_path,
     lines = [line for line in said.err.splitlines() if " unreadable 1.5: " not in line]
     assert len(lines) == 1
     assert lines[0].startswith("orrery: plug-in broken-card (orrery.devices) of bench-plugins 1.5: compute profile ")
+
+
+def test_shells_and_the_workbench_offer_them(installed, capsys):
+    choices = _catalogue.__wrapped__()
+
+    assert {"tiny", "from-a-file"} <= set(choices["models"])
+    assert {"pair", "lost"} & {each["name"] for each in choices["clusters"]} == {"pair"}
+    assert "by-size" in choices["strategies"]
+    assert capsys.readouterr().err.startswith("orrery: plug-in lost (orrery.clusters) of bench-plugins 1.5: ")
+    assert [COMPLETERS["model"]("tin"), COMPLETERS["cluster"]("pai"), COMPLETERS["strategies"]("data,by")] == [
+        ["tiny"],
+        ["pair"],
+        ["data,by-size"],
+    ]
 
 
 def test_commands_take_plugins_from_an_installed_wheel(package, tmp_path):
