@@ -162,28 +162,29 @@ def describe_cluster(spec: str) -> ClusterSummary:
 
 def _load(spec: str) -> tuple[ClusterFile, dict[str, float], list[ClusterChange]]:
     """Return the file of a cluster with its parameters filled in, their values, and the changes."""
-    path, text = _locate(spec)
+    path, text, name = _locate(spec)
     origin = f"cluster {path.stem}" if path.parent == CLUSTERS else f"cluster file {path}"
     tree, assignments = read_tree(path), text.split(",") if text else []
     dotted = [row.partition("=") for row in assignments if "." in row.partition("=")[0]]
     changes = [read_change(name.strip(), value.strip()) for name, _, value in dotted]
     plain = [row for row in assignments if "." not in row.partition("=")[0]]
     values = _choose(read_parameters(tree, origin), plain, origin)
-    return parse_cluster(changed_classes(tree, changes), values, origin), values, changes
+    file = parse_cluster(changed_classes(tree, changes), values, origin)
+    return file.model_copy(update={"name": name}) if name else file, values, changes
 
 
-def _locate(spec: str) -> tuple[Path, str]:
-    """Divide a specification into the file and the text of its parameters."""
+def _locate(spec: str) -> tuple[Path, str, str]:
+    """Divide a specification into the file, the text of its parameters, and a plug-in's name; empty for others."""
     name, _, assignments = spec.partition(":")
     if name in _shipped():
-        return CLUSTERS / f"{name}.yaml", assignments
+        return CLUSTERS / f"{name}.yaml", assignments, ""
     if Path(spec).is_file():
-        return Path(spec), ""
+        return Path(spec), "", ""
     path, _, after = spec.rpartition(":")
     if path and Path(path).is_file():
-        return Path(path), after
+        return Path(path), after, ""
     if name in plugin_names("clusters"):
-        return plugin_path("clusters", name), assignments
+        return plugin_path("clusters", name), assignments, name
     if name and Path(name).is_dir():
         raise ConfigError(f"cluster must be a known name or a file, got the folder {name!r}")
     if "/" in name or name.endswith((".yaml", ".yml")):
