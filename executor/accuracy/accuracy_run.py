@@ -33,7 +33,7 @@ def accuracy_study(request: AccuracyRequest, *, progress: Progress | None = None
     """
     mean_interval([0.0, 1.0])  # SciPy is missed before the long work, not after it
     expected = DataRequirements.of(load_model(request.model, batch=request.batch))
-    training, testing = read_accuracy_samples(request.data, expected.sample)
+    training, testing = read_accuracy_samples(request.data, expected.only_input(request.data).sample)
     with scratch_folder() as folder:
         for name, (inputs, targets) in (("training", training), ("testing", testing)):
             np.savez(folder / f"{name}.npz", inputs=inputs, targets=targets)

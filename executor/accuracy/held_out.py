@@ -67,15 +67,14 @@ class HeldOut:
             part_layer(graph, i, space, 0, dtype=torch.float32, device="cpu") for i, space in enumerate(spaces)
         ]
         source = load_data(data, graph, seed=0, dtype=torch.float32, device="cpu")
-        entrance = next(layer for layer in graph.layers if "input" in layer.inputs)
-        self._inputs = source.inputs(0, whole_box(entrance.input_shapes[entrance.inputs.index("input")].sizes))
+        self._inputs = {name: source.inputs(0, whole_box(shape.sizes), name) for name, shape in graph.data.items()}
         self._labels = source.targets(0, 0, graph.batch)
 
     @torch.no_grad()
     def accuracy(self, parameters: Parameters) -> float:
         """Return the share of the samples for whose class the network computes the highest probability."""
         step = TrainingStep(0, 0, self._labels)
-        outputs = {"input": self._inputs}
+        outputs = dict(self._inputs)
         for i, (layer, part) in enumerate(zip(self._graph.layers, self._parts, strict=True)):
             inputs = [outputs[source] for source in layer.inputs]
             outputs[layer.name] = part.forward(inputs, parameters.get(i, {}), step)

@@ -3,6 +3,7 @@
 import math
 import struct
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from executor.data.dataset import DataRequirements
+from executor.data.dataset import DataRequirements, RequiredInput
 from executor.runtime import Box
 from hwprofiles import ARRAYS_MIB, ConfigError, check_archive, check_input
 
@@ -29,8 +30,8 @@ class ArraySource:
 
     Args:
         name: Name of the file, for error messages.
-        inputs: Shape (N, channel, *positions), where one channel needs no axis; floating-point or uint8, integers for
-            models that read words.
+        inputs: An array for each input of the model, in order, of shape (N, channel, *positions), where one channel
+            needs no axis; floating-point or uint8, integers for inputs that are words.
         targets: Labels, shape (N,), integers; or values, floating-point, shape (N, features) or (N, *sizes of the
             loss's input).
         expected: Shapes that the model requires.
@@ -39,44 +40,53 @@ class ArraySource:
         ConfigError: A type or a shape does not fit the model, or a label is no class of it.
     """
 
-    def __init__(self, name: str, inputs: Array, targets: Array, expected: DataRequirements) -> None:
-        if expected.words:
-            _check_words(name, inputs, expected)
-        elif inputs.dtype != np.uint8 and inputs.dtype.kind != "f":
-            raise ConfigError(f"data {name}: inputs must be floating-point or uint8, got {inputs.dtype}")
-        if expected.sample[0] == 1 and inputs.shape[1:] == expected.sample[1:]:
-            inputs = inputs[:, None]  # words as modules take them, (N, length)
-        if inputs.shape[1:] != expected.sample:
-            raise ConfigError(
-                f"data {name}: samples must be {_sizes(expected.sample)} as {expected.model} reads them, "
-                f"got {_sizes(inputs.shape[1:])}"
-            )
-        if len(targets) != len(inputs):
-            raise ConfigError(f"data {name}: targets must be as many as the {len(inputs)} inputs, got {len(targets)}")
-        self.samples = len(inputs)
-        self._inputs = inputs
+    def __init__(self, name: str, inputs: Sequence[Array], targets: Array, expected: DataRequirements) -> None:
+        self._inputs: dict[str, Array] = {}
+        for (key, each), array in zip(expected.inputs.items(), inputs, strict=True):
+            self._inputs[key] = _checked_input(name, array, each, expected.model)
+            if len(targets) != len(array):
+                raise ConfigError(
+                    f"data {name}: targets must be as many as the {len(array)} {each.array}, got {len(targets)}"
+                )
+        self.samples = len(targets)
         self._targets = _labels(name, targets, expected) if expected.labelled else _values(name, targets, expected)
 
-    def inputs(self, rows: NDArray[np.int64], box: Box) -> Tensor:
+    def inputs(self, rows: NDArray[np.int64], box: Box, name: str) -> Tensor:
         """Return a region of each of some samples; see ``Source.inputs``."""
         region: tuple[Any, ...] = (rows, *map(slice, box.low, box.high))
-        return _tensor(self._inputs[region])
+        return _tensor(self._inputs[name][region])
 
     def targets(self, rows: NDArray[np.int64]) -> Tensor:
         """Return the targets of some samples; see ``Source.targets``."""
         return _tensor(self._targets[rows])
 
 
-def _check_words(name: str, inputs: Array, expected: DataRequirements) -> None:
+def _checked_input(name: str, inputs: Array, expected: RequiredInput, model: str) -> Array:
+    """Return an input that is checked to be what a model reads, with its axis of channels."""
+    if expected.words:
+        _check_words(name, inputs, expected, model)
+    elif inputs.dtype != np.uint8 and inputs.dtype.kind != "f":
+        raise ConfigError(f"data {name}: {expected.array} must be floating-point or uint8, got {inputs.dtype}")
+    if expected.sample[0] == 1 and inputs.shape[1:] == expected.sample[1:]:
+        inputs = inputs[:, None]  # words as modules take them, (N, length)
+    if inputs.shape[1:] != expected.sample:
+        raise ConfigError(
+            f"data {name}: samples must be {_sizes(expected.sample)} as {model} reads them, "
+            f"got {_sizes(inputs.shape[1:])} in {expected.array}"
+        )
+    return inputs
+
+
+def _check_words(name: str, inputs: Array, expected: RequiredInput, model: str) -> None:
     """Refuse inputs that are no whole numbers of rows of the model's tables."""
     if inputs.dtype.kind not in "iu" or inputs.dtype == np.uint8:
         raise ConfigError(
-            f"data {name}: inputs must be integers of 16 bits or more, as {expected.model} reads words, got "
+            f"data {name}: {expected.array} must be integers of 16 bits or more, as {model} reads words, got "
             f"{inputs.dtype}"
         )
     if inputs.size and not 0 <= int(inputs.min()) <= int(inputs.max()) < expected.words:
         raise ConfigError(
-            f"data {name}: inputs must be words of {expected.model}, 0 to {expected.words - 1}, got {inputs.min()} to "
+            f"data {name}: {expected.array} must be words of {model}, 0 to {expected.words - 1}, got {inputs.min()} to "
             f"{inputs.max()}"
         )
 
@@ -134,26 +144,26 @@ def open_npy(path: Path) -> Array:
         raise _unreadable(path, error) from error
 
 
-def open_npz(path: Path) -> tuple[Array, Array]:
-    """Return the arrays ``inputs`` and ``targets`` of an .npz file; a compressed file is read entirely.
+def open_npz(path: Path, names: Sequence[str]) -> list[Array]:
+    """Return some arrays of an .npz file, in order; a compressed file is read entirely.
 
     Raises:
-        ConfigError: The file is missing, damaged, or lacks one of the two.
+        ConfigError: The file is missing, damaged, or lacks one of them.
     """
     check_input(path, "data", limit_mib=ARRAYS_MIB)
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, f"data {path}")
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            for name in ("inputs", "targets"):
+            for name in names:
                 if name not in members:
-                    raise ConfigError(f"data {path} must hold the arrays inputs and targets, got {', '.join(members)}")
-        inputs, targets = (_with_rows(path, _member(path, members[name])) for name in ("inputs", "targets"))
+                    wanted = f"{', '.join(names[:-1])} and {names[-1]}"
+                    raise ConfigError(f"data {path} must hold the arrays {wanted}, got {', '.join(members)}")
+        return [_with_rows(path, _member(path, members[name])) for name in names]
     except ConfigError:
         raise
     except Exception as error:  # a damaged archive makes zipfile, zlib and NumPy raise a dozen kinds
         raise _unreadable(path, error) from error
-    return inputs, targets
 
 
 def _member(path: Path, info: zipfile.ZipInfo) -> Array:

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from executor.runtime import Box, key_of, uniform, whole_box
 from hwprofiles import ConfigError
-from planner.graph import ComputationGraph
+from planner.graph import DATA, ComputationGraph
 from planner.operations import Embedding, Loss
 
-__all__ = ["PURPOSE", "DataRequirements", "Dataset", "Shuffled", "Source"]
+__all__ = ["PURPOSE", "DataRequirements", "Dataset", "RequiredInput", "Shuffled", "Source"]
 
 PURPOSE = 2
 """Part of the key that separates the data's random numbers from those of other purposes with the same seed."""
@@ -31,12 +31,13 @@ class Dataset(Protocol):
         """Number of samples of one epoch; None where they are generated without end."""
         ...
 
-    def inputs(self, step: int, box: Box) -> Tensor:
+    def inputs(self, step: int, box: Box, name: str = DATA) -> Tensor:
         """Return a region of the mini-batch of a step.
 
         Args:
             step: Number of the step.
             box: Indices of sample, channel and positions.
+            name: Name of the input in the model's graph.
 
         Returns:
             A tensor of the box's shape.
@@ -61,8 +62,8 @@ class Source(Protocol):
         """Number of samples."""
         ...
 
-    def inputs(self, rows: NDArray[np.int64], box: Box) -> Tensor:
-        """Return the region ``box`` (channel, positions) of each of some samples; bytes stand for [-1, 1)."""
+    def inputs(self, rows: NDArray[np.int64], box: Box, name: str) -> Tensor:
+        """Return the region ``box`` (channel, positions) of an input of some samples; bytes stand for [-1, 1)."""
         ...
 
     def targets(self, rows: NDArray[np.int64]) -> Tensor:
@@ -71,21 +72,31 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequiredInput:
+    """Shape and kind of one input that a model requires."""
+
+    array: str
+    """Name of its array in files of several arrays."""
+    sample: tuple[int, ...]
+    """Channels and positions."""
+    words: int = 0
+    """Number of different whole numbers of which it is made, such as words; 0: it is made of values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataRequirements:
     """Shapes and kind of the data that a model requires."""
 
     model: str
     batch: int
-    sample: tuple[int, ...]
-    """Channels and positions of an input."""
+    inputs: dict[str, RequiredInput]
+    """All inputs by their names in the model's graph, in order."""
     outputs: tuple[int, ...]
     """Sizes of the loss's input, for one sample."""
     labelled: bool
     """True if targets are labels; else they are values of the shape ``outputs``."""
     positions: tuple[int, ...] = ()
     """Sizes of the positions that have labels of their own; empty where a sample has one label."""
-    words: int = 0
-    """Number of different whole numbers of which inputs are made, such as words; 0: inputs are values."""
 
     @classmethod
     def of(cls, graph: ComputationGraph) -> "DataRequirements":
@@ -97,17 +108,38 @@ class DataRequirements:
         last = graph.layers[-1]
         if not isinstance(last.operation, Loss):
             raise ConfigError(f"the last layer of {graph.name} must be a loss to be trained, got {last.operation.kind}")
-        entrance = next(layer for layer in graph.layers if "input" in layer.inputs)
-        shape = entrance.input_shapes[entrance.inputs.index("input")]
         return cls(
             model=graph.name,
             batch=graph.batch,
-            sample=shape.sizes[1:],
+            inputs={
+                name: RequiredInput(
+                    array=name.replace(DATA, "inputs").replace(":", "_"),
+                    sample=shape.sizes[1:],
+                    words=_words(graph, name),
+                )
+                for name, shape in graph.data.items()
+            },
             outputs=last.output.sizes[1:],
             labelled=last.operation.function != "mean_squared_error",
             positions=last.output.positions if last.operation.function == "softmax_per_position" else (),
-            words=_words(graph),
         )
+
+    def only_input(self, data: str) -> RequiredInput:
+        """Return the input of a model that reads one.
+
+        Args:
+            data: Name of the data, for the error message.
+
+        Raises:
+            ConfigError: The model reads several.
+        """
+        if len(self.inputs) > 1:
+            arrays = ", ".join(each.array for each in self.inputs.values())
+            raise ConfigError(
+                f"data {data} has one input, {self.model} reads {len(self.inputs)}: data must be generated, or an .npz "
+                f"file with the arrays {arrays} and targets"
+            )
+        return next(iter(self.inputs.values()))
 
     @property
     def classes(self) -> int:
@@ -115,9 +147,9 @@ class DataRequirements:
         return math.prod(self.outputs) // math.prod(self.positions)
 
 
-def _words(graph: ComputationGraph) -> int:
-    """Return the number of rows of the smallest table that inputs are looked up in; 0 where there is none."""
-    readers = [layer for layer in graph.layers if "input" in layer.inputs and isinstance(layer.operation, Embedding)]
+def _words(graph: ComputationGraph, name: str) -> int:
+    """Return the number of rows of the smallest table that an input is looked up in; 0 where there is none."""
+    readers = [layer for layer in graph.layers if name in layer.inputs and isinstance(layer.operation, Embedding)]
     return min((layer.parameters[0].shape[0] for layer in readers if layer.parameters), default=0)
 
 
@@ -155,9 +187,9 @@ class Shuffled:
         self._source, self._batch, self._seed = source, expected.batch, seed
         self._dtype, self._device = dtype, device
 
-    def inputs(self, step: int, box: Box) -> Tensor:
+    def inputs(self, step: int, box: Box, name: str = DATA) -> Tensor:
         """Return a region of a mini-batch; see ``Dataset.inputs``."""
-        values = self._read(step, box).to(self._device)
+        values = self._read(step, box, name).to(self._device)
         if values.dtype == torch.uint8:
             return values.to(self._dtype).div_(_UINT8_HALF).sub_(1)
         return values.to(self._dtype)
@@ -167,10 +199,10 @@ class Shuffled:
         values = self._source.targets(self._rows(step, low, high)).to(self._device)
         return values.to(self._dtype) if values.dtype.is_floating_point else values.to(torch.int64)
 
-    def _read(self, step: int, box: Box) -> Tensor:
+    def _read(self, step: int, box: Box, name: str) -> Tensor:
         """Return the region as the source delivers it."""
         rows = self._rows(step, box.low[0], box.high[0])
-        return self._source.inputs(rows, Box(box.low[1:], box.high[1:]))
+        return self._source.inputs(rows, Box(box.low[1:], box.high[1:]), name)
 
     def _rows(self, step: int, low: int, high: int) -> NDArray[np.int64]:
         """Return the source's numbers of samples [low, high) of the mini-batch of a step."""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from executor.data.dataset import PURPOSE, DataRequirements
 from executor.runtime import Box, key_of, uniform
+from planner.graph import DATA
 
 __all__ = ["Endless", "Repeated"]
 
@@ -29,15 +30,17 @@ class _Generator:
     ) -> None:
         self._expected, self._seed, self._dtype, self._device = expected, seed, dtype, device
 
-    def _sample_inputs(self, step: int, box: Box, count: int) -> Tensor:
-        key = key_of(self._seed, PURPOSE, step, _INPUTS)
-        if words := self._expected.words:
+    def _sample_inputs(self, step: int, box: Box, count: int, name: str) -> Tensor:
+        expected, number = self._expected.inputs[name], list(self._expected.inputs).index(name)
+        # the first input has the key that it has where it is the only one; further ones have keys of their own
+        key = key_of(self._seed, PURPOSE, step, _INPUTS, *([number] if number else []))
+        whole = (count, *expected.sample)
+        if words := expected.words:
             # float64, so that the words are the same whatever type the network has
-            whole = (count, *self._expected.sample)
             return (
                 uniform(key, box, whole, dtype=torch.float64, device=self._device).mul_(words).floor_().to(self._dtype)
             )
-        return self._signed(key, box, (count, *self._expected.sample))
+        return self._signed(key, box, whole)
 
     def _sample_targets(self, step: int, low: int, high: int, count: int) -> Tensor:
         key, expected = key_of(self._seed, PURPOSE, step, _TARGETS), self._expected
@@ -58,9 +61,9 @@ class Endless(_Generator):
 
     samples = None
 
-    def inputs(self, step: int, box: Box) -> Tensor:
+    def inputs(self, step: int, box: Box, name: str = DATA) -> Tensor:
         """Return a region of a mini-batch; see ``Dataset.inputs``."""
-        return self._sample_inputs(step, box, self._expected.batch)
+        return self._sample_inputs(step, box, self._expected.batch, name)
 
     def targets(self, step: int, low: int, high: int) -> Tensor:
         """Return the targets of samples of a mini-batch; see ``Dataset.targets``."""
@@ -84,12 +87,12 @@ class Repeated(_Generator):
         self.samples = samples
         self._targets = self._sample_targets(_REPEATED, 0, samples, samples)
 
-    def inputs(self, rows: NDArray[np.int64], box: Box) -> Tensor:
+    def inputs(self, rows: NDArray[np.int64], box: Box, name: str) -> Tensor:
         """Return a region of each of some samples; see ``Source.inputs``."""
         values = torch.empty(len(rows), *box.shape, dtype=self._dtype, device=self._device)
         for i, row in enumerate(rows.tolist()):
             sample = Box((row, *box.low), (row + 1, *box.high))
-            values[i] = self._sample_inputs(_REPEATED, sample, self.samples)[0]
+            values[i] = self._sample_inputs(_REPEATED, sample, self.samples, name)[0]
         return values
 
     def targets(self, rows: NDArray[np.int64]) -> Tensor:

@@ -31,8 +31,8 @@ class ImageSource:
         expected: Shapes that the model requires.
 
     Raises:
-        ConfigError: Pillow is missing, the model does not read images of 1 or 3 channels, its targets are not labels,
-            or it has fewer classes than there are sub-folders.
+        ConfigError: Pillow is missing, the model does not read images of 1 or 3 channels alone, its targets are not
+            labels, or it has fewer classes than there are sub-folders.
     """
 
     def __init__(self, folder: Path, expected: DataRequirements) -> None:
@@ -42,9 +42,10 @@ class ImageSource:
             raise ConfigError(
                 f"data {folder}: images need Pillow, which is not installed: pip install 'orrery-training[images]'"
             ) from error
-        channels, *positions = expected.sample
+        sample = expected.only_input(str(folder)).sample
+        channels, *positions = sample
         if len(positions) != 2 or channels not in _MODES:
-            sizes = " x ".join(map(str, expected.sample))
+            sizes = " x ".join(map(str, sample))
             raise ConfigError(
                 f"data {folder}: images have 1 or 3 channels, height and width; {expected.model} reads {sizes}"
             )
@@ -70,7 +71,7 @@ class ImageSource:
         self._height, self._width = positions
         self._pool = ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS))
 
-    def inputs(self, rows: NDArray[np.int64], box: Box) -> Tensor:
+    def inputs(self, rows: NDArray[np.int64], box: Box, name: str) -> Tensor:
         """Return a region of each of some samples; see ``Source.inputs``."""
         slices = tuple(map(slice, box.low, box.high))
         values = np.empty((len(rows), *box.shape), dtype=np.uint8)
@@ -102,11 +103,11 @@ class Prefetching(Shuffled):
     def __init__(self, source: Source, expected: DataRequirements, **named: Any) -> None:
         super().__init__(source, expected, **named)
         self._pool = ThreadPoolExecutor(1)
-        self._ready: dict[Box, tuple[int, Future[Tensor]]] = {}
+        self._ready: dict[tuple[str, Box], tuple[int, Future[Tensor]]] = {}
 
-    def _read(self, step: int, box: Box) -> Tensor:
-        ready = self._ready.get(box)
-        value = ready[1].result() if ready and ready[0] == step else super()._read(step, box)
+    def _read(self, step: int, box: Box, name: str) -> Tensor:
+        ready = self._ready.get((name, box))
+        value = ready[1].result() if ready and ready[0] == step else super()._read(step, box, name)
         if ready is None or ready[0] != step + 1:  # a second read in this step keeps what is prepared for the next
-            self._ready[box] = step + 1, self._pool.submit(super()._read, step + 1, box)
+            self._ready[name, box] = step + 1, self._pool.submit(super()._read, step + 1, box, name)
         return value

@@ -22,7 +22,8 @@ def load_data(
 
     Args:
         spec: ``generated``: random inputs and targets, new ones in every step; ``generated:1024``: as many random
-            samples, the same in every epoch; ``FILE.npz`` with the arrays ``inputs`` and ``targets``;
+            samples, the same in every epoch; ``FILE.npz`` with the arrays ``inputs`` (for further inputs
+            of the model ``inputs_2`` and so on) and ``targets``;
             ``INPUTS.npy,TARGETS.npy``; or a folder of images with a folder for each class.  Inputs of bytes are
             scaled to [-1, 1).
         graph: The model, with its batch.
@@ -47,11 +48,13 @@ def _source(spec: str, expected: DataRequirements, seed: int, dtype: torch.dtype
         if not re.fullmatch(r"[1-9][0-9]{0,6}", count):
             raise ConfigError(f"data generated:N needs a number of samples from 1 to 9999999, got {count!r}")
         return Repeated(int(count), expected, seed=seed, dtype=dtype, device=device)
-    if re.fullmatch(r".+\.npy,.+\.npy", spec):
-        inputs, targets = map(Path, re.split(r"(?<=\.npy),", spec, maxsplit=1))
-        return ArraySource(spec, open_npy(inputs), open_npy(targets), expected)
     if spec.endswith(".npz"):
-        return ArraySource(spec, *open_npz(Path(spec)), expected)
+        *inputs, targets = open_npz(Path(spec), [*(each.array for each in expected.inputs.values()), "targets"])
+        return ArraySource(spec, inputs, targets, expected)
+    if re.fullmatch(r".+\.npy,.+\.npy", spec):
+        expected.only_input(spec)
+        first, second = map(Path, re.split(r"(?<=\.npy),", spec, maxsplit=1))
+        return ArraySource(spec, [open_npy(first)], open_npy(second), expected)
     if Path(spec).is_dir():
         return ImageSource(Path(spec), expected)
     raise ConfigError(

@@ -10,6 +10,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from executor.layers.base import NO_BUFFERS, PartContext, PartLayer, TrainingStep
 from executor.layers.dropout_mask import DropoutMask
 from executor.recorded import Computation, ComputationInputs, is_dense
+from planner.graph import is_data
 
 __all__ = ["RecordedPart"]
 
@@ -66,7 +67,7 @@ class RecordedPart(PartLayer):
             return values if meta else DropoutMask(self._context, share, number).forward(values, step)
 
         with torch.enable_grad():
-            data = [source == "input" for source in self.layer.inputs]
+            data = [is_data(source) for source in self.layer.inputs]
             rows = [x if d else _Source.of(x, marker) for x, d in zip(inputs, data, strict=True)]
             weights = {
                 name: each if name in self._frozen else _Source.of(each, marker) for name, each in parameters.items()

@@ -14,7 +14,7 @@ from executor.probe.measured_rows import ProbeRow, TimeSamples
 from executor.probe.parts_to_measure import ProbePart, added_slots, rounds_of
 from executor.runtime import ComputeDevice, Mark, OptimizerSpec, initial_parameters, make_optimizer
 from hwprofiles import ConfigError
-from planner.graph import LAYER_PHASES, ComputationGraph
+from planner.graph import LAYER_PHASES, ComputationGraph, is_data
 from planner.operations import Loss
 
 __all__ = ["LayerProbe"]
@@ -257,7 +257,7 @@ def _random(shape: Sequence[int], make: Mapping[str, Any], last: bool) -> Tensor
 @lru_cache(maxsize=64)
 def _layouts(graph: ComputationGraph) -> tuple[dict[str, bool], dict[str, bool]]:
     """Return whether the output of each layer, and the output's gradient, have their channels last."""
-    outputs: dict[str, bool] = {"input": False}
+    outputs = dict.fromkeys(graph.data, False)
     gradients: dict[str, bool] = {}
     for layer in graph.layers:
         kind, shape = layer.operation.kind, layer.input_shapes[0].sizes
@@ -272,7 +272,7 @@ def _layouts(graph: ComputationGraph) -> tuple[dict[str, bool], dict[str, bool]]
 
 def _rectified(graph: ComputationGraph, source: str) -> bool:
     """Return whether half the elements of an input are zeros: comparisons in pooling are then quicker."""
-    return source != "input" and getattr(graph.layers[graph.index[source]].operation, "activation", None) == "relu"
+    return not is_data(source) and getattr(graph.layers[graph.index[source]].operation, "activation", None) == "relu"
 
 
 def _targets(operation: Loss, inputs: Tensor) -> Tensor:

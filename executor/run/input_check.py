@@ -51,8 +51,6 @@ def check_inputs(options: RunOptions, graph: ComputationGraph, processes: int) -
 
         for rank in range(processes):
             device_of(options.device, rank, local_ranks=processes)
-    if not options.stand_in:
-        _check_one_input(graph)
     if not options.stand_in and not options.init:
         _check_buffers(graph)
     if options.init or options.save:
@@ -66,20 +64,6 @@ def check_inputs(options: RunOptions, graph: ComputationGraph, processes: int) -
         from executor.runtime import DTYPES
 
         load_data(options.data, graph, seed=options.seed, dtype=DTYPES[graph.element_bytes], device="cpu")
-
-
-def _check_one_input(graph: ComputationGraph) -> None:
-    """Refuse models that read data of several shapes, of which a data set has one."""
-    layers = graph.undivided.layers
-    shapes = {
-        shape.sizes[1:]: None
-        for layer in layers
-        for source, shape in zip(layer.inputs, layer.input_shapes, strict=True)
-        if source == "input"
-    }
-    if len(shapes) > 1:
-        sizes = " and ".join("x".join(map(str, each)) for each in shapes)
-        raise ConfigError(f"model {graph.name} must read data of one shape to be run, a sample of it has {sizes}")
 
 
 def _check_buffers(graph: ComputationGraph) -> None:
@@ -127,14 +111,15 @@ def _images_look_right(folder: Path, graph: ComputationGraph) -> bool:
         return False
     classes = sum(entry.is_dir() for entry in folder.iterdir())
     files = (path for path in folder.glob("*/**/*") if path.suffix)
-    fits = len(_sample(graph)) == 3 and _labelled(graph)
+    fits = len(graph.data) == 1 and len(_sample(graph)) == 3 and _labelled(graph)
     return fits and classes <= _classes(graph) and len(list(islice(files, graph.batch))) == graph.batch
 
 
 def _arrays_look_right(inputs: _Array, targets: _Array, graph: ComputationGraph) -> bool:
     """Return whether inputs and targets have the model's shapes and types, and labels are classes of it."""
-    if any("input" in layer.inputs and isinstance(layer.operation, Embedding) for layer in graph.layers):
-        return False  # words: the rules read all of them
+    words = any(layer.reads_data and isinstance(layer.operation, Embedding) for layer in graph.layers)
+    if words or len(graph.data) > 1:
+        return False  # the rules read all words, and further arrays
     if inputs.shape[1:] != _sample(graph) or not (inputs.dtype == np.uint8 or inputs.dtype.kind == "f"):
         return False
     if not graph.batch <= inputs.shape[0] == targets.shape[0]:
@@ -176,8 +161,7 @@ def _member(path: str, archive: zipfile.ZipFile, name: str) -> _Array:
 
 def _sample(graph: ComputationGraph) -> tuple[int, ...]:
     """Return channels and positions of an input."""
-    entrance = next(layer for layer in graph.layers if "input" in layer.inputs)
-    return entrance.input_shapes[entrance.inputs.index("input")].sizes[1:]
+    return next(iter(graph.data.values())).sizes[1:]
 
 
 def _labelled(graph: ComputationGraph) -> bool:

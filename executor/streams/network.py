@@ -13,7 +13,7 @@ from torch import Tensor
 from executor.data import Dataset, load_data
 from executor.layers import PartLayer, TrainingStep, part_layer
 from executor.runtime import DTYPES, Optimizer, OptimizerSpec, initial_parameters, make_optimizer, whole_box
-from planner.graph import Edge
+from planner.graph import Edge, is_data
 from planner.lowering import KINDS, Program
 from planner.operations import Loss
 
@@ -74,9 +74,10 @@ class SubTaskNetwork:
 
     def begin(self, number: int) -> None:
         """Load the data of a step, and drop the tensors of the step before."""
-        shape = self.graph.layers[0].input_shapes[0].sizes
         self._number = number
-        self._inputs = self._data.inputs(number, whole_box(shape))
+        self._inputs = {
+            name: self._data.inputs(number, whole_box(shape.sizes), name) for name, shape in self.graph.data.items()
+        }
         self._targets = self._data.targets(number, 0, self.graph.batch)
         self._outputs: dict[int, Tensor] = {}
         self._edge_gradients: dict[Edge, Tensor] = {}
@@ -99,9 +100,9 @@ class SubTaskNetwork:
         return self._number
 
     @property
-    def batch(self) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the step."""
-        return self._inputs, self._targets
+    def batch(self) -> tuple[Tensor, ...]:
+        """All inputs of the step, and its targets."""
+        return *self._inputs.values(), self._targets
 
     @property
     def loss(self) -> float:
@@ -110,7 +111,9 @@ class SubTaskNetwork:
 
     def _forward(self, layer: int) -> None:
         row, part = self.graph.layers[layer], self.parts[layer]
-        sources = (self._inputs if name == "input" else self._outputs[self.graph.index[name]] for name in row.inputs)
+        sources = (
+            self._inputs[name] if is_data(name) else self._outputs[self.graph.index[name]] for name in row.inputs
+        )
         targets = self._targets if isinstance(row.operation, Loss) else None
         output = part.forward(list(sources), self.parameters[layer], TrainingStep(self._number, self._seed, targets))
         self._outputs[layer] = output

@@ -11,6 +11,7 @@ from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.rank_tensors import RankTensors
 from executor.training.statistics_sync import StatisticsSync
 from executor.training.task_timer import TaskTimer
+from planner.graph import is_data
 from planner.operations import Loss
 
 __all__ = ["ForwardPass"]
@@ -90,9 +91,10 @@ class ForwardPass:
     def _samples(self, unit: LayerUnit) -> dict[int, Tensor]:
         """Return the regions of the training data that a unit reads, by slot."""
         samples, boxes = self._layers.parts[unit].samples, self._data_boxes.get(unit[0], {})
+        sources, data = self._view.program.graph.layers[unit[0]].inputs, self._layers.data
         return {
             slot: _concatenated(
-                [self._layers.data.inputs(self._step, region) for region in samples.boxes(box) or [box]]
+                [data.inputs(self._step, region, sources[slot]) for region in samples.boxes(box) or [box]]
             )
             for slot, box in boxes.items()
         }
@@ -115,7 +117,7 @@ def _data_boxes(view: RankProgram) -> dict[int, dict[int, Box]]:
     boxes: dict[int, dict[int, Box]] = {}
     for i, layer in enumerate(view.program.graph.layers):
         for slot, source in enumerate(layer.inputs):
-            if source == "input" and view.parts.index[i] >= 0:
+            if is_data(source) and view.parts.index[i] >= 0:
                 boxes.setdefault(i, {})[slot] = view.parts.needed(i, slot)
     return boxes
 

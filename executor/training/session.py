@@ -29,7 +29,7 @@ from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.stand_in import StandInPart
 from executor.training.task_timer import StandInMode
 from executor.training.worker import Worker
-from planner.graph import ComputationGraph
+from planner.graph import DATA, ComputationGraph
 from planner.lowering import Program
 from planner.operations import Loss
 
@@ -60,7 +60,7 @@ class _NoData:
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
 
-    def inputs(self, step: int, box: Box) -> Tensor:
+    def inputs(self, step: int, box: Box, name: str = DATA) -> Tensor:
         return torch.empty(0, dtype=self._dtype)
 
     def targets(self, step: int, low: int, high: int) -> Tensor:

@@ -18,7 +18,7 @@ import numpy as np
 
 from hwprofiles import Floats
 from planner.derivatives.saved_values import PASSED_ON, SAVED, TEMPORARIES
-from planner.graph import Layer, Shape
+from planner.graph import Layer, Shape, is_data
 from planner.operations import Attention, Constant, Mapped, Operand, Part, Step, parse_axis
 
 __all__ = ["RecordedMemory", "recorded_memory"]
@@ -145,7 +145,7 @@ class _Steps:
             _Tensor(
                 ("input", slot), ("input", slot), self.outputs if np.array_equal(size, self.outputs) else size,
                 _order_of(shape, last),
-                _NONE if source == "input" else frozenset([_INPUTS]),
+                _NONE if is_data(source) else frozenset([_INPUTS]),
             )
             for slot, (source, shape, size, last) in enumerate(
                 zip(layer.inputs, layer.input_shapes, reads, channels_last, strict=True)

@@ -6,6 +6,11 @@ from .computation_graph import (
     Operation as Operation,
     SavedTensors as SavedTensors,
 )
+from .data_sources import (
+    DATA as DATA,
+    data_names as data_names,
+    is_data as is_data,
+)
 from .layer_paths import (
     Block as Block,
     dependency_distances as dependency_distances,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hwprofiles import ConfigError, html_table
 from hwprofiles.compute import FusedKernels, Kernels
+from planner.graph.data_sources import is_data
 from planner.graph.parameters import Parameter, SharedParameter, shared_parameters
 from planner.graph.shapes import IntervalMap, Shape
 
@@ -135,7 +136,7 @@ class Layer:
     name: str
     operation: Operation
     inputs: tuple[str, ...]
-    """Names of the layers whose outputs the layer reads, in order; ``input`` is the data itself."""
+    """Names of the layers whose outputs the layer reads, in order; ``input``, ``input:2`` and so on are the data."""
     input_shapes: tuple[Shape, ...]
     output: Shape
     profile_name: str = ""
@@ -149,6 +150,11 @@ class Layer:
     """Names of parameters, each with a further key of it in the ``state_dict``, where it has several."""
     frozen: tuple[str, ...] = ()
     """Names of the parameters that the imported module does not train."""
+
+    @property
+    def reads_data(self) -> bool:
+        """True if some input is training data."""
+        return any(map(is_data, self.inputs))
 
     @property
     def measured_name(self) -> str:
@@ -218,7 +224,8 @@ class ComputationGraph:
         tokens_per_sample: Tokens of a sample, 0 if it has none; None to derive it from the layers that read the data.
 
     Raises:
-        ConfigError: Two layers have one name, a layer reads one that comes after it, or elements have another size.
+        ConfigError: Two layers have one name, one has a name of the data or reads one that comes after it, or elements
+            have another size.
     """
 
     def __init__(
@@ -239,11 +246,13 @@ class ComputationGraph:
         self.index = {layer.name: i for i, layer in enumerate(self.layers)}
         if len(self.index) != len(self.layers):
             raise ConfigError(f"layers of {name} need different names, {len(self.layers) - len(self.index)} repeat")
+        if taken := next(filter(is_data, self.index), None):
+            raise ConfigError(f"layers of {name} need names other than those of the data, got {taken!r}")
         self.edges = tuple(
             Edge(self.index[source], i, slot)
             for i, layer in enumerate(self.layers)
             for slot, source in enumerate(layer.inputs)
-            if source != "input"
+            if not is_data(source)
         )
         for edge in self.edges:
             if edge.producer >= edge.consumer:
@@ -254,8 +263,19 @@ class ComputationGraph:
         """Word for samples: ``sequences`` of tokens, ``images`` if data is read by height, else ``samples``."""
         if self.tokens_per_sample:
             return "sequences"
-        first = [layer for layer in self.layers if "input" in layer.inputs]
+        first = [layer for layer in self.layers if layer.reads_data]
         return "images" if any("height" in layer.parallel_dims for layer in first) else "samples"
+
+    @cached_property
+    def data(self) -> dict[str, Shape]:
+        """Shapes of the training data that layers read, by their names, in the order in which the model takes them."""
+        found = {
+            source: shape
+            for layer in self.undivided.layers
+            for source, shape in zip(layer.inputs, layer.input_shapes, strict=True)
+            if is_data(source)
+        }
+        return dict(sorted(found.items(), key=lambda row: int(row[0].partition(":")[2] or 1)))
 
     @cached_property
     def tokens_per_sample(self) -> int:
@@ -269,7 +289,7 @@ class ComputationGraph:
         for layer in self.undivided.layers:
             for slot, source in enumerate(layer.inputs):
                 shape = layer.input_shapes[slot]
-                if source == "input" and "length" in shape.dims:
+                if is_data(source) and "length" in shape.dims:
                     read = layer.operation.interval_maps(slot, layer.input_shapes)[shape.dims.index("length")]
                     return shape.size("length") if read == IntervalMap(dim="length") else 0
         return 0
@@ -349,7 +369,7 @@ class ComputationGraph:
         """Layers that are trained or come after one that is."""
         trained: list[bool] = []
         for layer in self.layers:
-            below = any(trained[self.index[source]] for source in layer.inputs if source != "input")
+            below = any(trained[self.index[source]] for source in layer.inputs if not is_data(source))
             trained.append(below or any(not parameter.frozen for parameter in layer.parameters))
         return tuple(trained)
 
@@ -377,7 +397,7 @@ class ComputationGraph:
         layers = []
         for layer in self.layers:
             shapes = tuple(
-                outputs[source] if source != "input" else Shape(shape.dims, (batch, *shape.sizes[1:]))
+                Shape(shape.dims, (batch, *shape.sizes[1:])) if is_data(source) else outputs[source]
                 for source, shape in zip(layer.inputs, layer.input_shapes, strict=True)
             )
             outputs[layer.name] = layer.operation.output(shapes)

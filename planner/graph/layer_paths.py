@@ -79,7 +79,7 @@ def _separators(graph: ComputationGraph) -> list[bool]:
     size = len(graph.layers)
     passing = np.zeros(size + 1, dtype=np.int64)
     spans = [(edge.producer, edge.consumer) for edge in graph.edges]
-    spans += [(-1, i) for i, layer in enumerate(graph.layers) if "input" in layer.inputs]
+    spans += [(-1, i) for i, layer in enumerate(graph.layers) if layer.reads_data]
     spans += [(i, size) for i in range(size) if not graph.consumers[i]]
     for first, last in spans:
         passing[first + 1] += 1
@@ -150,6 +150,6 @@ def dependency_distances(graph: ComputationGraph) -> list[int]:
     """
     depth: list[int] = []
     for i, layer in enumerate(graph.layers):
-        first = "input" in layer.inputs
+        first = layer.reads_data
         depth.append(0 if first else 1 + min(depth[edge.producer] for edge in graph.producers[i]))
     return [2 * hops + 1 for hops in depth]

@@ -1,11 +1,11 @@
 """Computation graph of an exported program: its operations read one by one, then fused, then ended by losses."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hwprofiles import ConfigError
-from planner.graph import ComputationGraph, Layer, Shape
+from planner.graph import DATA, ComputationGraph, Layer, Shape, data_names
 from planner.importing import (  # noqa: F401 - each registers its readers
     read_convolutions,
     read_elementwise,
@@ -91,18 +91,20 @@ def imported_graph(trace: Trace, *, name: str, loss: str = "softmax") -> Importe
     layers += _losses(layers, loss)
     owned = {key for layer in layers for _, key in layer.keys}
     unread = tuple(dict.fromkeys(key for key, _ in trace.parameters.values() if key not in owned))
-    layers = [_marked(layer, trace) for layer in _owned(layers)]
+    names = data_names(trace.inputs, {source for layer in layers for source in layer.inputs})
+    layers = [_marked(layer, trace, names) for layer in _owned(layers)]
     graph = ComputationGraph(name, reader.batch, layers)
     graph = graph.with_batch(trace.samples) if trace.samples else graph
     by_sample = tuple(row for row in reader.by_sample if row[0] in kept)
     return ImportedModel(graph=graph, fused=tuple(fused), by_sample=by_sample, unread=unread, dropped=tuple(dropped))
 
 
-def _marked(layer: Layer, trace: Trace) -> Layer:
-    """Return a layer that says which of its parameters are frozen, and which have further keys."""
+def _marked(layer: Layer, trace: Trace, names: Mapping[str, str]) -> Layer:
+    """Return a layer with the names of the data, that says which parameters are frozen and which have further keys."""
     trained = [(p.name, key) for p in layer.parameters if not p.shared and (key := dict(layer.keys).get(p.name))]
     return replace(
         layer,
+        inputs=tuple(names.get(source, source) for source in layer.inputs),
         frozen=tuple(name for name, key in layer.keys if key in trace.frozen),
         aliases=tuple((name, other) for name, key in trained for other in trace.aliases.get(key, ())),
     )
@@ -153,8 +155,8 @@ def _data(reader: GraphReader, argument: str, tensor: TraceTensor) -> TracedValu
         dims = ["channel", *(f"position{i}" for i in range(rank - 1))][:rank]
     tags = [[Tag(reader.batch, "sample")], *([Tag(size, dim)] for size, dim in zip(sizes, dims, strict=True))]
     layout = layout_of(tags)
-    reader.shapes[f"input:{argument}"] = layout.shape
-    return TracedValue(f"input:{argument}", layout.axes)
+    reader.shapes[f"{DATA}:{argument}"] = layout.shape
+    return TracedValue(f"{DATA}:{argument}", layout.axes)
 
 
 def _is_convolved(trace: Trace, argument: str) -> bool:

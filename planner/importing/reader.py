@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hwprofiles import ConfigError
-from planner.graph import IntervalMap, Layer, Operation, Parameter, Shape
+from planner.graph import IntervalMap, Layer, Operation, Parameter, Shape, is_data
 from planner.importing.axes import Atom, IndivisibleViewError, TracedValue, reshaped
 from planner.importing.constants import Fixed, computed
 from planner.importing.placement import OutputLayout, Tag, interval_maps, layout_of
@@ -85,7 +85,7 @@ class GraphReader:
             axes: Axes of its output; None: one for each dimension.
             weights: Keys of its parameters in the ``state_dict``, by their names in the operation.
         """
-        names = tuple("input" if v.layer.startswith("input:") else v.layer for v in inputs)
+        names = tuple(v.layer for v in inputs)
         shapes = tuple(self.shapes[v.layer] for v in inputs)
         output, name = operation.output(shapes), self._name(node, operation)
         if output.sizes[0] != self.batch:
@@ -130,9 +130,10 @@ class GraphReader:
     def name_of(self, node: TraceNode) -> str:
         """Return the name that the next layer of a node will have: its module's path."""
         base = node.module or node.operation
-        if base not in self.layers and base != "input" and node.operation != "view":
+        if base not in self.layers and not is_data(base) and node.operation != "view":
             return base
         base, number = f"{node.module}.{node.operation}".strip("."), 1
+        base = base.replace(":", "_") if is_data(base) else base
         name = base
         while name in self.layers:
             number += 1

@@ -3,6 +3,7 @@
 import numpy as np
 
 from hwprofiles import Floats
+from planner.graph import is_data
 from planner.lowering import UnitTimes
 from planner.memory.buffer_account import MemoryAccount
 from planner.memory.buffers import BufferRows
@@ -31,7 +32,7 @@ def _layer(account: MemoryAccount, i: int, times: UnitTimes) -> list[BufferRows]
         saved = times.kept_until[again] if again == account.saving_pass[i] else moments.end
         rows.append(account.by_cell("kept for backward", i, part.input_copies, moments.begin, saved))
         rows.append(account.by_cell("kept for backward", i, part.saved, moments.first, saved))
-        if not again and "input" in graph.layers[i].inputs:
+        if not again and graph.layers[i].reads_data:
             rows.append(_data(account, i, times))
         rows.append(account.by_cell("workspace", i, part.scratch["forward"], moments.first, moments.second))
     for phase, moments in (("activation_gradient", times.activation), ("weight_gradient", times.weight)):
@@ -60,7 +61,7 @@ def _data_bytes(account: MemoryAccount, i: int) -> Floats:
     space = program.spaces_at(i)[i]
     size = np.zeros(len(space.devices))
     for slot, source in enumerate(layer.inputs):
-        if source == "input":
+        if is_data(source):
             shape = layer.input_shapes[slot]
             whole = type(shape)(shape.dims, (space.output.sizes[0], *shape.sizes[1:]))
             regions = needed_regions(space, layer.operation.interval_maps(slot, layer.input_shapes), whole)

@@ -9,7 +9,7 @@ import numpy as np
 
 from hwprofiles import Bools, Floats, Ints
 from planner.derivatives import recorded_memory
-from planner.graph import ComputationGraph, Edge, Layer, Operation
+from planner.graph import ComputationGraph, Edge, Layer, Operation, is_data
 from planner.lowering import Program
 from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts
 from planner.memory.memory_policy import MemoryPolicy
@@ -188,7 +188,7 @@ class _PartMemories:
     def _reads_channels_last(self, i: int, layer: Layer, space: ConfigSpace, slot: int = 0) -> bool:
         """Return whether a layer gets an input with the channels last."""
         source = layer.inputs[slot]
-        if source == "input":
+        if is_data(source):
             return False
         u = self.graph.index[source]
         if _is_local(self.program.spaces_at(i)[u], space, _reads(layer, space, slot)):
@@ -206,7 +206,7 @@ class _PartMemories:
 
     def _reads_slice(self, i: int, layer: Layer, space: ConfigSpace) -> bool:
         """Return whether parts read a slice of what their own device computed, not all of it."""
-        if layer.inputs[0] == "input":
+        if is_data(layer.inputs[0]):
             return False
         producer = self.program.spaces_at(i)[self.graph.index[layer.inputs[0]]]
         regions = _reads(layer, space)

@@ -16,7 +16,7 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 
 from hwprofiles import ConfigError, broken_rules, did_you_mean, yaml_input
-from planner.graph import ComputationGraph, IntervalMap, Layer, Operation, Shape
+from planner.graph import DATA, ComputationGraph, IntervalMap, Layer, Operation, Shape, data_names, is_data
 from planner.model_files.computations import steps_of
 from planner.model_files.kinds import operation_class, single_field
 from planner.operations import Mapped, Rearrangement, TensorProduct
@@ -78,6 +78,8 @@ def _model_of(content: Any, path: Path, *, name: str, batch: int, element_bytes:
         raise ConfigError(f"{where}: layers must be a list of layers")
     reader = _FileReader(where, dict(data), set(data))
     layers = [reader.layer(row, number) for number, row in enumerate(rows)]
+    names = data_names(data, {source for layer in layers for source in layer.inputs})
+    layers = [replace(each, inputs=tuple(names.get(source, source) for source in each.inputs)) for each in layers]
     tokens = content.get("tokens_per_sample")
     if tokens is not None and (type(tokens) is not int or tokens < 0):
         raise ConfigError(f"{where}: tokens_per_sample must be a whole number >= 0, got {tokens!r}")
@@ -143,7 +145,7 @@ class _FileReader:
             if key not in row:
                 raise ConfigError(f"{where}: {key} is missing")
         name, kind, inputs = row["name"], row["kind"], row["inputs"]
-        if not isinstance(name, str) or not name or name in self.shapes or name == "input":
+        if not isinstance(name, str) or not name or name in self.shapes or is_data(name):
             raise ConfigError(f"{where}: name must be a new one, got {name!r}")
         if not isinstance(inputs, list) or not inputs:
             raise ConfigError(f"{where}: inputs must be a list of layers before it, or of data")
@@ -159,7 +161,7 @@ class _FileReader:
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
         layer = Layer(
-            name, operation, tuple("input" if s in self.data else s for s in inputs), shapes, output,
+            name, operation, tuple(f"{DATA}:{s}" if s in self.data else s for s in inputs), shapes, output,
             splits=_splits(where, row, operation, output), keys=_keys(row),
             frozen=_frozen(where, row), aliases=_aliases(where, row),
         )  # fmt: skip

@@ -21,12 +21,11 @@ def model_text(graph: ComputationGraph, *, heading: Sequence[str] = ()) -> str:
         graph: The network.
         heading: Lines of comment at the top.
     """
-    data: dict[Shape, str] = {}
-    layers = [_layer_row(layer, data) for layer in graph.layers]
+    layers = [_layer_row(layer) for layer in graph.layers]
     lines = [*(f"# {line}".rstrip() for line in heading), f"format: {FORMAT}", f"batch: {graph.batch}"]
     lines += [f"tokens_per_sample: {graph.given_tokens}"] * (graph.given_tokens is not None)
     lines.append("data:")
-    lines += [f"  {key}: {_flow(_sizes(shape))}" for shape, key in data.items()]
+    lines += [f"  {_flow(name)}: {_flow(_sizes(shape))}" for name, shape in graph.data.items()]
     lines.append("layers:")
     for row in layers:
         lines.append(f"- name: {_flow(row.pop('name'))}")
@@ -70,14 +69,10 @@ def _sizes(shape: Shape) -> dict[str, int]:
     return dict(zip(shape.dims[1:], shape.sizes[1:], strict=True))
 
 
-def _layer_row(layer: Layer, data: dict[Shape, str]) -> dict[str, Any]:
+def _layer_row(layer: Layer) -> dict[str, Any]:
     """Return a layer as a mapping of a model file."""
     operation: Any = layer.operation
-    inputs = []
-    for source, shape in zip(layer.inputs, layer.input_shapes, strict=True):
-        key = data.setdefault(shape, "input" if not data else f"input_{len(data) + 1}") if source == "input" else source
-        inputs.append(key)
-    row: dict[str, Any] = {"name": layer.name, "kind": operation.kind, "inputs": inputs}
+    row: dict[str, Any] = {"name": layer.name, "kind": operation.kind, "inputs": list(layer.inputs)}
     hidden = {"dims", "sizes", "reads", "weights", "computes", *single_field(type(operation), operation.kind)}
     for each in fields(operation):
         value = getattr(operation, each.name)

@@ -255,7 +255,7 @@ def split_layer(layer: Layer, hybrid: Hybrid, devices: Sequence[int]) -> Configu
     grid = grid_of(layer, hybrid.spatial)
     filters, slices = hybrid.filter * (1 if grid else hybrid.spatial), 1
     if "channel" in degrees:
-        size, sums = layer.output.size("channel"), reducing_operation(layer) is not None and "input" not in layer.inputs
+        size, sums = layer.output.size("channel"), reducing_operation(layer) is not None and not layer.reads_data
         degrees["channel"] = largest_divisor(size, filters * (1 if sums else hybrid.channel))
         if sums:
             shared = math.gcd(layer.input_shapes[0].size("channel"), size // degrees["channel"])

@@ -51,7 +51,7 @@ def _positions(layer: Layer, device_count: int) -> Configuration:
 
 def _input_channels(layer: Layer, device_count: int) -> Configuration:
     """Split a layer's input channels; split the output channels of a layer that reads the data or has no such sum."""
-    if reducing_operation(layer) is None or "input" in layer.inputs:
+    if reducing_operation(layer) is None or layer.reads_data:
         return _split(layer, "channel", device_count)
     shared = math.gcd(layer.input_shapes[0].size("channel"), layer.output.size("channel"))
     degrees = dict.fromkeys(layer.parallel_dims, 1) | {IN_CHANNEL: largest_divisor(shared, device_count)}

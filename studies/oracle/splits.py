@@ -50,7 +50,7 @@ def layer_times(model: CostModel, sizes: Sizes, splits: Sequence[Split]) -> dict
     used = np.array([np.isin(np.arange(len(model.profiles)), model.profile_of[: s.devices]) for s in splits])
     times = {phase: np.zeros((len(splits), len(sizes.y))) for phase in LAYER_PHASES}
     for i, layer in enumerate(model.graph.layers):
-        sums = reducing_operation(layer) is not None and "input" not in layer.inputs
+        sums = reducing_operation(layer) is not None and not layer.reads_data
         part = _parts(layer, bool(sizes.flat[i]), sums, splits)
         for phase in LAYER_PHASES:
             if model.graph.has_phase(i, phase):
@@ -123,7 +123,7 @@ def _slices(model: CostModel, channels: int) -> dict[str, int]:
     """Return the number of slices of every layer that can have several, as in the strategy ``channel``."""
     degrees = {}
     for layer in model.graph.layers:
-        if reducing_operation(layer) is not None and "input" not in layer.inputs:
+        if reducing_operation(layer) is not None and not layer.reads_data:
             shared = math.gcd(layer.input_shapes[0].size("channel"), layer.output.size("channel"))
             degrees[layer.name] = largest_divisor(shared, channels)
     return {name: degree for name, degree in degrees.items() if degree > 1}

@@ -1,7 +1,9 @@
 """Imported models in the executor: equal to the module itself, or refused by the name of the operation."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,8 @@ from undivided import first_parameters
 
 from executor.checks.program_check import check_program
 from executor.data.load import load_data
+from executor.families.configuration import PublishedFields
+from executor.families.whisper import whisper
 from executor.run.plan_run import run_plan
 from executor.runtime.boxes import whole_box
 from executor.runtime.optimizer_spec import OptimizerSpec
@@ -45,9 +49,9 @@ class Net(nn.Module):
         return self.head(self.pool(x).flatten(1))
 
 
-def planned(tmp_path, module: nn.Module, strategy: str) -> str:
+def planned(tmp_path, module: nn.Module, strategy: str, *, sizes=(f"{BATCH}x3x8x8",), loss="softmax") -> str:
     """Import a module, and plan it for two hosts in float64."""
-    graph = imported_graph(trace_of(module, input_specs([f"{BATCH}x3x8x8"])), name="net").graph
+    graph = imported_graph(trace_of(module, input_specs(sizes)), name="net", loss=loss).graph
     (tmp_path / "net.yaml").write_text(model_text(graph))
     graph = load_model(str(tmp_path / "net.yaml"), batch=BATCH, element_bytes=8)
     plan = make_plan(graph, load_cluster("lab-4:nodes=2"), strategy=strategy)
@@ -89,6 +93,105 @@ def test_losses_are_those_of_the_module(tmp_path, strategy, frozen):
     for number in range(STEPS):
         inputs, targets = data.inputs(number, whole_box(shape)), data.targets(number, 0, BATCH)
         loss = nn.functional.cross_entropy(module(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+    assert run.measurement.loss == pytest.approx(losses, rel=1e-9)
+
+
+class Twins(nn.Module):
+    """Two inputs of one shape that are told apart, and one between them that nothing reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(3, 4, 3, padding=1)
+        self.head = nn.Linear(4 * 8 * 8, 4)
+
+    def forward(self, x: torch.Tensor, unread: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        both = torch.relu(self.one(x - 2 * y)) * torch.tanh(self.two(y))
+        return self.head(both.flatten(1))
+
+
+WHISPER = {
+    "vocab_size": 20, "num_mel_bins": 4, "max_source_positions": 8, "max_target_positions": 6, "d_model": 16,
+} | {f"{side}_{field}": value for side in ("encoder", "decoder")
+     for field, value in (("layers", 1), ("attention_heads", 4), ("ffn_dim", 24))}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Several:
+    """A module of several inputs: those of a batch, and how it is trained."""
+
+    make: Callable[[], nn.Module]
+    sizes: tuple[str, ...]
+    loss: str
+    data: dict[str, tuple[int, ...]]
+    """Shapes of the inputs that are read, by the names of the graph."""
+    call: Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]
+    classes: int
+    positions: tuple[int, ...] = ()
+
+
+SEVERAL = {
+    "twins": Several(
+        make=Twins, sizes=(f"{BATCH}x3x8x8", f"{BATCH}x5", f"{BATCH}x3x8x8"), loss="softmax",
+        data={"input": (BATCH, 3, 8, 8), "input:2": (BATCH, 3, 8, 8)},
+        call=lambda module, x, y: module(x, None, y), classes=4,
+    ),
+    "whisper": Several(
+        make=lambda: whisper(PublishedFields("config.json", WHISPER)), sizes=(f"{BATCH}x4x16", f"{BATCH}x6:int"),
+        loss="softmax_per_position", data={"input": (BATCH, 4, 16), "input:2": (BATCH, 1, 6)},
+        call=lambda module, x, y: module(x, y.squeeze(1).long()).movedim(-1, 1), classes=20, positions=(6,),
+    ),
+}  # fmt: skip
+
+
+def written_arrays(path, several: Several) -> dict[str, np.ndarray]:
+    """The arrays of one batch, also in a file: words as modules take them."""
+    rng = np.random.default_rng(SEED)
+    x, y = several.data.values()
+    words = several.positions != ()
+    arrays = {
+        "inputs": rng.normal(size=x),
+        "inputs_2": rng.integers(0, several.classes, (y[0], y[2])) if words else rng.normal(size=y),
+        "targets": rng.integers(0, several.classes, (BATCH, *several.positions)),
+    }
+    np.savez(path, **arrays)
+    return arrays
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "data"),
+    [("twins", "spatial", "generated"), ("twins", "data", "npz"), ("whisper", "data", "generated"),
+     ("whisper", "model", "npz")],
+)  # fmt: skip
+def test_models_of_several_inputs_are_fed_each_by_its_name(tmp_path, name, strategy, data):
+    """Two processes train as the module does in plain PyTorch, on random data and on arrays of a file, to 1e-9."""
+    several = SEVERAL[name]
+    path = planned(tmp_path, several.make(), strategy, sizes=several.sizes, loss=several.loss)
+    arrays = written_arrays(tmp_path / "data.npz", several)
+    spec = str(tmp_path / "data.npz") if data == "npz" else data
+    sgd = OptimizerSpec(learning_rate=LEARNING_RATE, momentum=MOMENTUM)
+    run = run_plan(RunOptions(plan=path, steps=STEPS, device="cpu", data=spec, seed=SEED, optimizer=sgd))
+    graph, module = run.program.graph, several.make().double()
+    assert {key: shape.sizes for key, shape in graph.undivided.data.items()} == several.data
+
+    keys = {(layer.name, each): key for layer in graph.layers for each, key in layer.keys}
+    given = {keys[place]: tensor for place, tensor in first_parameters(graph, SEED).items()}
+    module.load_state_dict(given, strict=False)
+    optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    generated, losses = load_data("generated", graph, seed=SEED, dtype=torch.float64, device="cpu"), []
+    for number in range(STEPS):
+        if data == "npz":  # one batch is the whole file, so its order does not matter
+            x, y, targets = map(torch.from_numpy, arrays.values())
+            y = y.reshape(several.data["input:2"])
+        else:
+            x, y = (generated.inputs(number, whole_box(sizes), each) for each, sizes in several.data.items())
+            targets = generated.targets(number, 0, BATCH)
+            assert name == "whisper" or (x - y).abs().mean() > 0.5  # of uniform values in [-1, 1) it is 2 / 3
+        loss = nn.functional.cross_entropy(several.call(module, x, y), targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

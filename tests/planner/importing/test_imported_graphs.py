@@ -124,6 +124,23 @@ def test_a_parameter_along_two_axes_joins_no_chain():
     assert [p.shared for layer in graph.layers for p in layer.parameters] == ["", graph.layers[0].name]
 
 
+def test_no_module_is_taken_for_data():
+    """A layer of a module that is called as data are gets another name, and reads its own input."""
+
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.add_module("input:2", nn.Linear(5, 5))
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return self.get_submodule("input:2")(y) - x
+
+    layers = imported(Named(), "4x5", "4x5").graph.layers
+
+    assert layers[0].keys == (("weight", "input:2.weight"), ("bias", "input:2.bias"))
+    assert [layer.inputs for layer in layers[:2]] == [("input:2",), (layers[0].name, "input")]
+
+
 def test_unknown_operations_are_split_by_samples_and_listed():
     """An operation without a rule keeps its samples apart, and the report says so."""
 

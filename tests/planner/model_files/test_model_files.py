@@ -63,6 +63,30 @@ def test_dimensions_that_may_be_split_can_be_edited(tmp_path):
     assert graph.digest != load_model(written(tmp_path, DIGITS), batch=2).digest
 
 
+TWO = """format: orrery model 2
+batch: 4
+data:
+  unread: {channel: 8}
+  left: {channel: 8}
+  right: {channel: 8}
+layers:
+- {name: input_2, kind: linear, inputs: [right], channels: 8}
+- {name: total, kind: add, inputs: [right, input_2, left]}
+"""
+
+
+def test_inputs_of_one_shape_are_told_apart(tmp_path):
+    """They are numbered in the file's order without those that nothing reads, whatever a layer is called."""
+    graph = load_model(written(tmp_path, TWO), batch=2)
+    back = load_model(written(tmp_path, model_text(graph)), batch=2)
+    swapped = load_model(written(tmp_path, TWO.replace("[right]", "[left]")), batch=2)
+
+    assert [layer.inputs for layer in graph.layers] == [("input:2",), ("input:2", "input_2", "input")]
+    assert [*graph.data] == ["input", "input:2"]
+    assert same(graph, back)
+    assert graph.digest == back.digest != swapped.digest
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -75,6 +99,7 @@ def test_dimensions_that_may_be_split_can_be_edited(tmp_path):
         ("  channels: 16", '  channels: "16"', "channels: must be a valid integer"),
         ("inputs: [input]", "inputs: [nothing]", "inputs must be layers before it or data, got 'nothing'"),
         ("- name: conv2", "- name: conv1", "name must be a new one, got 'conv1'"),
+        ("- name: conv2", "- name: input:2", "name must be a new one, got 'input:2'"),
         ("parallel: [sample, channel]", "parallel: [sample, height]", "parallel must be a list of some of"),
         ("parallel: [sample, channel]", "parallel: []", "parallel must be a list of some of"),
         ("weight: {shape: [16, 1, 3, 3]}", "weight: {shape: [16, 1, 3, 4]}", "parameters must be"),

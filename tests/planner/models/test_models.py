@@ -327,6 +327,10 @@ def test_the_builder_names_layers_and_reads_the_last():
             lambda net: [net.linear(4, name="a") for _ in range(2)],
             "layer name must be new, 'a' is taken in tiny",
         ),
+        (
+            lambda net: [net.linear(4, name="input:2"), net.build()],
+            "layers of tiny need names other than those of the data, got 'input:2'",
+        ),
         (lambda net: ModelBuilder("bad", batch=1, image=(3, 0)), "image must be an integer >= 1, got 0"),
         (lambda net: ModelBuilder("bad", batch=1, image=(3,) * 5), "has 0 to 3 position dimensions, got 4"),
     ],
