@@ -104,7 +104,10 @@ def orrery_import(
         print_json({"model": str(path), **values})
         return
     print_pairs({"model file": str(path), **{key: values[key] for key in _NUMBERS}})
-    for title, rows in (("fused", values["fused"]), ("split by samples alone", values["by_sample"])):
+    several = values["inputs"] if len(values["inputs"]) > 1 else []
+    for title, rows in (
+        ("inputs", several), ("fused", values["fused"]), ("split by samples alone", values["by_sample"]),
+    ):  # fmt: skip
         if rows:
             print(f"\n{title}{f', the first {_LINES} of {len(rows)}' if len(rows) > _LINES else ''}:")
             print_table(rows[:_LINES])
@@ -157,6 +160,7 @@ def _values(imported: "ImportedModel") -> dict[str, Any]:
         "layers": len(graph.layers),
         "parameters": graph.parameter_count,
         "forward_flop_per_sample": imported.product_flop / graph.batch,
+        "inputs": [{"input": name, "argument": argument} for name, argument in imported.inputs],
         "fused": [{"layer": row.into, "operations": " ".join(row.steps)} for row in imported.fused],
         "by_sample": [{"layer": n, "operation": o, "reason": why} for n, o, why in imported.by_sample],
         "unused_parameters": list(imported.unread),

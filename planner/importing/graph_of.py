@@ -41,6 +41,8 @@ class ImportedModel:
     """A network and what its import did."""
 
     graph: ComputationGraph
+    inputs: tuple[tuple[str, str], ...]
+    """Names of the inputs that some layer reads, each with the program's name of it."""
     fused: tuple[Fused, ...]
     """Layers that took in others."""
     by_sample: tuple[tuple[str, str, str], ...]
@@ -96,7 +98,10 @@ def imported_graph(trace: Trace, *, name: str, loss: str = "softmax") -> Importe
     graph = ComputationGraph(name, reader.batch, layers)
     graph = graph.with_batch(trace.samples) if trace.samples else graph
     by_sample = tuple(row for row in reader.by_sample if row[0] in kept)
-    return ImportedModel(graph=graph, fused=tuple(fused), by_sample=by_sample, unread=unread, dropped=tuple(dropped))
+    return ImportedModel(
+        graph=graph, inputs=tuple((name, source.partition(":")[2]) for source, name in names.items()),
+        fused=tuple(fused), by_sample=by_sample, unread=unread, dropped=tuple(dropped),
+    )  # fmt: skip
 
 
 def _marked(layer: Layer, trace: Trace, names: Mapping[str, str]) -> Layer:

@@ -135,10 +135,12 @@ def test_no_module_is_taken_for_data():
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return self.get_submodule("input:2")(y) - x
 
-    layers = imported(Named(), "4x5", "4x5").graph.layers
+    found = imported(Named(), "y=4x5", "x=4x5")
+    layers = found.graph.layers
 
+    assert found.inputs == (("input", "y"), ("input:2", "x"))
     assert layers[0].keys == (("weight", "input:2.weight"), ("bias", "input:2.bias"))
-    assert [layer.inputs for layer in layers[:2]] == [("input:2",), (layers[0].name, "input")]
+    assert [layer.inputs for layer in layers[:2]] == [("input",), (layers[0].name, "input:2")]
 
 
 def test_unknown_operations_are_split_by_samples_and_listed():
