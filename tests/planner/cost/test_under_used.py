@@ -41,7 +41,8 @@ def test_the_plan_says_so_in_one_line(tmp_path):
     assert len(notes) == 1
     assert notes[0].startswith("priced under 5% of the peak and of the memory bandwidth: conv")
     assert "conv5_2 weight gradient; measure them" in notes[0]
-    assert not make_plan(load_model("vgg11", batch=16), one_device("p100"), strategy="data").notes
+    usual = make_plan(load_model("vgg11", batch=16), one_device("p100"), strategy="data").notes
+    assert not any(note.startswith("priced under") for note in usual)
 
 
 def test_a_kernel_that_waits_for_its_launch_is_not_doubtful():
