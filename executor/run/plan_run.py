@@ -109,11 +109,15 @@ def run_plan(
             stall_s=stall_s,
             log_folder=Path(options.out) / "log" if options.out else None,
         )
-        launch(ranks, progress=reporter(progress, _label, options.steps), task_name=program.name)
+        launch(
+            ranks,
+            progress=reporter(progress, lambda rows: _label(rows, program), options.steps),
+            task_name=program.name,
+        )
         return PlanRun(plan=plan, program=program, measurement=read_measurement(measured))
 
 
-def _label(rows: Sequence[RankRow]) -> str:
+def _label(rows: Sequence[RankRow], program: Program) -> str:
     """Return the loss, and the speed of the slowest rank."""
-    label = loss_of(rows)
-    return label if label == "starting" else f"{label}, {min(row.samples_per_s for row in rows):.4g} images/s"
+    label, samples_per_s = loss_of(rows), min(row.samples_per_s for row in rows)
+    return label if label == "starting" else f"{label}, {samples_per_s:.4g} {program.graph.samples_are}/s"

@@ -168,7 +168,7 @@ def _run_as_rank(options: RunOptions, report: "_Report", stall_s: float | None) 
 
                 def show(samples_per_s: float, done: int) -> None:
                     if bar:
-                        bar(f"{samples_per_s:.4g} images/s", done, options.steps)
+                        bar(f"{samples_per_s:.4g} {program.graph.samples_are}/s", done, options.steps)
 
                 measurement = run_rank(where, program, saving, status, reduced=reduced, progress=show)
                 assert measurement is not None
@@ -226,7 +226,7 @@ class _Report:
             shown["allocated by rank"] = [
                 f"{row['peak'] / 2**20:.1f} MiB, predicted {size / 2**20:.1f}" for row, size in pairs
             ]
-        shown["images/s"] = shown.pop("samples_per_s")
+        shown[f"{shown.pop('samples_are')}/s"] = shown.pop("samples_per_s")
         print_pairs({**shown, "peak memory by rank": peaks})
 
 
@@ -245,6 +245,7 @@ def _values(ran: "PlanRun", options: RunOptions) -> dict[str, Any]:
         "simulated_s": ran.replayed.iteration_s,
         "cluster": ran.plan.cluster,
         "samples_per_s": ran.samples_per_s,
+        "samples_are": ran.program.graph.samples_are,
         "peak_memory_bytes": measured.peak_memory_bytes.tolist(),
         "iterations_s": measured.iterations_s.tolist(),
         "notes": measured.notes,

@@ -20,17 +20,22 @@ PYTHON = sys.executable
 STEPS = "4"
 KEYS = {
     "model", "strategy", "processes", "steps", "loss_first", "loss_last", "iteration_s", "spread_s", "simulated_s",
-    "cluster", "samples_per_s", "peak_memory_bytes", "iterations_s", "notes",
+    "cluster", "samples_per_s", "samples_are", "peak_memory_bytes", "iterations_s", "notes",
 }  # fmt: skip
 FILES = ["losses.csv", "measured.npz", "run.json", "timeline.csv"]
 
 
-@pytest.fixture(scope="module")
-def plan_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("plan") / "plan.json"
-    question = ["lenet5", "--cluster", "lab-4:nodes=2", "--batch", "16", "--strategy", "data", "--out", str(path)]
+def planned(folder, model):
+    """A plan of two devices in a file."""
+    path = folder / f"{model}.json"
+    question = [model, "--cluster", "lab-4:nodes=2", "--batch", "16", "--strategy", "data", "--out", str(path)]
     assert run_app(app, ["plan", *question]) == 0
     return str(path)
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory):
+    return planned(tmp_path_factory.mktemp("plan"), "lenet5")
 
 
 def read(folder):
@@ -73,12 +78,14 @@ def test_local_ranks_and_torchrun_train_alike(plan_file, tmp_path, capsys):
     assert {"X", "M"} <= {event["ph"] for event in json.loads(trace.read_text())["traceEvents"]}
 
 
-def test_people_get_a_table(plan_file, capsys):
+@pytest.mark.parametrize(("model", "samples_are"), [("lenet5", "images"), ("conv1d", "samples")])
+def test_people_get_a_table(tmp_path, capsys, model, samples_are):
     """Without --processes as many ranks as the plan has devices; the simulated time stands beside the measured."""
-    assert run_app(app, ["run", plan_file, "--steps", "3", "--stand-in-compute", "--device", "cpu"]) == 0
+    words = ["--steps", "3", "--stand-in-compute", "--device", "cpu"]
+    assert run_app(app, ["run", planned(tmp_path, model), *words]) == 0
 
     printed = capsys.readouterr().out
-    for words in ("iteration (", "simulated (", "images/s", "peak memory by rank", "MiB; "):
+    for words in ("iteration (", "simulated (", f" {samples_are}/s ", "peak memory by rank", "MiB; "):
         assert words in printed
 
 

@@ -147,7 +147,12 @@ def test_progress_is_reported(runs):
 def test_progress_sums_the_ranks_losses():
     """Ranks know their shares; while one knows none, the sum is none either."""
     shown = []
-    show = reporter(lambda *row: shown.append(row), _label, 9)
+    words = SimpleNamespace(graph=SimpleNamespace(samples_are="sequences"))
+
+    def label(rows):
+        return _label(rows, words)
+
+    show = reporter(lambda *row: shown.append(row), label, 9)
 
     def row(step, loss):
         return SimpleNamespace(step=step, loss=loss, samples_per_s=100.0 * step, state=RankState.COMPUTING)
@@ -155,8 +160,8 @@ def test_progress_sums_the_ranks_losses():
     show([row(-1, math.nan), row(0, math.nan)])
     show([row(1, 0.5), row(0, math.nan)])
     show([row(2, 0.25), row(1, 0.5)])
-    assert shown == [("starting", 0, 9), ("starting", 0, 9), ("loss 0.75, 100 images/s", 1, 9)]
-    assert reporter(None, _label, 9) is None
+    assert shown == [("starting", 0, 9), ("starting", 0, 9), ("loss 0.75, 100 sequences/s", 1, 9)]
+    assert reporter(None, label, 9) is None
 
 
 def test_files_of_a_run(runs):
