@@ -85,6 +85,7 @@ class _Body(nn.Module):
         self.theta = _rope_theta(config)
 
     def forward(self, words: Tensor) -> Tensor:
+        """Return the last layer's values, shape (samples, length, channels), of words (samples, length)."""
         x = self.embed_tokens(words)
         place = torch.arange(words.shape[1], device=x.device)[:, None]
         angle = place * (1 / self.theta) ** (torch.arange(0, self.size, 2, device=x.device)[None] / self.size)

@@ -60,7 +60,7 @@ class _Encoder(nn.Module):
         self.conv1 = nn.Conv1d(config.count("num_mel_bins", 80), width, 3, padding=1)
         self.conv2 = nn.Conv1d(width, width, 3, stride=2, padding=1)
         self.embed_positions = nn.Embedding(config.count("max_source_positions", 1500), width)
-        self.embed_positions.weight.requires_grad_(False)  # sines, which are never trained
+        self.embed_positions.weight.requires_grad_(False)  # published weights hold sines, which are never trained
         self.layers = nn.ModuleList(_Block(config, "encoder") for _ in range(config.count("encoder_layers")))
         self.layer_norm, self.gelu = nn.LayerNorm(width), nn.GELU()
         self.dropout = nn.Dropout(config.share("dropout", 0.0))

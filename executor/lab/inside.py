@@ -54,7 +54,7 @@ def run_inside(argv: Sequence[str]) -> int:
     def relay(number: int, frame: FrameType | None) -> None:
         os.write(held, bytes([number]))
 
-    heard = threading.current_thread() is threading.main_thread()  # Python lets no other handle signals
+    heard = threading.current_thread() is threading.main_thread()  # Python calls handlers in the main thread alone
     handled = [number for number in _RELAYED if heard and signal.getsignal(number) != signal.SIG_IGN]
     former = {number: signal.signal(number, relay) for number in handled}
     try:

@@ -63,7 +63,7 @@ class RecordedPart(PartLayer):
         marker = torch.empty(0, dtype=self._dtype, device=self._device, requires_grad=True)
 
         def dropped(number: int, share: float, values: Tensor) -> Tensor:
-            meta = values.device.type == "meta"  # sizes only
+            meta = values.device.type == "meta"  # tensors without values, of which only sizes are asked
             return values if meta else DropoutMask(self._context, share, number).forward(values, step)
 
         with torch.enable_grad():

@@ -23,7 +23,7 @@ _ROW_BYTES = 128 + _REASON_BYTES
 
 # Words of a row.  Each is stored at once, by its own rank only, so no lock is needed.
 _STATE, _STEP, _TASK, _PEER, _PROGRESS, _PID, _CONSEQUENCE, _REASON_LENGTH = range(8)
-_STARTED_S, _FAILED_S, _LOSS, _IMAGES_PER_S = range(8, 12)
+_STARTED_S, _FAILED_S, _LOSS, _SAMPLES_PER_S = range(8, 12)
 _REFUSED = 12
 _REASON = 16
 
@@ -96,7 +96,7 @@ class RankStatus:
 
     def step(self, step: int, loss: float = float("nan"), samples_per_s: float = float("nan")) -> None:
         """Write which step begins, and the loss and the speed of the step before it."""
-        self._numbers[_LOSS], self._numbers[_IMAGES_PER_S] = loss, samples_per_s
+        self._numbers[_LOSS], self._numbers[_SAMPLES_PER_S] = loss, samples_per_s
         self._words[_STEP] = step
         self._count += 1
         self._words[_PROGRESS] = self._count
@@ -200,7 +200,7 @@ def read_row(row: bytes | bytearray | memoryview) -> RankRow:
         started_s=numbers[_STARTED_S],
         failed_s=numbers[_FAILED_S],
         loss=numbers[_LOSS],
-        samples_per_s=numbers[_IMAGES_PER_S],
+        samples_per_s=numbers[_SAMPLES_PER_S],
         # The end of the kept bytes may have split the last character.
         reason=bytes(text).decode(errors="ignore"),
         consequence=bool(words[_CONSEQUENCE]),
@@ -212,7 +212,7 @@ def _empty_row() -> bytearray:
     row = bytearray(_ROW_BYTES)
     words, numbers = memoryview(row).cast("q"), memoryview(row).cast("d")
     words[_STEP] = words[_TASK] = words[_PEER] = -1
-    numbers[_LOSS] = numbers[_IMAGES_PER_S] = float("nan")
+    numbers[_LOSS] = numbers[_SAMPLES_PER_S] = float("nan")
     return row
 
 

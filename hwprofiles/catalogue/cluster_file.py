@@ -275,7 +275,7 @@ class ClusterFile(_Strict):
         # Not a minimum length in the type: pydantic would also report it for a list whose only item is wrong.
         if not self.levels:
             raise ValueError("levels needs at least one level, got none")
-        divided = False  # whether the level below has at_most
+        divided = False  # true where the level below this one says at_most
         for i, level in enumerate(self.levels):
             if i == 0 and (level.count or level.at_most):
                 raise ValueError(f"levels.0 ({level.name}) is innermost and takes no count or at_most")

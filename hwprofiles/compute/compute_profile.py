@@ -237,7 +237,7 @@ class ComputeProfile:
         number, flop = PROFILE_PHASES.index(phase), kernels.flop
         convolution = self.convolution if kernels.window and number < 3 else None
         rate = self.peak_flop_per_s * (convolution.ceiling[number] if convolution else self.efficiency.ceiling[number])
-        if not kernels.rows.any():  # streaming kernels have no tiles
+        if not kernels.rows.any():  # a kernel that only streams has no product, so no tiles
             return np.asarray(flop / rate)
         matrix = kernels.matrix
         rows, columns, depth = (np.maximum(size, 1.0) for size in (kernels.rows, kernels.columns, kernels.depth))
@@ -245,7 +245,8 @@ class ComputeProfile:
         seconds = self._product_s(m, n, k, number, kernels.window)
         # the FLOP of partial sums over several slices are those of several equal products
         seconds *= flop / np.maximum(2.0 * rows * columns * depth, 1.0)
-        summed = depth if number == 2 else columns  # samples x positions
+        # samples x positions: a weight gradient sums over them, in other phases they are the columns
+        summed = depth if number == 2 else columns
         half = convolution or self.efficiency
         spanned = half.half_samples * half.half_positions / (half.half_positions * kernels.samples + summed)
         seconds += flop / rate * spanned

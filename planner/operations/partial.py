@@ -51,7 +51,7 @@ class PartialProduct:
 
     @property
     def reads_rows(self) -> bool:
-        """False, as of the undivided layer."""
+        """True if the undivided layer reads an input with its channels innermost."""
         return self.operation.reads_rows
 
     @property

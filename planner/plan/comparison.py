@@ -112,7 +112,7 @@ class StrategyResult:
 
     @property
     def time_parts(self) -> TimeParts:
-        """What the simulated iteration is made of."""
+        """Shares of the simulated iteration, from which its interval follows."""
         return TimeParts(
             total_s=self.simulated_s, exposed_s=self.exposed_communication_s, devices=len(self.peak_memory_bytes),
             message_bytes=self.message_bytes, nodes=self.nodes, real="spread" in self.ladder_s,

@@ -111,7 +111,7 @@ class Replay:
 
     @cached_property
     def time_parts(self) -> TimeParts:
-        """What the iteration is made of, from which follows what it is expected to take."""
+        """Shares of the iteration, from which follows what it is expected to take."""
         program, devices = self.program, len(self.program.cluster.devices)
         profiles = {device.profile for device in program.cluster.devices}
         sent = np.flatnonzero(~program.is_compute)

@@ -35,7 +35,7 @@ class RepeatedBlock(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What a line says in place of all blocks but the first."""
+        """Words of the line that stands for all blocks but the first."""
         return f"{self.blocks - 1} more like the {f'{self.rows} rows' if self.rows > 1 else 'row'} above"
 
 

@@ -77,7 +77,7 @@ class Round:
 
     @property
     def traffic(self) -> Traffic:
-        """What links carry."""
+        """Shares of the buffer that each message sends, and that it takes of its links."""
         if self.carried is not None:
             return self.carried
         sent = np.full(len(self.source), self.share * self.repeats)
