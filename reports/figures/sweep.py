@@ -36,10 +36,10 @@ def sweep_figure(
     points = frame[frame[x].notna() & frame[y].notna()]
     if points.empty:
         raise ConfigError(f"no point has both {x} and {y}")
-    # Iterations of different batches do not compare, images a second do.
-    image_s = points["iteration_s"] / points["batch"] if {"iteration_s", "batch"} <= set(points) else points[y]
-    best = points.loc[image_s.groupby([points[colour], points[x]]).idxmin()]
-    unit, across = column_unit(y, best[y].tolist()), best[x].nunique()
+    # Iterations of different batches do not compare, times of a sample do.
+    sample_s = points["iteration_s"] / points["batch"] if {"iteration_s", "batch"} <= set(points) else points[y]
+    best = points.loc[sample_s.groupby([points[colour], points[x]]).idxmin()]
+    unit, across = column_unit(best, y), best[x].nunique()
     figure = go.Figure()
     for i, (value, rows) in enumerate(best.groupby(colour)):
         figure.add_scatter(

@@ -100,7 +100,7 @@ def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
     if role == "axis" and len(frame) > 1 and values.nunique(dropna=False) == 1:
         role = "fixed"
     whole = bool(numeric) and is_whole(name, values.astype(float).tolist())
-    unit = column_unit(name, values.astype(float).tolist()) if numeric and not whole else None
+    unit = column_unit(frame, name) if numeric and not whole else None
     return {
         "name": name,
         "label": column_label(name).replace("_", " "),

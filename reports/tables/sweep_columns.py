@@ -26,6 +26,9 @@ __all__ = [
 _UNITS = {"_per_s": plain_unit, "memory_bytes": memory_unit, "_bytes": byte_unit, "_s": time_unit}
 """Functions that choose the unit, by the end of a column's name; the first that fits is taken."""
 
+_OF_ITERATION = ("expected_s", "iteration_s", "likely_low_s", "likely_high_s", "additive_s")
+"""Times of one iteration, which stand side by side and have one unit."""
+
 _HEADER = 14
 """Largest number of characters of a header's line, if it can be broken."""
 
@@ -40,8 +43,9 @@ _RESULTS = (
 """Columns of results, the most important first; all other columns identify the point."""
 
 
-def column_texts(name: str, values: "pd.Series[float]") -> tuple[str, list[str]]:
+def column_texts(frame: pd.DataFrame, name: str) -> tuple[str, list[str]]:
     """Return a column's header with its unit, and its cells; a dash for missing values."""
+    values = frame[name]
     if is_answer(values):
         return name, ["–" if pd.isna(value) else "yes" if value else "no" for value in values.astype(object)]
     if not is_numeric_dtype(values):
@@ -49,7 +53,7 @@ def column_texts(name: str, values: "pd.Series[float]") -> tuple[str, list[str]]
     numbers: list[float] = values.astype(float).tolist()
     if is_integer_dtype(values):
         return name, [f"{number:,.0f}" for number in numbers]
-    unit, whole = column_unit(name, numbers), is_whole(name, numbers)
+    unit, whole = column_unit(frame, name), is_whole(name, numbers)
     texts = [f"{number:,.0f}" if whole and number == number else unit.text(number) for number in numbers]
     return f"{column_label(name)} [{unit.name}]" if unit.name else name, texts
 
@@ -66,8 +70,10 @@ def is_whole(name: str, numbers: Sequence[float]) -> bool:
     return not has_unit and all(number == round(number) for number in numbers if math.isfinite(number))
 
 
-def column_unit(name: str, numbers: Sequence[float]) -> Unit:
-    """Choose the unit of a column by the end of its name."""
+def column_unit(frame: pd.DataFrame, name: str) -> Unit:
+    """Choose the unit of a column by the end of its name, and by the values of all columns that share it."""
+    shared = [each for each in _OF_ITERATION if each in frame] if name in _OF_ITERATION else [name]
+    numbers: list[float] = frame[shared].astype(float).to_numpy().ravel().tolist()
     return next((choose for suffix, choose in _UNITS.items() if name.endswith(suffix)), plain_unit)(numbers)
 
 
@@ -100,7 +106,7 @@ def fitting_columns(frame: pd.DataFrame, width: int) -> list[str]:
 
 def _width(frame: pd.DataFrame, name: str) -> int:
     """Return the number of characters of a column, with its border and the space on both sides."""
-    header, texts = column_texts(name, frame[name])
+    header, texts = column_texts(frame, name)
     return max(map(len, (*_broken(header).split("\n"), *texts)), default=0) + 3
 
 
@@ -140,7 +146,7 @@ def sweep_table(frame: pd.DataFrame) -> Table:
     table = Table(title=", ".join(shared) or None)
     cells = []
     for name in (name for name in frame.columns if name not in single):
-        header, texts = column_texts(name, frame[name])
+        header, texts = column_texts(frame, name)
         numeric = is_numeric_dtype(frame[name])
         table.add_column(Text(_broken(header)), justify="right" if numeric else "left", overflow="fold")
         cells.append(texts)

@@ -85,3 +85,22 @@ def test_answers_are_yes_and_no(values, texts):
     column = _column(frame, "interference")
     assert (column["numeric"], column["role"]) == (False, "axis")
     assert column["values"] == [None if text == "–" else text for text in texts]
+
+
+def test_times_of_an_iteration_have_one_unit():
+    """Beside 900 µs stands 1,200 µs, not 1.2 ms, in the terminal and on the page; other times have their own."""
+    frame = pd.DataFrame({"iteration_s": [9e-4, 8e-4], "expected_s": [1.2e-3, 1.1e-3], "seconds_s": [1.0, 2.0]})
+
+    assert printed(frame, 80)[1].split() == [
+        "┃",
+        "iteration",
+        "[µs]",
+        "┃",
+        "expected",
+        "[µs]",
+        "┃",
+        "seconds",
+        "[s]",
+        "┃",
+    ]
+    assert [_column(frame, name)["unit"] for name in frame.columns] == ["µs", "µs", "s"]
