@@ -114,7 +114,7 @@ def simulated_plan(
     chosen = _derived(model, request, progress, own) if own is not None else _chosen(model, request, progress)
     replayed = chosen.replayed
     rates = training_rates(model, replayed.program, replayed.expected_s)
-    return SimulatedPlan(plan=_priced(model, request, chosen), replayed=replayed, rates=rates)
+    return SimulatedPlan(plan=_priced(model, request, chosen, rates), replayed=replayed, rates=rates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,9 +260,8 @@ def _refinement_statistics(best: "Refined") -> dict[str, Any]:
     return {name: getattr(best, name) for name in ("simulated_plans", "lower_bound_s", "origin")}
 
 
-def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
+def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen, rates: TrainingRates) -> Plan:
     """Return the plan of a strategy, with its price by Eq. 1 and the hashes of its inputs."""
-    rates = training_rates(model, chosen.replayed.program, chosen.replayed.expected_s)
     return Plan(
         request=request,
         configurations=dict(chosen.strategy),
