@@ -1,6 +1,7 @@
 """Tiles and tables say the same as the headlines: expected times, one unit, tokens and utilisation where they are."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from page_kinds import small_view
@@ -37,6 +38,8 @@ def test_the_tiles_of_a_size_are_its_headline_and_its_row():
     headline = re.search(r'id="answer">(.*?)</h1>', page, re.DOTALL)[1]
     assert f"take {' '.join(tiles['training'])} " in headline.replace("takes", "take")
     assert 360 <= best.cost.total_s < 3600  # said in hours by the headline: as seconds it was another number
+    assert "the limit" in page
+    assert "the limit" not in size_html(replace(answer, limit=None)), "offers without a deadline have none"
 
 
 def test_a_plans_tiles_and_what_ifs_rows_have_the_rates_of_plans():
