@@ -26,6 +26,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names that mean neither a file, nor parameters, nor a list, where they are typed."""
 
 
+_UNNAMED = "a package without metadata"
+
+
 class PluginError(ConfigError):
     """A plug-in that does not load or work; the message names it and its package."""
 
@@ -50,12 +53,13 @@ def _offers(kind: PluginKind) -> _Offers:
     for distribution in distributions():
         if not _mentions_a_group(distribution):
             continue
-        package = "a package without metadata"
-        try:
-            package = f"{distribution.name} {distribution.version}"
-            if distribution.name in seen:
+        package = _package_of(distribution)
+        if package != _UNNAMED:
+            name = package.partition(" ")[0]
+            if name in seen:
                 continue
-            seen.add(distribution.name)  # the first on the path is the one that is imported
+            seen.add(name)  # the first on the path is the one that is imported
+        try:
             points = list(distribution.entry_points.select(group=f"orrery.{kind}"))
         except Exception as error:  # the parser of the standard library fails in its own ways
             offers.problems.append(f"plug-ins of {package}: entry_points.txt cannot be read: {_words(error)}")
@@ -67,6 +71,15 @@ def _offers(kind: PluginKind) -> _Offers:
                 rule = "name must be of letters, digits, - and _"
                 offers.problems.append(f"plug-in {point.name} (orrery.{kind}) of {package}: {rule}")
     return offers
+
+
+def _package_of(distribution: "Distribution") -> str:
+    """Return a package with its version; ``_UNNAMED`` where a broken installation has left no metadata of it."""
+    try:
+        name, version = distribution.metadata["Name"], distribution.metadata["Version"]
+    except Exception:  # importlib_metadata, which takes the standard library's place once imported, raises here
+        return _UNNAMED
+    return f"{name} {version}" if name else _UNNAMED
 
 
 def _mentions_a_group(distribution: "Distribution") -> bool:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,25 @@ def test_lists_have_what_works_and_a_line_for_what_does_not(installed, tmp_path,
     lines = [line for line in said.err.splitlines() if " unreadable 1.5: " not in line]
     assert len(lines) == 1
     assert lines[0].startswith("orrery: plug-in broken-card (orrery.devices) of bench-plugins 1.5: compute profile ")
+
+
+def test_packages_without_metadata_are_read_whichever_library_finds_them(tmp_path, monkeypatch):
+    """The standard library knows no name of them; importlib_metadata, which may take its place, raises."""
+    folder = tmp_path / "bare-1.0.dist-info"
+    folder.mkdir()
+    (folder / "entry_points.txt").write_text("[orrery.clusters]\nbare = bare:PATH\n")
+
+    class Raising(PathDistribution):
+        @property
+        def metadata(self):
+            raise FileNotFoundError("No package metadata was found.")
+
+    for kind in (PathDistribution, Raising):
+        monkeypatch.setattr("importlib.metadata.distributions", lambda kind=kind: [kind(folder)])
+        entry_points._offers.cache_clear()
+        assert entry_points._offers("models").problems == []
+        assert entry_points._offers("clusters").points["bare"][0][0] == "a package without metadata"
+    entry_points._offers.cache_clear()
 
 
 def test_shells_and_the_workbench_offer_them(installed, capsys):
