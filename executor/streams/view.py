@@ -16,7 +16,7 @@ __all__ = ["as_stream_comparison", "measured_values"]
 def as_stream_comparison(measured: MeasuredStreams) -> StreamComparison:
     """Return the median steps as a comparison, with their timelines and the cores in use over time."""
     paths = paths_of(measured.results[-1].work.program)
-    errors = ", ".join(f"{row.name} {row.error:+.0%}" for row in measured.results)
+    errors = ", ".join(f"{row.name} {row.error:+z.0%}" for row in measured.results)
     return StreamComparison(
         model=measured.model, batch=measured.batch, device=f"{measured.cores} cores", occupancy_model="measurement",
         layer_paths=paths.layer_paths, blocks=len(paths.blocks), results=tuple(map(_result, measured.results)),

@@ -82,7 +82,7 @@ def _print_fit(values: dict[str, Any]) -> None:
                 "rows": row["rows"],
                 "median error": f"{row['median']:.1%}",
                 "90 % below": f"{row['p90']:.1%}",
-                "bias": f"{row['bias']:+.1%}",
+                "bias": f"{row['bias']:+z.1%}",
             }
             for row in values["errors"]
         ]
@@ -135,7 +135,7 @@ def _print_library(values: dict[str, Any]) -> None:
                     "rows": row["rows"],
                     "median error": f"{row['median']:.1%}",
                     "90 % below": f"{row['p90']:.1%}",
-                    "bias": f"{row['bias']:+.1%}",
+                    "bias": f"{row['bias']:+z.1%}",
                 }
                 for row in values[key]
             ]

@@ -86,7 +86,7 @@ def _print(values: dict[str, Any]) -> None:
                 "phase": row["phase"],
                 "predicted_s": row["predicted_s"],
                 "traced_s": row["measured_s"],
-                "error": "–" if row["error"] is None else f"{row['error']:+.1%}",
+                "error": "–" if row["error"] is None else f"{row['error']:+z.1%}",
             }
             for row in values["layers"]
         ]

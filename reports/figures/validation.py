@@ -55,7 +55,7 @@ def measured_ladder_figure(strategies: "Sequence[StrategyValidation]") -> go.Fig
         figure.add_annotation(
             x=max(s.ladder_s["measured"], s.quartiles_s[1], s.ladder_s["contention"]) / unit.factor,
             y=s.name,
-            text="<b>too noisy to judge</b>" if s.noisy else f"<b>{s.error:+.1%}</b>".replace("-", "−"),
+            text="<b>too noisy to judge</b>" if s.noisy else f"<b>{s.error:+z.1%}</b>".replace("-", "−"),
             showarrow=False,
             xanchor="left",
             xshift=10,
@@ -100,7 +100,7 @@ def task_figure(strategy: "StrategyValidation") -> go.Figure:
             marker={"color": colour, "size": 7, "opacity": 0.75, "line": {"width": 0.5, "color": RUNGS[4]}},
             name=kind.replace("_", " "),
             text=mine["name"],
-            customdata=[f"{error:+.1%}" for error in mine["error"]],
+            customdata=[f"{error:+z.1%}" for error in mine["error"]],
             hovertemplate="%{text}<br>predicted %{y:.4~g}, measured %{x:.4~g} "
             + unit.name
             + "<br>%{customdata}<extra></extra>",

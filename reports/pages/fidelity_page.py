@@ -81,6 +81,6 @@ def _worst(summary: ErrorSummary, index: int) -> dict[str, str]:
         "label": row.label,
         "measured": texts[0],
         "predicted": texts[1],
-        "error": f"{row.error:+.0%}".replace("-", "−"),
+        "error": f"{row.error:+z.0%}".replace("-", "−"),
         "reason": row.reason or "not known",
     }

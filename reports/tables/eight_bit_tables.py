@@ -31,7 +31,7 @@ def eight_bit_headline(sweep: CompressionSweep) -> str:
     setting = f"for {sweep.model} on {where}: {best.speedup:.3g}× one device"
     if plain is None:
         return f"{_with(best)} is fastest {setting}."
-    gain = f"{plain.iteration_s / best.iteration_s - 1:+.1%}"
+    gain = f"{plain.iteration_s / best.iteration_s - 1:+z.1%}"
     if gain == "+0.0%":
         return f"Compression does not pay: no type is faster than {_with(plain)} {setting}."
     return f"Compression pays: {_with(best)} is fastest {setting}, {gain} compared with {_with(plain)}."

@@ -130,7 +130,7 @@ def fidelity_lines(table: FidelityTable) -> list[str]:
     for each in table.measures:
         for row in each.worst_rows:
             reason = row.reason if len(row.reason) <= _LONGEST else f"{row.reason[:_LONGEST]} ..."
-            lines.append(f"{row.label}: {row.error:+.0%}; {reason or 'reason not known'}")
+            lines.append(f"{row.label}: {row.error:+z.0%}; {reason or 'reason not known'}")
         if each.without:
             lines.append(f"{each.name}: {each.without:,} rows without a prediction, most often: {each.without_reason}")
     return [*lines, *table.notes, fidelity_headline(table)]

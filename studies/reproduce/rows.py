@@ -83,11 +83,11 @@ def _difference(printed: Value, ours: Value) -> str:
     if isinstance(printed, float) and isinstance(ours, float):
         if printed == 0:
             return "equal" if ours == 0 else f"{ours:+.3g}"
-        return f"{ours / printed - 1:+.0%}"
+        return f"{ours / printed - 1:+z.0%}"
     if isinstance(printed, str) and isinstance(ours, float):
         return "as printed" if ours > float(printed.removeprefix(">")) else "less than the printed bound"
     ends = [str(text).split("-") for text in (printed, ours)]
     if all(_number(end) is not None for pair in ends for end in pair):
         low, high = (float(b) / float(a) - 1 for a, b in zip(*ends, strict=True))
-        return f"{low:+.0%} and {high:+.0%} at the ends"
+        return f"{low:+z.0%} and {high:+z.0%} at the ends"
     return "equal" if printed == ours else "differs"
