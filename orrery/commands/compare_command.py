@@ -59,9 +59,9 @@ def orrery_compare(
     conditions: ComparedConditions,
     cluster: ClusterOption,
     batch: BatchOption,
-    out: Annotated[Out, out_option("index.html", "comparison.json")],
     strategies: StrategiesOption = "data,model,owt,spatial,layerwise",
     searched: _Searched,
+    out: Annotated[Out | None, out_option("index.html", "comparison.json")] = None,
     price: PriceOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -74,8 +74,8 @@ def orrery_compare(
     from reports.pages import write_comparison_page
 
     names, paid = split_list(strategies), price_of(cluster, price)
-    page = out.files[0]
-    with out_files(out) as (file, numbers), progress_bar(model) as progress:
+    page = out.files[0] if out else None
+    with out_files(out) as files, progress_bar(model) as progress:
         given = asdict(conditions)
         dtype = given.pop("dtype")
         graph = load_model(model, batch=batch, element_bytes=DTYPE_BYTES[dtype])
@@ -87,23 +87,25 @@ def orrery_compare(
             )  # fmt: skip
         except NoStrategyFitsError as error:
             words = ["orrery", "compare", model, "--cluster", cluster, "--batch", str(error.batch)]
-            words += ["--strategies", ",".join(names), "--out", str(out.typed)]
+            words += ["--strategies", ",".join(names)]
+            words += ["--out", str(out.typed)] if out else []
             words += [word for each in price or () for word in ("--price", each)]
             words += [*typed_options(searched), *typed_options(conditions)]
             works = f"; this works: {join(words)}" if error.batch else ""
             raise InfeasiblePlanError(f"{error}{works}") from None
         comparison = comparison.priced(paid)
         values = comparison_values(comparison, page=page)
-        write_comparison_page(comparison, file)
-        numbers.write_bytes(to_json(values))
+        if files:
+            write_comparison_page(comparison, files[0])
+            files[1].write_bytes(to_json(values))
     print_json(values) if json else _show(comparison, page)
 
 
-def _show(comparison: "Comparison", page: Path) -> None:
+def _show(comparison: "Comparison", page: Path | None) -> None:
     """Print the strategies as a table, then the headline, the pace, refusals and notes."""
     from reports.tables import comparison_headline, comparison_table, pace_lines
 
     print_rich(comparison_table(comparison))
     refused = [f"{name} was refused: {reason}" for name, reason in comparison.refused.items()]
-    lines = [comparison_headline(comparison), *pace_lines(comparison), *refused, *comparison.notes, f"page: {page}"]
-    print("\n".join(lines))
+    lines = [comparison_headline(comparison), *pace_lines(comparison), *refused, *comparison.notes]
+    print("\n".join([*lines, f"page: {page}"] if page else lines))

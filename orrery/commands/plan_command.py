@@ -27,24 +27,25 @@ __all__ = ["orrery_plan"]
 def orrery_plan(
     *,
     request: PlanRequest,
-    out: Annotated[Out, out_option("plan.json")],
+    out: Annotated[Out | None, out_option("plan.json")] = None,
     price: PriceOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Choose how every layer is split over the devices, and write the plan."""
+    """Choose how every layer is split over the devices, and print or write the plan."""
     from hwprofiles.catalogue import load_cluster
     from planner.models import load_model
     from planner.plan import save_plan, simulated_plan
 
     paid = price_of(request.cluster, price)
-    with out_files(out) as (file,), progress_bar("planning") as progress:
+    with out_files(out) as files, progress_bar("planning") as progress:
         graph = load_model(request.model, batch=request.batch, element_bytes=request.element_bytes)
         cluster = load_cluster(request.cluster)
         try:
             planned = simulated_plan(graph, cluster, request, progress=progress)
         except DeviceMemoryError as error:
-            raise refusal_with_command(error, request, out.typed, cluster, progress) from None
-        save_plan(planned.plan, file)
+            raise refusal_with_command(error, request, out.typed if out else None, cluster, progress) from None
+        for file in files:
+            save_plan(planned.plan, file)
     planned = replace(planned, rates=planned.rates.priced(paid))
     typed = {name: getattr(request, name) for name in ("model", "cluster", "batch", "strategy")}
     values = {**typed, **plan_values(planned)}

@@ -76,14 +76,15 @@ def _span(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
-def plan_command(request: "PlanRequest", out: Path) -> str:
+def plan_command(request: "PlanRequest", out: Path | None) -> str:
     """Return the words of ``orrery plan`` that make a request: all of its fields that differ from the defaults.
 
     Args:
         request: The request.
-        out: Plan file.
+        out: Plan file, if one is written.
     """
-    return shlex.join(["orrery", "plan", request.model, *typed_options(request), "--out", str(out)])
+    written = ["--out", str(out)] if out else []
+    return shlex.join(["orrery", "plan", request.model, *typed_options(request), *written])
 
 
 def typed_options(request: Any) -> list[str]:
@@ -103,14 +104,18 @@ def typed_options(request: Any) -> list[str]:
 
 
 def refusal_with_command(
-    error: DeviceMemoryError, request: "PlanRequest", out: Path, cluster: "DeviceGraph", progress: Progress | None
+    error: DeviceMemoryError,
+    request: "PlanRequest",
+    out: Path | None,
+    cluster: "DeviceGraph",
+    progress: Progress | None,
 ) -> InfeasiblePlanError:
     """Return the refusal of a plan with the first command that was found to work.
 
     Args:
         error: The refusal.
         request: The request that was refused.
-        out: Plan file.
+        out: Plan file, if one is written.
         cluster: Cluster of the request.
         progress: Called as ``progress(label, done, total)``.
     """

@@ -165,7 +165,7 @@ def printed_values(values: Mapping[str, Any], compressed: "CompressionSettings")
     return {name: value for name, value in printed.items() if name not in dropped}
 
 
-def comparison_values(comparison: "Comparison", *, page: Path) -> dict[str, Any]:
+def comparison_values(comparison: "Comparison", *, page: Path | None) -> dict[str, Any]:
     """Return the numbers of a comparison, without its timelines."""
     fields = (
         "model",
@@ -191,7 +191,7 @@ def comparison_values(comparison: "Comparison", *, page: Path) -> dict[str, Any]
     return {
         "undecided": undecided_line(comparison),
         **{field: getattr(comparison, field) for field in fields},
-        "page": str(page),
+        "page": page and str(page),
         "strategies": strategies,
     }
 

@@ -232,10 +232,14 @@ def test_tables_for_people(plan_file, tmp_path, capsys):
     """Without ``--json`` each command prints a table, and ``compare`` says where the page is."""
     folder = tmp_path / "page"
     assert run_app(app, ["simulate", str(plan_file)]) == 0
+    assert run_app(app, ["plan", *QUESTION, "--strategy", "data"]) == 0
+    assert run_app(app, ["compare", *QUESTION, "--strategies", "data"]) == 0
+    printed = capsys.readouterr().out
+    assert "iteration (" in printed
+    assert "page:" not in printed
     assert run_app(app, ["compare", *QUESTION, "--strategies", "data", "--out", str(folder)]) == 0
 
     printed = capsys.readouterr().out
-    assert "iteration (" in printed
     assert f"page: {folder}/index.html" in printed
 
 
