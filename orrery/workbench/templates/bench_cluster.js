@@ -65,17 +65,17 @@ function fillLinks() {
   const busiest = classes.find((each) => /fdr|ib|net|eth|edr|hdr|ndr/.test(each.name)) || classes.at(-1);
   $("link").value = [...$("link").options].some((each) => each.value === chosen) ? chosen : busiest.name;
 }
-// What the two sliders of links and the one of devices change, as names of assignments.
+// What the two sliders of links and the one of devices change, as names of assignments; scale is what an address may hold.
 function linkNames() {
   const chosen = $("link").value, one = chosen.startsWith("="), which = one ? chosen.slice(1) : chosen;
-  return { one, which, bandwidth: `link.${which}.${one ? "bandwidth_factor" : "bandwidth_gbyte_per_s"}`, latency: `link.${which}.latency_factor` };
+  return { one, which, bandwidth: `link.${which}.${one ? "bandwidth_factor" : "bandwidth_gbyte_per_s"}`, latency: `link.${which}.latency_factor`, scale: one ? "" : `link.${which}.bandwidth_factor` };
 }
 const speedName = () => `device.${$("device").value}.speed`;
 const linkClass = (which) => bench.cluster.classes.find((each) => each.name === which);
 
 function showSliders() {
-  const { one, which, bandwidth, latency } = linkNames(), was = one ? 1 : linkClass(which).was_gbyte_per_s;
-  const now = Number(edits.get(bandwidth) ?? was), slow = Number(edits.get(latency) ?? 1), speed = Number(edits.get(speedName()) ?? 1);
+  const { one, which, bandwidth, latency, scale } = linkNames(), was = one ? 1 : linkClass(which).was_gbyte_per_s;
+  const now = Number(edits.get(bandwidth) ?? was) * Number(edits.get(scale) ?? 1), slow = Number(edits.get(latency) ?? 1), speed = Number(edits.get(speedName()) ?? 1);
   const set = (name, times, value, words) => {
     $(name).value = position(times);
     $(name).setAttribute("aria-valuetext", words);
@@ -93,7 +93,7 @@ function setEdit(name, value, usual) {
 }
 function listenToSliders() {
   const changed = () => { showSliders(); markChanges(); clusterChanged(); };
-  const bandwidth = (value) => { const { one, which, bandwidth: name } = linkNames(); setEdit(name, value, one ? 1 : Number(short(linkClass(which).was_gbyte_per_s))); };
+  const bandwidth = (value) => { const { one, which, bandwidth: name, scale } = linkNames(); edits.delete(scale); setEdit(name, value, one ? 1 : Number(short(linkClass(which).was_gbyte_per_s))); };
   const latency = (value) => setEdit(linkNames().latency, value, 1), speed = (value) => setEdit(speedName(), value, 1);
   const was = () => { const { one, which } = linkNames(); return one ? 1 : linkClass(which).was_gbyte_per_s; };
   for (const [name, set, base] of [["bandwidth", bandwidth, was], ["latency", latency, () => 1], ["speed", speed, () => 1]]) {

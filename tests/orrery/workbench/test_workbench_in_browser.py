@@ -322,6 +322,14 @@ def test_what_is_refused_is_said_on_the_page(browser, server, tmp_path):
     page.wait_for_selector("#problem:not([hidden])")
     assert "must name a class of links" in page.inner_text("#problem")
     assert page.inner_text("#changes") == "none"
+    page.fill("#change", "link.slot.bandwidth_factor=0.5")
+    page.click("#add-change")
+    until(page, "$('changes').textContent.includes('bandwidth_factor')")
+    page.select_option("#link", "slot")
+    listed = page.locator("#link option:checked").inner_text()  # all 8 slot, 6.05 GB/s
+    assert listed.endswith(f" {page.input_value('#bandwidth-number')} GB/s"), "the box says what the list says"
+    page.fill("#bandwidth-number", "3")
+    assert "bandwidth_factor" not in page.inner_text("#changes"), "a number replaces a factor"
     page.close()
 
 
