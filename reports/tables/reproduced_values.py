@@ -45,7 +45,7 @@ def reproduced_headline(paper: str, values: Sequence[ReproducedValue]) -> str:
         return f"{paper}: {near} of {len(values)} printed values come out."
     others = "of the others " * (len(finite) < len(values))
     half, worst = median(each.error for each in values), finite[0]
-    middle = f"half of them within {100 * half:.2g} %" if math.isfinite(half) else "half of them do not"
+    middle = f"half of them within {100 * half:.2g}%" if math.isfinite(half) else "half of them do not"
     middle = middle if half > 5e-4 else "half of them exactly"
     return (
         f"{paper}: {near} of {len(values)} printed values come out within {_NEAR:.0%}, {middle}; {others}the farthest "

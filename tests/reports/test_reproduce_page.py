@@ -28,7 +28,7 @@ def test_errors_are_those_of_the_numbers():
 
 def test_the_headline_counts_what_comes_out():
     said = reproduced_headline("p", reproduced_values(ROWS))
-    assert said.startswith("p: 2 of 5 printed values come out within 5%, half of them within 10 %")
+    assert said.startswith("p: 2 of 5 printed values come out within 5%, half of them within 10%")
     assert "farthest is far: printed 2, ours 3 x" in said
 
 
