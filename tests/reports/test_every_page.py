@@ -87,9 +87,11 @@ COVERED = """() => {
   }
   return [document.querySelectorAll(".modebar-group").length, found];
 }"""
-FOLLOWED = """async () => { for (let i = 0; i < 100 && document.documentElement.scrollWidth > innerWidth; i++)
-  await new Promise((drawn) => requestAnimationFrame(drawn)); }"""
-"""Waits until figures have taken the page's width."""
+FOLLOWED = """async () => {
+  for (let i = 0; i < 100 && (i < 3 || document.documentElement.scrollWidth > innerWidth); i++)
+    await new Promise((drawn) => requestAnimationFrame(drawn));
+}"""
+"""Waits until tables and figures, which follow in the next frames, have taken the page's width."""
 PAPER = 1047
 """Width of A4, landscape, between its margins, in pixels."""
 OUTLINED = """() => {
