@@ -1,4 +1,4 @@
-"""Public measurements, by others, to which profiles are fitted and against which predictions are judged."""
+"""Measurements, by others and by us, to which profiles are fitted and against which predictions are judged."""
 
 import lazy_loader as lazy
 

@@ -1,4 +1,4 @@
-"""Tables of public measurements that ship with the package: one CSV file each, units in the names of the columns."""
+"""Tables of measurements that ship with the package: one CSV file each, units in the names of the columns."""
 
 from functools import cache
 from pathlib import Path
