@@ -1,7 +1,5 @@
 """Memory counted in real runs of a pool's ranks, for the test and the benchmark of its prediction."""
 
-import gc
-
 import numpy as np
 from imported_networks import NETWORKS
 from plans import cluster_of
@@ -23,7 +21,6 @@ from planner.tracing.inputs import input_specs
 
 def counted(rank, program, given):
     """Peak of one rank by ``ALLOCATED``, from its opening to the end of its last step; losses must be finite."""
-    gc.collect()
     meter = AllocationMeter(CpuDevice())
     session = open_session(
         program, rank, given, reduced=False, device=CpuDevice(), status=own_status(rank), steps=given.steps
