@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from executor.recorded.calls import channels_apart, function_of, keywords_of
 from executor.recorded.constants import in_lists
-from executor.recorded.step_context import StepContext, every
+from executor.recorded.step_context import StepContext, check_one_sample, every
 from executor.runtime import Box
 from hwprofiles import ConfigError, Ints
 
@@ -104,11 +105,15 @@ def attended(context: StepContext) -> Tensor:
     if "attn_mask" in values:
         mask = _mask(context, indices, keys)
     elif causal and len(rows) != values["query"].sizes[-2]:
-        seen = torch.from_numpy(rows).to(context.device)
-        mask, causal = torch.arange(keys, device=context.device) <= seen[:, None], False
+        mask, causal = context.geometry.of(tensors[0], lambda: _seen(rows, keys, context.device)), False
     scale: Any = step.argument("scale")
     query, key, value = tensors
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal, scale=scale)
+
+
+def _seen(rows: Ints, keys: int, device: torch.device) -> Tensor:
+    """Return the mask of queries that see the keys up to themselves."""
+    return torch.from_numpy(np.arange(keys) <= rows[:, None]).to(device)
 
 
 def _mask(context: StepContext, indices: list[Ints], keys: int) -> Tensor:
@@ -130,8 +135,7 @@ def _of_one_sample(context: StepContext, axis: int, index: Ints, shift: int) -> 
         return index
     windows, mask = context.sizes[axis + shift] // first.size, value.tensor
     each = mask.unflatten(axis, (-1, windows))
-    if mask.device.type != "meta" and not bool((each == each.narrow(axis, 0, 1)).all()):
-        raise ConfigError(f"{context.where}: attn_mask differs between samples and depends on no data")
+    context.geometry.of(mask, lambda: check_one_sample(each, axis, f"{context.where}: attn_mask"))
     return index % windows
 
 
@@ -173,10 +177,10 @@ def normalised(context: StepContext, held: Box) -> Tensor:
         context: The step.
         held: The region, in the order of the output's dimensions.
     """
-    view, values = context.view, context.read("input", context.view.indices())
+    values = context.read("input", context.view.indices())
     if values.numel() == held.elements:
-        return view.placed(_normal(context, values, _factor(context, "weight"), _factor(context, "bias")), held)
-    result = view.placed(_normal(context, values, None, None), held).clone()  # the rest of the values is released
+        return context.placed(_normal(context, values, _factor(context, "weight"), _factor(context, "bias")), held)
+    result = context.placed(_normal(context, values, None, None), held).clone()  # the rest of the values is released
     for name in ("weight", "bias"):
         if name not in context.values:
             continue
@@ -188,7 +192,7 @@ def normalised(context: StepContext, held: Box) -> Tensor:
             assert factor is not None
             behind = 0 if context.step.call in ("layer_norm", "rms_norm") else values.dim() - 2
             factor = factor.reshape(*factor.shape, *(1 for _ in range(behind)))
-            scale = view.placed(factor.expand(values.shape), held)
+            scale = context.placed(factor.expand(values.shape), held)
         result = result * scale if name == "weight" else result + scale
     return result
 
@@ -222,8 +226,6 @@ def looked_up(context: StepContext) -> Tensor:
     """Look up the rows of a table, in the held channels."""
     indices, padding = context.view.indices(), context.step.argument("padding_idx", -1)
     ids, table = context.read("indices", indices[:-1]).long(), context.read("weight", [None, indices[-1]])
-    if ids.device.type != "meta" and ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < len(table):
-        raise ConfigError(f"{context.where}: data must be whole numbers from 0 to {len(table) - 1}")
     row = int(padding) if isinstance(padding, int) and padding >= 0 else None
     return functional.embedding(ids, table, padding_idx=row)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from executor.recorded import arithmetic, moves
 from executor.recorded.calls import channels_apart
 from executor.recorded.constants import value_of
-from executor.recorded.step_context import StepContext, StepTensor
+from executor.recorded.step_context import Geometry, StepContext, StepTensor
 from executor.recorded.views import ResultView, axes_in, cover, sizes_of
 from executor.runtime import Box
 from hwprofiles import ConfigError
@@ -57,6 +57,7 @@ class Computation:
         self._layer, self._held, self._inputs = layer, held, tuple(inputs)
         self.steps: tuple[Step, ...] = operation.computes
         self._views = [self._checked_view(step) for step in self.steps]
+        self._geometry = [Geometry() for _ in self.steps]
         self._last_read = {each.step: number for number, step in enumerate(self.steps) for each in step.operands}
         """The last step that reads each result, by the result's step."""
 
@@ -120,16 +121,18 @@ class Computation:
         dtype: torch.dtype, device: torch.device,
     ) -> Tensor:  # fmt: skip
         values = {each.name: self._value(each, given, results, dtype, device) for each in step.operands}
+        geometry = self._geometry[number]
+        geometry.begin()
         context = StepContext(
-            where=self._where(step), step=step, view=view, values=values, dtype=dtype, device=device
+            where=self._where(step), step=step, view=view, values=values, geometry=geometry, dtype=dtype, device=device
         )  # fmt: skip
         if step.form == "norm":
             return arithmetic.normalised(context, self._held)
         if step.form == "dropout":
             ((name, _),) = values.items()
-            result = view.placed(context.aligned(name, view.indices()), self._held)
+            result = context.placed(context.aligned(name, view.indices()), self._held)
             return given.dropped(number, float(step.argument("p", 0.0) or 0.0), result)  # type: ignore[arg-type]
-        return view.placed(_FORMS[step.form](context), self._held)
+        return context.placed(_FORMS[step.form](context), self._held)
 
     def _value(
         self, operand: Operand, given: ComputationInputs, results: Mapping[int, Tensor], dtype: torch.dtype,

@@ -1,6 +1,7 @@
 """Tensors that do not depend on the data, computed from the slices of parameters that a part holds."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -44,9 +45,7 @@ def value_of(
     arguments = dict(constant.arguments)
     item = arguments.pop("item", None)
     if constant.call == "values":
-        return torch.tensor(
-            **keywords_of({"data": arguments["values"], "dtype": arguments["dtype"]}, dtype), device=device
-        )
+        return _values(arguments["values"], str(arguments["dtype"]), dtype, device)
     if constant.along is not None and (constant.call in _RESHAPES or constant.call in _EXPANDS):
         return _resized(constant, rows)
     keywords = {**in_lists(rows), **keywords_of(arguments, dtype)}
@@ -59,6 +58,12 @@ def value_of(
             f"operation {constant.call} makes a constant of more than {MOST_CONSTANT_ELEMENTS:,} elements"
         )
     return tensor
+
+
+@lru_cache(maxsize=1024)
+def _values(values: Any, kind: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return numbers that the model file holds; kept, since a copy to a GPU makes the host wait."""
+    return torch.tensor(**keywords_of({"data": values, "dtype": kind}, dtype), device=device)
 
 
 def _resized(constant: Constant, rows: Mapping[str, Tensor]) -> Tensor:

@@ -1,18 +1,47 @@
 """What a step sees of the part that it computes: its tensors by the indices of their axes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from executor.recorded.views import ResultView, ViewAxes, sizes_of, view_of
+from executor.recorded.views import ResultView, ViewAxes, selection, sizes_of
 from executor.runtime import Box
 from hwprofiles import ConfigError, Ints
 from planner.operations import Step
 
-__all__ = ["StepContext", "StepTensor", "every"]
+__all__ = ["Geometry", "StepContext", "StepTensor", "check_one_sample", "every"]
+
+_T = TypeVar("_T")
+
+
+class Geometry:
+    """What a step of a part has found out about its tensors' sizes, strides and constants.
+
+    A step asks the same in every iteration, in the same order, unless its tensors' strides change.  Finding the answers
+    takes the host longer than a small kernel runs, and those that lie in tables would be copied to a GPU each time.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[Any, Any] = {}
+        self._asked = 0
+
+    def begin(self) -> None:
+        """Begin an evaluation of the step."""
+        self._asked = 0
+
+    def of(self, tensor: Tensor, find: Callable[[], _T]) -> _T:
+        """Return what the next question about a tensor has as its answer, which ``find`` finds."""
+        self._asked += 1
+        key = self._asked, tensor.shape, tensor.stride(), tensor.device
+        if key not in self._found:
+            self._found[key] = find()
+        found: _T = self._found[key]
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +61,7 @@ class StepTensor:
     first: int = 0
 
 
+@lru_cache(maxsize=256)
 def every(size: int) -> Ints:
     """Return all indices of an axis."""
     return np.arange(size, dtype=np.int64)
@@ -48,6 +78,7 @@ class StepContext:
     """Result that the step computes."""
     values: Mapping[str, StepTensor]
     """Tensors by the name of the argument."""
+    geometry: Geometry
     dtype: torch.dtype
     device: torch.device
 
@@ -70,24 +101,24 @@ class StepContext:
             samples: Axis of the samples; a constant has the same elements for each, and the first are returned.
         """
         value = self.values[name]
-        rows = [every(size) if row is None else row for row, size in zip(indices, value.sizes, strict=True)]
-        if value.box is not None:
-            return view_of(value.tensor, value.box, value.axes, rows, f"{self.where}: {name}")
+        box, what = value.box, f"{self.where}: {name}"
+
+        def rows() -> list[Ints]:
+            return [every(size) if row is None else row for row, size in zip(indices, value.sizes, strict=True)]
+
+        if box is not None:
+            return self.geometry.of(value.tensor, lambda: selection(value.tensor, box, value.axes, rows(), what)).of(
+                value.tensor
+            )
         tensor = value.tensor
-        for axis, row in enumerate(rows):
-            if axis == samples and tensor.shape[axis] > 1:
-                tensor = self._one_sample(name, tensor, axis)
-            elif axis != samples:
-                first = value.first if axis == value.along else 0
-                tensor = _selected(tensor, axis, row - first, f"{self.where}: {name}")
+        for axis, chosen in self.geometry.of(tensor, lambda: _chosen(value, rows(), samples, what)).items():
+            tensor = tensor.narrow(axis, *chosen) if isinstance(chosen, tuple) else tensor.index_select(axis, chosen)
         return tensor
 
-    def _one_sample(self, name: str, tensor: Tensor, axis: int) -> Tensor:
-        """Return the first of equal samples of a constant."""
-        first = tensor.narrow(axis, 0, 1)
-        if tensor.device.type != "meta" and not bool((tensor == first).all()):
-            raise ConfigError(f"{self.where}: {name} differs between samples and depends on no data")
-        return first
+    def placed(self, result: Tensor, box: Box) -> Tensor:
+        """Return the region of the output that a result holds, in the order of the output's dimensions."""
+        result = result.expand(self.view.sizes)
+        return self.geometry.of(result, lambda: self.view.placing(result, box)).of(result)
 
     def aligned(self, name: str, indices: Sequence[Ints]) -> Tensor:
         """Return what an operand that is broadcast from the right has at some indices of the result."""
@@ -106,12 +137,28 @@ class StepContext:
         return self.read(name, rows, samples=samples)
 
 
-def _selected(tensor: Tensor, axis: int, row: Ints, what: str) -> Tensor:
-    """Return some indices of an axis."""
-    if len(row) == tensor.shape[axis] and np.array_equal(row, every(len(row))):
-        return tensor
-    if len(row) and (row.min() < 0 or row.max() >= tensor.shape[axis]):
-        raise ConfigError(f"{what} has {tensor.shape[axis]} indices of an axis, of which {row.max()} is read")
-    if len(row) and np.array_equal(row, np.arange(row[0], row[0] + len(row))):
-        return tensor.narrow(axis, int(row[0]), len(row))
-    return tensor.index_select(axis, torch.from_numpy(row).to(tensor.device))
+def check_one_sample(tensor: Tensor, axis: int, what: str) -> None:
+    """Refuse a constant that differs along an axis of samples."""
+    if tensor.device.type != "meta" and not bool((tensor == tensor.narrow(axis, 0, 1)).all()):
+        raise ConfigError(f"{what} differs between samples and depends on no data")
+
+
+def _chosen(
+    value: StepTensor, rows: Sequence[Ints], samples: int | None, what: str
+) -> dict[int, tuple[int, int] | Tensor]:
+    """Return what to read of a constant along each axis that is not read whole: first index and length, or indices."""
+    tensor, chosen = value.tensor, dict[int, tuple[int, int] | Tensor]()
+    for axis, (row, size) in enumerate(zip(rows, tensor.shape, strict=True)):
+        if axis == samples:
+            if size > 1:
+                check_one_sample(tensor, axis, what)
+                chosen[axis] = 0, 1
+            continue
+        held = row - (value.first if axis == value.along else 0)
+        if len(held) and (held.min() < 0 or held.max() >= size):
+            raise ConfigError(f"{what} has {size} indices of an axis, of which {held.max()} is read")
+        if not len(held) or (np.diff(held) != 1).any():
+            chosen[axis] = torch.from_numpy(held).to(tensor.device)
+        elif len(held) < size:
+            chosen[axis] = int(held[0]), len(held)
+    return chosen

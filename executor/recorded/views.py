@@ -2,12 +2,13 @@
 
 An axis of an operation is a product of factors of dimensions.  A part holds a region, a box of the dimensions; of each
 axis it needs some indices.  Both are translated by digits: index 70 of a channel axis of 12 x 64 is head 1, channel 6.
+What is to be read of tensors with certain sizes and strides is a ``Selection``, found once and used in every iteration.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from hwprofiles import ConfigError, Ints
 from planner.graph import Shape
 from planner.operations import parse_axis
 
-__all__ = ["AxisFactor", "Ranges", "ResultView", "axes_in", "cover", "is_dense", "sizes_of", "view_of"]
+__all__ = ["AxisFactor", "Ranges", "ResultView", "Selection", "axes_in", "cover", "is_dense", "selection", "sizes_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ Ranges = tuple[tuple[tuple[int, int], ...], ...]
 """For each factor of each axis its half-open interval of digits."""
 
 
-def axes_in(texts: Sequence[str], shape: Shape) -> ViewAxes:
+@lru_cache(maxsize=4096)
+def axes_in(texts: tuple[str, ...], shape: Shape) -> ViewAxes:
     """Return written axes in terms of the dimensions of a shape."""
     return tuple(
         tuple(
@@ -47,6 +49,7 @@ def axes_in(texts: Sequence[str], shape: Shape) -> ViewAxes:
     )
 
 
+@lru_cache(maxsize=4096)
 def sizes_of(axes: ViewAxes) -> tuple[int, ...]:
     """Return the number of indices of each axis."""
     return tuple(math.prod(f.size for f in axis) for axis in axes)
@@ -71,7 +74,38 @@ def cover(axes: ViewAxes, box: Box, whole: Sequence[tuple[int, int]] = ()) -> Ra
     return tuple(tuple(ranges[a, j] for j in range(len(axis))) for a, axis in enumerate(axes))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Selection:
+    """Elements to read of any tensor of given sizes and strides, as views where strides can say it."""
+
+    counts: list[int]
+    """Counts of the loops over the elements, from the outside in."""
+    steps: list[int]
+    """Steps of the loops."""
+    first: int
+    """Place of the first element."""
+    whole: tuple[list[int], list[int], list[int]] | None
+    """Where the elements are all of the tensor in another order: its dimensions and the loops' counts in the order of
+    memory, and the loops' order.  The gradient of these views is a view; that of others fills a tensor with zeros."""
+    sizes: list[int]
+    """Sizes of the result's axes before ``chosen`` is read."""
+    chosen: dict[int, Tensor]
+    """Indices to read of axes that strides cannot say."""
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """Return the elements."""
+        if self.whole is not None:
+            dims, counts, order = self.whole
+            view = tensor.permute(dims).view(counts).permute(order)
+        else:
+            view = tensor.as_strided(self.counts, self.steps, tensor.storage_offset() + self.first)
+        view = view.reshape(self.sizes)
+        for axis, index in self.chosen.items():
+            view = view.index_select(axis, index)
+        return view
+
+
+@dataclass(frozen=True)
 class ResultView:
     """Result of a step on a part: the digits that it holds of each factor of its axes."""
 
@@ -80,6 +114,10 @@ class ResultView:
 
     def indices(self) -> list[Ints]:
         """Return the indices that it holds of each axis."""
+        return list(self._indices)
+
+    @cached_property
+    def _indices(self) -> list[Ints]:
         rows = []
         for axis, held in zip(self.axes, self.ranges, strict=True):
             index = np.zeros(1, dtype=np.int64)
@@ -88,10 +126,13 @@ class ResultView:
             rows.append(index)
         return rows
 
-    def placed(self, result: Tensor, box: Box) -> Tensor:
-        """Return the region of the output that a result holds, in the order of the output's dimensions."""
-        sizes = [math.prod(high - low for low, high in held) for held in self.ranges]
-        result = result.expand(sizes)
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Number of indices that it holds of each axis."""
+        return [math.prod(high - low for low, high in held) for held in self.ranges]
+
+    def placing(self, result: Tensor, box: Box) -> Selection:
+        """Return what a result, of all its ``sizes``, holds of a region of the output, in the output's dimensions."""
         vectors = []
         for dim, (low, high) in enumerate(zip(box.low, box.high, strict=True)):
             index, vector = np.arange(low, high), np.zeros(high - low, dtype=np.int64)
@@ -101,11 +142,11 @@ class ResultView:
                         vector += ((index // f.stride) % f.size - first) * stride
                     stride *= last - first
             vectors.append(vector)
-        return _strided(result, vectors, 0)
+        return _selection(result, vectors, 0)
 
 
-def view_of(region: Tensor, box: Box, axes: ViewAxes, indices: Sequence[Ints], what: str) -> Tensor:
-    """Return some indices of each axis of a view of a tensor, of which a region is at hand.
+def selection(region: Tensor, box: Box, axes: ViewAxes, indices: Sequence[Ints], what: str) -> Selection:
+    """Return how to read some indices of each axis of a view of a tensor, of which a region is at hand.
 
     Args:
         region: Elements of the region.
@@ -118,7 +159,8 @@ def view_of(region: Tensor, box: Box, axes: ViewAxes, indices: Sequence[Ints], w
         ConfigError: An index lies outside of the region.
     """
     if any(len(index) == 0 for index in indices):
-        return region.new_empty([len(index) for index in indices])
+        sizes = [len(index) for index in indices]
+        return Selection(counts=sizes, steps=[0] * len(sizes), first=0, whole=None, sizes=sizes, chosen={})
     strides = region.stride()
     least, most = [0] * len(strides), [0] * len(strides)
     vectors = []
@@ -136,7 +178,7 @@ def view_of(region: Tensor, box: Box, axes: ViewAxes, indices: Sequence[Ints], w
         raise ConfigError(
             f"{what} reads [{least} to {most}] of a tensor of which the part has [{list(box.low)} to {list(box.high)}]"
         )
-    return _strided(region, vectors, -sum(low * stride for low, stride in zip(box.low, strides, strict=True)))
+    return _selection(region, vectors, -sum(low * stride for low, stride in zip(box.low, strides, strict=True)))
 
 
 def is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
@@ -149,60 +191,13 @@ def is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-class _Rearranged(torch.autograd.Function):
-    """All elements of a tensor in another order: as ``as_strided``, whose gradient would fill a tensor of zeros."""
-
-    @staticmethod
-    def forward(context: Any, tensor: Tensor, sizes: list[int], steps: list[int], packed: list[int]) -> Tensor:
-        """Return a view.
-
-        Args:
-            context: What the gradient needs.
-            tensor: The tensor.
-            sizes: Counts of the loops over its elements, from the outside in.
-            steps: Their steps.
-            packed: Their steps in ``_packed(tensor)``.
-        """
-        context.sizes, context.packed, context.given = sizes, packed, (tensor.shape, _packed(tensor))
-        return tensor.as_strided(sizes, steps)
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        """Return a view of the gradient, which is copied if its elements lie in another order than the tensor's."""
-        held = gradient
-        if gradient.stride() != tuple(context.packed):
-            held = gradient.new_empty_strided(context.sizes, context.packed).copy_(gradient)
-        return held.as_strided(*context.given), None, None, None
-
-
-def _packed(tensor: Tensor) -> list[int]:
-    """Return the strides of a tensor without the gaps that a region of a larger tensor has."""
-    strides, run = [1] * tensor.dim(), 1
-    for dim in sorted(range(tensor.dim()), key=tensor.stride):
-        strides[dim] = run
-        run *= tensor.shape[dim]
-    return strides
-
-
-def _packed_steps(tensor: Tensor, steps: Sequence[int]) -> list[int]:
-    """Return steps in a tensor as steps in ``_packed(tensor)``; each is some steps in one dimension."""
-    rows = zip(tensor.stride(), _packed(tensor), tensor.shape, strict=True)
-    pairs = sorted((stride, packed) for stride, packed, size in rows if size > 1 and stride)
-    found = []
-    for step in steps:
-        fitting = [(stride, packed) for stride, packed in pairs if 0 < stride <= step and step % stride == 0]
-        stride, packed = fitting[-1] if fitting else (1, 0)
-        found.append(step // stride * packed)
-    return found
-
-
-def _strided(tensor: Tensor, vectors: Sequence[Ints], base: int) -> Tensor:
-    """Return the elements of a tensor at ``base`` and one offset of each vector: a view where strides can say that.
+def _selection(tensor: Tensor, vectors: Sequence[Ints], base: int) -> Selection:
+    """Return how to read the elements of a tensor at ``base`` and one offset of each vector.
 
     An axis whose offsets no strides can say is read whole, or the multiples of the offsets' common step of it, and then
     by an index of its own.
     """
-    sizes, steps, start, chosen = list[int](), list[int](), base, dict[int, Ints]()
+    counts, steps, start, chosen = list[int](), list[int](), base, dict[int, Ints]()
     for axis, vector in enumerate(vectors):
         loops = _nested(vector)
         start += int(vector.min())
@@ -210,17 +205,37 @@ def _strided(tensor: Tensor, vectors: Sequence[Ints], base: int) -> Tensor:
             away = vector - vector.min()
             step = int(np.gcd.reduce(away))
             chosen[axis], loops = away // step, [(int(away.max()) // step + 1, step)]
-        sizes += [count for count, _ in loops]
+        counts += [count for count, _ in loops]
         steps += [step for _, step in loops]
-    packed = _packed_steps(tensor, steps)
-    if math.prod(sizes) == tensor.numel() and is_dense(sizes, packed):
-        view: Tensor = _Rearranged.apply(tensor, sizes, steps, packed)  # type: ignore[no-untyped-call]
-    else:
-        view = tensor.as_strided(sizes, steps, tensor.storage_offset() + start)
-    view = view.reshape([int(chosen[i].max()) + 1 if i in chosen else len(vector) for i, vector in enumerate(vectors)])
-    for axis, index in chosen.items():
-        view = view.index_select(axis, torch.from_numpy(index).to(tensor.device))
-    return view
+    return Selection(
+        counts=counts,
+        steps=steps,
+        first=start,
+        whole=_in_memory_order(tensor, counts, steps),
+        sizes=[int(chosen[i].max()) + 1 if i in chosen else len(vector) for i, vector in enumerate(vectors)],
+        chosen={axis: torch.from_numpy(index).to(tensor.device) for axis, index in chosen.items()},
+    )
+
+
+def _in_memory_order(
+    tensor: Tensor, counts: Sequence[int], steps: Sequence[int]
+) -> tuple[list[int], list[int], list[int]] | None:
+    """Return a tensor's dimensions, loops' counts, both in the order of memory, and the loops' order.
+
+    None unless the loops meet every element once.
+    """
+    strides = tensor.stride()
+    dims = sorted(range(len(strides)), key=lambda dim: (-strides[dim], -tensor.shape[dim]))
+    loops = sorted(range(len(steps)), key=lambda loop: (-steps[loop], -counts[loop]))
+    ordered = [counts[loop] for loop in loops]
+    try:
+        view = tensor.permute(dims).view(ordered)
+    except RuntimeError:  # a loop covers dimensions with a gap between them
+        return None
+    met = [(count, step) for count, step in zip(ordered, view.stride(), strict=True) if count != 1]
+    if met != [(counts[loop], steps[loop]) for loop in loops if counts[loop] != 1]:
+        return None
+    return dims, ordered, [loops.index(loop) for loop in range(len(loops))]
 
 
 def _nested(vector: Ints) -> list[tuple[int, int]] | None:
