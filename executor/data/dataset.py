@@ -15,7 +15,7 @@ from hwprofiles import ConfigError
 from planner.graph import DATA, ComputationGraph
 from planner.operations import Embedding, Loss
 
-__all__ = ["PURPOSE", "DataRequirements", "Dataset", "RequiredInput", "Shuffled", "Source"]
+__all__ = ["PURPOSE", "DataRequirements", "Dataset", "RequiredInput", "Shuffled", "Source", "words_of"]
 
 PURPOSE = 2
 """Part of the key that separates the data's random numbers from those of other purposes with the same seed."""
@@ -115,7 +115,7 @@ class DataRequirements:
                 name: RequiredInput(
                     array=name.replace(DATA, "inputs").replace(":", "_"),
                     sample=shape.sizes[1:],
-                    words=_words(graph, name),
+                    words=words_of(graph, name),
                 )
                 for name, shape in graph.data.items()
             },
@@ -147,7 +147,7 @@ class DataRequirements:
         return math.prod(self.outputs) // math.prod(self.positions)
 
 
-def _words(graph: ComputationGraph, name: str) -> int:
+def words_of(graph: ComputationGraph, name: str) -> int:
     """Return the number of rows of the smallest table that an input is looked up in; 0 where there is none."""
     readers = [layer for layer in graph.layers if name in layer.inputs and isinstance(layer.operation, Embedding)]
     return min((layer.parameters[0].shape[0] for layer in readers if layer.parameters), default=0)
@@ -189,15 +189,20 @@ class Shuffled:
 
     def inputs(self, step: int, box: Box, name: str = DATA) -> Tensor:
         """Return a region of a mini-batch; see ``Dataset.inputs``."""
-        values = self._read(step, box, name).to(self._device)
+        values = self._moved(self._read(step, box, name))
         if values.dtype == torch.uint8:
             return values.to(self._dtype).div_(_UINT8_HALF).sub_(1)
         return values.to(self._dtype)
 
     def targets(self, step: int, low: int, high: int) -> Tensor:
         """Return the targets of samples of a mini-batch; see ``Dataset.targets``."""
-        values = self._source.targets(self._rows(step, low, high)).to(self._device)
+        values = self._moved(self._source.targets(self._rows(step, low, high)))
         return values.to(self._dtype) if values.dtype.is_floating_point else values.to(torch.int64)
+
+    def _moved(self, values: Tensor) -> Tensor:
+        """Return values on the device; a GPU copies them while the host goes on, which pinned memory allows."""
+        pinned = values.pin_memory() if torch.device(self._device).type == "cuda" else values
+        return pinned.to(self._device, non_blocking=True)
 
     def _read(self, step: int, box: Box, name: str) -> Tensor:
         """Return the region as the source delivers it."""

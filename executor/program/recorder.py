@@ -2,9 +2,10 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -42,6 +43,7 @@ class Recorder:
         self._iteration = 0
         self._thread, self._lock = threading.local(), threading.Lock()
         self._last: RankMeasurement | None = None
+        self._unread: Callable[[], None] | None = None
         self._starts: dict[int, Mark] = {}
         self._ends: dict[tuple[int, int], Mark] = {}
         self._sent = np.full(tasks, np.nan)
@@ -107,31 +109,48 @@ class Recorder:
             sent[task] = size_bytes if np.isnan(sent[task]) else sent[task] + size_bytes
 
     def finish(self) -> RankMeasurement:
-        """Return the measurements of this iteration and begin the next; the device must be synchronised."""
+        """Return the measurements of this iteration and begin the next; the device must be synchronised.
+
+        On a GPU the times are NaN until ``read``: reading thousands of events takes the host milliseconds, in which the
+        GPU has nothing to do unless the next iteration has been submitted.
+        """
+        self.read()
         with self._lock:
-            return self._finished()
+            measured = self._finished()
+        if not self._device.runs_ahead:
+            self.read()
+        return measured
+
+    def read(self) -> None:
+        """Write the times of the iteration that ``finish`` ended last into its measurements."""
+        if self._unread:
+            self._unread()
+            self._unread = None
 
     def _finished(self) -> RankMeasurement:
-        ends = {key: mark for key, mark in list(self._ends.items()) if key[0] == self._iteration}
-        for key in ends:
-            del self._ends[key]
-        measured = RankMeasurement(
-            start_s=self._seconds(self._starts),
-            end_s=self._seconds({task: mark for (_, task), mark in ends.items()}),
-            sent_bytes=self._sent,
-        )
-        for tasks, sizes in self._joined:
-            # all tasks of a bucket have the same start and end: the first is divided in proportion to the sizes
-            bounds = np.concatenate([[0.0], np.cumsum(sizes)]) / sum(sizes)
-            begin, taken = measured.start_s[tasks[0]], measured.end_s[tasks[0]] - measured.start_s[tasks[0]]
-            measured.start_s[tasks], measured.end_s[tasks] = begin + bounds[:-1] * taken, begin + bounds[1:] * taken
+        ends = {task: mark for (iteration, task), mark in list(self._ends.items()) if iteration == self._iteration}
+        for task in ends:
+            del self._ends[self._iteration, task]
+        start_s, end_s = np.full((2, self._tasks), np.nan)
+        measured = RankMeasurement(start_s=start_s, end_s=end_s, sent_bytes=self._sent)
+        self._unread = partial(self._read, measured, self._starts, ends, self._joined)
         self._last = measured
         self._iteration += 1
         self._starts, self._sent, self._joined = {}, np.full(self._tasks, np.nan), []
         return measured
 
-    def _seconds(self, marks: dict[int, Mark]) -> Floats:
-        seconds = np.full(self._tasks, np.nan)
-        for task, mark in marks.items():
-            seconds[task] = self._device.seconds(mark)
-        return seconds
+    def _read(
+        self,
+        measured: RankMeasurement,
+        starts: Mapping[int, Mark],
+        ends: Mapping[int, Mark],
+        joined: Sequence[tuple[list[int], list[float]]],
+    ) -> None:
+        for marks, seconds in ((starts, measured.start_s), (ends, measured.end_s)):
+            for task, mark in marks.items():
+                seconds[task] = self._device.seconds(mark)
+        for tasks, sizes in joined:
+            # all tasks of a bucket have the same start and end: the first is divided in proportion to the sizes
+            bounds = np.concatenate([[0.0], np.cumsum(sizes)]) / sum(sizes)
+            begin, taken = measured.start_s[tasks[0]], measured.end_s[tasks[0]] - measured.start_s[tasks[0]]
+            measured.start_s[tasks], measured.end_s[tasks] = begin + bounds[:-1] * taken, begin + bounds[1:] * taken

@@ -66,6 +66,8 @@ class ComputeDevice(ABC):
     torch_device: torch.device
     backend: str
     """Back end of ``torch.distributed``."""
+    runs_ahead: bool
+    """Whether the host goes on while the device works on what was submitted."""
 
     @abstractmethod
     def mark(self) -> Mark:
@@ -151,6 +153,7 @@ class CpuDevice(ComputeDevice):
 
     torch_device = torch.device("cpu")
     backend = "gloo"
+    runs_ahead = False
 
     def __init__(self) -> None:
         _keep_freed_memory()
@@ -214,6 +217,7 @@ class CudaDevice(ComputeDevice):
     """A GPU; marks are events on its streams."""
 
     backend = "nccl"
+    runs_ahead = True
 
     def __init__(self, index: int) -> None:
         self.torch_device = torch.device("cuda", index)

@@ -62,18 +62,19 @@ def uniform(key: int, box: Box, whole: Sequence[int], *, dtype: torch.dtype, dev
         advances by a constant, so that the element at any position can be computed directly.
     """
     out = torch.empty(box.shape, dtype=dtype, device=device)
-    starts, run = _runs(box, whole)
+    starts, run = _runs(box, whole, out.device)
     rows, bits = out.view(len(starts), run), 24 if dtype == torch.float32 else _BITS
     if out.device.type == "cpu":
-        _fill_array(rows.numpy(), starts.view(np.uint64) * _GOLDEN + (key & _MASK), bits)
+        _fill_array(rows.numpy(), starts.numpy().view(np.uint64) * _GOLDEN + (key & _MASK), bits)
     else:
-        first = torch.from_numpy(starts).to(device).mul_(_signed(_GOLDEN)).add_(key)
-        _fill_tensor(rows, first, bits)
+        _fill_tensor(rows, starts * _signed(_GOLDEN) + key, bits)
     return out
 
 
-def _runs(box: Box, whole: Sequence[int]) -> tuple[NDArray[np.int64], int]:
+def _runs(box: Box, whole: Sequence[int], device: torch.device) -> tuple[Tensor, int]:
     """Return a box as runs of consecutive positions: their first positions, shape (R, 1), and their common length.
+
+    An accelerator makes them itself: a copy from the host would make the host wait for all work before it.
 
     Rows 1 and 2, columns 1 to 3, of a tensor of three rows and five columns::
 
@@ -89,9 +90,9 @@ def _runs(box: Box, whole: Sequence[int]) -> tuple[NDArray[np.int64], int]:
         if box.shape[split] < whole[split]:
             break
     # row-major positions of all index combinations of the dimensions outside of the runs
-    index: NDArray[np.int64] = np.zeros((), dtype=np.int64)
+    index = torch.zeros((), dtype=torch.int64, device=device)
     for d in range(split):
-        index = index[..., None] * whole[d] + np.arange(box.low[d], box.high[d])
+        index = index[..., None] * whole[d] + torch.arange(box.low[d], box.high[d], device=device)
     if whole:
         index = (index * whole[split] + box.low[split]) * math.prod(whole[split + 1 :])
     return index.reshape(-1, 1), run

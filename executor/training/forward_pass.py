@@ -81,7 +81,7 @@ class ForwardPass:
         activations.have_read(unit, again=again)
         activations.keep(unit, outputs[0], again=again)
         self._loss_check.watch(layer, outputs[0])
-        if part.loss is not None and self._device.torch_device.type == "cpu":  # on a GPU the host would wait for it
+        if part.loss is not None and not self._device.runs_ahead:  # where it does, it would wait
             self._loss_check.check(layer, part.loss)
         if recomputed_later:
             part.drop()

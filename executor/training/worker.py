@@ -123,6 +123,7 @@ class Worker:
         flush(None)
         status.at(-1, RankState.WAITING)
         self._resources.transport.end_iteration()
+        self._resources.recorder.read()  # of the step before, while the device works on this one
         self._resources.device.synchronize()
         losses = {unit: part.loss for unit, part in self._layers.parts.items() if part.loss is not None}
         for (layer, _), value in losses.items():
@@ -135,7 +136,8 @@ class Worker:
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Run the updates that would come with the next step, where gradients are synchronised in a given order."""
+        """Do what would come with the next step: read times, and update where gradients are summed in a given order."""
+        self._resources.recorder.read()
         for task, _, run, unit in self._order:
             if run == self._updates.run:
                 run(task, unit)

@@ -38,9 +38,9 @@ def test_every_box_holds_the_numbers_of_its_positions(dtype, bits, chunk, data):
         patch.setattr(positional_random, "_CHUNK", chunk)
         patch.setattr(positional_random, "_DEVICE_CHUNK", chunk)
         got = uniform(key, box, whole, dtype=dtype, device="cpu")
-        starts, run = _runs(box, whole)
+        starts, run = _runs(box, whole, torch.device("cpu"))
         of_tensors = torch.empty(len(starts), run, dtype=dtype)
-        _fill_tensor(of_tensors, torch.from_numpy(starts).mul(_signed(GOLDEN)).add(key), bits)
+        _fill_tensor(of_tensors, starts * _signed(GOLDEN) + key, bits)
     expected = reference(key, whole, bits)[box.within(whole_box(whole))]
     assert got.dtype == dtype
     assert np.array_equal(got.double().numpy(), expected)
