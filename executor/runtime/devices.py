@@ -259,9 +259,10 @@ class CudaDevice(ComputeDevice):
 
 
 def device_of(name: str, local_rank: int, *, local_ranks: int = 1) -> ComputeDevice:
-    """Return the device of a rank, which from then on computes float32 in float32.
+    """Return the device of a rank, which from then on computes float32 in float32, and times convolutions once.
 
-    PyTorch's own default lets cuDNN round the operands of convolutions to TF32, but not those of other products.
+    PyTorch's own default lets cuDNN round the operands of convolutions to TF32, but not those of other products, and
+    takes the kernel that cuDNN expects to be fastest; the one that is was 16 % faster for VGG-16 on an H200.
 
     Args:
         name: ``cpu``, ``cuda``, or ``auto``: CUDA where there is a GPU for every rank of the machine.
@@ -274,6 +275,7 @@ def device_of(name: str, local_rank: int, *, local_ranks: int = 1) -> ComputeDev
     if name not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device must be auto, cpu or cuda, got {name!r}")
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
     count = torch.cuda.device_count() if name != "cpu" and torch.cuda.is_available() else 0
     if local_rank < count and (name == "cuda" or local_ranks <= count):
         return CudaDevice(local_rank)
