@@ -1,6 +1,7 @@
 from .dataset import (
     DataRequirements as DataRequirements,
     Dataset as Dataset,
+    words_of as words_of,
 )
 from .idx import (
     read_mnist as read_mnist,

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from executor.data import words_of
 from executor.layers import TrainingStep, parameter_box, part_layer
 from executor.layers.kernels import channels_last, laid_out
 from executor.probe.measured_rows import ProbeRow, TimeSamples
@@ -173,9 +174,7 @@ class _Case:
         outputs, gradients = _layouts(graph)
         self._layer_part = part_layer(graph, part.index, part.space, part.part, reduced=reduced, **make)
         self._inputs = [
-            _random(box.shape, make, outputs[source]).relu_()
-            if _rectified(graph, source)
-            else _random(box.shape, make, outputs[source])
+            _input(graph, source, box.shape, make, outputs[source])
             for source, box in zip(self._layer.inputs, self._layer_part.inputs, strict=True)
         ]
         self._adds = [
@@ -247,6 +246,14 @@ class _Case:
     def _weight_gradient(self) -> dict[str, Tensor]:
         self._begin()
         return self._layer_part.weight_gradient()
+
+
+def _input(graph: ComputationGraph, source: str, shape: Sequence[int], make: Mapping[str, Any], last: bool) -> Tensor:
+    """Return a random input: words where a layer looks them up, values that are not negative behind a rectifier."""
+    if is_data(source) and (words := words_of(graph, source)):
+        return torch.randint(words, tuple(shape), device=make["device"]).to(make["dtype"])
+    values = _random(shape, make, last)
+    return values.relu_() if _rectified(graph, source) else values
 
 
 def _random(shape: Sequence[int], make: Mapping[str, Any], last: bool) -> Tensor:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from imported_networks import NETWORKS
 from plans import inception_module, random_strategy, residual_block, star
 
 from executor.layers.base import PartLayer
@@ -19,10 +20,13 @@ from hwprofiles.devices.memory_reserve import MemoryReserve
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES
+from planner.importing.graph_of import imported_graph
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.regions import held_regions
 from planner.parallel.strategies import named_strategy, spaces_of
+from planner.tracing.exported import trace_of
+from planner.tracing.inputs import input_specs
 
 FACTS = DeviceFacts(
     name="core", threads=1, memory_bytes=2.0**30, memory_reserve=MemoryReserve(), multiprocessors=1,
@@ -149,6 +153,14 @@ def test_marks_are_read_before_the_next_sample():
     for _ in range(3):
         probe.sample()
     assert {row.samples.seconds for row in probe.rows()} == {(1.0, 1.0, 1.0)}
+
+
+def test_layers_that_look_words_up_are_given_words():
+    trace = trace_of(NETWORKS["llama-tiny"].make(), input_specs(["8x8:int"]))
+    graph = imported_graph(trace, name="llama-tiny", loss="softmax_per_position").graph
+    probe = LayerProbe(graph, parts_of(graph, plans_of(graph, [named_strategy("data", graph, 2)], 2)), Ticking())
+    probe.sample()
+    assert {graph.layers[0].name} <= {row.layers[0] for row in probe.rows()}
 
 
 def test_phases_are_those_that_the_model_has():
