@@ -124,7 +124,7 @@ FORKED = (
     "pandas",
     "pydantic",
     "pytest",
-    "torch.distributed.checkpoint",
+    "safetensors.torch",
 )
 """What the processes that tests fork need: a server imports it once, which takes seconds of a core."""
 

@@ -36,11 +36,11 @@ from typing import Any
 PACKAGES = ("hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
 NOT_HERE = ("__main__", "triton_kernels", "first_process")
 """Modules that run when they are imported, or that need what not every machine has."""
-LIBRARIES = ("pandas", "numba.np.arraymath", "torch.distributed.checkpoint", "plotly.graph_objects", "typer.rich_utils")
+LIBRARIES = ("pandas", "numba.np.arraymath", "safetensors.torch", "plotly.graph_objects", "typer.rich_utils")
 PROGRAMS = {"python": [], "orrery": ["-m", "orrery"], "torchrun": ["-m", "torch.distributed.run"]}
 """Names of the programs, and the words before those that they are called with."""
 RANK = (
-    "numba.np.arraymath", "torch.distributed.checkpoint", "torch.distributed.run", "orrery.cli",
+    "numba.np.arraymath", "safetensors.torch", "torch.distributed.run", "orrery.cli",
     "executor.run.plan_run", "executor.run.rank_entry", "executor.training.session", "planner.plan.lowered_plan",
     "planner.plan.planning",
 )  # fmt: skip

@@ -1,41 +1,53 @@
 """Checkpoints that any plan of the same model reads: boxes of whole tensors, in files that cannot run code.
 
-``torch.distributed.checkpoint`` plans what ranks write and read; the files are those of ``checkpoint_format``.
-
-A folder of checkpoints holds one folder for each, ``step-000123``, and the file ``latest``, which names the valid
-ones, newest first.  A checkpoint is written in a folder with the ending ``.partial`` that is renamed when all is on
-disk, and then ``latest`` is replaced: whenever the writing stops, ``latest`` names whole checkpoints only, and the
-next save removes what it does not name.  Ranks on several machines need a folder that all of them share.
+The files are those of ``checkpoint_format``, in a folder of ``checkpoint_folder``.  Ranks on several machines need a
+folder that all of them share.
 """
 
 import hashlib
+import math
 import os
 import textwrap
-import warnings
-from collections.abc import Callable, Mapping
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
 
-from executor.checkpoints.box_planners import BoxLoadPlanner, BoxSavePlanner
-from executor.checkpoints.box_reader import BoxReader, raw_elements
-from executor.checkpoints.checkpoint_format import ABOUT, VERSION, SavedCheckpoint, parsed
-from executor.checkpoints.checkpoint_storage import (
-    CheckpointPart,
-    RenamingWriter,
-    first_line,
-    kept_checkpoints,
+from executor.checkpoints.checkpoint_folder import begin_checkpoint, kept_checkpoints, make_valid, sync
+from executor.checkpoints.checkpoint_format import (
+    ABOUT,
+    ELEMENT_TYPES,
+    VERSION,
+    SavedBox,
+    SavedCheckpoint,
+    SavedTensor,
+    box_file,
+    parsed,
 )
-from executor.checkpoints.old_checkpoints import OLD_VERSION, old_checkpoint, old_elements
+from executor.runtime import Box
 from hwprofiles import ConfigError, json_input
 from planner.graph import ComputationGraph
 
-__all__ = ["Checkpoint", "latest_step", "load_checkpoint", "model_identity", "save_checkpoint", "saved_sizes"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointPart",
+    "latest_step",
+    "load_checkpoint",
+    "model_identity",
+    "save_checkpoint",
+    "saved_sizes",
+]
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +59,17 @@ class Checkpoint:
     """Number of training steps before it was saved."""
     identity: Mapping[str, Any]
     """Properties of the run that saved it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPart:
+    """The box of a tensor that one rank holds."""
+
+    box: Box
+    whole: tuple[int, ...]
+    """Sizes of the whole tensor."""
+    tensor: Tensor
+    """Elements of the box; a load overwrites them."""
 
 
 def model_identity(graph: ComputationGraph) -> str:
@@ -81,11 +104,40 @@ def save_checkpoint(
     """
     if keep < 1:
         raise ConfigError(f"checkpoints to keep must be >= 1, got {keep}")
-    writer = RenamingWriter(folder, step, identity, keep)
-    try:
-        _collective(save, dict(tensors), storage_writer=writer, planner=BoxSavePlanner(), process_group=group)
-    except CheckpointException as error:
-        raise ConfigError(f"checkpoint in {folder} cannot be written: {_reason(error)}") from error
+    rank = dist.get_rank(group) if dist.is_initialized() else 0
+    problem = f"checkpoint in {folder} cannot be written"
+    held = _agreed(lambda: {name: _Held.of(name, part) for name, part in tensors.items()}, problem, group)
+    writers = _agreed(lambda: _writers(held), problem, group)[rank]
+    partial = _agreed(lambda: begin_checkpoint(folder, step) if rank == 0 else None, problem, group)[0]
+    assert partial is not None
+
+    def write() -> dict[str, int]:
+        """Write the boxes of this rank, and return their checksums."""
+        mine = {
+            name: tensors[name].tensor.detach().cpu().contiguous()
+            for (name, _), writer in writers.items()
+            if writer == rank
+        }
+        if mine:
+            save_file(mine, partial / box_file(rank))
+            sync(partial / box_file(rank))
+        return {name: _checksum(tensor) for name, tensor in mine.items()}
+
+    written = _agreed(write, problem, group)
+
+    def finish() -> None:
+        boxes: dict[str, list[SavedBox]] = {name: [] for row in held for name in row}
+        for (name, low), writer in writers.items():
+            shape, crc32 = held[writer][name].shape, written[writer][name]
+            boxes[name].append(SavedBox(low=low, shape=shape, file=box_file(writer), crc32=crc32))
+        about = {name: each for row in held for name, each in row.items()}
+        saved = {
+            name: SavedTensor(dtype=about[name].dtype, sizes=about[name].whole, boxes=tuple(row))
+            for name, row in boxes.items()
+        }
+        make_valid(partial, SavedCheckpoint(step=step, identity=dict(identity), tensors=saved), keep)
+
+    _agreed(lambda: finish() if rank == 0 else None, problem, group)
 
 
 def load_checkpoint(
@@ -94,7 +146,6 @@ def load_checkpoint(
     wanted: Mapping[str, CheckpointPart],
     *,
     group: dist.ProcessGroup | None = None,
-    trust_old: bool = False,
 ) -> Checkpoint:
     """Read a checkpoint into the tensors of ``wanted``, however it was partitioned; collective like a save.
 
@@ -105,7 +156,6 @@ def load_checkpoint(
         identity: Properties that the checkpoint must have been saved with; it may have more.
         wanted: Boxes that this rank needs, by the tensor's name.
         group: Process group of the ranks; the default group if None.
-        trust_old: True to read a checkpoint of version 1, whose metadata can run code, too.
 
     Returns:
         The checkpoint's metadata.
@@ -114,30 +164,104 @@ def load_checkpoint(
         ConfigError: There is no checkpoint, it is damaged, it differs in ``identity``, it lacks one of ``wanted``, or
             it is of another version.
     """
-    opened = _opened(folder, trust_old=trust_old)
-    _check(opened, identity, wanted)
-    try:
-        _collective(load, dict(wanted), storage_reader=opened.reader, planner=BoxLoadPlanner(), process_group=group)
-    except CheckpointException as error:
-        raise ConfigError(f"checkpoint {opened.path} is damaged: {_reason(error)}{opened.advice}") from error
+    opened = _opened(folder, identity)
+    for name, part in wanted.items():
+        saved = opened.saved.tensors.get(name)
+        if saved is None:
+            raise ConfigError(f"checkpoint {opened.path} must hold {name}, which this run needs")
+        if saved.sizes != part.whole:
+            raise ConfigError(f"checkpoint {opened.path}: {name} has sizes {saved.sizes}, this run has {part.whole}")
+    _agreed(lambda: _read(opened, wanted), f"checkpoint {opened.path} is damaged", group, opened.advice)
     return Checkpoint(opened.path, opened.saved.step, opened.saved.identity)
 
 
-def latest_step(folder: Path, identity: Mapping[str, Any], *, trust_old: bool = False) -> int:
+def latest_step(folder: Path, identity: Mapping[str, Any]) -> int:
     """Return the training steps before the newest checkpoint; arguments and errors as for ``load_checkpoint``."""
-    opened = _opened(folder, trust_old=trust_old)
-    _check(opened, identity, {})
-    return opened.saved.step
+    return _opened(folder, identity).saved.step
 
 
-def saved_sizes(folder: Path, identity: Mapping[str, Any], *, trust_old: bool = False) -> dict[str, tuple[int, ...]]:
+def saved_sizes(folder: Path, identity: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return the sizes of the whole tensors in the newest checkpoint, by name.
 
     No tensor has more elements than the checkpoint's files hold.  Arguments and errors as for ``load_checkpoint``.
     """
-    opened = _opened(folder, trust_old=trust_old)
-    _check(opened, identity, {})
-    return {name: tensor.sizes for name, tensor in opened.saved.tensors.items()}
+    return {name: tensor.sizes for name, tensor in _opened(folder, identity).saved.tensors.items()}
+
+
+def _agreed(work: Callable[[], _T], problem: str, group: dist.ProcessGroup | None, advice: str = "") -> list[_T]:
+    """Do some work on every rank, and return the results of all; where one fails, all raise its error.
+
+    Raises:
+        ConfigError: ``problem``, the reason of the first rank that failed, and ``advice``.
+    """
+    cause: Exception | None = None
+    try:
+        row: tuple[Any, str] = work(), ""
+    except Exception as error:  # whatever it is, the other ranks must not wait for this one
+        row, cause = (None, _first_line(error)), error
+    rows: list[tuple[Any, str]] = [row]
+    if dist.is_initialized():
+        rows = [row] * dist.get_world_size(group)
+        dist.all_gather_object(rows, row, group=group)
+    for rank, (_, reason) in enumerate(rows):
+        if reason:
+            raise ConfigError(f"{problem}: {reason} (rank {rank}){advice}") from cause
+    return [result for result, _ in rows]
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What other ranks know of the box of a tensor that a rank holds."""
+
+    dtype: str
+    whole: tuple[int, ...]
+    low: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, name: str, part: CheckpointPart) -> "_Held":
+        """Return what a part holds.
+
+        Raises:
+            ValueError: It has elements that a checkpoint cannot hold.
+        """
+        dtype = str(part.tensor.dtype).removeprefix("torch.")
+        if dtype not in ELEMENT_TYPES:
+            raise ValueError(f"the element type of {name} must be one of {', '.join(ELEMENT_TYPES)}, got {dtype}")
+        return cls(dtype, part.whole, part.box.low, part.box.shape)
+
+
+def _writers(held: Sequence[Mapping[str, _Held]]) -> dict[tuple[str, tuple[int, ...]], int]:
+    """Return the rank that writes each box, by its tensor's name and first indices: of its holders the least busy.
+
+    Raises:
+        ValueError: The boxes do not add up to a tensor.
+    """
+    holders: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for rank, row in enumerate(held):
+        for name, each in row.items():
+            if math.prod(each.shape):
+                holders.setdefault((name, each.low), []).append(rank)
+    written_bytes, elements, writers = [0] * len(held), Counter[str](), {}
+    for (name, low), ranks in holders.items():
+        writer = writers[name, low] = min(ranks, key=lambda rank: (written_bytes[rank], rank))
+        each = held[writer][name]
+        written_bytes[writer] += math.prod(each.shape) * ELEMENT_TYPES[each.dtype].itemsize
+        elements[name] += math.prod(each.shape)
+    for row in held:
+        for name, each in row.items():
+            if elements[name] != math.prod(each.whole):
+                raise ValueError(f"the boxes of {name} hold {elements[name]} of its {math.prod(each.whole)} elements")
+    return writers
+
+
+def _checksum(tensor: Tensor) -> int:
+    """Return the CRC-32 of a tensor's bytes, in C order."""
+    return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +270,12 @@ class _Opened:
 
     path: Path
     saved: SavedCheckpoint
-    reader: BoxReader
     advice: str
     """What to say where it turns out to be damaged."""
 
 
-def _opened(folder: Path, *, trust_old: bool) -> _Opened:
-    """Open the newest checkpoint."""
+def _opened(folder: Path, identity: Mapping[str, Any]) -> _Opened:
+    """Open the newest checkpoint, which must have been saved with ``identity``."""
     path, *older = _candidates(folder)
     advice = f"; the one before is {older[0]}" if older else ""
     try:
@@ -160,31 +283,20 @@ def _opened(folder: Path, *, trust_old: bool) -> _Opened:
         version = content.get("version") if isinstance(content, dict) else None
         if type(version) is not int:
             raise ValueError(f"{ABOUT} must say its version")
-        _check_version(path, version, trust_old=trust_old)
-        if version == OLD_VERSION:
-            saved, decode = old_checkpoint(content, path), old_elements
-        else:
-            saved, decode = parsed(content, path), raw_elements
-    except _VersionError:
-        raise
+        saved = parsed(content, path) if version == VERSION else None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"checkpoint {path} is damaged: {first_line(error)}{advice}") from error
-    return _Opened(path, saved, BoxReader(path, saved.tensors, decode), advice)
-
-
-class _VersionError(ConfigError):
-    """A checkpoint is of a version that is not read."""
-
-
-def _check_version(path: Path, version: int, *, trust_old: bool) -> None:
-    """Refuse the versions that this program does not read, or reads only if it may."""
-    if version == OLD_VERSION and not trust_old:
-        raise _VersionError(
-            f"checkpoint {path} has version {OLD_VERSION}, whose metadata can run code: --trust-old-checkpoint"
-            " (trust_old_checkpoint) reads it, only if you trust who wrote it"
+        raise ConfigError(f"checkpoint {path} is damaged: {_first_line(error)}{advice}") from error
+    if saved is None:
+        writer = "a later" if version > VERSION else "an earlier"
+        raise ConfigError(
+            f"checkpoint {path} must have version {VERSION}, got {version}: {writer} version of Orrery wrote it, and"
+            " can go on from it"
         )
-    if version not in (OLD_VERSION, VERSION):
-        raise _VersionError(f"checkpoint {path} has version {version}, this program reads {VERSION}")
+    for field, value in identity.items():
+        if saved.identity.get(field) != value:
+            shown = textwrap.shorten(str(saved.identity.get(field)), 80, placeholder="...")
+            raise ConfigError(f"checkpoint {path} was saved with {field} {shown}, this run has {value}")
+    return _Opened(path, saved, advice)
 
 
 def _candidates(folder: Path) -> list[Path]:
@@ -197,30 +309,47 @@ def _candidates(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _check(opened: _Opened, identity: Mapping[str, Any], wanted: Mapping[str, CheckpointPart]) -> None:
-    """Check a checkpoint against the identity and the tensors that a run requires."""
-    path, saved = opened.path, opened.saved
-    for field, value in identity.items():
-        saved_with = saved.identity.get(field)
-        if saved_with != value:
-            shown = textwrap.shorten(str(saved_with), 80, placeholder="...")
-            raise ConfigError(f"checkpoint {path} was saved with {field} {shown}, this run has {value}")
+def _read(opened: _Opened, wanted: Mapping[str, CheckpointPart]) -> None:
+    """Read the saved boxes that overlap those of this rank, file by file.
+
+    Raises:
+        ValueError: Saved boxes do not cover a box of this rank, or overlap in it; or a file holds another box than the
+            checkpoint says.
+        SafetensorError: A file is damaged.
+    """
+    reads: dict[str, list[tuple[str, SavedBox]]] = {}
     for name, part in wanted.items():
-        if name not in saved.tensors:
-            raise ConfigError(f"checkpoint {path} must hold {name}, which this run needs")
-        sizes = saved.tensors[name].sizes
-        if sizes != part.whole:
-            raise ConfigError(f"checkpoint {path}: {name} has sizes {sizes}, this run has {part.whole}")
+        overlaps = []
+        for saved in opened.saved.tensors[name].boxes:
+            overlap = _box_of(saved) & part.box
+            if overlap.elements:
+                overlaps.append(overlap)
+                reads.setdefault(saved.file, []).append((name, saved))
+        _check_cover(name, part.box, overlaps)
+    for file, rows in reads.items():
+        with safe_open(opened.path / file, framework="pt") as content:
+            for name, saved in rows:
+                values = content.get_tensor(name)
+                dtype = opened.saved.tensors[name].dtype
+                if values.dtype != ELEMENT_TYPES[dtype] or tuple(values.shape) != saved.shape:
+                    raise ValueError(f"{name} in {file} must be {dtype} of sizes {saved.shape}")
+                if _checksum(values) != saved.crc32:
+                    raise ValueError(f"the checksum of a box in {file} is another")
+                box, part = _box_of(saved), wanted[name]
+                overlap = box & part.box
+                part.tensor.detach()[overlap.within(part.box)] = values[overlap.within(box)]
 
 
-def _collective(function: Callable[..., Any], *values: Any, **named: Any) -> None:
-    """Call a function of ``torch.distributed.checkpoint``, on all ranks or in one process without a group."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
-        function(*values, no_dist=not dist.is_initialized(), **named)
+def _box_of(saved: SavedBox) -> Box:
+    return Box(saved.low, tuple(low + size for low, size in zip(saved.low, saved.shape, strict=True)))
 
 
-def _reason(error: CheckpointException) -> str:
-    """Return the error of the first rank that failed, on one line."""
-    rank, (cause, _) = next(iter(sorted(error.failures.items())))
-    return f"{first_line(cause)} (rank {rank})"
+def _check_cover(name: str, box: Box, overlaps: Sequence[Box]) -> None:
+    """Check that regions fill a box: without overlap, and as many elements as it has."""
+    low, high = (np.array([getattr(each, side) for each in overlaps], dtype=np.int64) for side in ("low", "high"))
+    for i in range(1, len(overlaps)):
+        if ((low[:i] < high[i]) & (low[i] < high[:i])).all(axis=1).any():
+            raise ValueError(f"two boxes of {name} overlap")
+    covered = sum(each.elements for each in overlaps)
+    if covered != box.elements:
+        raise ValueError(f"its boxes hold {covered} of {box.elements} elements of {name} that a rank needs")

@@ -1,8 +1,8 @@
-"""Format of a checkpoint: ``checkpoint.json`` says where every box of each tensor lies in files of raw elements.
+"""Format of a checkpoint: ``checkpoint.json`` says which boxes of each tensor lie in which safetensors file.
 
-Neither can run code.  The elements of a box lie one after another, in C order and little-endian, with a CRC-32; the
-JSON file has a SHA-256 of its other fields.  Whatever a file claims is checked against the sizes of the files before
-memory is allocated for it.
+Neither can run code.  A file ``rank-0000.safetensors`` holds the boxes that one rank wrote, by the names of their
+tensors, and can be read without this program.  Each box has a CRC-32 in the JSON file, which has a SHA-256 of its other
+fields.  Whatever it claims is checked against the sizes of the files before memory is allocated for it.
 """
 
 import hashlib
@@ -27,12 +27,11 @@ __all__ = [
     "SavedCheckpoint",
     "SavedTensor",
     "box_file",
-    "check_boxes",
     "encoded",
     "parsed",
 ]
 
-VERSION: Final = 2
+VERSION: Final = 3
 ABOUT = "checkpoint.json"
 """Name of the file with a checkpoint's version, step, identity and tensors."""
 ELEMENT_TYPES = {
@@ -43,7 +42,7 @@ ELEMENT_TYPES = {
     )
 }  # fmt: skip
 """Element types by name: those whose bytes may be any."""
-_FILE = re.compile(r"rank-[0-9]{4,9}\.bin")
+_FILE = re.compile(r"rank-[0-9]{4,9}\.safetensors")
 _MOST_DIMENSIONS, _MOST_BOXES = 64, 2**16
 
 _Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -51,14 +50,11 @@ _Counts = Annotated[tuple[_Count, ...], Meta(max_length=_MOST_DIMENSIONS)]
 
 
 class SavedBox(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The place of a box of a tensor, in the tensor and in a file."""
+    """The place of a box in its tensor, and the file that holds it."""
 
     low: _Counts
     shape: _Counts
     file: str
-    offset: _Count
-    """Bytes before it in the file."""
-    size_bytes: _Count
     crc32: Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
 
@@ -73,7 +69,7 @@ class SavedTensor(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 class SavedCheckpoint(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What ``checkpoint.json`` holds beside its checksum."""
 
-    version: Literal[2] = VERSION
+    version: Literal[3] = VERSION
     step: _Count
     identity: dict[str, Any]
     tensors: dict[str, SavedTensor]
@@ -93,65 +89,42 @@ def parsed(content: Mapping[str, Any], folder: Path) -> SavedCheckpoint:
         folder: Folder that it lies in, with the files that it names.
 
     Raises:
-        ValueError: A field is missing or wrong, the checksum is another, or ``check_boxes`` refuses a box.
+        ValueError: A field is missing or wrong, the checksum is another, boxes do not fill their tensor, or lie in
+            files that are too small for all of them.
         OSError: A file is missing.
     """
     fields = {name: value for name, value in content.items() if name != "sha256"}
     if content.get("sha256") != _digest(fields):
         raise ValueError(f"the checksum of {ABOUT} is another")
     saved = msgspec.convert(fields, SavedCheckpoint)
-    check_boxes(saved.tensors, folder, _FILE)
+    needed_bytes: Counter[str] = Counter()
     for name, tensor in saved.tensors.items():
-        for box in tensor.boxes:
-            needed_bytes = math.prod(box.shape) * ELEMENT_TYPES[tensor.dtype].itemsize
-            if box.size_bytes != needed_bytes:
-                raise ValueError(f"a box of {name!r} must have {needed_bytes} bytes, got {box.size_bytes}")
-    return saved
-
-
-def check_boxes(tensors: Mapping[str, SavedTensor], folder: Path, file_name: re.Pattern[str]) -> None:
-    """Check that boxes lie in their tensors and fill them, and lie in files that are large enough for all of them.
-
-    Args:
-        tensors: Tensors by name.
-        folder: Folder of the files.
-        file_name: Pattern of the files' names.
-
-    Raises:
-        ValueError: Names the first tensor or file that breaks a rule.
-        OSError: A file is missing.
-    """
-    used_bytes: Counter[str] = Counter()
-    ends: Counter[str] = Counter()
-    for name, tensor in tensors.items():
         _check_tensor(name, tensor)
         for box in tensor.boxes:
-            used_bytes[box.file] += box.size_bytes
-            ends[box.file] = max(ends[box.file], box.offset + box.size_bytes)
-    for file, used in used_bytes.items():
-        if not file_name.fullmatch(file):
+            needed_bytes[box.file] += math.prod(box.shape) * ELEMENT_TYPES[tensor.dtype].itemsize
+    for file, needed in needed_bytes.items():
+        if not _FILE.fullmatch(file):
             raise ValueError(f"{file[:60]!r} is no name of a file of boxes")
         about = os.stat(folder / file)
         if not stat.S_ISREG(about.st_mode):
             raise ValueError(f"{file} must be a regular file")
-        if max(used, ends[file]) > about.st_size:
-            raise ValueError(f"{file} must have at least {max(used, ends[file])} bytes, got {about.st_size}")
+        if needed > about.st_size:
+            raise ValueError(f"{file} must have at least {needed} bytes, got {about.st_size}")
+    return saved
 
 
 def _check_tensor(name: str, tensor: SavedTensor) -> None:
-    """Check the boxes of a tensor against its sizes, and their bytes against their elements."""
+    """Check the boxes of a tensor against its sizes."""
     if tensor.dtype not in ELEMENT_TYPES:
         raise ValueError(f"the element type of {name!r} must be one of {', '.join(ELEMENT_TYPES)}")
-    itemsize = ELEMENT_TYPES[tensor.dtype].itemsize
     for box in tensor.boxes:
         if not len(box.low) == len(box.shape) == len(tensor.sizes):
             raise ValueError(f"a box of {name!r} must have {len(tensor.sizes)} dimensions")
         if any(low + length > size for low, length, size in zip(box.low, box.shape, tensor.sizes, strict=True)):
             raise ValueError(f"a box of {name!r} lies outside of it")
-        if math.prod(box.shape) * itemsize > box.size_bytes:
-            raise ValueError(f"a box of {name!r} has more elements than its {box.size_bytes} bytes hold")
-    if len({box.low for box in tensor.boxes}) < len(tensor.boxes):
-        raise ValueError(f"two boxes of {name!r} begin at the same place")
+    for place, what in (("low", "begin at the same place"), ("file", "lie in one file")):
+        if len({getattr(box, place) for box in tensor.boxes}) < len(tensor.boxes):
+            raise ValueError(f"two boxes of {name!r} {what}")
     held, elements = sum(math.prod(box.shape) for box in tensor.boxes), math.prod(tensor.sizes)
     if held != elements:
         raise ValueError(f"the boxes of {name!r} hold {held} of its {elements} elements")
@@ -159,7 +132,7 @@ def _check_tensor(name: str, tensor: SavedTensor) -> None:
 
 def box_file(rank: int) -> str:
     """Return the name of the file with the boxes that a rank writes."""
-    return f"rank-{rank:04d}.bin"
+    return f"rank-{rank:04d}.safetensors"
 
 
 def _digest(fields: Mapping[str, Any]) -> str:

@@ -9,8 +9,14 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from executor.checkpoints.checkpoint import latest_step, load_checkpoint, model_identity, save_checkpoint, saved_sizes
-from executor.checkpoints.checkpoint_storage import CheckpointPart
+from executor.checkpoints.checkpoint import (
+    CheckpointPart,
+    latest_step,
+    load_checkpoint,
+    model_identity,
+    save_checkpoint,
+    saved_sizes,
+)
 from executor.runtime import Box, RunOptions
 from executor.training import Session
 from planner.graph import ComputationGraph
@@ -29,7 +35,7 @@ class Checkpoints:
     """
 
     def __init__(self, options: RunOptions, graph: ComputationGraph) -> None:
-        self._folder, self._trust_old = Path(options.checkpoint), options.trust_old_checkpoint
+        self._folder = Path(options.checkpoint)
         self._identity: dict[str, Any] = {
             "model": model_identity(graph),
             "element_bytes": graph.element_bytes,
@@ -43,7 +49,7 @@ class Checkpoints:
         Raises:
             ConfigError: There is no checkpoint, or it is of another model or optimizer.
         """
-        return latest_step(self._folder, self._identity, trust_old=self._trust_old)
+        return latest_step(self._folder, self._identity)
 
     def save(self, session: Session, step: int) -> None:
         """Save parameters, optimizer state, running statistics and residuals; all ranks call it together.
@@ -68,11 +74,11 @@ class Checkpoints:
         Raises:
             ConfigError: The checkpoint is damaged, or of another model or optimizer.
         """
-        saved = saved_sizes(self._folder, self._identity, trust_old=self._trust_old)
+        saved = saved_sizes(self._folder, self._identity)
         mine = _residuals(session)
         known = {name: _of_replicas(part, saved[name]) for name, part in mine.items() if name in saved}
         wanted = {**_tensors(session), **known}
-        checkpoint = load_checkpoint(self._folder, self._identity, wanted, trust_old=self._trust_old)
+        checkpoint = load_checkpoint(self._folder, self._identity, wanted)
         for name, part in known.items():
             if part.tensor is not mine[name].tensor:
                 mine[name].tensor.copy_(part.tensor.sum(dim=0, keepdim=True) / mine[name].whole[0])

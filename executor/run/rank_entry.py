@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
+from executor.checkpoints import Checkpoints, save_module_state
 from executor.measurement import MEASUREMENT, WARM_UP, AllocationMeter, Measurement, clock_offset_s, gather_tasks
 from executor.processes import RankEnvironment, RankState, RankStatus, local_ranks, process_group, serve, threads_of
 from executor.program import RankMeasurement
@@ -21,9 +22,6 @@ from executor.runtime import ComputeDevice, RunOptions, device_of, read_options
 from executor.training import Session, open_session
 from hwprofiles import ConfigError
 from planner.lowering import Program
-
-if TYPE_CHECKING:
-    from executor.checkpoints import Checkpoints
 
 __all__ = ["MEASUREMENT", "run_rank"]
 
@@ -133,8 +131,6 @@ class _Rank:
 
     def _save_state(self, session: Session, steps: int) -> None:
         """Write the network as the module's ``state_dict``."""
-        from executor.checkpoints import save_module_state
-
         session.worker.settle()
         save_module_state(session, Path(self.options.save), start=self.options.init, steps=steps)
 
@@ -169,7 +165,7 @@ class _Steps:
         self,
         rank: _Rank,
         session: Session,
-        checkpoints: "Checkpoints | None",
+        checkpoints: Checkpoints | None,
         meter: AllocationMeter | None,
         first: int,
     ) -> None:
@@ -207,13 +203,9 @@ class _Steps:
         return True
 
 
-def _checkpoints(options: RunOptions, program: Program) -> "Checkpoints | None":
+def _checkpoints(options: RunOptions, program: Program) -> Checkpoints | None:
     """Return the checkpoints of a run, None if it writes none."""
-    if not options.checkpoint:
-        return None
-    from executor.checkpoints import Checkpoints  # torch's part of it takes a second to load
-
-    return Checkpoints(options, program.graph)
+    return Checkpoints(options, program.graph) if options.checkpoint else None
 
 
 def _main(arguments: Sequence[str]) -> NoReturn:

@@ -61,11 +61,6 @@ class RunOptions:
     """Empty for none."""
     checkpoint_every: int = option(0, metavar="K", help="Steps between checkpoints; 0 saves only after the last step.")
     resume: bool = option(False, names=("--resume",), help="Go on from the newest checkpoint in the folder.")
-    trust_old_checkpoint: bool = option(
-        False,
-        names=("--trust-old-checkpoint",),
-        help="Read a checkpoint of version 1, whose metadata can run code: only if you trust who wrote it.",
-    )
     out: str = ""
     """Folder for the files of rank 0; empty for none."""
     timeout_s: float = 60.0
@@ -81,8 +76,6 @@ class RunOptions:
             raise ConfigError(f"timeout_s must be > 0, got {self.timeout_s}")
         if (self.resume or self.checkpoint_every) and not self.checkpoint:
             raise ConfigError("checkpoint must name a folder where resume or checkpoint_every is given, got none")
-        if self.trust_old_checkpoint and not self.resume:
-            raise ConfigError("trust_old_checkpoint must be left out without resume: no checkpoint is read")
         if self.real_compression and not self.stand_in:
             raise ConfigError("real_compression must be left out without stand_in: messages are compressed in any case")
         for name in ("checkpoint", "init", "save"):

@@ -37,7 +37,7 @@ _OPTION_GROUPS = {
         "data", "modes", "types", "seeds", "steps", "seed", "optimizer", "learning_rate", "momentum", "weight_decay",
     ),
     "Failures and checkpoints": (
-        "node_mtbf", "checkpoint", "checkpoint_every", "restart", "resume", "trust_old_checkpoint", "init", "save",
+        "node_mtbf", "checkpoint", "checkpoint_every", "restart", "resume", "init", "save",
     ),
     "Simulation and measurement": (
         "overlap", "contention", "iterations", "expand_collectives", "engine", "stand_in", "stand_in_compute",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from executor.checkpoints.checkpoint_storage import RenamingWriter
+from executor.checkpoints import checkpoint
 from executor.communication.reduction import Reducer
 from executor.processes.diagnosis import Patience
 from executor.processes.status_board import RankState
@@ -63,7 +63,7 @@ PLACES = {
     "starve": (_Sgd, "_update"),
     "hang": (_Sgd, "_update"),
     "hang in statistics": (Reducer, "sum"),
-    "hang in a checkpoint": (RenamingWriter, "write_data"),
+    "hang in a checkpoint": (checkpoint, "save_file"),
 }
 
 if __name__ == "__main__":

@@ -17,8 +17,7 @@ import torch
 import torch.distributed as dist
 from hypothesis import given, settings, strategies as st
 
-from executor.checkpoints.checkpoint import load_checkpoint, model_identity, save_checkpoint
-from executor.checkpoints.checkpoint_storage import CheckpointPart
+from executor.checkpoints.checkpoint import CheckpointPart, load_checkpoint, model_identity, save_checkpoint
 from executor.runtime.boxes import Box, whole_box
 from hwprofiles.errors import ConfigError
 from planner.models.builder import ModelBuilder
@@ -134,7 +133,7 @@ def test_one_process_reads_what_several_wrote_and_replicas_are_written_once(tmp_
     assert load_checkpoint(tmp_path, IDENTITY, wanted).step == 7
     for name, part in wanted.items():
         assert torch.equal(part.tensor, whole(name, part.whole))
-    written = sum(file.stat().st_size for file in (tmp_path / "step-000007").glob("*.bin"))
+    written = sum(file.stat().st_size for file in (tmp_path / "step-000007").glob("*.safetensors"))
     assert 8000 < written < 16000
 
 
@@ -279,10 +278,10 @@ def flip(path):
     path.write_bytes(content)
 
 
-DAMAGES = [(name, damage) for name in ("rank-0000.bin", "checkpoint.json") for damage in (cut, Path.unlink)]
+DAMAGES = [(name, damage) for name in ("rank-0000.safetensors", "checkpoint.json") for damage in (cut, Path.unlink)]
 
 
-@pytest.mark.parametrize(("name", "damage"), [*DAMAGES, ("rank-0000.bin", flip)])
+@pytest.mark.parametrize(("name", "damage"), [*DAMAGES, ("rank-0000.safetensors", flip)])
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_named(tmp_path, name, damage):
     save(tmp_path, step=1, x=whole_part("x", (3,), step=1))
     save(tmp_path, step=2, x=whole_part("x", (3,), step=2))
@@ -293,11 +292,12 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_named(tmp_path, n
     assert torch.equal(part.tensor, whole("x", (3,), 1))
 
 
-def test_a_later_version_is_refused(tmp_path):
+@pytest.mark.parametrize(("version", "said"), [(1, "an earlier"), (2, "an earlier"), (4, "a later")])
+def test_other_versions_are_refused(tmp_path, version, said):
     save(tmp_path, x=whole_part("x", (3,)))
     about = tmp_path / "step-000001" / "checkpoint.json"
-    about.write_text(json.dumps({**json.loads(about.read_text()), "version": 3}))
-    refused("has version 3, this program reads 2", tmp_path)
+    about.write_text(json.dumps({**json.loads(about.read_text()), "version": version}))
+    refused(f"must have version 3, got {version}: {said} version of Orrery wrote it", tmp_path)
 
 
 def test_boxes_that_do_not_cover_a_tensor_are_refused_and_nothing_counts(tmp_path):

@@ -1,26 +1,23 @@
 """Files of a checkpoint that were made to do harm, or changed at random: refused on one line, or read as they were."""
 
 import hashlib
-import io
 import os
 import pickle
 import random
+import shutil
 import struct
-import zipfile
 from pathlib import Path
 
 import msgspec
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from old_writer import save_old
+from safetensors.torch import load_file
 
-from executor.checkpoints.checkpoint import latest_step, load_checkpoint, save_checkpoint, saved_sizes
+from executor.checkpoints.checkpoint import CheckpointPart, load_checkpoint, save_checkpoint
 from executor.checkpoints.checkpoint_format import ELEMENT_TYPES
-from executor.checkpoints.checkpoint_storage import CheckpointPart
-from executor.checkpoints.resume import Checkpoints, _of_replicas
+from executor.checkpoints.resume import _of_replicas
 from executor.runtime.boxes import Box, whole_box
-from executor.runtime.run_options import RunOptions
 from hwprofiles.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(120)
@@ -42,26 +39,24 @@ def empty():
     return {name: part(torch.full_like(row.tensor, torch.nan)) for name, row in tensors().items()}
 
 
-def saved(folder, *, old=False):
+def saved(folder):
     """A checkpoint, and its folder."""
-    if old:
-        return save_old(folder, step=4, identity=IDENTITY, tensors=tensors())
     save_checkpoint(folder, step=4, identity=IDENTITY, tensors=tensors())
     return folder / "step-000004"
 
 
-def check_whole(folder, **named):
+def check_whole(folder):
     """The checkpoint is read, and holds what was saved."""
     wanted = empty()
-    assert load_checkpoint(folder, IDENTITY, wanted, **named).step == 4
+    assert load_checkpoint(folder, IDENTITY, wanted).step == 4
     for name, row in tensors().items():
         assert torch.equal(wanted[name].tensor, row.tensor), name
 
 
-def refusal(folder, **named):
+def refusal(folder):
     """Why the checkpoint is refused, on one line, by all that read it."""
     with pytest.raises(ConfigError) as caught:
-        load_checkpoint(folder, IDENTITY, empty(), **named)
+        load_checkpoint(folder, IDENTITY, empty())
     said = str(caught.value)
     assert "\n" not in said
     return said
@@ -77,49 +72,23 @@ class Deed:
         return os.mkdir, (str(self.path),)
 
 
-def torch_file(content):
-    """A file as ``torch.save`` writes it."""
-    file = io.BytesIO()
-    torch.save(content, file)
-    return file.getvalue()
-
-
-def test_metadata_that_would_run_a_command_does_not(tmp_path):
-    """Without the option the file is not opened; with it only names are known that version 1 wrote."""
-    path, mark = saved(tmp_path / "old", old=True), tmp_path / "mark"
-    (path / ".metadata").write_bytes(pickle.dumps(Deed(mark)))
-    assert "has version 1, whose metadata can run code: --trust-old-checkpoint" in refusal(path)
-    assert "is damaged: its metadata names 'posix.mkdir', which no checkpoint holds" in refusal(path, trust_old=True)
+def test_pickles_beside_a_checkpoint_are_not_read(tmp_path):
+    path, mark = saved(tmp_path), tmp_path / "mark"
+    for name in (".metadata", "__0.metadata", "__0_0.distcp"):
+        (path / name).write_bytes(pickle.dumps(Deed(mark)))
+    check_whole(path)
+    (path / "rank-0000.safetensors").write_bytes(pickle.dumps(Deed(mark)) * 9)
+    assert "is damaged" in refusal(path)
     assert not mark.exists()
     pickle.loads((path / ".metadata").read_bytes())
     assert mark.exists(), "the file was harmless"
 
 
-def test_no_other_file_of_an_old_checkpoint_runs_a_command(tmp_path):
-    path, mark = saved(tmp_path / "old", old=True), tmp_path / "mark"
-    metadata = pickle.loads((path / ".metadata").read_bytes())
-    bad = torch_file(Deed(mark))
-    (path / "__0_0.distcp").write_bytes(bad)
-    for place in metadata.storage_data.values():
-        place.offset, place.length = 0, len(bad)
-    one = {name: row for name, row in metadata.state_dict_metadata.items() if name == "one.bias"}
-    metadata.state_dict_metadata = one
-    (path / ".metadata").write_bytes(pickle.dumps(metadata))
-    with pytest.raises(ConfigError, match="is damaged") as caught:
-        load_checkpoint(path, IDENTITY, {"one.bias": empty()["one.bias"]}, trust_old=True)
-    assert "\n" not in str(caught.value)
-    assert not mark.exists()
-
-
-def test_pickles_beside_a_checkpoint_are_not_read(tmp_path):
-    path, mark = saved(tmp_path), tmp_path / "mark"
-    for name in (".metadata", "__0.metadata", "__0_0.distcp"):
-        (path / name).write_bytes(pickle.dumps(Deed(mark)))
-    for trusted in (False, True):
-        check_whole(path, trust_old=trusted)
-    (path / "rank-0000.bin").write_bytes(pickle.dumps(Deed(mark)) * 9)
-    assert "the checksum of a box in rank-0000.bin is another" in refusal(path)
-    assert not mark.exists()
+def test_others_read_the_files_without_this_program(tmp_path):
+    path = saved(tmp_path)
+    read = load_file(path / "rank-0000.safetensors")
+    assert read.keys() == tensors().keys()
+    assert all(torch.equal(read[name], row.tensor) for name, row in tensors().items())
 
 
 def test_nothing_that_reads_a_checkpoint_unpickles(tmp_path, monkeypatch):
@@ -131,33 +100,6 @@ def test_nothing_that_reads_a_checkpoint_unpickles(tmp_path, monkeypatch):
     for owner, name in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"), (torch, "load")):
         monkeypatch.setattr(owner, name, forbidden)
     check_whole(tmp_path)
-
-
-def test_an_old_checkpoint_is_read_where_it_is_trusted(tmp_path):
-    saved(tmp_path, old=True)
-    for read in (latest_step, saved_sizes):
-        with pytest.raises(ConfigError, match=r"has version 1, .*--trust-old-checkpoint"):
-            read(tmp_path, IDENTITY)
-    assert latest_step(tmp_path, IDENTITY, trust_old=True) == 4
-    assert saved_sizes(tmp_path, IDENTITY, trust_old=True) == {name: row.whole for name, row in tensors().items()}
-    check_whole(tmp_path, trust_old=True)
-    wanted = CheckpointPart(Box((1, 1), (3, 2)), (3, 2), torch.zeros(2, 1))
-    load_checkpoint(tmp_path, IDENTITY, {"one.weight": wanted}, trust_old=True)
-    assert torch.equal(wanted.tensor, tensors()["one.weight"].tensor[1:, 1:])
-    save_checkpoint(tmp_path, step=5, identity=IDENTITY, tensors=tensors())
-    assert latest_step(tmp_path, IDENTITY) == 5
-
-
-def test_the_option_reaches_the_checkpoint(tmp_path, monkeypatch):
-    saved(tmp_path, old=True)
-    monkeypatch.setattr("executor.checkpoints.resume.model_identity", lambda graph: "abc")
-    graph = type("Graph", (), {"element_bytes": 4, "name": "net", "batch": 1})()
-    for trusted, match in ((False, "--trust-old-checkpoint"), (True, "was saved with element_bytes None")):
-        chosen = RunOptions(checkpoint=str(tmp_path), resume=True, trust_old_checkpoint=trusted)
-        with pytest.raises(ConfigError, match=match):
-            Checkpoints(chosen, graph).latest_step()
-    with pytest.raises(ConfigError, match="trust_old_checkpoint must be left out without resume"):
-        RunOptions(checkpoint=str(tmp_path), trust_old_checkpoint=True)
 
 
 @settings(max_examples=60)
@@ -223,31 +165,34 @@ def mutated(content, chooser):
     return bytes(row)
 
 
-FILES = [
-    *((False, name) for name in ("latest", "checkpoint.json", "rank-0000.bin")),
-    *((True, name) for name in ("latest", "checkpoint.json", ".metadata", "__0_0.distcp")),
-]
-
-
-@pytest.mark.parametrize(("old", "name"), FILES, ids=lambda value: {False: "new", True: "old"}.get(value, value))
-def test_a_file_changed_at_random_is_refused_or_gives_what_was_saved(tmp_path, old, name):
-    path = saved(tmp_path, old=old)
+@pytest.mark.parametrize("name", ["latest", "checkpoint.json", "rank-0000.safetensors"])
+def test_a_file_changed_at_random_is_refused_or_gives_what_was_saved(tmp_path, name):
+    path = saved(tmp_path)
     file = tmp_path / name if name == "latest" else path / name
     content, chooser, said = file.read_bytes(), random.Random(name), []
     for _ in range(MUTATIONS):
         file.write_bytes(mutated(content, chooser))
         try:
-            check_whole(tmp_path, trust_old=old)
+            check_whole(tmp_path)
         except ConfigError as error:
             said.append(str(error))
-        except AssertionError:
-            # Version 1 had a checksum of its boxes only: other changes can say another step or place.
-            if not (old and name in ("checkpoint.json", ".metadata")):
-                raise
     assert len(said) > MUTATIONS // 3
     assert not any("\n" in text for text in said)
     file.write_bytes(content)
-    check_whole(tmp_path, trust_old=old)
+    check_whole(tmp_path)
+
+
+@pytest.mark.parametrize("spoiled", [{"dtype": "I32"}, {"shape": [2, 3]}])
+def test_a_header_that_contradicts_the_checkpoint_is_refused(tmp_path, spoiled):
+    """The bytes are the same, and so is their checksum."""
+    file = saved(tmp_path) / "rank-0000.safetensors"
+    content = file.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = msgspec.json.decode(content[8 : 8 + length])
+    header["one.weight"].update(spoiled)
+    changed = msgspec.json.encode(header)
+    file.write_bytes(struct.pack("<Q", len(changed)) + changed + content[8 + length :])
+    assert "one.weight in rank-0000.safetensors must be float32 of sizes (3, 2)" in refusal(tmp_path)
 
 
 def signed(path, change):
@@ -277,25 +222,21 @@ def huge(fields):
     """A tensor of 2^60 elements, in a box that says so."""
     row = fields["tensors"]["one.weight"]
     row["sizes"] = row["boxes"][0]["shape"] = [2**30, 2**30]
-    row["boxes"][0]["size_bytes"] = 2**62
 
 
 def shared(fields):
     """Many tensors in the bytes of one, which would take more memory than the file has bytes."""
-    for i in range(100):
+    for i in range(1000):
         fields["tensors"][f"more{i}"] = fields["tensors"]["one.weight"]
 
 
 CHANGES = {
-    "huge": (huge, "rank-0000.bin must have at least 4611686018427387920 bytes, got 140"),
-    "shared": (shared, "rank-0000.bin must have at least 2440 bytes, got 140"),
-    "more elements": (box_change(size_bytes=20), "has more elements than its 20 bytes hold"),
-    "more bytes": (box_change(size_bytes=25), "must have 24 bytes, got 25"),
-    "elsewhere": (box_change(file="../step-000004/rank-0000.bin"), "is no name of a file of boxes"),
-    "absent": (box_change(file="rank-0001.bin"), "No such file"),
-    "after the end": (box_change(offset=139), "must have at least 163 bytes"),
-    "before the start": (box_change(offset=-1), "Expected `int` >= 0"),
-    "no whole number": (box_change(offset=1.5), "Expected `int`, got `float`"),
+    "huge": (huge, "rank-0000.safetensors must have at least 4611686018427387920 bytes, got "),
+    "shared": (shared, "rank-0000.safetensors must have at least 24040 bytes, got "),
+    "elsewhere": (box_change(file="../step-000004/rank-0000.safetensors"), "is no name of a file of boxes"),
+    "absent": (box_change(file="rank-0001.safetensors"), "No such file"),
+    "before the start": (box_change(low=[-1, 0]), "Expected `int` >= 0"),
+    "no whole number": (box_change(low=[0.5, 0]), "Expected `int`, got `float`"),
     "outside": (box_change(low=[1, 0]), "lies outside of it"),
     "dimensions": (box_change(low=[0]), "must have 2 dimensions"),
     "cover": (tensor_change(sizes=[4, 2]), "hold 6 of its 8 elements"),
@@ -322,9 +263,6 @@ def nested(levels):
 def test_claims_are_checked_before_memory_is_taken(tmp_path, name):
     change, match = CHANGES[name]
     path = saved(tmp_path)
-    with (path / "rank-0000.bin").open("ab") as file:
-        file.write(bytes(100))
-    check_whole(path)
     signed(path, change)
     assert match in refusal(path)
 
@@ -333,11 +271,12 @@ def test_boxes_that_leave_a_gap_are_refused(tmp_path):
     """Two boxes that overlap hold as many elements as the tensor, and not all of them."""
     save_checkpoint(tmp_path, step=4, identity=IDENTITY, tensors={"x": part(torch.arange(4.0))})
     path = tmp_path / "step-000004"
+    shutil.copy(path / "rank-0000.safetensors", path / "rank-0001.safetensors")
 
     def change(fields):
         row = fields["tensors"]["x"]
-        box = {**row["boxes"][0], "shape": [2], "size_bytes": 8}
-        row["boxes"] = [{**box, "low": [0]}, {**box, "low": [1]}]
+        box = {**row["boxes"][0], "shape": [2]}
+        row["boxes"] = [{**box, "low": [i], "file": f"rank-000{i}.safetensors"} for i in range(2)]
 
     signed(path, change)
     for box, said in ((Box((0,), (4,)), "two boxes of x overlap"), (Box((2,), (4,)), "its boxes hold 1 of 2 elements")):
@@ -345,7 +284,7 @@ def test_boxes_that_leave_a_gap_are_refused(tmp_path):
             load_checkpoint(path, IDENTITY, {"x": CheckpointPart(box, (4,), torch.zeros(box.shape))})
 
 
-@pytest.mark.parametrize("name", ["checkpoint.json", "rank-0000.bin"])
+@pytest.mark.parametrize("name", ["checkpoint.json", "rank-0000.safetensors"])
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path, name, kind):
     file = saved(tmp_path) / name
@@ -364,20 +303,6 @@ def test_only_checkpoints_are_named_as_the_newest(tmp_path, row):
     saved(tmp_path)
     (tmp_path / "latest").write_text(f"{row}\n")
     assert "must list names such as step-000010, got" in refusal(tmp_path)
-
-
-def test_a_compressed_archive_in_an_old_checkpoint_is_refused(tmp_path):
-    """It could unfold to a thousand times the file's size."""
-    path = saved(tmp_path, old=True)
-    metadata = pickle.loads((path / ".metadata").read_bytes())
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/data.pkl", bytes(10**6))
-    (path / "__0_0.distcp").write_bytes(packed.getvalue() * len(metadata.storage_data))
-    for i, place in enumerate(metadata.storage_data.values()):
-        place.offset, place.length = i * packed.tell(), packed.tell()
-    (path / ".metadata").write_bytes(pickle.dumps(metadata))
-    assert "the checksum of a box in __0_0.distcp is another" in refusal(path, trust_old=True)
 
 
 def test_no_buffer_is_made_for_residuals_of_another_shape():
