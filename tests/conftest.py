@@ -5,6 +5,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -140,6 +141,24 @@ def pytest_collection_finish():
         with started_warm(Path(os.environ[WARM])):
             forkserver.ensure_running()
     gc.freeze()
+
+
+@pytest.fixture
+def null_device(tmp_path_factory):
+    """A device that discards what is written to it.
+
+    Root, who could put a file in the place of the machine's own, gets another one; the test is skipped on a machine
+    where /dev/null is no device.
+    """
+    made = tmp_path_factory.mktemp("devices") / "null"
+    with contextlib.suppress(OSError):  # only root may make devices, and not on every file system
+        os.mknod(made, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        made.write_text("gone")
+        return made
+    path = Path(os.devnull)
+    if not path.is_char_device():
+        pytest.skip(f"{path} is no device on this machine")
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -132,10 +132,10 @@ def test_what_a_living_process_writes_stays(tmp_path):
     assert names(tmp_path) == ["plan.json"]
 
 
-def test_devices_and_pipes_are_written_to(tmp_path):
+def test_devices_and_pipes_are_written_to(tmp_path, null_device):
     """As root, a file would take the place of the device."""
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to("/dev/null")
+    (tmp_path / "link").symlink_to(null_device)
     with pytest.raises(OSError, match="No such device"), replacing(tmp_path / "pipe"):
         pass  # nobody reads it, and writing would wait for ever
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
@@ -145,4 +145,5 @@ def test_devices_and_pipes_are_written_to(tmp_path):
             beside.write_text("some")
     assert os.read(reader, 9) == b"some"
     os.close(reader)
+    assert null_device.is_char_device()
     assert names(tmp_path) == ["link", "pipe"]

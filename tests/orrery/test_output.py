@@ -63,12 +63,12 @@ def test_link_is_followed(tmp_path):
     assert (tmp_path / "real").read_text() == "new"
 
 
-def test_device_is_written_to_and_never_replaced():
-    """/dev/null is no file that could be made anew."""
-    with output_file(Path("/dev/null")) as place:
+def test_device_is_written_to_and_never_replaced(null_device):
+    """It is no file that could be made anew."""
+    with output_file(null_device) as place:
         place.write_text("gone")
 
-    assert Path("/dev/null").is_char_device()
+    assert null_device.is_char_device()
 
 
 @pytest.mark.parametrize("name", ["", "file/below", "x" * 300], ids=["folder", "below-a-file", "long"])
@@ -207,20 +207,21 @@ REFUSED = {
     f"{PLAN}=": "or a file that ends in .json, got ''",
     f"{PLAN} file": "output path must be writable",
     f"{COMPARE} page.htlm": "or a file that ends in .html or .json, got 'page.htlm'",
-    f"{COMPARE} /dev/null": "output paths must differ, got '/dev/null' twice",
+    f"{COMPARE} device": "output paths must differ, got '{device}' twice",
     "show p.json --out pages.html": "'--out': must be a folder for index.html, timeline.html, got 'pages.html'",
-    "run p.json --out /dev/null": "output path must be writable",
+    "run p.json --out device": "output path must be writable",
     "timeline p.json --html page.html": "No such option: --html; did you mean '--out'?",
 }
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    """Return a working folder with a folder that is named like a page, a file, and a link to a file to be made."""
+def place(tmp_path, monkeypatch, null_device):
+    """Return a working folder: a folder named like a page, a file, and links to a device and to a file to be made."""
     monkeypatch.chdir(tmp_path)
     Path("there.html").mkdir()
     Path("file").write_text("kept")
     Path("link").symlink_to("target.json")
+    Path("device").symlink_to(null_device)
     return tmp_path
 
 
@@ -237,7 +238,7 @@ def test_out_is_a_folder_or_a_file_by_its_ending(place, words):
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_out_that_a_command_cannot_write_is_refused(place, capsys, words):
+def test_out_that_a_command_cannot_write_is_refused(place, capsys, null_device, words):
     """In one line with the endings, before any work and with nothing left."""
     if "p.json" in words:
         assert run_app(app, [*PLAN.split(), "p.json"]) == 0
@@ -245,6 +246,6 @@ def test_out_that_a_command_cannot_write_is_refused(place, capsys, words):
     before = files_below(place)
     assert run_app(app, words.split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert REFUSED[words] in line
+    assert REFUSED[words].format(device=null_device) in line
     assert files_below(place) == before
     assert Path("file").read_text() == "kept"

@@ -199,9 +199,9 @@ def test_a_row_that_cannot_be_read_is_named_and_the_others_can_be_copied(path, t
 
 
 @pytest.mark.parametrize("opened", [Store.writing, Store.reading])
-def test_a_store_is_a_regular_file(tmp_path, opened):
+def test_a_store_is_a_regular_file(tmp_path, opened, null_device):
     os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", tmp_path, Path("/dev/null")):
+    for path in (tmp_path / "pipe", tmp_path, null_device):
         with pytest.raises(ConfigError, match=r"store .*(regular file|Is a directory)"), opened(path):
             pass
 
