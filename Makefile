@@ -8,7 +8,7 @@ VENV := .venv
 IN_VENV := $(VENV)/bin/python -m
 INSTALL := $(IN_VENV) pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fuzz chaos lint docs clean
+.PHONY: demo test fuzz chaos mutants lint docs clean
 # Two installations into one environment must not meet.
 .NOTPARALLEL:
 
@@ -33,6 +33,11 @@ SECONDS ?= 600
 chaos: $(VENV)/all.stamp
 	$(VENV)/bin/python tests/chaos/campaign.py $(SECONDS) $(SEED)
 	$(VENV)/bin/python tests/chaos/serve_faults.py $(SECONDS) $(SEED)
+
+# COUNT random changes of the code, each tried against the tests of its folder.
+COUNT ?= 300
+mutants: $(VENV)/all.stamp
+	$(VENV)/bin/python tests/mutants/campaign.py $(COUNT) $(SEED)
 
 lint: $(VENV)/all.stamp
 	$(IN_VENV) ruff check
