@@ -10,6 +10,12 @@ from .device_sheets import (
     device_labels as device_labels,
     device_names as device_names,
 )
+from .fused_tables import (
+    table_fused as table_fused,
+)
+from .kernel_tables import (
+    layout_priced as layout_priced,
+)
 from .library_fit import (
     fitted_library as fitted_library,
 )

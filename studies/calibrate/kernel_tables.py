@@ -14,15 +14,15 @@ from studies.calibrate.measured_kernels import MeasuredKernel
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OPERAND_BYTES", "measurement_table", "precisions", "table_devices", "table_kernels"]
+__all__ = ["OPERAND_BYTES", "layout_priced", "measurement_table", "precisions", "table_devices", "table_kernels"]
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """Units of times, as the end of a column's name; tables with another one, or several, are refused."""
 _PRECISIONS = {
     "fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8",
-    **{name: name for name in ("float32", "float16", "bfloat16", "float8")},
+    **{name: name for name in ("float64", "float32", "float16", "bfloat16", "float8")},
 }  # fmt: skip
-OPERAND_BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
+OPERAND_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
 """Bytes of an operand in each arithmetic."""
 _PHASE_COLUMNS = {
     "forward": "fwd",
@@ -145,6 +145,15 @@ def precisions(table: "pd.DataFrame", name: str) -> list[str]:
     return [_PRECISIONS[kind] for kind in kinds]
 
 
+def layout_priced(precision: str) -> str:
+    """Return the order in memory for which a profile prices convolutions of an arithmetic, which has one price for all.
+
+    Tensor cores read channels side by side: where they are not, libraries first copy the images.  Kernels of float32
+    are made for channels in planes, as frameworks have them unless told otherwise.
+    """
+    return "channels-first" if precision in ("float32", "float64") else "channels-last"
+
+
 def _products(table: "pd.DataFrame", name: str) -> Iterable[MeasuredKernel]:
     """Yield the products of a table."""
     seconds = _seconds(table, "time", name, required=True)
@@ -174,9 +183,11 @@ def _convolutions(table: "pd.DataFrame", name: str) -> Iterable[MeasuredKernel]:
     if all(column is None for column in times.values()):
         raise ConfigError(f"table {name} needs a column fwd_ms, bwd_data_ms or bwd_weight_ms; got none of them")
     kinds = precisions(table, name)
+    layouts = table["layout"].tolist() if "layout" in table else list(map(layout_priced, kinds))
     for number, row in enumerate(table.itertuples()):
         for phase, column in times.items():
-            if column is not None and column.iloc[number] == column.iloc[number]:
+            measured = column is not None and column.iloc[number] == column.iloc[number]
+            if column is not None and measured and layouts[number] == layout_priced(kinds[number]):
                 yield _convolution(row, phase, float(column.iloc[number]), kinds[number], name)
 
 

@@ -64,8 +64,8 @@ def profile_named(device: str) -> str | None:
 
 def is_fitted_to(profile: str, table: str) -> bool:
     """Return whether a profile of the catalogue names a table of measurements among its sources."""
-    words = (f"measured/{table}.csv", _ORIGINS[table])
-    return any(word in source for source in load_profile(profile).sources for word in words)
+    words = (f"measured/{table}.csv", _ORIGINS.get(table, ""))
+    return any(word in source for source in load_profile(profile).sources for word in words if word)
 
 
 def rows_of_table(table: str) -> list[Any]:

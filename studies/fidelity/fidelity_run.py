@@ -11,6 +11,7 @@ from studies.fidelity.collective_times import collective_rows
 from studies.fidelity.judged_row import KINDS_JUDGED, JudgedRow
 from studies.fidelity.many_gpu_training import many_gpu_rows, replica_rows
 from studies.fidelity.one_gpu_training import one_gpu_rows
+from studies.fidelity.own_measurements import own_kernel_rows, own_training_rows
 from studies.fidelity.paper_tables import paper_rows
 from studies.fidelity.planned_transformers import planned_rows
 from studies.fidelity.single_kernels import kernel_rows
@@ -30,11 +31,13 @@ class _Job(NamedTuple):
 
 _JOBS = (
     _Job("kernels"),
+    _Job("kernels", "h200"),
     _Job("one-gpu", "tf_cnn_single_gpu"),
     _Job("one-gpu", "mxnet_single_gpu"),
     _Job("one-gpu", "tf_benchmarks_2017"),
     _Job("one-gpu", "cnn_benchmarks"),
     _Job("one-gpu", "convnet_benchmarks_models"),
+    _Job("one-gpu", "h200"),
     _Job("many-gpu"),
     _Job("collectives"),
     _Job("transformers", "gpt"),
@@ -49,8 +52,8 @@ _TRANSFORMERS: dict[str, Callable[[], Iterable[JudgedRow]]] = {
     "gpt": transformer_rows, "sharded": sharded_rows, "planned": planned_rows,
 }  # fmt: skip
 _ROWS: dict[str, Callable[[str], Iterable[JudgedRow]]] = {
-    "kernels": lambda _: kernel_rows(),
-    "one-gpu": one_gpu_rows,
+    "kernels": lambda part: own_kernel_rows() if part else kernel_rows(),
+    "one-gpu": lambda part: own_training_rows() if part == "h200" else one_gpu_rows(part),
     "many-gpu": lambda _: chain(many_gpu_rows(), replica_rows()),
     "collectives": lambda _: collective_rows(),
     "transformers": lambda part: _TRANSFORMERS[part](),

@@ -2,8 +2,9 @@
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
-__all__ = ["KINDS_JUDGED", "MEASURES", "RELATIVE_MEASURE", "JudgedRow", "Measure"]
+__all__ = ["KINDS_JUDGED", "MEASURES", "RELATIVE_MEASURE", "JudgedRow", "Measure", "OwnMeasure"]
 
 KINDS_JUDGED = ("kernels", "one-gpu", "many-gpu", "collectives", "transformers", "papers")
 """Kinds of comparison, as ``orrery fidelity --only`` names them."""
@@ -11,6 +12,18 @@ KINDS_JUDGED = ("kernels", "one-gpu", "many-gpu", "collectives", "transformers",
 
 RELATIVE_MEASURE = "training on one GPU, another device's shares"
 """Measure of predictions by a device's data sheet and what was measured on its nearest relative."""
+
+
+class OwnMeasure(StrEnum):
+    """Measures of our own rows, of one GPU and release: one for each kind of prediction that is made alike."""
+
+    PRODUCTS = "products on an H200 (PyTorch 2.11)"
+    CONVOLUTIONS = "convolutions on an H200 (PyTorch 2.11)"
+    COPIED_CONVOLUTIONS = "convolutions on an H200, the order of channels that is not priced (PyTorch 2.11)"
+    ELEMENTWISE = "copies and sums on an H200 (PyTorch 2.11)"
+    NETWORKS = "training on one H200 (PyTorch 2.11)"
+    COPIED_NETWORKS = "training on one H200, the order of channels that is not priced (PyTorch 2.11)"
+    LANGUAGE_MODELS = "language models on one H200 as orrery plan prices them (PyTorch 2.11)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +54,15 @@ MEASURES = (
         kernels=("convolution", "product", "attention"),
     ),
     Measure(name="norms, elementwise chains and experts", kind="kernels", kernels=("norm", "elementwise", "moe")),
+    Measure(name=OwnMeasure.PRODUCTS, kind="kernels", median_bar=0.08, p90_bar=0.25),
+    Measure(name=OwnMeasure.CONVOLUTIONS, kind="kernels", median_bar=0.08, p90_bar=0.25),
+    Measure(name=OwnMeasure.COPIED_CONVOLUTIONS, kind="kernels"),
+    Measure(name=OwnMeasure.ELEMENTWISE, kind="kernels"),
     Measure(name="training on one GPU", kind="one-gpu", median_bar=0.08, p90_bar=0.20),
     Measure(name=RELATIVE_MEASURE, kind="one-gpu"),
+    Measure(name=OwnMeasure.NETWORKS, kind="one-gpu", median_bar=0.08, p90_bar=0.20),
+    Measure(name=OwnMeasure.COPIED_NETWORKS, kind="one-gpu"),
+    Measure(name=OwnMeasure.LANGUAGE_MODELS, kind="one-gpu"),
     Measure(name="several GPUs relative to one", kind="many-gpu", median_bar=0.03, p90_bar=0.10),
     Measure(name="several GPUs relative to one, default options", kind="many-gpu", median_bar=0.03, p90_bar=0.10),
     Measure(name="several GPUs relative to one, ideal machines", kind="many-gpu"),

@@ -18,7 +18,7 @@ from studies.calibrate import base_content, device_labels, device_names, iterati
 from studies.fidelity.device_names import is_fitted_to, profile_named, rows_of_table
 from studies.fidelity.judged_row import RELATIVE_MEASURE, JudgedRow
 
-__all__ = ["MODELS_MEASURED", "one_gpu_rows"]
+__all__ = ["MODELS_MEASURED", "one_gpu_rows", "unlimited_device"]
 
 MODELS_MEASURED = {
     "alexnet": "alexnet", "alexnet (one weird trick)": "alexnet", "vgg-a": "vgg11", "vgg16": "vgg16", "vgg-16": "vgg16",
@@ -179,13 +179,13 @@ def iteration_on_one(profile: str, model: str, batch: int) -> float:
     The memory of measured devices sufficed; what frameworks keep there is judged elsewhere.
     """
     graph = load_model(model, batch=batch)
-    cost = CostModel(graph, _one_device(profile))
+    cost = CostModel(graph, unlimited_device(profile))
     return replay(lowered(cost, named_strategy("data", graph, 1))).iteration_s
 
 
 @lru_cache
-def _one_device(profile: str) -> DeviceGraph:
-    """Return a cluster of one device."""
+def unlimited_device(profile: str) -> DeviceGraph:
+    """Return a cluster of one device, whose memory is not limited."""
     memory_bytes = max(_FEW_BYTES, load_profile(profile).memory_bytes)
     device = Device(name="gpu0", node=0, profile=profile, memory_bytes=memory_bytes)
     return DeviceGraph(f"one {profile}", (device,), (), ())

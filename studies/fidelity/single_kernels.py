@@ -1,4 +1,4 @@
-"""Single convolutions and matrix products of DeepBench, beside the prices of the same kernels."""
+"""Single convolutions and matrix products beside the prices of the same kernels: those of DeepBench, and by row."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hwprofiles import MILLI
+from hwprofiles import MICRO, MILLI
 from hwprofiles.compute import ComputeProfile, load_profile
 from planner.cost import kernel_s
 from planner.graph import Layer, Shape
@@ -15,9 +15,9 @@ from planner.operations import Convolution, Linear
 from studies.fidelity.device_names import is_fitted_to, profile_named, rows_of_table
 from studies.fidelity.judged_row import MEASURES, JudgedRow
 
-__all__ = ["kernel_rows"]
+__all__ = ["convolution_rows", "kernel_rows", "product_row"]
 
-_PHASES = {"forward": "fwd_ms", "activation_gradient": "bwd_data_ms", "weight_gradient": "bwd_weight_ms"}
+_PHASES = {"forward": "fwd", "activation_gradient": "bwd_data", "weight_gradient": "bwd_weight"}
 _MODEL = "deepbench"
 """Name of no model, so that no measured rows of one are taken."""
 
@@ -25,13 +25,27 @@ _MODEL = "deepbench"
 def kernel_rows() -> Iterator[JudgedRow]:
     """Yield every kernel of DeepBench; those of devices without a profile have no prediction."""
     for row in rows_of_table("deepbench_conv"):
-        yield from _convolution(row.gpu, profile_named(row.gpu), row)
+        profile = profile_named(row.gpu)
+        yield from convolution_rows(row, row.gpu, profile, fitted=_is_fitted(profile))
     for row in rows_of_table("deepbench_gemm"):
-        yield _product(row.gpu, profile_named(row.gpu), row)
+        profile = profile_named(row.gpu)
+        yield product_row(row, row.gpu, profile, fitted=_is_fitted(profile))
 
 
-def _convolution(gpu: str, profile: str | None, row: Any) -> Iterator[JudgedRow]:
-    """Yield the three phases of one convolution, as far as they were measured."""
+def _is_fitted(profile: str | None) -> bool:
+    """Return whether a profile was fitted to DeepBench."""
+    return bool(profile and is_fitted_to(profile, "deepbench_conv"))
+
+
+def convolution_rows(row: Any, gpu: str, profile: str | None, *, fitted: bool) -> Iterator[JudgedRow]:
+    """Yield the three phases of one convolution, as far as they were measured.
+
+    Args:
+        row: Row of a table with the columns of DeepBench, its times in ms or us.
+        gpu: Device, as the table names it.
+        profile: Its profile; None if the catalogue has none.
+        fitted: Whether that was fitted to the table.
+    """
     operation = Convolution(
         channels=row.out_k,
         kernel=(row.filter_r_h, row.filter_s_w),
@@ -47,14 +61,20 @@ def _convolution(gpu: str, profile: str | None, row: Any) -> Iterator[JudgedRow]
         f"{row.filter_r_h} x {row.filter_s_w}, stride {row.stride_h}"
     )
     for phase, column in _PHASES.items():
-        measured_ms = getattr(row, column)
-        if measured_ms > 0:
-            yield _judged(gpu, profile, layer, phase, f"convolution, {phase.replace('_', ' ')}", label, measured_ms)
+        measured_s = _seconds(row, column)
+        if measured_s > 0:
+            what = f"convolution, {phase.replace('_', ' ')}"
+            yield _judged(gpu, profile, layer, phase, what, label, measured_s, fitted=fitted)
 
 
-def _product(gpu: str, profile: str | None, row: Any) -> JudgedRow:
-    """Return one matrix product, as the phase of a fully connected layer whose operands are transposed alike."""
-    if row.b_trans == "T":
+def product_row(row: Any, gpu: str, profile: str | None, *, fitted: bool) -> JudgedRow:
+    """Return one matrix product, as the phase of a fully connected layer whose operands are transposed alike.
+
+    Arguments as for ``convolution_rows``; without operands' order the row is y[m, n] = x[m, k] W^T.
+    """
+    if not hasattr(row, "b_trans"):
+        phase, out, samples, into = "forward", row.n, row.m, row.k
+    elif row.b_trans == "T":
         phase, out, samples, into = "weight_gradient", row.m, row.k, row.n
     elif row.a_trans == "T":
         phase, out, samples, into = "forward", row.m, row.n, row.k
@@ -63,12 +83,19 @@ def _product(gpu: str, profile: str | None, row: Any) -> JudgedRow:
     operation = Linear(channels=out, bias=False)
     batch = Shape(("sample", "channel"), (samples, into))
     layer = Layer("fc", operation, ("input",), (batch,), operation.output((batch,)))
-    label = f"{row.m} x {row.k} times {row.k} x {row.n}, {row.a_trans}{row.b_trans}"
-    return _judged(gpu, profile, layer, phase, "matrix product", label, row.time_ms)
+    order = f", {row.a_trans}{row.b_trans}" if hasattr(row, "b_trans") else ""
+    label = f"{row.m} x {row.k} times {row.k} x {row.n}{order}"
+    return _judged(gpu, profile, layer, phase, "matrix product", label, _seconds(row, "time"), fitted=fitted)
+
+
+def _seconds(row: Any, stem: str) -> float:
+    """Return a time of a row, whose column is in ms or us."""
+    milliseconds = getattr(row, f"{stem}_ms", None)
+    return float(getattr(row, f"{stem}_us") * MICRO if milliseconds is None else milliseconds * MILLI)
 
 
 def _judged(
-    gpu: str, profile: str | None, layer: Layer, phase: str, what: str, label: str, measured_ms: float
+    gpu: str, profile: str | None, layer: Layer, phase: str, what: str, label: str, measured_s: float, *, fitted: bool
 ) -> JudgedRow:
     """Return the row of one kernel of a layer."""
     predicted_s = float("nan")
@@ -81,8 +108,8 @@ def _judged(
         label=label,
         group=profile or gpu,
         subject=what,
-        measured_s=measured_ms * MILLI,
-        fitted=bool(profile and is_fitted_to(profile, "deepbench_conv")),
+        measured_s=measured_s,
+        fitted=fitted,
         predicted_s=predicted_s,
         reason="" if profile else f"no profile of {gpu}",
     )

@@ -1,0 +1,114 @@
+"""Our own measurements of one H200 beside predictions: single kernels, networks and language models."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from hwprofiles import MILLI
+from hwprofiles.compute import fused_s, load_profile
+from hwprofiles.measured import measured_table
+from planner.models import load_model
+from planner.plan import DTYPE_BYTES, simulated_plan
+from studies.calibrate import layout_priced, table_fused
+from studies.fidelity.device_names import is_fitted_to, rows_of_table
+from studies.fidelity.judged_row import JudgedRow, OwnMeasure
+from studies.fidelity.one_gpu_training import unlimited_device
+from studies.fidelity.single_kernels import convolution_rows, product_row
+
+__all__ = ["own_kernel_rows", "own_training_rows"]
+
+_DEVICE = "h200"
+_TOKENS = {"gpt2": 1024, "llama-1b": 2048}
+"""Tokens of a sequence of the catalogue's language models; other lengths are to be imported first."""
+
+
+def own_kernel_rows() -> Iterator[JudgedRow]:
+    """Yield every product, phase of a convolution, copy and sum."""
+    for row in rows_of_table("h200_products"):
+        one = product_row(row, _DEVICE, _profile(row.precision), fitted=is_fitted_to(_DEVICE, "h200_products"))
+        yield _named(one, OwnMeasure.PRODUCTS, f"products, {_DEVICE}, {row.precision}")
+    for row in rows_of_table("h200_convolutions"):
+        priced = row.layout == layout_priced(row.precision)
+        measure = OwnMeasure.CONVOLUTIONS if priced else OwnMeasure.COPIED_CONVOLUTIONS
+        fitted = priced and is_fitted_to(_DEVICE, "h200_convolutions")
+        for one in convolution_rows(row, _DEVICE, _profile(row.precision), fitted=fitted):
+            yield _named(one, measure, f"{one.subject}, {_DEVICE}, {row.precision}, {row.layout}")
+    yield from _elementwise_rows()
+
+
+def _elementwise_rows() -> Iterator[JudgedRow]:
+    """Yield copies and sums as the kernels of one pass that they are."""
+    table = measured_table("h200_elementwise")
+    for (precision, operation), rows in table.groupby(["precision", "operation"], sort=False):
+        (group,) = table_fused(rows, "h200_elementwise")
+        profile = load_profile(_profile(precision)).for_single_kernels()
+        predicted_s = fused_s(profile, group.kernels, group.phase)
+        for elements, measured_s, price_s in zip(rows.elements, group.time_s, predicted_s, strict=True):
+            yield JudgedRow(
+                measure=OwnMeasure.ELEMENTWISE,
+                comparison=f"{operation}, {_DEVICE}, {precision}",
+                label=f"{elements:,} elements",
+                group=_DEVICE,
+                subject=operation,
+                measured_s=float(measured_s),
+                predicted_s=float(price_s),
+                fitted=is_fitted_to(_DEVICE, "h200_elementwise"),
+            )
+
+
+def own_training_rows() -> Iterator[JudgedRow]:
+    """Yield every step of a network or language model, as ``orrery plan`` prices it on one device."""
+    for row in rows_of_table("h200_networks"):
+        priced = row.layout == layout_priced(row.precision)
+        yield _step(
+            row,
+            measure=OwnMeasure.NETWORKS if priced else OwnMeasure.COPIED_NETWORKS,
+            comparison=f"networks, {_DEVICE}, {row.precision}, {row.layout}",
+            predicted_s=_planned_s(row, "momentum"),
+        )
+    for row in rows_of_table("h200_language_models"):
+        known = row.seq_len == _TOKENS[row.model]
+        yield _step(
+            row,
+            measure=OwnMeasure.LANGUAGE_MODELS,
+            comparison=f"{row.model}, {_DEVICE}, {row.precision}, {row.mode}",
+            predicted_s=_planned_s(row, "adam") if known else float("nan"),
+            reason="" if known else f"the catalogue has {row.model} with {_TOKENS[row.model]:,} tokens",
+        )
+
+
+def _step(row: Any, *, measure: str, comparison: str, predicted_s: float, reason: str = "") -> JudgedRow:
+    """Return the row of one training step."""
+    if row.host_ms > row.kernels_ms:
+        reason = reason or "the device waits for the host's launches, which are not modelled"
+    tokens = f" x {row.seq_len:,} tokens" if hasattr(row, "seq_len") else ""
+    return JudgedRow(
+        measure=measure,
+        comparison=comparison,
+        label=f"{row.model}, batch {row.batch}{tokens}",
+        group=_DEVICE,
+        subject=row.model,
+        size=row.batch,
+        measured_s=row.step_ms * MILLI,
+        predicted_s=predicted_s,
+        reason=reason,
+    )
+
+
+def _planned_s(row: Any, optimizer: str) -> float:
+    """Return the simulated time of the plan of a step."""
+    graph = load_model(row.model, batch=row.batch, element_bytes=DTYPE_BYTES[row.precision])
+    planned = simulated_plan(
+        graph, unlimited_device(_DEVICE), dtype=row.precision, optimizer=optimizer, strategy="data"
+    )
+    return planned.replayed.iteration_s
+
+
+def _profile(precision: str) -> str:
+    """Return the device's profile in an arithmetic."""
+    return f"{_DEVICE}@{precision}"
+
+
+def _named(row: JudgedRow, measure: str, comparison: str) -> JudgedRow:
+    """Return a row under the names of our own measurements."""
+    return replace(row, measure=measure, comparison=comparison, group=_DEVICE)

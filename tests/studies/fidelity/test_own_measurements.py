@@ -1,0 +1,59 @@
+"""Our own rows of an H200: each is judged once, at its measured time, by the price of the order that is priced."""
+
+import pytest
+
+from hwprofiles.measured import measured_table
+from studies.calibrate.kernel_tables import table_kernels
+from studies.fidelity.judged_row import OwnMeasure
+from studies.fidelity.own_measurements import own_kernel_rows, own_training_rows
+
+PHASES = ["fwd_us", "bwd_data_us", "bwd_weight_us"]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return [*own_kernel_rows(), *own_training_rows()]
+
+
+def seconds(rows, *measures):
+    return sorted(row.measured_s for row in rows if row.measure in measures)
+
+
+def test_every_measured_kernel_is_judged_once(rows):
+    convolutions = measured_table("h200_convolutions")[PHASES].to_numpy().ravel()
+    both = (OwnMeasure.CONVOLUTIONS, OwnMeasure.COPIED_CONVOLUTIONS)
+    assert seconds(rows, *both) == pytest.approx(sorted(convolutions * 1e-6))
+    for measure, name in ((OwnMeasure.PRODUCTS, "h200_products"), (OwnMeasure.ELEMENTWISE, "h200_elementwise")):
+        assert seconds(rows, measure) == pytest.approx(sorted(measured_table(name).time_us * 1e-6))
+    assert all(row.is_predicted for row in rows if row.measure in (*both, OwnMeasure.PRODUCTS, OwnMeasure.ELEMENTWISE))
+
+
+def test_profiles_are_fitted_to_the_order_of_channels_that_they_are_judged_by(rows):
+    """Channels last in tensor cores, first in float32: the rows that calibration reads are those of the measure."""
+    read = table_kernels(measured_table("h200_convolutions"), "h200_convolutions")
+    assert seconds(rows, OwnMeasure.CONVOLUTIONS) == pytest.approx(sorted(kernel.time_s for kernel in read))
+    assert {row.comparison.split(", ")[-2:] == ["float32", "channels-first"] for row in rows
+            if row.measure == OwnMeasure.CONVOLUTIONS and "float32" in row.comparison} == {True}  # fmt: skip
+
+
+def test_steps_without_a_prediction_say_why_and_no_step_was_fitted_to(rows):
+    steps = [row for row in rows if row.size > 1 or row.subject in ("gpt2", "llama-1b")]
+    assert len(steps) == len(measured_table("h200_networks")) + len(measured_table("h200_language_models"))
+    assert not any(row.fitted for row in steps)
+    missing = [row for row in steps if not row.is_predicted]
+    assert {row.reason for row in missing} == {
+        "the catalogue has gpt2 with 1,024 tokens", "the catalogue has llama-1b with 2,048 tokens",
+    }  # fmt: skip
+    assert len(missing) == 4
+
+
+def test_what_the_host_bounds_is_named(rows):
+    """Eager steps of one sequence of GPT-2 take twice as long as in a graph: the host launches, the device waits."""
+    eager, graph = (
+        next(row for row in rows if row.comparison == f"gpt2, h200, bfloat16, {mode}" and row.size == 1)
+        for mode in ("eager", "graph")
+    )
+    assert eager.predicted_s == graph.predicted_s
+    assert eager.measured_s > 1.9 * graph.measured_s
+    assert "waits for the host" in eager.reason
+    assert not graph.reason
