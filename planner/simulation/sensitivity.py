@@ -38,8 +38,6 @@ class Sensitivity:
     """Relative change of the time per relative change of the quantity, from one per cent more and one less."""
     elasticity_spread: float
     """Half of the difference between the slopes on both sides; near zero where the time is smooth."""
-    derivative_s: float
-    """Change of the time in seconds per relative change of the quantity: elasticity times iteration time."""
     reroutes: bool
     """True if with the doubled or halved quantity messages also go over other links: by other routes, or by another
     algorithm of gradient synchronisation."""
@@ -95,7 +93,6 @@ def _row(quantity: str, of: str, base: Replay, much: Replay, more_s: float, less
         effect=much.iteration_s / base_s - 1,
         elasticity=elasticity,
         elasticity_spread=abs(rising - falling) / 2,
-        derivative_s=elasticity * base_s,
         reroutes=not all(map(np.array_equal, _link_uses(base), _link_uses(much))),
     )
 

@@ -54,7 +54,7 @@ def test_unused_link_classes_have_no_effect():
 
     unused = [row for row in rows if row.of in ("fdr", "nic-port")]
     assert len(unused) == 4
-    assert all(row.effect == row.elasticity == row.derivative_s == row.elasticity_spread == 0 for row in unused)
+    assert all(row.effect == row.elasticity == row.elasticity_spread == 0 for row in unused)
     assert not any(row.reroutes for row in unused)
 
 
