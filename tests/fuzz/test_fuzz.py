@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-CASES = 300
+CASES = 150
 """As many as take some seconds; ``make fuzz`` runs 20,000."""
 
 
