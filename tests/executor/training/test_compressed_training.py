@@ -87,8 +87,8 @@ def test_codes_that_lose_nothing_change_nothing(ranks, name, gradient_sync, coun
 
 def check_bytes(program, measured):
     moved = program.size_bytes > 0
-    for step in range(3):
-        sent = np.nansum([rank[step].sent_bytes for rank in measured], axis=0)
+    for step in zip(*measured, strict=True):
+        sent = np.nansum([rank.sent_bytes for rank in step], axis=0)
         np.testing.assert_array_equal(sent[moved], program.size_bytes[moved])
 
 
@@ -100,7 +100,7 @@ def test_sent_bytes_are_the_programs(ranks, kind, gradient_sync):
         graph, gradient_sync, CompressionSettings(gradients=kind, activations=kind if kind in TYPES else ""), seed=7
     )
     assert (program.size_bytes[program.kind == TRANSFER] > 0).sum() > 20
-    losses, measured, _ = trained(ranks, program)
+    losses, measured, _ = trained(ranks, program, steps=2)
     assert np.isfinite(losses).all()
     check_bytes(program, measured)
 

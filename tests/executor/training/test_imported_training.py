@@ -25,7 +25,7 @@ from planner.tracing.inputs import input_specs
 pytestmark = pytest.mark.timeout(300)
 RANKS, SEED, STEPS = 4, 5, 2
 SGD = OptimizerSpec(learning_rate=0.05, momentum=0.9)
-STRATEGIES = ("data", "filter", "spatial", "data=2,filter=2", "random")
+STRATEGIES = ("data", "filter", "spatial", "random")
 
 ranks = pool_of(RANKS)
 
@@ -66,6 +66,7 @@ def strategy_of(name, graph):
 
 
 CASES = [(name, strategy) for name in NETWORKS if name != "windows" for strategy in STRATEGIES]
+CASES += [(name, "data=2,filter=2") for name in ("resnet-18", "gpt2-tiny")]  # random ones divide so, too
 
 
 def check_trained(ranks, name, program):
