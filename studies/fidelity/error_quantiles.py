@@ -6,7 +6,6 @@ so that each group has the same weight, however many rows it has, and a cross-va
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -205,10 +204,13 @@ def _specific(rows: Sequence[JudgedRow]) -> float:
     alike: dict[tuple[str, str], list[JudgedRow]] = {}
     for row in rows:
         alike.setdefault((row.comparison, row.subject), []).append(row)
-    differences = [
-        abs(one.log_ratio - other.log_ratio)
-        for several in alike.values()
-        for one, other in combinations(several, 2)
-        if max(one.size, other.size) <= _LIKE * min(one.size, other.size)
-    ]
-    return float(np.quantile(differences, 1 - 2 * _TAIL) / np.sqrt(2)) if differences else 0.0
+    differences = np.concatenate([_differences(several) for several in alike.values()])
+    return float(np.quantile(differences, 1 - 2 * _TAIL) / np.sqrt(2)) if len(differences) else 0.0
+
+
+def _differences(rows: Sequence[JudgedRow]) -> Floats:
+    """Return how far the errors of each two rows whose batches are within ``_LIKE`` are apart."""
+    one, other = np.triu_indices(len(rows), 1)
+    sizes, log_ratios = np.array([(row.size, row.log_ratio) for row in rows]).T
+    near = np.maximum(sizes[one], sizes[other]) <= _LIKE * np.minimum(sizes[one], sizes[other])
+    return np.abs(log_ratios[one] - log_ratios[other])[near]
