@@ -205,11 +205,12 @@ def test_the_address_is_the_state(browser, server):
     for _ in range(3):  # the choice of a strategy, the price, and the change
         page.go_back()
         page.wait_for_timeout(500)
-    assert page.inner_text("#changes").strip() == "none"
+    until(page, "$('changes').innerText.trim() === 'none'")
     assert state(page)[:-2] == compared[:-2]  # the links that were picked stay so
     for _ in range(3):
         page.go_forward()
         page.wait_for_timeout(500)
+    until(page, "document.body.dataset.chosen === 'data'")
     assert state(page) == changed
     assert page.problems == []
     page.close()
