@@ -213,4 +213,5 @@ def _differences(rows: Sequence[JudgedRow]) -> Floats:
     one, other = np.triu_indices(len(rows), 1)
     sizes, log_ratios = np.array([(row.size, row.log_ratio) for row in rows]).T
     near = np.maximum(sizes[one], sizes[other]) <= _LIKE * np.minimum(sizes[one], sizes[other])
-    return np.abs(log_ratios[one] - log_ratios[other])[near]
+    apart: Floats = np.abs(log_ratios[one] - log_ratios[other])[near]
+    return apart
