@@ -179,7 +179,7 @@ class ProfileFile(Section):
         if arithmetic in ("", self.arithmetic):
             return plain
         if arithmetic == "float64":
-            return _in_float64(plain, self.float64) if self.float64 else plain
+            return _in_float64(plain, self.float64, self._relative_in(arithmetic)) if self.float64 else plain
         known: dict[str, PrecisionSection] = dict(self.precisions.items())
         if arithmetic not in known:
             names = ", ".join([self.arithmetic, *known])
@@ -259,8 +259,8 @@ class ProfileFile(Section):
         )
 
 
-def _in_float64(plain: ComputeProfile, section: DoubleSection) -> ComputeProfile:
-    """Return a float32 profile in float64, of which nothing was measured: with the same shares of another peak.
+def _in_float64(plain: ComputeProfile, section: DoubleSection, relative: str) -> ComputeProfile:
+    """Return a float32 profile in float64: where nothing was measured with the same shares of another peak.
 
     Libraries compute convolutions as products alone: cuDNN has Winograd's algorithm in float32 and half precision only.
     """
@@ -274,11 +274,13 @@ def _in_float64(plain: ComputeProfile, section: DoubleSection) -> ComputeProfile
         name=f"{plain.name}@float64",
         arithmetic="float64",
         peak_flop_per_s=section.peak_tflop_per_s * plain.sustained_clock * TERA,
-        efficiency=replace(plain.efficiency, winograd_speedup=1.0),
+        efficiency=replace(
+            section.efficiency.value() if section.efficiency else plain.efficiency, winograd_speedup=1.0
+        ),
         convolution=convolution,
-        table=None,
+        table=section.kernels.value() if section.kernels else None,
         element_bytes=8,
-        relative=plain.relative or plain.name,
+        relative=relative if section.kernels else plain.relative or plain.name,
         rows={},
         parts={},
     )

@@ -271,11 +271,16 @@ class PrecisionSection(Section):
 
 
 class DoubleSection(Section):
-    """The section ``float64``: the peak of products, and of convolutions where that is another; where it is from."""
+    """The section ``float64``: the peak of products, and of convolutions where that is another; where it is from.
+
+    Products have shares of their own where they were measured.
+    """
 
     peak_tflop_per_s: Positive
     convolution_tflop_per_s: Positive | None = None
     source: Annotated[str, Field(min_length=1)]
+    efficiency: EfficiencySection | None = None
+    kernels: KernelSection | None = None
 
 
 class _Errors(Section):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from hwprofiles import MICRO, ConfigError
@@ -24,6 +25,7 @@ __all__ = ["Calibrated", "calibrated"]
 
 _LEAST_ROWS = {"product": 8, "convolution": 12}
 _LEAST_FAMILIES = 3
+_DOUBLE = "float64"
 _METHOD = (
     "least squares on logarithms of times with a soft absolute loss and log-normal priors; then measured kernels as"
     " smooth corrections of the formula; then the sustained clock and the host's time a layer from whole networks"
@@ -78,26 +80,31 @@ def calibrated(
     content, errors, at_prior = dict(base), dict[str, HeldOutErrors](), list[str]()
     arithmetic = str(base["arithmetic"])
     measured = [row.precision for row in kernels] + [row.precision for row in networks]
+    launches = "bfloat16" if "bfloat16" in base.get("precisions", {}) else arithmetic  # a file has one overhead for all
     # the file's own arithmetic first: its kernels bound the times of the others
     for precision in sorted(dict.fromkeys(measured), key=lambda each: each != arithmetic):
         own = precision == arithmetic
         _check_known(precision, arithmetic, base)
+        _check_products(precision, kernels, networks)
         profile = ProfileFile.model_validate(content).profile("calibrated", "" if own else precision)
         part = _fitted(
             profile,
             grouped(row for row in kernels if row.precision == precision),
             [row for row in networks if row.precision == precision],
+            launch=precision == launches,
         )
         prefix = "" if own else f"{precision} "
         errors |= {prefix + kind: value for kind, value in part.errors.items()}
         at_prior += [prefix + name for name in part.at_prior]
         if own:
             content |= part.sections
+        elif precision == _DOUBLE:
+            content[_DOUBLE] = dict(content[_DOUBLE]) | part.sections
         else:
             entry = dict(content["precisions"][precision]) | part.sections
             entry.pop("dispatch_overhead_us", None)  # the host is the same
             content["precisions"] = dict(content["precisions"]) | {precision: entry}
-        if part.launch_overhead_us is not None and (own or precision == "bfloat16"):
+        if part.launch_overhead_us is not None and precision == launches:
             content["launch_overhead_us"] = part.launch_overhead_us
     errors |= _add_fused(content, base, fused)
     content["sources"] = [*base["sources"], *(source for source in sources if source not in base["sources"])]
@@ -147,15 +154,25 @@ def _fused_rows(
 
 def _check_known(precision: str, arithmetic: str, base: Mapping[str, Any]) -> None:
     """Refuse an arithmetic whose peak is not known."""
-    known = [arithmetic, *base.get("precisions", {})]
+    known = [arithmetic, *base.get("precisions", {}), *([_DOUBLE] if _DOUBLE in base else [])]
     if precision not in known:
         raise ConfigError(
             f"rows of {precision} need that arithmetic's peak in the device's data sheet, which has {', '.join(known)}"
         )
 
 
-def _fitted(profile: ComputeProfile, groups: list[KernelGroup], networks: Sequence[MeasuredNetwork]) -> _Part:
-    """Fit a profile to rows of one arithmetic."""
+def _check_products(precision: str, kernels: Sequence[MeasuredKernel], networks: Sequence[MeasuredNetwork]) -> None:
+    """Refuse rows of float64 that are no products: a profile has no convolutions or clock of its own there."""
+    if precision == _DOUBLE and any(
+        row.precision == _DOUBLE for row in (*networks, *(kernel for kernel in kernels if kernel.window))
+    ):
+        raise ConfigError(f"rows of {_DOUBLE} must be matrix products, got convolutions or networks")
+
+
+def _fitted(
+    profile: ComputeProfile, groups: list[KernelGroup], networks: Sequence[MeasuredNetwork], *, launch: bool
+) -> _Part:
+    """Fit a profile to rows of one arithmetic, with the overhead of a launch if ``launch``."""
     errors: dict[str, HeldOutErrors] = {}
     sections: dict[str, Any] = {}
     dropped: tuple[str, ...] = ()
@@ -163,15 +180,18 @@ def _fitted(profile: ComputeProfile, groups: list[KernelGroup], networks: Sequen
     wide = profile.in_float32
     if groups:
         profile = profile.for_single_kernels()
-        fits = _fits(groups)
+        products, convolutions = (
+            any(bool(group.kernels.window) == windowed for group in groups) for windowed in (0, 1)
+        )
+        fits = _fits(groups, launch=launch)
         held_out = cross_validated(groups, lambda rows: with_table(_parameters(profile, fits, rows).profile, rows))
         errors = {kind: summary(logs) for kind, logs in held_out.items()}
         fitted, dropped = (result := _parameters(profile, fits, groups)).profile, result.at_prior
         profile = replace(with_table(fitted, groups), in_float32=wide)
-        if fit_products in fits:
+        if products:
             sections["efficiency"] = efficiency_section(profile.efficiency)
             launch_overhead_us = round(profile.launch_overhead_s / MICRO, 3)
-        if fit_convolutions in fits and profile.convolution:
+        if convolutions and profile.convolution:
             sections["convolution"] = convolution_section(profile.convolution)
         if profile.table:
             sections["kernels"] = kernel_section(profile.table)
@@ -211,8 +231,8 @@ def _shares(profile: ComputeProfile) -> dict[str, Any]:
 _Fit = Callable[[ComputeProfile, Sequence[KernelGroup]], Fitted]
 
 
-def _fits(groups: Sequence[KernelGroup]) -> list[_Fit]:
-    """Return the fits for the kinds of rows that are there.
+def _fits(groups: Sequence[KernelGroup], *, launch: bool) -> list[_Fit]:
+    """Return the fits for the kinds of rows that are there, of products with the overhead of a launch if ``launch``.
 
     Raises:
         ConfigError: There are too few rows of a kind.
@@ -220,7 +240,10 @@ def _fits(groups: Sequence[KernelGroup]) -> list[_Fit]:
     plain = [group for group in groups if group.kernels.window is None]
     windowed = [group for group in groups if group.kernels.window is not None]
     fits: list[_Fit] = []
-    for kind, some, fit in (("product", plain, fit_products), ("convolution", windowed, fit_convolutions)):
+    for kind, some, fit in (
+        ("product", plain, partial(fit_products, launch=launch)),
+        ("convolution", windowed, fit_convolutions),
+    ):
         if some:
             _check_enough(kind, some)
             fits.append(fit)

@@ -35,6 +35,8 @@ _CLOCK = "sustained_clock"
 """Key of the clock in long runs, of cards whose power does not allow the boost clock there."""
 _UNITS = "doubles_float32_units"
 """Key of the flag of cards whose multiprocessors have 128 float32 units where their relative's have 64."""
+_PRODUCTS = "products"
+"""Key of the profile of a device with the same multiprocessors, whose products in float32 and float64 were measured."""
 _DOUBLE_UNITS = 0.65
 """Share of the peak that multiprocessors of 128 float32 units reach over that of those of 64, as operands come no
 faster: AlexNet, Inception-v3, ResNet-50 and VGG-16 give 0.64, 0.68, 0.65 and 0.64, on RTX 3080, RTX 3090 and RTX A6000
@@ -127,6 +129,11 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
         for section in ("efficiency", "convolution"):
             content[section] |= {"ceiling": _times(content[section]["ceiling"], _DOUBLE_UNITS)}
     numbers = {key: sheet[key] for key in (*_NUMBERS, "float64")}
+    if _PRODUCTS in sheet:
+        measured: dict[str, Any] = dict(yaml_input(catalogue()[sheet[_PRODUCTS]], "compute profile"))
+        scale = sheet["multiprocessors"] / measured["multiprocessors"]
+        content["efficiency"] = _scaled(measured["efficiency"], scale)
+        numbers["float64"] = sheet["float64"] | {"efficiency": _scaled(measured["float64"]["efficiency"], scale)}
     content = {"description": sheet["description"], "arithmetic": "float32"} | numbers | content
     if _CLOCK in sheet:
         content[_CLOCK] = sheet[_CLOCK]

@@ -1,7 +1,8 @@
 """Parameters of a profile that kernels determine: priors, robust least squares, and which ones the data identify."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -19,12 +20,15 @@ _IDENTIFIED = 0.5
 
 _SHARES = ("ceiling", "memory", "window_reuse")
 """Parameters that are at most 1."""
+_TRANSFORMS = ("winograd", "fourier")
+"""Parameters of algorithms that tensor cores take no part in."""
 
+_LAUNCH = "launch_overhead_us"
 _PRODUCT_PRIOR = {
     "ceiling.forward": (0.85, 0.25), "ceiling.activation_gradient": (0.85, 0.25),
     "ceiling.weight_gradient": (0.85, 0.25),
     "half_sizes.rows": (20, 1.0), "half_sizes.columns": (20, 1.0), "half_sizes.depth": (20, 1.0),
-    "half_sizes.output_elements": (100, 1.2), "launch_overhead_us": (6, 0.8),
+    "half_sizes.output_elements": (100, 1.2), _LAUNCH: (6, 0.8),
 }  # fmt: skip
 _CONVOLUTION_PRIOR = {
     "ceiling.forward": (0.8, 0.25), "ceiling.activation_gradient": (0.8, 0.25), "ceiling.weight_gradient": (0.8, 0.25),
@@ -54,15 +58,23 @@ class Fitted:
     """Parameters that the rows do not identify, which stay at their prior."""
 
 
-def fit_products(profile: ComputeProfile, groups: Sequence[KernelGroup]) -> Fitted:
-    """Return a profile with the efficiency and launch overhead that fit measured products best."""
+def fit_products(profile: ComputeProfile, groups: Sequence[KernelGroup], *, launch: bool = True) -> Fitted:
+    """Return a profile with the efficiency and, if ``launch``, the launch overhead that fit measured products best."""
     plain = [group for group in groups if group.kernels.window is None]
-    return _fit(profile, plain, _PRODUCT_PRIOR, _with_products, "efficiency")
+    priors = {name: prior for name, prior in _PRODUCT_PRIOR.items() if launch or name != _LAUNCH}
+    return _fit(profile, plain, priors, _with_products, "efficiency")
 
 
 def fit_convolutions(profile: ComputeProfile, groups: Sequence[KernelGroup]) -> Fitted:
-    """Return a profile with the section ``convolution`` that fits measured convolutions best."""
+    """Return a profile with the section ``convolution`` that fits measured convolutions best.
+
+    Tensor cores have neither Winograd's algorithm nor Fourier transforms: those stay as the profile has them.
+    """
     convolutions = [group for group in groups if group.kernels.window is not None]
+    own = profile.convolution
+    if own and own.channel_multiple > 1:
+        priors = {name: prior for name, prior in _CONVOLUTION_PRIOR.items() if not name.startswith(_TRANSFORMS)}
+        return _fit(profile, convolutions, priors, partial(_with_products_alone, own=own), "convolution")
     return _fit(profile, convolutions, _CONVOLUTION_PRIOR, _with_convolutions, "convolution")
 
 
@@ -106,7 +118,7 @@ def _with_products(profile: ComputeProfile, values: dict[str, float]) -> Compute
         half_samples=1e-3,  # a plain product has no samples: its columns say it all
         half_positions=1.0,
     )
-    launch_s, wide = values["launch_overhead_us"] * MICRO, profile.in_float32
+    launch_s, wide = values.get(_LAUNCH, profile.launch_overhead_s / MICRO) * MICRO, profile.in_float32
     return replace(
         profile,
         efficiency=efficiency,
@@ -148,3 +160,18 @@ def _with_convolutions(profile: ComputeProfile, values: dict[str, float]) -> Com
             window_reuse=min(values["window_reuse"], 1.0),
         ),
     )
+
+
+def _with_products_alone(
+    profile: ComputeProfile, values: dict[str, float], own: ConvolutionEfficiency
+) -> ComputeProfile:
+    """Return a profile with the parameters of convolutions in tensor cores; what else the section has stays."""
+    never = {name: prior[0] for name, prior in _CONVOLUTION_PRIOR.items() if name.startswith(_TRANSFORMS)}
+    made = _with_convolutions(profile, never | values).convolution
+    assert made is not None
+    kept = {
+        each.name: getattr(own, each.name)
+        for each in fields(own)
+        if each.name.startswith(_TRANSFORMS) or each.name in ("channel_multiple", "window_cost")
+    }
+    return replace(profile, convolution=replace(made, **kept))

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from hwprofiles import MILLI
-from hwprofiles.compute import fused_s, load_profile
+from hwprofiles import MILLI, yaml_input
+from hwprofiles.compute import catalogue, fused_s, load_profile
 from hwprofiles.measured import measured_table
 from planner.models import load_model
 from planner.plan import DTYPE_BYTES, simulated_plan
@@ -24,8 +24,11 @@ _TOKENS = {"gpt2": 1024, "llama-1b": 2048}
 
 def own_kernel_rows() -> Iterator[JudgedRow]:
     """Yield every product, phase of a convolution, copy and sum."""
+    content: dict[str, Any] = dict(yaml_input(catalogue()[_DEVICE], "compute profile"))
+    kinds = content["fit"]["errors"]
     for row in rows_of_table("h200_products"):
-        one = product_row(row, _DEVICE, _profile(row.precision), fitted=is_fitted_to(_DEVICE, "h200_products"))
+        fitted = ("product" if row.precision == "float32" else f"{row.precision} product") in kinds
+        one = product_row(row, _DEVICE, _profile(row.precision), fitted=fitted)
         yield _named(one, OwnMeasure.PRODUCTS, f"products, {_DEVICE}, {row.precision}")
     for row in rows_of_table("h200_convolutions"):
         priced = row.layout == layout_priced(row.precision)

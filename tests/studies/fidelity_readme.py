@@ -7,10 +7,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = re.compile(r"(?<=<!-- fidelity -->\n).*?(?=<!-- end of fidelity -->)", re.DOTALL)
-FIVE = (
+SHOWN = (
     "convolutions, products and attention, held out",
     "training on one GPU, held out",
     "training on one GPU, another device's shares",
+    "convolutions on an H200 (PyTorch 2.11)",
+    "training on one H200 (PyTorch 2.11)",
+    "language models on one H200 as orrery plan prices them (PyTorch 2.11)",
     "several GPUs relative to one, default options",
     "iterations of GPT as orrery plan prices them",
 )
@@ -37,7 +40,7 @@ def _few(measures):
     """Return the measures of the README with rows and errors, without bars."""
     cells_of = {name: cells for name, _, cells in measures}
     lines = ["| measure | rows | median error | 90th percentile |", "|---|--:|--:|--:|"]
-    for name in FIVE:
+    for name in SHOWN:
         rows, _, *errors = (cell.partition(" (bar")[0] for cell in cells_of[name][:4])
         lines.append(f"| {' | '.join([name, rows, *errors])} |")
     return lines

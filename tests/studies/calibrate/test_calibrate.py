@@ -18,7 +18,7 @@ from orrery.terminal.exit_codes import run_app
 from studies.calibrate.calibration import calibrated
 from studies.calibrate.cross_validation import cross_validated, summary
 from studies.calibrate.device_sheets import base_content, device_labels, device_names
-from studies.calibrate.fitted_parameters import fit_products
+from studies.calibrate.fitted_parameters import fit_convolutions, fit_products
 from studies.calibrate.kernel_tables import table_kernels
 from studies.calibrate.measured_kernels import MeasuredKernel, grouped, log_errors
 from studies.calibrate.measurements import read_measurements
@@ -198,10 +198,52 @@ def test_twice_the_float32_units_reach_a_smaller_share_of_their_peak():
         means.append(shares.groupby(mine.model).mean())
     assert (means[0] / means[1]).to_numpy() == pytest.approx(0.65, abs=0.035)
     theirs, ours = (base_content(name) for name in ("a100-40gb", "h100-80gb"))
-    for section in ("efficiency", "convolution"):
-        assert ours[section]["ceiling"] == pytest.approx(
-            {phase: 0.65 * value for phase, value in theirs[section]["ceiling"].items()}, abs=1e-4
-        )
+    assert ours["convolution"]["ceiling"] == pytest.approx(
+        {phase: 0.65 * value for phase, value in theirs["convolution"]["ceiling"].items()}, abs=1e-4
+    )
+
+
+def test_the_same_multiprocessors_have_the_products_that_were_measured():
+    """H100 as H200, in float32 and float64: large products of either reach what the table of the other has."""
+    table = measured_table("h200_products").query("n == 4096 and k == 4096")
+    for precision in ("float32", "float64"):
+        (kernel,) = table_kernels(table[table.precision == precision], "h200_products")
+        (group,) = grouped([kernel])
+        for name in ("h100-80gb", "h200"):
+            profile = load_profile(f"{name}@{precision}").for_single_kernels()
+            assert profile.time_s(group.kernels) == pytest.approx(kernel.time_s, rel=0.03)
+
+
+def test_products_of_float64_are_fitted_apart_and_leave_the_launch_as_it_was():
+    """A file has one overhead of a launch, that of bfloat16 where tensor cores have it."""
+    base = base_content("h200")
+    rows = {}
+    for name in ("float32", "float64"):
+        truth = replace(load_profile(f"h200@{name}").for_single_kernels(), table=None)
+        truth = replace(truth, efficiency=replace(truth.efficiency, ceiling=(0.5,) * 5))
+        rows[name] = [replace(row, precision=name) for row in made_products(truth, 30)]
+    content = calibrated([*rows["float32"], *rows["float64"]], [], base).content
+    assert content["launch_overhead_us"] == base["launch_overhead_us"]
+    assert content["float64"]["peak_tflop_per_s"] == base["float64"]["peak_tflop_per_s"]
+    for name, several in rows.items():
+        profile = ProfileFile.model_validate(content).profile("mine", name).for_single_kernels()
+        assert np.median(np.abs(log_errors(profile, grouped(several)))) < 0.1
+    windowed = replace(rows["float64"][0], window=ConvolutionWindow(positions=9))
+    with pytest.raises(ConfigError, match="rows of float64 must be matrix products"):
+        calibrated([windowed], [], base)
+
+
+def test_tensor_cores_keep_their_padding_when_convolutions_are_fitted():
+    """Neither Winograd's algorithm nor Fourier transforms come in, and shares follow the rows."""
+    base = replace(load_profile("a100-40gb@float16").for_single_kernels(), table=None)
+    table = measured_table("h200_convolutions").query("precision == 'float16'")
+    rows = [replace(row, time_s=2 * row.time_s) for row in table_kernels(table, "h200_convolutions")]
+    fitted = fit_convolutions(base, grouped(rows)).profile.convolution
+
+    before = base.convolution
+    assert (fitted.channel_multiple, fitted.window_cost) == (before.channel_multiple, before.window_cost)
+    assert (fitted.winograd_speedup, fitted.fourier_positions) == (before.winograd_speedup, before.fourier_positions)
+    assert fitted.ceiling != before.ceiling
 
 
 RTX = ("rtx-2070-max-q", "rtx-2080-max-q", "rtx-2080-super-max-q", "rtx-2080ti", "rtx-3080", "rtx-3090", "rtx-8000",
