@@ -17,13 +17,13 @@ RELATIVE_MEASURE = "training on one GPU, another device's shares"
 class OwnMeasure(StrEnum):
     """Measures of our own rows, of one GPU and release: one for each kind of prediction that is made alike."""
 
-    PRODUCTS = "products on an H200 (PyTorch 2.11)"
-    CONVOLUTIONS = "convolutions on an H200 (PyTorch 2.11)"
-    COPIED_CONVOLUTIONS = "convolutions on an H200, the order of channels that is not priced (PyTorch 2.11)"
-    ELEMENTWISE = "copies and sums on an H200 (PyTorch 2.11)"
+    PRODUCTS = "products on H200 (PyTorch 2.11)"
+    CONVOLUTIONS = "convolutions on H200 (PyTorch 2.11)"
+    COPIED_CONVOLUTIONS = "convolutions on H200, other order (PyTorch 2.11)"
+    ELEMENTWISE = "copies and sums on H200 (PyTorch 2.11)"
     NETWORKS = "training on one H200 (PyTorch 2.11)"
-    COPIED_NETWORKS = "training on one H200, the order of channels that is not priced (PyTorch 2.11)"
-    LANGUAGE_MODELS = "language models on one H200 as orrery plan prices them (PyTorch 2.11)"
+    COPIED_NETWORKS = "training on one H200, other order (PyTorch 2.11)"
+    LANGUAGE_MODELS = "language models planned on one H200 (PyTorch 2.11)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

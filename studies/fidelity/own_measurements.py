@@ -21,6 +21,9 @@ _DEVICE = "h200"
 _TOKENS = {"gpt2": 1024, "llama-1b": 2048}
 """Tokens of a sequence of the catalogue's language models; other lengths are to be imported first."""
 
+_ORDERS = {"channels-first": "NCHW", "channels-last": "NHWC"}
+"""Orders in memory, as the comparisons name them."""
+
 
 def own_kernel_rows() -> Iterator[JudgedRow]:
     """Yield every product, phase of a convolution, copy and sum."""
@@ -35,7 +38,7 @@ def own_kernel_rows() -> Iterator[JudgedRow]:
         measure = OwnMeasure.CONVOLUTIONS if priced else OwnMeasure.COPIED_CONVOLUTIONS
         fitted = priced and is_fitted_to(_DEVICE, "h200_convolutions")
         for one in convolution_rows(row, _DEVICE, _profile(row.precision), fitted=fitted):
-            yield _named(one, measure, f"{one.subject}, {_DEVICE}, {row.precision}, {row.layout}")
+            yield _named(one, measure, f"{one.subject}, {_DEVICE}, {row.precision}, {_ORDERS[row.layout]}")
     yield from _elementwise_rows()
 
 
@@ -66,7 +69,7 @@ def own_training_rows() -> Iterator[JudgedRow]:
         yield _step(
             row,
             measure=OwnMeasure.NETWORKS if priced else OwnMeasure.COPIED_NETWORKS,
-            comparison=f"networks, {_DEVICE}, {row.precision}, {row.layout}",
+            comparison=f"networks, {_DEVICE}, {row.precision}, {_ORDERS[row.layout]}",
             predicted_s=_planned_s(row, "momentum"),
         )
     for row in rows_of_table("h200_language_models"):

@@ -11,9 +11,9 @@ SHOWN = (
     "convolutions, products and attention, held out",
     "training on one GPU, held out",
     "training on one GPU, another device's shares",
-    "convolutions on an H200 (PyTorch 2.11)",
+    "convolutions on H200 (PyTorch 2.11)",
     "training on one H200 (PyTorch 2.11)",
-    "language models on one H200 as orrery plan prices them (PyTorch 2.11)",
+    "language models planned on one H200 (PyTorch 2.11)",
     "several GPUs relative to one, default options",
     "iterations of GPT as orrery plan prices them",
 )

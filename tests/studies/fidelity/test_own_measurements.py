@@ -32,7 +32,7 @@ def test_profiles_are_fitted_to_the_order_of_channels_that_they_are_judged_by(ro
     """Channels last in tensor cores, first in float32: the rows that calibration reads are those of the measure."""
     read = table_kernels(measured_table("h200_convolutions"), "h200_convolutions")
     assert seconds(rows, OwnMeasure.CONVOLUTIONS) == pytest.approx(sorted(kernel.time_s for kernel in read))
-    assert {row.comparison.split(", ")[-2:] == ["float32", "channels-first"] for row in rows
+    assert {row.comparison.split(", ")[-2:] == ["float32", "NCHW"] for row in rows
             if row.measure == OwnMeasure.CONVOLUTIONS and "float32" in row.comparison} == {True}  # fmt: skip
 
 
