@@ -1,5 +1,1 @@
 """Machines: device graphs, links, routes, compute profiles, and the catalogue of clusters."""
-
-import lazy_loader as lazy
-
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

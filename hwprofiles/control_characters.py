@@ -5,8 +5,6 @@ from collections.abc import Iterable
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["STEERING", "check_texts", "printable"]
-
 STEERING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that move a terminal's cursor, change its colours or the direction of text, or are no characters."""
 

@@ -7,16 +7,6 @@ from typing import Any, ClassVar
 
 from hwprofiles.units import GIB
 
-__all__ = [
-    "ConfigError",
-    "DeviceMemoryError",
-    "FittingChange",
-    "InfeasiblePlanError",
-    "OrreryError",
-    "UnreachableError",
-    "memory_in_words",
-]
-
 
 class OrreryError(Exception):
     """The base of all errors that a user can cause.

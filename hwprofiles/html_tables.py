@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
-__all__ = ["html_table"]
-
 
 def html_table(title: str, rows: Sequence[Mapping[str, object]]) -> str:
     """Return rows with the same columns as an HTML table below a line of text.

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from hwprofiles.errors import ConfigError
 from hwprofiles.input_files import check_input
 
-__all__ = ["ARRAYS_MIB", "array_input", "check_archive"]
-
 ARRAYS_MIB = 65_536
 """Largest file of arrays; what it holds must fit in memory, too."""
 

@@ -12,21 +12,6 @@ from typing import Any
 
 from hwprofiles.errors import ConfigError
 
-__all__ = [
-    "INPUT_LIMIT",
-    "AnyPath",
-    "check_input",
-    "input_bytes",
-    "input_text",
-    "json_input",
-    "last_input",
-    "noted_inputs",
-    "path_of",
-    "reserved_output",
-    "text_of",
-    "yaml_input",
-]
-
 AnyPath = str | os.PathLike[str]
 """A path as Python's own functions take it."""
 

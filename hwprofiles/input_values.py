@@ -10,8 +10,6 @@ import yaml
 from hwprofiles.control_characters import STEERING
 from hwprofiles.errors import ConfigError
 
-__all__ = ["check_values", "parsed_yaml"]
-
 MOST_LEVELS, MOST_VALUES = 64, 2_000_000
 """Levels of nested lists and mappings in a file, and values in a YAML file after its aliases are expanded."""
 _MOST_DIGITS = 100

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-__all__ = ["renamed_keywords", "warn_old_name"]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 

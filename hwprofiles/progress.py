@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Interrupted", "Progress", "keeping"]
-
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(label, done, total)``."""
 

@@ -9,8 +9,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["check_fields", "option", "positive_integer", "whole_number"]
-
 _MOST_DIGITS = 15
 """Digits of the largest number that is read: more than any count has, and products of four fit a float."""
 

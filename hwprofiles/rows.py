@@ -4,8 +4,6 @@ import numpy as np
 
 from hwprofiles.aliases import Ints
 
-__all__ = ["grouped_rows", "row_entries", "row_owners"]
-
 
 def row_owners(start: Ints) -> Ints:
     """Return the row that each entry of compressed sparse rows belongs to.

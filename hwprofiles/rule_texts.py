@@ -10,7 +10,6 @@ from hwprofiles.suggestions import did_you_mean
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = ["broken_rules"]
 
 _UNKNOWN_KEYS = ("extra_forbidden", "unexpected_keyword_argument")
 

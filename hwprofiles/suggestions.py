@@ -3,8 +3,6 @@
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["did_you_mean"]
-
 _SYNONYMS = {
     "adamw": "adam",  # holds the same state
     "all-reduce": "ring",

@@ -1,7 +1,5 @@
 """Factors between the units of files, data sheets and reports and the SI units of the program."""
 
-__all__ = ["BITS_PER_BYTE", "GIB", "GIGA", "HOUR_S", "KILO", "MICRO", "MILLI", "NANO", "TERA"]
-
 TERA, GIGA, KILO, MILLI, MICRO, NANO = 1e12, 1e9, 1e3, 1e-3, 1e-6, 1e-9
 GIB = 2.0**30
 BITS_PER_BYTE = 8

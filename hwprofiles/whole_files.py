@@ -11,8 +11,6 @@ from pathlib import Path
 
 from hwprofiles.input_files import AnyPath, path_of
 
-__all__ = ["replacing"]
-
 _OURS = re.compile(r"\.orrery-[0-9a-f]{16}")
 """Names of the folders that hold what is being written."""
 

@@ -38,14 +38,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hwprofiles import ConfigError, InfeasiblePlanError, OrreryError, UnreachableError
-    from hwprofiles.catalogue import load_cluster
-    from planner.models import load_model
-    from planner.plan import Plan, PlanRequest, compare, load_plan, lower_plan, make_plan, save_plan
-    from planner.simulation import Replay, replay
-    from reports.figures import figure
-    from reports.pages import write_comparison_page
-    from studies.sweep import Store
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
+    from hwprofiles.errors import ConfigError, InfeasiblePlanError, OrreryError, UnreachableError
+    from planner.models.registry import load_model
+    from planner.plan.compare_strategies import compare
+    from planner.plan.lowered_plan import lower_plan
+    from planner.plan.plan import Plan
+    from planner.plan.plan_file import load_plan, save_plan
+    from planner.plan.plan_request import PlanRequest
+    from planner.plan.planning import make_plan
+    from planner.simulation.program_replay import Replay, replay
+    from reports.figures.figure_of import figure
+    from reports.pages.comparison_page import write_comparison_page
+    from studies.sweep.store import Store
 
 __all__ = [
     "ConfigError",
@@ -68,23 +73,28 @@ __all__ = [
     "write_comparison_page",
 ]
 
-_ROOMS = {
-    "hwprofiles": ("ConfigError", "InfeasiblePlanError", "OrreryError", "UnreachableError"),
-    "hwprofiles.catalogue": ("load_cluster",),
-    "planner.models": ("load_model",),
-    "planner.plan": ("Plan", "PlanRequest", "compare", "load_plan", "lower_plan", "make_plan", "save_plan"),
-    "planner.simulation": ("Replay", "replay"),
-    "reports.figures": ("figure",),
-    "reports.pages": ("write_comparison_page",),
-    "studies.sweep": ("Store",),
+_MODULES = {
+    "hwprofiles.catalogue.cluster_catalogue": ("load_cluster",),
+    "hwprofiles.errors": ("ConfigError", "InfeasiblePlanError", "OrreryError", "UnreachableError"),
+    "planner.models.registry": ("load_model",),
+    "planner.plan.compare_strategies": ("compare",),
+    "planner.plan.lowered_plan": ("lower_plan",),
+    "planner.plan.plan": ("Plan",),
+    "planner.plan.plan_file": ("load_plan", "save_plan"),
+    "planner.plan.plan_request": ("PlanRequest",),
+    "planner.plan.planning": ("make_plan",),
+    "planner.simulation.program_replay": ("Replay", "replay"),
+    "reports.figures.figure_of": ("figure",),
+    "reports.pages.comparison_page": ("write_comparison_page",),
+    "studies.sweep.store": ("Store",),
 }
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from the room that lends it."""
-    for room, names in _ROOMS.items():
+    """Load a public name from the module that defines it."""
+    for module, names in _MODULES.items():
         if name in names:
-            return getattr(import_module(room), name)
+            return getattr(import_module(module), name)
     raise AttributeError(f"module 'orrery' has no attribute {name!r}")
 
 

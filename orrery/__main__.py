@@ -2,6 +2,4 @@
 
 from orrery.entry import main
 
-__all__: list[str] = []
-
 main()

@@ -5,38 +5,36 @@ from typing import Annotated
 
 import typer
 
-from hwprofiles import INPUT_LIMIT, whole_number
-from orrery.commands import (
-    lab_app,
-    orrery_accuracy,
-    orrery_analyse,
+from hwprofiles.input_files import INPUT_LIMIT
+from hwprofiles.requests import whole_number
+from orrery.commands.accuracy_command import orrery_accuracy
+from orrery.commands.compare_command import orrery_compare
+from orrery.commands.fidelity_command import orrery_fidelity, orrery_reproduce
+from orrery.commands.lab_command import lab_app
+from orrery.commands.look_up_command import (
     orrery_clusters,
-    orrery_compare,
     orrery_completion,
     orrery_devices,
-    orrery_fidelity,
     orrery_import,
-    orrery_index,
     orrery_models,
-    orrery_oracle,
-    orrery_plan,
-    orrery_replay,
-    orrery_reproduce,
-    orrery_results,
-    orrery_run,
-    orrery_serve,
-    orrery_show,
-    orrery_simulate,
-    orrery_streams,
-    orrery_sweep,
-    orrery_timeline,
-    orrery_validate,
 )
-from orrery.measuring import chakra_app, orrery_calibrate, orrery_probe, orrery_read, orrery_trace
-from orrery.questions import size_app, whatif_app
-from orrery.terminal import CommandGroups, GroupedCommand
-
-__all__ = ["app"]
+from orrery.commands.oracle_command import orrery_oracle
+from orrery.commands.pages_command import orrery_index, orrery_show, orrery_timeline
+from orrery.commands.plan_command import orrery_plan
+from orrery.commands.run_command import orrery_run
+from orrery.commands.serve_command import orrery_serve
+from orrery.commands.simulate_command import orrery_analyse, orrery_replay, orrery_simulate
+from orrery.commands.streams_command import orrery_streams
+from orrery.commands.sweep_command import orrery_results, orrery_sweep
+from orrery.commands.validate_command import orrery_validate
+from orrery.measuring.calibrate_command import orrery_calibrate
+from orrery.measuring.chakra_command import chakra_app
+from orrery.measuring.probe_command import orrery_probe
+from orrery.measuring.read_command import orrery_read
+from orrery.measuring.trace_command import orrery_trace
+from orrery.questions.size_command import size_app
+from orrery.questions.whatif_command import whatif_app
+from orrery.terminal.command_groups import CommandGroups, GroupedCommand
 
 app = typer.Typer(
     cls=CommandGroups,
@@ -93,7 +91,7 @@ def _limits(
     if max_input_mib:
         os.environ[INPUT_LIMIT] = str(max_input_mib)  # also for the processes of this command
     if max_memory_gib:
-        from simulator.graph import MEMORY_LIMIT
+        from simulator.graph.memory_need import MEMORY_LIMIT
 
         os.environ[MEMORY_LIMIT] = str(max_memory_gib)
 

@@ -6,9 +6,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-from orrery.terminal import ENDED_BY, hear_signals
-
-__all__ = ["main"]
+from orrery.terminal.signals import ENDED_BY, hear_signals
 
 _LEAST_SPACE_BYTES = 2**30
 
@@ -26,7 +24,7 @@ def main() -> NoReturn:
     import gc
 
     from orrery.cli import app
-    from orrery.terminal import run_app
+    from orrery.terminal.exit_codes import run_app
 
     gc.set_threshold(50_000, 10, 10)  # what loading makes stays: looking for cycles took a sixth of a start
     hear_signals(heard)

@@ -116,7 +116,9 @@ def pytest_configure(config):
         if not any(compiled.glob("replay-*.cached")):
             patch.delenv(WARM)
             with subprocess.Popen(COLLECT, stdout=subprocess.DEVNULL):
-                subprocess.run([sys.executable, "-c", "from simulator.engines import prepare; prepare()"], check=True)
+                subprocess.run(
+                    [sys.executable, "-c", "from simulator.engines.engine import prepare; prepare()"], check=True
+                )
             subprocess.run([Path(folder) / "python", "-c", ""], check=True)
 
 

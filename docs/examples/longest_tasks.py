@@ -1,7 +1,7 @@
 """Show the tasks that an iteration waits for: the longest of the timeline, and the steps of its critical path."""
 
 import orrery
-from planner.simulation import program_path
+from planner.simulation.steady_path import program_path
 
 graph = orrery.load_model("vgg11-cifar", batch=256)
 cluster = orrery.load_cluster("p100-4x4:nodes=1")

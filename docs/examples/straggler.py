@@ -1,7 +1,7 @@
 """Predict the cost of one GPU at half speed, for data parallelism and for OWT."""
 
 import orrery
-from studies.whatif import Scenario, whatif
+from studies.whatif.scenarios import Scenario, whatif
 
 slow = Scenario(name="gpu0 at half speed", changes=("device.node0/gpu0.speed=0.5",))
 found = whatif("alexnet", "titanx-4", batch=128, strategies=["data", "owt"], scenarios=[slow])

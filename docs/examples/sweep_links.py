@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import orrery
-from studies.sweep import read_sweep, run_sweep
+from studies.sweep.sweep_file import read_sweep
+from studies.sweep.sweep_run import run_sweep
 
 SWEEP = """
 version: 1

@@ -13,8 +13,6 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-__all__ = ["on_config", "on_files", "on_page_markdown"]
-
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = ("planner", "studies", "simulator", "hwprofiles", "executor", "reports")
 """Folders whose rooms have reference pages, in the order of the navigation."""

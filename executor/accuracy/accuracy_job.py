@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from executor.accuracy.accuracy_request import FLOAT32, AccuracyCase, AccuracyRequest
-from executor.checks import check_program
-from hwprofiles import ConfigError
-from hwprofiles.catalogue import load_cluster
-from planner.graph import ComputationGraph
-from planner.lowering import Program
-from planner.models import load_model
-from planner.operations import BatchNorm
-from planner.plan import lower_plan, make_plan
-
-__all__ = ["AccuracyJob", "job_of"]
+from executor.checks.program_check import check_program
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph
+from planner.lowering.program import Program
+from planner.models.registry import load_model
+from planner.operations.normalisation import BatchNorm
+from planner.plan.lowered_plan import lower_plan
+from planner.plan.planning import make_plan
 
 STUDY_SYNC = "ps-spread"
 """Gradient synchronisation of the 8-bit paper: every rank reduces one part of the gradients, and sends it to all.

@@ -17,12 +17,14 @@ from executor.accuracy.accuracy_job import AccuracyJob
 from executor.accuracy.accuracy_request import AccuracyCase
 from executor.accuracy.accuracy_result import Training
 from executor.accuracy.held_out import HeldOut, whole_parameters
-from executor.processes import RankEnvironment, RankState, RankStatus, process_group, serve, threads_of
-from executor.runtime import ComputeDevice, RunOptions, device_of
-from executor.training import Session, open_session
-from hwprofiles import ConfigError
-
-__all__ = []
+from executor.processes.launcher import threads_of
+from executor.processes.rank_environment import RankEnvironment
+from executor.processes.rank_process import process_group, serve
+from executor.processes.status_board import RankState, RankStatus
+from executor.runtime.devices import ComputeDevice, device_of
+from executor.runtime.run_options import RunOptions
+from executor.training.session import Session, open_session
+from hwprofiles.errors import ConfigError
 
 
 class _Trainer:

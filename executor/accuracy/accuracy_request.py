@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from executor.runtime import OptimizerSpec, typed_data_types, typed_words
-from hwprofiles import ConfigError, option
-
-__all__ = ["FLOAT32", "AccuracyCase", "AccuracyRequest"]
+from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.runtime.typed_lists import typed_data_types, typed_words
+from hwprofiles.errors import ConfigError
+from hwprofiles.requests import option
 
 FLOAT32 = "float32"
 _MODES = ("data", "model")
@@ -71,7 +71,7 @@ class AccuracyRequest:
     momentum: float = option(0.0, metavar="M", help="Momentum of sgd, in [0, 1); adam does not use it.")
 
     def __post_init__(self) -> None:
-        from planner.compression import compression  # loads numpy, which a command line does without
+        from planner.compression.data_types import compression  # loads numpy, which a command line does without
 
         for name, low in (("seeds", 2), ("epochs", 1), ("batch", 1), ("processes", 2)):
             if getattr(self, name) < low:
@@ -114,6 +114,6 @@ class AccuracyRequest:
 
 def _has_residual(text: str) -> bool:
     """Return whether a data type keeps what a message leaves out for the next message."""
-    from planner.compression import compression
+    from planner.compression.data_types import compression
 
     return compression(text).feedback

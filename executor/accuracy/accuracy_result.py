@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from executor.accuracy.accuracy_request import FLOAT32, AccuracyRequest
-from executor.measurement import CONFIDENCE
-from hwprofiles import ConfigError
-
-__all__ = ["AccuracyResult", "Compared", "Interval", "Training", "mean_interval"]
+from executor.measurement.confidence import CONFIDENCE
+from hwprofiles.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

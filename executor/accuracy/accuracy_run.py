@@ -8,12 +8,12 @@ from executor.accuracy.accuracy_job import job_of
 from executor.accuracy.accuracy_request import AccuracyRequest
 from executor.accuracy.accuracy_result import AccuracyResult, mean_interval
 from executor.accuracy.accuracy_samples import read_accuracy_samples
-from executor.data import DataRequirements
-from executor.processes import LaunchSpec, launch, loss_of, reporter, scratch_folder, threads_of
-from hwprofiles import Progress
-from planner.models import load_model
-
-__all__ = ["accuracy_study"]
+from executor.data.dataset import DataRequirements
+from executor.processes.launcher import LaunchSpec, launch, threads_of
+from executor.processes.scratch_folders import scratch_folder
+from executor.processes.status_progress import loss_of, reporter
+from hwprofiles.progress import Progress
+from planner.models.registry import load_model
 
 
 def accuracy_study(request: AccuracyRequest, *, progress: Progress | None = None) -> AccuracyResult:

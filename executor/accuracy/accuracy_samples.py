@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.data import read_mnist
-from hwprofiles import ConfigError
-
-__all__ = ["Samples", "read_accuracy_samples"]
+from executor.data.idx import read_mnist
+from hwprofiles.errors import ConfigError
 
 Samples = tuple[NDArray[Any], NDArray[np.int64]]
 """Inputs, shape (N, channel, height, width), and labels, shape (N,)."""

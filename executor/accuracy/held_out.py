@@ -6,15 +6,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.data import load_data
-from executor.layers import PartLayer, TrainingStep, part_layer
-from executor.runtime import Box, whole_box
-from executor.training import Session
-from planner.graph import ComputationGraph, Layer
-from planner.operations import Dropout, Linear
-from planner.parallel import named_strategy, spaces_of
-
-__all__ = ["HeldOut", "whole_parameters"]
+from executor.data.load import load_data
+from executor.layers.base import PartLayer, TrainingStep
+from executor.layers.factory import part_layer
+from executor.runtime.boxes import Box, whole_box
+from executor.training.session import Session
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.operations.dropout import Dropout
+from planner.operations.linear import Linear
+from planner.parallel.strategies import named_strategy, spaces_of
 
 Parameters = dict[int, dict[str, Tensor]]
 

@@ -33,19 +33,10 @@ from executor.checkpoints.checkpoint_format import (
     box_file,
     parsed,
 )
-from executor.runtime import Box
-from hwprofiles import ConfigError, json_input
-from planner.graph import ComputationGraph
-
-__all__ = [
-    "Checkpoint",
-    "CheckpointPart",
-    "latest_step",
-    "load_checkpoint",
-    "model_identity",
-    "save_checkpoint",
-    "saved_sizes",
-]
+from executor.runtime.boxes import Box
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import json_input
+from planner.graph.computation_graph import ComputationGraph
 
 _T = TypeVar("_T")
 

@@ -12,9 +12,8 @@ from itertools import chain, count
 from pathlib import Path
 
 from executor.checkpoints.checkpoint_format import ABOUT, SavedCheckpoint, encoded
-from hwprofiles import ConfigError, input_text
-
-__all__ = ["begin_checkpoint", "kept_checkpoints", "make_valid", "sync"]
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import input_text
 
 _LATEST, _PARTIAL = "latest", ".partial"
 _OWN = re.compile(r"step-[0-9]{6,}(-[0-9]+)?(\.partial)?")

@@ -19,18 +19,6 @@ import msgspec
 import torch
 from msgspec import Meta, Struct
 
-__all__ = [
-    "ABOUT",
-    "ELEMENT_TYPES",
-    "VERSION",
-    "SavedBox",
-    "SavedCheckpoint",
-    "SavedTensor",
-    "box_file",
-    "encoded",
-    "parsed",
-]
-
 VERSION: Final = 3
 ABOUT = "checkpoint.json"
 """Name of the file with a checkpoint's version, step, identity and tensors."""

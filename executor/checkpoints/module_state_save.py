@@ -6,11 +6,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.runtime import RUNNING, Box, norm_prefix, read_module_state
-from executor.training import Session
-from planner.graph import ComputationGraph
-
-__all__ = ["save_module_state"]
+from executor.runtime.boxes import Box
+from executor.runtime.module_state import RUNNING, norm_prefix, read_module_state
+from executor.training.session import Session
+from planner.graph.computation_graph import ComputationGraph
 
 _Slices = dict[str, tuple[Box, Tensor]]
 

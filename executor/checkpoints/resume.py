@@ -17,11 +17,10 @@ from executor.checkpoints.checkpoint import (
     save_checkpoint,
     saved_sizes,
 )
-from executor.runtime import Box, RunOptions
-from executor.training import Session
-from planner.graph import ComputationGraph
-
-__all__ = ["Checkpoints"]
+from executor.runtime.boxes import Box
+from executor.runtime.run_options import RunOptions
+from executor.training.session import Session
+from planner.graph.computation_graph import ComputationGraph
 
 _RESIDUAL = ".residual"
 

@@ -4,15 +4,16 @@ from collections.abc import Iterator
 
 import torch
 
-from executor.layers import TrainingStep, parameter_box, part_layer
-from executor.recorded import channels_apart, check_call
-from executor.runtime import DTYPES
-from hwprofiles import ConfigError
-from planner.graph import ComputationGraph, Layer
-from planner.operations import Constant, Mapped, parse_axis
-from planner.parallel import ConfigSpace
-
-__all__ = ["check_imported"]
+from executor.layers.base import TrainingStep
+from executor.layers.factory import part_layer
+from executor.layers.parameters import parameter_box
+from executor.recorded.calls import channels_apart, check_call
+from executor.runtime.devices import DTYPES
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.operations.computation import Constant, parse_axis
+from planner.operations.mapped import Mapped
+from planner.parallel.configurations import ConfigSpace
 
 
 def check_imported(graph: ComputationGraph, index: int, space: ConfigSpace) -> None:

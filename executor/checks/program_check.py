@@ -1,10 +1,9 @@
 """Checks that a program can be run."""
 
-from hwprofiles import ConfigError
-from planner.lowering import Program
-from planner.operations import Loss, Mapped
-
-__all__ = ["check_program"]
+from hwprofiles.errors import ConfigError
+from planner.lowering.program import Program
+from planner.operations.loss import Loss
+from planner.operations.mapped import Mapped
 
 
 def check_program(program: Program, ranks: int) -> None:

@@ -8,14 +8,15 @@ from torch import Tensor
 from typing_extensions import override
 
 from executor.communication.gradient_sync import GradientSync, Residual, SyncOptions, views_of
-from executor.program import RankProgram, Recorder, Reduction, gradient_buckets
-from executor.runtime import ComputeDevice, Handle
-from planner.lowering import KINDS
+from executor.program.buckets import Reduction, gradient_buckets
+from executor.program.rank_program import RankProgram
+from executor.program.recorder import Recorder
+from executor.runtime.devices import ComputeDevice, Handle
+from planner.lowering.program import KINDS
 
 if TYPE_CHECKING:
     from executor.communication.compressed_reduction import CompressedReduction
 
-__all__ = ["BucketedSync"]
 
 _COORDINATE = KINDS.index("coordinate")
 _COMPRESSED_LANES = 4

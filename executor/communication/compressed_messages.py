@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from executor.compression import DataType, data_type
-from executor.program import Message, RankProgram
-from executor.runtime import Box
-from planner.compression import Compression
-
-__all__ = ["CompressedMessages", "codec_of"]
+from executor.compression.base import DataType
+from executor.compression.registry import data_type
+from executor.program.messages import Message
+from executor.program.rank_program import RankProgram
+from executor.runtime.boxes import Box
+from planner.compression.data_types import Compression
 
 
 class _StandInType(DataType):

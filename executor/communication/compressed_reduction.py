@@ -12,11 +12,11 @@ from torch import Tensor
 
 from executor.communication.compressed_messages import codec_of
 from executor.communication.reduction import Reducer, sum_in_rank_order
-from executor.program import RankProgram, Recorder, Reduction
-from planner.compression import Compression
-from planner.lowering import KINDS
-
-__all__ = ["CompressedReduction"]
+from executor.program.buckets import Reduction
+from executor.program.rank_program import RankProgram
+from executor.program.recorder import Recorder
+from planner.compression.data_types import Compression
+from planner.lowering.program import KINDS
 
 _COMPRESS = KINDS.index("compress")
 

@@ -14,9 +14,7 @@ from typing import NamedTuple
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.processes import group_timeout
-
-__all__ = ["Connections", "Post", "connections_for"]
+from executor.processes.rank_process import group_timeout
 
 
 class Post(NamedTuple):

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from executor.communication.reduction import Reducer
-from executor.layers import NO_BUFFERS, parameter_box
-from executor.program import RankProgram, Recorder
-from executor.runtime import DTYPES, JOIN_BYTES, ComputeDevice, Handle, Lane
-
-__all__ = ["GradientSync", "Residual", "SyncOptions", "views_of"]
+from executor.layers.base import NO_BUFFERS
+from executor.layers.parameters import parameter_box
+from executor.program.rank_program import RankProgram
+from executor.program.recorder import Recorder
+from executor.runtime.devices import DTYPES, ComputeDevice, Handle, Lane
+from executor.runtime.run_options import JOIN_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

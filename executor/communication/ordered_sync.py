@@ -8,10 +8,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from executor.communication.gradient_sync import GradientSync, SyncOptions
-from executor.program import RankProgram, Recorder, Reduction
-from executor.runtime import ComputeDevice, Handle
-
-__all__ = ["OrderedSync"]
+from executor.program.buckets import Reduction
+from executor.program.rank_program import RankProgram
+from executor.program.recorder import Recorder
+from executor.runtime.devices import ComputeDevice, Handle
 
 
 @dataclass(frozen=True, slots=True)

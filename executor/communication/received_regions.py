@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from executor.communication.transport import Transport
-from executor.processes import RankState, RankStatus
-from executor.program import Message, RankProgram
-from executor.runtime import Box
+from executor.processes.status_board import RankState, RankStatus
+from executor.program.messages import Message
+from executor.program.rank_program import RankProgram
+from executor.runtime.boxes import Box
 
 if TYPE_CHECKING:
     from executor.communication.compressed_messages import CompressedMessages
-
-__all__ = ["ReceivedRegions"]
 
 
 class ReceivedRegions:

@@ -13,13 +13,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.communication.connections import Connections, Post, connections_for
-from executor.processes import group_timeout
-from executor.program import RankProgram, Recorder, Reduction
-from executor.runtime import DTYPES
-from planner.lowering import Collective
-from planner.memory import PAIR_BYTES
-
-__all__ = ["Reducer", "sum_in_rank_order"]
+from executor.processes.rank_process import group_timeout
+from executor.program.buckets import Reduction
+from executor.program.rank_program import RankProgram
+from executor.program.recorder import Recorder
+from executor.runtime.devices import DTYPES
+from planner.lowering.program import Collective
+from planner.memory.cpu_backend import PAIR_BYTES
 
 
 class Reducer:

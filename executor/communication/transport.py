@@ -17,10 +17,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from executor.communication.connections import Connections, Post, connections_for
-from executor.program import Message, RankProgram, Recorder
-from executor.runtime import ComputeDevice, Handle
-
-__all__ = ["GlooTransport", "NcclTransport", "Transport", "transport_of"]
+from executor.program.messages import Message
+from executor.program.rank_program import RankProgram
+from executor.program.recorder import Recorder
+from executor.runtime.devices import ComputeDevice, Handle
 
 
 class Transport(ABC):

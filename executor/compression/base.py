@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from executor.compression.kernel_choice import kernels_for
-from hwprofiles import ConfigError
-from planner.compression import Compression
-
-__all__ = ["CompressedTensor", "DataType", "check_finite"]
+from hwprofiles.errors import ConfigError
+from planner.compression.data_types import Compression
 
 
 @dataclass(frozen=True, slots=True)

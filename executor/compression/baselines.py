@@ -6,10 +6,8 @@ from typing_extensions import override
 
 from executor.compression.base import DataType, check_finite
 from executor.compression.kernel_choice import kernels_for
-from hwprofiles import ConfigError
-from planner.compression import SCALE_BYTES, Compression
-
-__all__ = ["FloatType", "OneBit", "Threshold"]
+from hwprofiles.errors import ConfigError
+from planner.compression.data_types import SCALE_BYTES, Compression
 
 _SIGN = -(2**31)
 

@@ -6,8 +6,6 @@ from torch import Tensor
 
 from executor.compression.tables import Table
 
-__all__ = ["CodecKernels"]
-
 
 class CodecKernels(Protocol):
     """Kernels of the table types, of one-bit compression and of thresholds.

@@ -13,8 +13,6 @@ from torch import Tensor
 from executor.compression.codec_kernels import CodecKernels
 from executor.compression.tables import Table
 
-__all__ = ["CpuKernels"]
-
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
 _CHUNK = 1024
 _LOW = np.uint32(0xFFFF)

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from executor.compression.base import DataType
-from hwprofiles import ConfigError
-
-__all__ = ["Distribution", "mean_errors"]
+from hwprofiles.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

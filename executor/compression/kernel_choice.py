@@ -10,8 +10,6 @@ from executor.compression.cpu_kernels import CpuKernels
 from executor.compression.tables import Table
 from executor.compression.torch_kernels import TorchKernels
 
-__all__ = ["kernels_for", "table_kernels_for"]
-
 _CPU, _TORCH = CpuKernels(), TorchKernels()
 
 

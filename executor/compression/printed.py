@@ -16,13 +16,11 @@ from executor.compression.errors import Distribution, mean_errors
 from executor.compression.published import published_type
 from executor.compression.registry import data_type
 from executor.compression.table_types import TableType
-from hwprofiles import ConfigError, Progress
-from planner.compression import compression
-from studies.eight_bit import read_table
-from studies.reproduce import Claim, ComputedValue
-
-__all__ = ["GROUPS", "TABLE_2_WAYS", "table_2"]
-
+from hwprofiles.errors import ConfigError
+from hwprofiles.progress import Progress
+from planner.compression.data_types import compression
+from studies.eight_bit.paper_tables import read_table
+from studies.reproduce.paper_claims import Claim, ComputedValue
 
 GROUPS = {
     "A": Distribution(kind="uniform", spread=1.0),

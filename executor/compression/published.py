@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 
 from executor.compression.table_types import TableType
 from executor.compression.tables import POSITIVE, Table, table_with
-from hwprofiles import ConfigError
-from planner.compression import compression
-
-__all__ = ["PUBLISHED", "published_type"]
+from hwprofiles.errors import ConfigError
+from planner.compression.data_types import compression
 
 _Values = NDArray[np.float64]
 

@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from executor.compression.base import DataType
 from executor.compression.baselines import FloatType, OneBit, Threshold
 from executor.compression.table_types import TableType
-from planner.compression import Compression, compression
-
-__all__ = ["DATA_TYPES", "data_type"]
+from planner.compression.data_types import Compression, compression
 
 DATA_TYPES: Mapping[str, type[DataType]] = {
     "dynamic-tree": TableType,

@@ -8,9 +8,7 @@ from typing_extensions import override
 from executor.compression.base import DataType, check_finite
 from executor.compression.kernel_choice import table_kernels_for
 from executor.compression.tables import Table, table_of, values_of
-from planner.compression import SCALE_BYTES, Compression
-
-__all__ = ["TableType"]
+from planner.compression.data_types import SCALE_BYTES, Compression
 
 
 class TableType(DataType):

@@ -9,10 +9,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hwprofiles import ConfigError
-from planner.compression import Compression
-
-__all__ = ["POSITIVE", "Table", "table_of", "table_with", "values_of"]
+from hwprofiles.errors import ConfigError
+from planner.compression.data_types import Compression
 
 _Floats = NDArray[np.float32]
 

@@ -9,8 +9,6 @@ from torch import Tensor
 from executor.compression.codec_kernels import CodecKernels
 from executor.compression.tables import POSITIVE, Table
 
-__all__ = ["TorchKernels", "on_device"]
-
 
 class TorchKernels(CodecKernels):
     """Table types, one-bit compression and thresholds in torch operations; see ``CodecKernels``."""

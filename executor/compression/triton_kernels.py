@@ -15,8 +15,6 @@ from torch import Tensor
 from executor.compression.tables import Table
 from executor.compression.torch_kernels import TorchKernels, on_device
 
-__all__ = ["TritonKernels"]
-
 _PER_PROGRAM = 4096
 _WARPS = 8
 

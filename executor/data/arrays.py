@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from executor.data.dataset import DataRequirements, RequiredInput
-from executor.runtime import Box
-from hwprofiles import ARRAYS_MIB, ConfigError, check_archive, check_input
-
-__all__ = ["ArraySource", "open_npy", "open_npz"]
+from executor.runtime.boxes import Box
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_arrays import ARRAYS_MIB, check_archive
+from hwprofiles.input_files import check_input
 
 Array = NDArray[Any]
 

@@ -10,12 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from executor.runtime import Box, key_of, uniform, whole_box
-from hwprofiles import ConfigError
-from planner.graph import DATA, ComputationGraph
-from planner.operations import Embedding, Loss
-
-__all__ = ["PURPOSE", "DataRequirements", "Dataset", "RequiredInput", "Shuffled", "Source", "words_of"]
+from executor.runtime.boxes import Box, whole_box
+from executor.runtime.positional_random import key_of, uniform
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph
+from planner.graph.data_sources import DATA
+from planner.operations.loss import Loss
+from planner.operations.streaming import Embedding
 
 PURPOSE = 2
 """Part of the key that separates the data's random numbers from those of other purposes with the same seed."""

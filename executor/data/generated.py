@@ -6,10 +6,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from executor.data.dataset import PURPOSE, DataRequirements
-from executor.runtime import Box, key_of, uniform
-from planner.graph import DATA
-
-__all__ = ["Endless", "Repeated"]
+from executor.runtime.boxes import Box
+from executor.runtime.positional_random import key_of, uniform
+from planner.graph.data_sources import DATA
 
 _INPUTS, _TARGETS = 0, 1
 _REPEATED = -1

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from executor.data.dataset import DataRequirements, Shuffled, Source
-from executor.runtime import Box
-from hwprofiles import ConfigError
-
-__all__ = ["ImageSource", "Prefetching"]
+from executor.runtime.boxes import Box
+from hwprofiles.errors import ConfigError
 
 _SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 _MODES = {1: "L", 3: "RGB"}

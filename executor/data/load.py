@@ -9,10 +9,8 @@ from executor.data.arrays import ArraySource, open_npy, open_npz
 from executor.data.dataset import DataRequirements, Dataset, Shuffled, Source
 from executor.data.generated import Endless, Repeated
 from executor.data.images import ImageSource, Prefetching
-from hwprofiles import ConfigError
-from planner.graph import ComputationGraph
-
-__all__ = ["load_data"]
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph
 
 
 def load_data(

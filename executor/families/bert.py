@@ -9,8 +9,6 @@ from executor.families.blocks import ACTIVATION_NAMES, activation
 from executor.families.configuration import PublishedFields
 from executor.families.encoder import EncoderBlock, labels_of
 
-__all__ = ["BERT_ARCHITECTURES", "bert"]
-
 BERT_ARCHITECTURES = ("BertModel", "BertForMaskedLM", "BertForSequenceClassification")
 
 

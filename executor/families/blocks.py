@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["ACTIVATION_NAMES", "activation", "joined_heads"]
-
 ACTIVATION_NAMES: Mapping[str, str] = {
     "gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "silu": "", "swish": "", "relu": "", "tanh": "",
 }  # fmt: skip

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hwprofiles import ConfigError, json_input
-
-__all__ = ["PublishedFields", "read_configuration"]
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import json_input
 
 _MOST = 2**24
 """Greatest value of a count, such as that of words."""

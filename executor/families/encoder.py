@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from executor.families.blocks import ACTIVATION_NAMES, activation, joined_heads
 from executor.families.configuration import PublishedFields
 
-__all__ = ["EncoderBlock", "labels_of"]
-
 
 class _Projections(nn.Module):
     def __init__(self, width: int, bias: bool) -> None:

@@ -6,8 +6,6 @@ from torch import Tensor, nn
 from executor.families.blocks import ACTIVATION_NAMES, activation, joined_heads
 from executor.families.configuration import PublishedFields
 
-__all__ = ["gpt2"]
-
 
 class _Product(nn.Module):
     """Linear layer whose matrix has its inputs first, as GPT-2's published weights have."""

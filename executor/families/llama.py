@@ -7,8 +7,6 @@ from torch.nn import functional
 from executor.families.blocks import ACTIVATION_NAMES, activation
 from executor.families.configuration import PublishedFields
 
-__all__ = ["llama"]
-
 _ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM")
 
 

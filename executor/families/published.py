@@ -13,10 +13,8 @@ from executor.families.gpt2 import gpt2
 from executor.families.llama import llama
 from executor.families.vit import VIT_ARCHITECTURES, vit
 from executor.families.whisper import whisper
-from hwprofiles import ConfigError
-from planner.tracing import InputSpec
-
-__all__ = ["ConfiguredModel", "configured_model"]
+from hwprofiles.errors import ConfigError
+from planner.tracing.inputs import InputSpec
 
 _MOST_WORDS = 4096
 """Longest sequence that is imported unless the user gives one: attention of longer ones is seldom trained."""

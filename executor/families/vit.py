@@ -6,8 +6,6 @@ from torch import Tensor, nn
 from executor.families.configuration import PublishedFields
 from executor.families.encoder import EncoderBlock, labels_of
 
-__all__ = ["VIT_ARCHITECTURES", "vit"]
-
 VIT_ARCHITECTURES = ("ViTForImageClassification", "ViTModel")
 
 

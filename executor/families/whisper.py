@@ -6,8 +6,6 @@ from torch import Tensor, nn
 from executor.families.blocks import ACTIVATION_NAMES, activation, joined_heads
 from executor.families.configuration import PublishedFields
 
-__all__ = ["whisper"]
-
 
 class _Attention(nn.Module):
     """Attention to the sequence itself, or to another; keys have no bias."""

@@ -12,10 +12,8 @@ import msgspec
 
 from executor.lab.namespaces import LabHosts, make_network, members, processes, remove_network
 from executor.lab.wiring import wiring_of
-from hwprofiles import ConfigError
-from hwprofiles.devices import DeviceGraph
-
-__all__ = ["LabStatus", "down", "status", "up"]
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
 
 STATE = Path("/run/orrery-lab.json")
 """File with the state of the lab; it lies beside the namespaces, and like them is gone after a restart."""

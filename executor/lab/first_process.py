@@ -14,8 +14,6 @@ import sys
 import time
 from contextlib import suppress
 
-__all__ = ["run_as_first"]
-
 PATIENCE_S, START_S = 10.0, 0.5
 
 

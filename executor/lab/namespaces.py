@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from executor.lab.tools import batch, call, namespaces, tool
 from executor.lab.wiring import Port, Wiring
 
-__all__ = ["LabHosts", "make_network", "members", "processes", "remove_network", "temporary_network"]
-
 INTERFACE = "eth0"
 """Network interface of every host."""
 STORE_PORT = 29555

@@ -7,9 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from hwprofiles import ConfigError
-
-__all__ = ["UNSHARE", "batch", "call", "namespaces", "require_lab", "tool"]
+from hwprofiles.errors import ConfigError
 
 PACKAGES = {"ip": "iproute2", "tc": "iproute2"} | dict.fromkeys(("unshare", "nsenter", "mount", "umount"), "util-linux")
 UNSHARE = ("-Urnmpf", "--mount-proc", "--kill-child=KILL")

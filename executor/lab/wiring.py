@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 
 import networkx
 
-from hwprofiles import ConfigError
-from hwprofiles.devices import DeviceGraph, Link
-
-__all__ = ["Port", "Wiring", "lab_cluster", "wiring_of"]
+from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.errors import ConfigError
 
 MOST_HOSTS = 16
 """Most hosts of a lab: a port has a class for every pair of hosts whose route crosses it."""

@@ -7,10 +7,9 @@ from types import MappingProxyType
 
 from torch import Tensor
 
-from executor.runtime import BatchSamples, Box
-from planner.graph import Layer
-
-__all__ = ["NO_BUFFERS", "PartContext", "PartLayer", "TrainingStep"]
+from executor.runtime.boxes import Box
+from executor.runtime.samples import BatchSamples
+from planner.graph.computation_graph import Layer
 
 NO_BUFFERS: Mapping[str, Tensor] = MappingProxyType({})
 """Empty table of gradient buffers: all gradients are new tensors."""

@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-__all__ = ["BatchNormalization"]
-
 
 class BatchNormalization:
     """Batch normalisation of the channels of one part.

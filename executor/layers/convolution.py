@@ -11,11 +11,11 @@ from torch import Tensor
 from executor.layers.base import NO_BUFFERS, PartContext, TrainingStep
 from executor.layers.batch_norm import BatchNormalization
 from executor.layers.epilogue import EpiloguePart
-from executor.layers.kernels import Product, channels_last, cropped, laid_out, padded, product_of, windows_of
-from planner.memory import KernelPositions, gradient_forms
-from planner.operations import Convolution
-
-__all__ = ["ConvolutionPart"]
+from executor.layers.kernels.layout import channels_last, laid_out
+from executor.layers.kernels.products import Product, product_of
+from executor.layers.kernels.windows import cropped, padded, windows_of
+from planner.memory.cpu_backend import KernelPositions, gradient_forms
+from planner.operations.convolution import Convolution
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,7 @@ from torch import Tensor
 
 from executor.layers.base import PartContext, PartLayer, TrainingStep
 from executor.layers.dropout_mask import DropoutMask
-from planner.operations import Dropout
-
-__all__ = ["DropoutPart"]
+from planner.operations.dropout import Dropout
 
 
 class DropoutPart(PartLayer):

@@ -4,9 +4,7 @@ import torch
 from torch import Tensor
 
 from executor.layers.base import PartContext, TrainingStep
-from executor.runtime import key_of, uniform
-
-__all__ = ["DropoutMask"]
+from executor.runtime.positional_random import key_of, uniform
 
 
 class DropoutMask:

@@ -6,10 +6,8 @@ from torch import Tensor
 
 from executor.layers.base import NO_BUFFERS, PartContext, PartLayer, TrainingStep
 from executor.layers.batch_norm import BatchNormalization
-from executor.layers.kernels import activate_, activation_backward
-from planner.operations import BatchNorm
-
-__all__ = ["BatchNormPart", "EpiloguePart"]
+from executor.layers.kernels.activations import activate_, activation_backward
+from planner.operations.normalisation import BatchNorm
 
 
 class EpiloguePart(PartLayer):

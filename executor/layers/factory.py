@@ -16,27 +16,21 @@ from executor.layers.losses import LossPart
 from executor.layers.partial import SLICES, PartialProductPart, PartialSumPart
 from executor.layers.pooling import GlobalPoolingPart, PoolingPart
 from executor.layers.recorded import RecordedPart
-from executor.runtime import BatchSamples, Box
-from hwprofiles import ConfigError
-from planner.graph import ComputationGraph, Layer, Operation
-from planner.operations import (
-    Add,
-    BatchNorm,
-    Concat,
-    Convolution,
-    Dropout,
-    GlobalPooling,
-    Linear,
-    LocalResponseNorm,
-    Loss,
-    Mapped,
-    PartialProduct,
-    PartialSum,
-    Pooling,
-)
-from planner.parallel import ConfigSpace, held_regions, needed_regions
-
-__all__ = ["part_layer"]
+from executor.runtime.boxes import Box
+from executor.runtime.samples import BatchSamples
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph, Layer, Operation
+from planner.operations.convolution import Convolution
+from planner.operations.dropout import Dropout
+from planner.operations.joining import Add, Concat
+from planner.operations.linear import Linear
+from planner.operations.loss import Loss
+from planner.operations.mapped import Mapped
+from planner.operations.normalisation import BatchNorm, LocalResponseNorm
+from planner.operations.partial import PartialProduct, PartialSum
+from planner.operations.pooling import GlobalPooling, Pooling
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.regions import held_regions, needed_regions
 
 
 def part_layer(

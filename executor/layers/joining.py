@@ -7,9 +7,7 @@ from torch import Tensor
 
 from executor.layers.base import PartContext, PartLayer, TrainingStep
 from executor.layers.epilogue import EpiloguePart
-from planner.operations import Add
-
-__all__ = ["AddPart", "ConcatPart"]
+from planner.operations.joining import Add
 
 
 class AddPart(EpiloguePart):

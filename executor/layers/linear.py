@@ -8,9 +8,7 @@ from torch import Tensor
 from executor.layers.base import NO_BUFFERS, PartContext, TrainingStep
 from executor.layers.dropout_mask import DropoutMask
 from executor.layers.epilogue import EpiloguePart
-from planner.operations import Linear
-
-__all__ = ["LinearPart"]
+from planner.operations.linear import Linear
 
 
 class LinearPart(EpiloguePart):

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from executor.layers.base import PartContext, PartLayer, TrainingStep
-from planner.operations import LocalResponseNorm
-
-__all__ = ["LocalResponseNormPart"]
+from planner.operations.normalisation import LocalResponseNorm
 
 
 class LocalResponseNormPart(PartLayer):

@@ -7,10 +7,8 @@ import torch
 from torch import Tensor
 
 from executor.layers.base import PartContext, PartLayer, TrainingStep
-from hwprofiles import ConfigError
-from planner.operations import Loss
-
-__all__ = ["LossPart"]
+from hwprofiles.errors import ConfigError
+from planner.operations.loss import Loss
 
 
 class LossPart(PartLayer):

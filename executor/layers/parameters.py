@@ -1,9 +1,8 @@
 """Slices of parameters that parts hold."""
 
-from executor.runtime import Box
-from planner.graph import IN_CHANNEL, Parameter, Shape, parameter_maps
-
-__all__ = ["parameter_box"]
+from executor.runtime.boxes import Box
+from planner.graph.parameters import Parameter, parameter_maps
+from planner.graph.shapes import IN_CHANNEL, Shape
 
 
 def parameter_box(parameter: Parameter, held: Box, output: Shape) -> Box:

@@ -8,9 +8,7 @@ from executor.layers.base import NO_BUFFERS, PartContext, PartLayer, TrainingSte
 from executor.layers.batch_norm import BatchNormalization
 from executor.layers.dropout_mask import DropoutMask
 from executor.layers.epilogue import EpiloguePart
-from planner.operations import PartialSum
-
-__all__ = ["SLICES", "PartialProductPart", "PartialSumPart"]
+from planner.operations.partial import PartialSum
 
 SLICES = 2
 """Index of the dimension of a tensor of partial sums that counts slices."""

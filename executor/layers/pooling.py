@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from executor.layers.base import PartContext, PartLayer, TrainingStep
-from executor.layers.kernels import cropped, laid_out_as, padded, windows_of
-from planner.operations import GlobalPooling, Pooling
-
-__all__ = ["GlobalPoolingPart", "PoolingPart"]
+from executor.layers.kernels.layout import laid_out_as
+from executor.layers.kernels.windows import cropped, padded, windows_of
+from planner.operations.pooling import GlobalPooling, Pooling
 
 
 class PoolingPart(PartLayer):

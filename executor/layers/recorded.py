@@ -9,10 +9,9 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from executor.layers.base import NO_BUFFERS, PartContext, PartLayer, TrainingStep
 from executor.layers.dropout_mask import DropoutMask
-from executor.recorded import Computation, ComputationInputs, is_dense
-from planner.graph import is_data
-
-__all__ = ["RecordedPart"]
+from executor.recorded.computation import Computation, ComputationInputs
+from executor.recorded.views import is_dense
+from planner.graph.data_sources import is_data
 
 
 class _Source(torch.autograd.Function):

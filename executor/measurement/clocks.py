@@ -7,8 +7,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-__all__ = ["clock_offset_s"]
-
 _TRIES = 40
 
 

@@ -7,10 +7,8 @@ import torch
 import torch.distributed as dist
 
 from executor.measurement.joined_tasks import JoinedTasks
-from executor.program import RankMeasurement
-from hwprofiles import Floats
-
-__all__ = ["gather_tasks"]
+from executor.program.recorder import RankMeasurement
+from hwprofiles.aliases import Floats
 
 _CHUNK_BYTES = 16 * 2**20
 """Size of a message with the times of some iterations; one iteration may be larger."""

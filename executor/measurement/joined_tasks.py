@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from hwprofiles import Floats
-
-__all__ = ["JoinedTasks"]
+from hwprofiles.aliases import Floats
 
 
 class JoinedTasks:

@@ -10,15 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.measurement.joined_tasks import JoinedTasks
-from hwprofiles import ConfigError, Floats, array_input, check_texts, replacing
-from planner.lowering import Program
+from hwprofiles.aliases import Floats
+from hwprofiles.control_characters import check_texts
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_arrays import array_input
+from hwprofiles.whole_files import replacing
+from planner.lowering.program import Program
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from executor.program import RankMeasurement
-
-__all__ = ["MEASUREMENT", "Measurement", "join", "read_measurement"]
+    from executor.program.recorder import RankMeasurement
 
 
 MEASUREMENT = "measured.npz"
@@ -93,7 +95,7 @@ class Measurement:
     def iteration_timeline(self, program: Program, row: int) -> "pd.DataFrame":
         """Return the timeline of one iteration; ``waited_for`` follows from the program and the measured ends."""
         # not loaded by ranks, whose start it would delay
-        from planner.simulation import iteration_rows, last_waited_for
+        from planner.simulation.program_replay import iteration_rows, last_waited_for
 
         origin_s, before_end_s = float(np.nanmin(self.start_s[row])), self.end_s[row - 1] if row else None
         start_s, end_s = self.start_s[row] - origin_s, self.end_s[row] - origin_s
@@ -106,7 +108,7 @@ class Measurement:
         Raises:
             ConfigError: The file cannot be written.
         """
-        from simulator.formats import write_trace
+        from simulator.formats.chrome_trace import write_trace
 
         rows = self.timeline(program).drop(columns=["ready_s", "latency_s"])
         names = np.array([device.name for device in program.cluster.devices] + ["collectives"])

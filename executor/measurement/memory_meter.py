@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from executor.runtime import ComputeDevice
+from executor.runtime.devices import ComputeDevice
 
 if TYPE_CHECKING:
-    from executor.training import Session
+    from executor.training.session import Session
 
-__all__ = ["ALLOCATED", "AllocationMeter", "HeldBytes", "MemoryMeter"]
 
 ALLOCATED = (
     "peak",

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from executor.compression import DataType, data_type
+from executor.compression.base import DataType
+from executor.compression.registry import data_type
 from executor.probe.measured_rows import TimeSamples
-from executor.runtime import ComputeDevice, Mark
-from hwprofiles.compute import CODEC_TARGETS, CODEC_TASKS, CodecSpeed
-
-__all__ = ["CodecProbe", "CodecRow", "speed_of", "speeds_of"]
+from executor.runtime.devices import ComputeDevice, Mark
+from hwprofiles.compute.compute_profile import CODEC_TARGETS, CODEC_TASKS, CodecSpeed
 
 _ELEMENTS = {"cpu": (2**12, 2**16, 2**20), "cuda": (2**12, 2**18, 2**24)}
 """Elements in a message, by kind of device."""

@@ -9,10 +9,8 @@ from pathlib import Path
 import psutil
 import torch
 
-from executor.runtime import ComputeDevice
-from hwprofiles.devices import GPU_RESERVE, MemoryReserve
-
-__all__ = ["DeviceFacts", "device_name", "measure_device", "times_s"]
+from executor.runtime.devices import ComputeDevice
+from hwprofiles.devices.memory_reserve import GPU_RESERVE, MemoryReserve
 
 _REPETITIONS = 7
 _LAUNCHES = 300

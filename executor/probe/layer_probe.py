@@ -8,17 +8,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from executor.data import words_of
-from executor.layers import TrainingStep, parameter_box, part_layer
-from executor.layers.kernels import channels_last, laid_out
+from executor.data.dataset import words_of
+from executor.layers.base import TrainingStep
+from executor.layers.factory import part_layer
+from executor.layers.kernels.layout import channels_last, laid_out
+from executor.layers.parameters import parameter_box
 from executor.probe.measured_rows import ProbeRow, TimeSamples
 from executor.probe.parts_to_measure import ProbePart, added_slots, rounds_of
-from executor.runtime import ComputeDevice, Mark, OptimizerSpec, initial_parameters, make_optimizer
-from hwprofiles import ConfigError
-from planner.graph import LAYER_PHASES, ComputationGraph, is_data
-from planner.operations import Loss
-
-__all__ = ["LayerProbe"]
+from executor.runtime.devices import ComputeDevice, Mark
+from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.runtime.optimizers import make_optimizer
+from executor.runtime.parameter_init import initial_parameters
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph
+from planner.graph.data_sources import is_data
+from planner.operations.loss import Loss
 
 Timer = Callable[["_Case", str, Callable[[], Any]], Any]
 """Function that runs the work of a phase of a part, measures its time, and returns the result of the work."""

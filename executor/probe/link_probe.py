@@ -11,21 +11,9 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from executor.communication import Connections, Post, connections_for
+from executor.communication.connections import Connections, Post, connections_for
 from executor.probe.measured_rows import TimeSamples
-from executor.runtime import ComputeDevice
-
-__all__ = [
-    "MESSAGE_BYTES",
-    "SUM_BYTES",
-    "MeasuredLinks",
-    "MessageRow",
-    "OverheadRow",
-    "RingRow",
-    "SumRow",
-    "machine",
-    "measure_links",
-]
+from executor.runtime.devices import ComputeDevice
 
 MESSAGE_BYTES = (4, 64, 1024, 8 * 1024, 64 * 1024, 256 * 1024, 2**20, 8 * 2**20, 32 * 2**20)
 SUM_BYTES = (4, 64 * 1024, 2**20, 8 * 2**20, 32 * 2**20)

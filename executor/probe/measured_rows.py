@@ -6,8 +6,6 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-__all__ = ["ProbeRow", "TimeSamples", "over_ranks"]
-
 Row = TypeVar("Row", bound="_Sampled")
 
 
@@ -64,7 +62,7 @@ class ProbeRow:
     sizes: tuple[int, ...]
     """Sizes of the part: samples, channels, positions."""
     phase: str
-    """One of ``planner.graph.LAYER_PHASES``."""
+    """One of ``planner.graph.computation_graph.LAYER_PHASES``."""
     flop: float
     """Operations of matrix products; 0 for phases that only read and write memory."""
     samples: TimeSamples

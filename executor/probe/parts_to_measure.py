@@ -6,34 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import ConfigError
-from planner.graph import ComputationGraph
-from planner.parallel import (
-    ConfigSpace,
-    Strategy,
-    all_configurations,
-    held_regions,
-    named_strategy,
-    needed_regions,
-    slices_of,
-    spaces_of,
-    split_input_channels,
-)
-from planner.search import has_stages, micro_batch_parts
-
-__all__ = [
-    "ALL_DEGREES",
-    "ProbePart",
-    "added_slots",
-    "divided_parts",
-    "every_part",
-    "measured_names",
-    "parts_of",
-    "portions",
-    "rounds_of",
-    "strategy_parts",
-    "tensor_bytes",
-]
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph
+from planner.parallel.configurations import ConfigSpace, Strategy, all_configurations
+from planner.parallel.input_channel_split import slices_of, split_input_channels
+from planner.parallel.regions import held_regions, needed_regions
+from planner.parallel.strategies import named_strategy, spaces_of
+from planner.search.pipeline_strategy import has_stages, micro_batch_parts
 
 ALL_DEGREES = "all"
 """Name among strategies that stands for every configuration that divides."""

@@ -24,10 +24,11 @@ from executor.probe.probe_request import (
     write_message,
 )
 from executor.probe.probe_settings import ProbeSettings
-from executor.processes import RankEnvironment, RankState, RankStatus, local_ranks, process_group, serve, threads_of
-from executor.runtime import ComputeDevice, device_of
-
-__all__ = ["measure"]
+from executor.processes.launcher import threads_of
+from executor.processes.rank_environment import RankEnvironment, local_ranks
+from executor.processes.rank_process import process_group, serve
+from executor.processes.status_board import RankState, RankStatus
+from executor.runtime.devices import ComputeDevice, device_of
 
 
 def measure(request: ProbeRequest, where: RankEnvironment, status: RankStatus) -> ProbeResult | None:

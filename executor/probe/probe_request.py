@@ -12,22 +12,11 @@ from executor.probe.link_probe import MeasuredLinks
 from executor.probe.measured_rows import ProbeRow
 from executor.probe.parts_to_measure import ProbePart, divided_parts, portions
 from executor.probe.probe_settings import PORTION_BYTES, ProbeSettings
-from hwprofiles import ConfigError, replacing
-from planner.compression import compression_names
-from planner.graph import ComputationGraph
-from planner.models import load_model
-
-__all__ = [
-    "ALL_TYPES",
-    "RESULT",
-    "Portion",
-    "ProbeRequest",
-    "ProbeResult",
-    "portions_of",
-    "read_request",
-    "read_result",
-    "write_message",
-]
+from hwprofiles.errors import ConfigError
+from hwprofiles.whole_files import replacing
+from planner.compression.data_types import compression_names
+from planner.graph.computation_graph import ComputationGraph
+from planner.models.registry import load_model
 
 RESULT = "result.json"
 """Name of the file in which rank 0 leaves what was measured."""

@@ -16,11 +16,13 @@ from executor.probe.probe_request import (
 from executor.probe.probe_settings import ProbeSettings
 from executor.probe.probed_cluster import cluster_content, gpu_topology, topology_content, write_cluster
 from executor.probe.probed_profile import write_profile
-from executor.processes import LaunchSpec, RankHosts, RankRow, launch, reporter, scratch_folder, threads_of
-from executor.runtime import device_of
-from hwprofiles import Progress, reserved_output
-
-__all__ = ["Probed", "probe"]
+from executor.processes.launcher import LaunchSpec, RankHosts, launch, threads_of
+from executor.processes.scratch_folders import scratch_folder
+from executor.processes.status_board import RankRow
+from executor.processes.status_progress import reporter
+from executor.runtime.devices import device_of
+from hwprofiles.input_files import reserved_output
+from hwprofiles.progress import Progress
 
 CLUSTER, PROFILE = "cluster.yaml", "profile.yaml"
 STALL_S = 120.0

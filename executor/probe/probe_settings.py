@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from executor.runtime import typed_data_types, typed_strategies
-from hwprofiles import ConfigError, option, whole_number
-
-__all__ = ["ProbeSettings"]
+from executor.runtime.typed_lists import typed_data_types, typed_strategies
+from hwprofiles.errors import ConfigError
+from hwprofiles.requests import option, whole_number
 
 LEAST_SAMPLES = 5
 """Samples of every part are at least so many, unless fewer repetitions are requested."""
@@ -60,7 +59,7 @@ class ProbeSettings:
         if not self.strategies:
             raise ConfigError("models and strategies must each name at least one, got none")
         if self.codecs:
-            from planner.compression import compression
+            from planner.compression.data_types import compression
 
             for kind in self.codecs:
                 compression(kind)

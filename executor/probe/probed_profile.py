@@ -11,10 +11,11 @@ import yaml
 from executor.probe.codec_probe import CodecRow, speeds_of
 from executor.probe.device_probe import DeviceFacts
 from executor.probe.measured_rows import ProbeRow
-from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA, replacing, yaml_input
-from hwprofiles.compute import PROFILE_PHASES, profile_path
-
-__all__ = ["write_profile", "write_with_codecs", "write_yaml"]
+from hwprofiles.compute.compute_profile import PROFILE_PHASES
+from hwprofiles.compute.profile_file import profile_path
+from hwprofiles.input_files import yaml_input
+from hwprofiles.units import GIB, GIGA, MICRO, MILLI, TERA
+from hwprofiles.whole_files import replacing
 
 _PRODUCT_PHASES = PROFILE_PHASES[:3]
 

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from executor.processes.status_board import RankRow, RankState
-from hwprofiles import ConfigError
-
-__all__ = ["HANG_CHECKS", "Diagnosis", "Ending", "FailureDetector", "Patience", "ending"]
+from hwprofiles.errors import ConfigError
 
 SETTLE_S = 0.3
 """Time in which an earlier failure, or one with a plainer cause, may still appear on the board."""

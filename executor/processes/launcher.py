@@ -18,10 +18,8 @@ from executor.processes.rank_environment import (
 )
 from executor.processes.status_board import RankRow, StatusBoard
 from executor.processes.supervisor import supervise
-from hwprofiles import ConfigError
-from simulator.graph import check_free_memory
-
-__all__ = ["KEPT_MEMORY", "LaunchSpec", "RankHosts", "launch", "threads_of"]
+from hwprofiles.errors import ConfigError
+from simulator.graph.memory_need import check_free_memory
 
 KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(2 * 2**30)}
 """Settings with which glibc keeps the memory that tensors release for the next step.

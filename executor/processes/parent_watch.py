@@ -8,8 +8,6 @@ import sys
 from contextlib import suppress
 from threading import Thread
 
-__all__ = ["LIFELINE_VARIABLE", "end_with_parent", "kill_with_parent"]
-
 LIFELINE_VARIABLE = "ORRERY_LIFELINE"
 """Environment variable with the descriptor of a pipe whose other end only the supervisor holds."""
 

@@ -7,20 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hwprofiles import ConfigError, input_bytes
-
-__all__ = [
-    "INTERFACE_VARIABLE",
-    "LOOPBACK",
-    "NO_SECRET_VARIABLE",
-    "SECRET_VARIABLE",
-    "RankEnvironment",
-    "held_port",
-    "local_environment",
-    "local_ranks",
-    "rank_environment",
-    "under_torchrun",
-]
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import input_bytes
 
 LOOPBACK = "127.0.0.1"
 INTERFACE_VARIABLE, SECRET_VARIABLE = "ORRERY_INTERFACE", "ORRERY_SECRET_FILE"

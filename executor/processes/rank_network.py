@@ -8,9 +8,7 @@ from collections.abc import Mapping
 import psutil
 
 from executor.processes.rank_environment import RankEnvironment, local_ranks, under_torchrun
-from hwprofiles import ConfigError
-
-__all__ = ["check_network", "several_machines", "store_address", "use_network"]
+from hwprofiles.errors import ConfigError
 
 
 def several_machines(where: RankEnvironment, environment: Mapping[str, str] = os.environ) -> bool:

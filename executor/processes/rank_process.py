@@ -14,10 +14,8 @@ from executor.processes.rank_environment import RankEnvironment, rank_environmen
 from executor.processes.rank_network import check_network, use_network
 from executor.processes.rank_store import opened_store
 from executor.processes.status_board import BOARD_VARIABLE, RankState, RankStatus, own_status, read_row
-from executor.runtime import ComputeDevice
-from hwprofiles import OrreryError
-
-__all__ = ["failed", "group_timeout", "process_group", "serve"]
+from executor.runtime.devices import ComputeDevice
+from hwprofiles.errors import OrreryError
 
 _WATCHED, _ALONE = timedelta(days=7), timedelta(minutes=30)
 """Time-outs of the back end: long with a supervisor, which sees a rank that hangs much earlier; shorter without."""

@@ -17,8 +17,6 @@ from executor.processes.rank_environment import RankEnvironment, under_torchrun
 from executor.processes.rank_network import store_address
 from executor.processes.signed_store import SignatureError, SignedStore, derived_key
 
-__all__ = ["attempt", "opened_store", "run_key"]
-
 _NONCE_BYTES = 16
 _HEARD = timedelta(seconds=3)
 """Longest wait of a rank that refuses another one, for all to see why: the store may go with the first that ends."""

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["scratch_folder"]
-
 _PREFIX = "orrery-scratch-"
 _MEMORY = Path("/dev/shm")
 

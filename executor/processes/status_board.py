@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from hwprofiles import ConfigError
-
-__all__ = ["BOARD_VARIABLE", "NEW_ROW", "RankRow", "RankState", "RankStatus", "StatusBoard", "own_status", "read_row"]
+from hwprofiles.errors import ConfigError
 
 BOARD_VARIABLE = "ORRERY_STATUS_BOARD"
 """Environment variable with the board's path, set by the supervisor for its ranks."""

@@ -4,9 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from executor.processes.status_board import RankRow
-from hwprofiles import Progress
-
-__all__ = ["loss_of", "reporter"]
+from hwprofiles.progress import Progress
 
 
 def reporter(

@@ -5,8 +5,6 @@ import sys
 
 from executor.processes.parent_watch import end_with_parent
 
-__all__: list[str] = []
-
 if __name__ == "__main__":
     end_with_parent()  # before the imports of the module, which take a second
     del sys.argv[0]

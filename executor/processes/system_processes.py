@@ -12,8 +12,6 @@ import psutil
 
 from executor.processes.parent_watch import LIFELINE_VARIABLE, kill_with_parent
 
-__all__ = ["RankProcess", "end_all", "out_of_memory_kills"]
-
 TERMINATE_S = 2.0
 """Time between SIGTERM and SIGKILL."""
 VANISH_S = 1.0

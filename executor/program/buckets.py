@@ -4,11 +4,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from executor.program.rank_program import RankProgram
-from executor.runtime import JOIN_BYTES
-from planner.compression import Compression
-from planner.lowering import Collective
-
-__all__ = ["JOIN_BYTES", "MOST_JOIN_BYTES", "Reduction", "gradient_buckets", "largest_bucket_bytes", "reductions_of"]
+from planner.compression.data_types import Compression
+from planner.lowering.program import Collective
 
 MOST_JOIN_BYTES = 25 * 1024 * 1024
 """Largest size of a bucket by default, however many replicas its gradients have."""

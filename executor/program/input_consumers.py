@@ -5,8 +5,6 @@ from collections import defaultdict
 from executor.program.rank_parts import LayerUnit
 from executor.program.rank_program import InputTensor, RankProgram
 
-__all__ = ["Consumers"]
-
 
 class Consumers:
     """Lookup tables of input tensors by unit, so that a tensor is released as soon as its last consumer has read it.

@@ -8,12 +8,11 @@ from functools import cached_property
 import numpy as np
 
 from executor.program.rank_parts import InputKey
-from executor.runtime import Box
-from planner.compression import Compression
-from planner.lowering import KINDS, Program, phases
-from planner.memory import MESSAGE_JOIN_BYTES
-
-__all__ = ["Message", "RankMessages", "region_messages_of"]
+from executor.runtime.boxes import Box
+from planner.compression.data_types import Compression
+from planner.lowering.program import KINDS, Program
+from planner.lowering.send_phases import phases
+from planner.memory.cpu_backend import MESSAGE_JOIN_BYTES
 
 _TRANSFER = KINDS.index("transfer")
 

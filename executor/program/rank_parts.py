@@ -5,12 +5,13 @@ from functools import cached_property
 
 import numpy as np
 
-from executor.runtime import BatchSamples, Box
-from planner.graph import ComputationGraph, Edge
-from planner.lowering import Program
-from planner.parallel import ConfigSpace, held_regions, interleave_degree, needed_regions
-
-__all__ = ["InputKey", "LayerUnit", "RankParts"]
+from executor.runtime.boxes import Box
+from executor.runtime.samples import BatchSamples
+from planner.graph.computation_graph import ComputationGraph, Edge
+from planner.lowering.program import Program
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.micro_batches import interleave_degree
+from planner.parallel.regions import held_regions, needed_regions
 
 LayerUnit = tuple[int, int]
 """A layer and one of its micro-batches; micro-batch 0 where the layer computes the whole mini-batch at once."""

@@ -12,11 +12,9 @@ import numpy as np
 
 from executor.program.messages import Message, RankMessages
 from executor.program.rank_parts import InputKey, LayerUnit, RankParts
-from executor.runtime import Box
-from planner.graph import Edge
-from planner.lowering import KINDS, Program
-
-__all__ = ["InputTensor", "RankProgram"]
+from executor.runtime.boxes import Box
+from planner.graph.computation_graph import Edge
+from planner.lowering.program import KINDS, Program
 
 _COMPRESS = KINDS.index("compress")
 

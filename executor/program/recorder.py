@@ -9,10 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from executor.runtime import ComputeDevice, Mark
-from hwprofiles import Floats
-
-__all__ = ["RankMeasurement", "Recorder"]
+from executor.runtime.devices import ComputeDevice, Mark
+from hwprofiles.aliases import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,19 +10,9 @@ from torch.nn import functional
 from executor.recorded.calls import channels_apart, function_of, keywords_of
 from executor.recorded.constants import in_lists
 from executor.recorded.step_context import StepContext, check_one_sample, every
-from executor.runtime import Box
-from hwprofiles import ConfigError, Ints
-
-__all__ = [
-    "attended",
-    "computed_along",
-    "computed_pointwise",
-    "computed_reduction",
-    "computed_whole",
-    "contracted",
-    "looked_up",
-    "normalised",
-]
+from executor.runtime.boxes import Box
+from hwprofiles.aliases import Ints
+from hwprofiles.errors import ConfigError
 
 _CONDITIONS = {"where": ("condition",), "masked_fill": ("mask",)}
 _LOGICAL = ("logical_not", "logical_and", "logical_or", "logical_xor")

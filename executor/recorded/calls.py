@@ -6,10 +6,8 @@ from typing import Any
 
 import torch
 
-from hwprofiles import ConfigError
-from planner.operations import POINTWISE
-
-__all__ = ["channels_apart", "check_call", "function_of", "keywords_of"]
+from hwprofiles.errors import ConfigError
+from planner.operations.computation import POINTWISE
 
 _MAKERS = "arange zeros ones full linspace eye scalar_tensor"
 _VIEWS = """

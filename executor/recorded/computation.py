@@ -11,12 +11,12 @@ from executor.recorded.calls import channels_apart
 from executor.recorded.constants import value_of
 from executor.recorded.step_context import Geometry, StepContext, StepTensor
 from executor.recorded.views import ResultView, axes_in, cover, sizes_of
-from executor.runtime import Box
-from hwprofiles import ConfigError
-from planner.graph import Layer, Shape
-from planner.operations import Mapped, Operand, Step
-
-__all__ = ["Computation", "ComputationInputs"]
+from executor.runtime.boxes import Box
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import Layer
+from planner.graph.shapes import Shape
+from planner.operations.computation import Operand, Step
+from planner.operations.mapped import Mapped
 
 _FORMS: dict[str, Callable[[StepContext], Tensor]] = {
     "pointwise": arithmetic.computed_pointwise, "contract": arithmetic.contracted, "attention": arithmetic.attended,

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from executor.recorded.calls import function_of, keywords_of
-from hwprofiles import ConfigError
-from planner.operations import Constant
-
-__all__ = ["in_lists", "value_of"]
+from hwprofiles.errors import ConfigError
+from planner.operations.computation import Constant
 
 MOST_CONSTANT_ELEMENTS = 2**28
 """Most elements of a constant."""

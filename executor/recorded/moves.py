@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from executor.recorded.step_context import StepContext, every
-from hwprofiles import ConfigError, Ints
-
-__all__ = ["put_together", "taken_elements", "with_padding"]
+from hwprofiles.aliases import Ints
+from hwprofiles.errors import ConfigError
 
 
 def taken_elements(context: StepContext) -> Tensor:

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from executor.recorded.views import ResultView, ViewAxes, selection, sizes_of
-from executor.runtime import Box
-from hwprofiles import ConfigError, Ints
-from planner.operations import Step
-
-__all__ = ["Geometry", "StepContext", "StepTensor", "check_one_sample", "every"]
+from executor.runtime.boxes import Box
+from hwprofiles.aliases import Ints
+from hwprofiles.errors import ConfigError
+from planner.operations.computation import Step
 
 _T = TypeVar("_T")
 

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from executor.runtime import Box
-from hwprofiles import ConfigError, Ints
-from planner.graph import Shape
-from planner.operations import parse_axis
-
-__all__ = ["AxisFactor", "Ranges", "ResultView", "Selection", "axes_in", "cover", "is_dense", "selection", "sizes_of"]
+from executor.runtime.boxes import Box
+from hwprofiles.aliases import Ints
+from hwprofiles.errors import ConfigError
+from planner.graph.shapes import Shape
+from planner.operations.computation import parse_axis
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,1 @@
 """A plan run for real, by local processes or under torchrun."""
-
-import lazy_loader as lazy
-
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

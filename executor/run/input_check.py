@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.runtime import RunOptions
-from hwprofiles import ARRAYS_MIB, ConfigError, check_input
-from planner.graph import ComputationGraph
-from planner.operations import Embedding, Loss, Mapped
-
-__all__ = ["check_inputs"]
+from executor.runtime.run_options import RunOptions
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_arrays import ARRAYS_MIB
+from hwprofiles.input_files import check_input
+from planner.graph.computation_graph import ComputationGraph
+from planner.operations.loss import Loss
+from planner.operations.mapped import Mapped
+from planner.operations.streaming import Embedding
 
 
 class _Array(NamedTuple):
@@ -47,21 +49,21 @@ def check_inputs(options: RunOptions, graph: ComputationGraph, processes: int) -
         ConfigError: The data or the state to start from cannot be read or do not fit the model, or a GPU is missing.
     """
     if options.device == "cuda" and _gpus() < processes:
-        from executor.runtime import device_of
+        from executor.runtime.devices import device_of
 
         for rank in range(processes):
             device_of(options.device, rank, local_ranks=processes)
     if not options.stand_in and not options.init:
         _check_buffers(graph)
     if options.init or options.save:
-        from executor.runtime import check_keys, check_module_state
+        from executor.runtime.module_state import check_keys, check_module_state
 
         check_keys(graph, "init" if options.init else "save")
         if options.init:
             check_module_state(Path(options.init), graph)
     if not options.stand_in and not _looks_right(options.data, graph):
-        from executor.data import load_data
-        from executor.runtime import DTYPES
+        from executor.data.load import load_data
+        from executor.runtime.devices import DTYPES
 
         load_data(options.data, graph, seed=options.seed, dtype=DTYPES[graph.element_bytes], device="cpu")
 

@@ -8,17 +8,20 @@ from pathlib import Path
 
 import numpy as np
 
-from executor.checks import check_program
-from executor.measurement import MEASUREMENT, Measurement, read_measurement
-from executor.processes import LaunchSpec, RankHosts, RankRow, launch, loss_of, reporter, scratch_folder, threads_of
+from executor.checks.program_check import check_program
+from executor.measurement.measured_run import MEASUREMENT, Measurement, read_measurement
+from executor.processes.launcher import LaunchSpec, RankHosts, launch, threads_of
+from executor.processes.scratch_folders import scratch_folder
+from executor.processes.status_board import RankRow
+from executor.processes.status_progress import loss_of, reporter
 from executor.run.input_check import check_inputs
-from executor.runtime import RunOptions, program_of, write_options
-from hwprofiles import Progress
-from planner.lowering import Program
-from planner.plan import Plan, load_plan
-from planner.simulation import Replay, replay
-
-__all__ = ["PlanRun", "default_stall_s", "run_plan"]
+from executor.runtime.lowered_programs import program_of
+from executor.runtime.run_options import RunOptions, write_options
+from hwprofiles.progress import Progress
+from planner.lowering.program import Program
+from planner.plan.plan import Plan
+from planner.plan.plan_file import load_plan
+from planner.simulation.program_replay import Replay, replay
 
 LEAST_STALL_S = 20.0
 """Shortest silence after which a rank is taken to hang."""

@@ -14,16 +14,22 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from executor.checkpoints import Checkpoints, save_module_state
-from executor.measurement import MEASUREMENT, WARM_UP, AllocationMeter, Measurement, clock_offset_s, gather_tasks
-from executor.processes import RankEnvironment, RankState, RankStatus, local_ranks, process_group, serve, threads_of
-from executor.program import RankMeasurement
-from executor.runtime import ComputeDevice, RunOptions, device_of, read_options
-from executor.training import Session, open_session
-from hwprofiles import ConfigError
-from planner.lowering import Program
-
-__all__ = ["MEASUREMENT", "run_rank"]
+from executor.checkpoints.module_state_save import save_module_state
+from executor.checkpoints.resume import Checkpoints
+from executor.measurement.clocks import clock_offset_s
+from executor.measurement.gathered_tasks import gather_tasks
+from executor.measurement.measured_run import WARM_UP, Measurement
+from executor.measurement.memory_meter import AllocationMeter
+from executor.processes.launcher import threads_of
+from executor.processes.rank_environment import RankEnvironment, local_ranks
+from executor.processes.rank_process import process_group, serve
+from executor.processes.status_board import RankState, RankStatus
+from executor.program.recorder import RankMeasurement
+from executor.runtime.devices import ComputeDevice, device_of
+from executor.runtime.run_options import RunOptions, read_options
+from executor.training.session import Session, open_session
+from hwprofiles.errors import ConfigError
+from planner.lowering.program import Program
 
 _KEPT = 500
 """Number of the last steps whose tasks are kept; of earlier steps only the loss is."""

@@ -4,9 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from planner.parallel import Regions
-
-__all__ = ["Box", "whole_box"]
+from planner.parallel.regions import Regions
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,10 @@
 """Plans lowered as they are run."""
 
-from hwprofiles.catalogue import load_cluster
-from planner.lowering import Program
-from planner.models import load_model
-from planner.plan import Plan, lower_plan
-
-__all__ = ["program_of"]
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.lowering.program import Program
+from planner.models.registry import load_model
+from planner.plan.lowered_plan import lower_plan
+from planner.plan.plan import Plan
 
 
 def program_of(plan: Plan) -> Program:

@@ -9,19 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hwprofiles import ConfigError, check_input
-from planner.graph import ComputationGraph, Layer
-from planner.operations import BatchNorm, Mapped
-
-__all__ = [
-    "RUNNING",
-    "buffer_keys",
-    "check_keys",
-    "check_module_state",
-    "norm_prefix",
-    "read_module_state",
-    "with_tied",
-]
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import check_input
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.operations.mapped import Mapped
+from planner.operations.normalisation import BatchNorm
 
 RUNNING = ("running_mean", "running_var")
 """Names of the running statistics of a batch normalisation, in a part and in a module."""

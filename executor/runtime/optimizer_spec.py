@@ -3,9 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from hwprofiles import ConfigError
-
-__all__ = ["OPTIMIZER_NAMES", "OptimizerSpec"]
+from hwprofiles.errors import ConfigError
 
 OPTIMIZER_NAMES = ("sgd", "adam")
 

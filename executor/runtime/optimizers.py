@@ -8,8 +8,6 @@ from torch import Tensor
 
 from executor.runtime.optimizer_spec import OptimizerSpec
 
-__all__ = ["Optimizer", "OptimizerSpec", "make_optimizer"]
-
 
 class Optimizer(ABC):
     """An optimizer of a layer's parameters, with state that is split as they are.

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from executor.runtime.boxes import Box
 from executor.runtime.positional_random import key_of, uniform
-from planner.graph import ComputationGraph, Parameter
-
-__all__ = ["initial_parameters"]
+from planner.graph.computation_graph import ComputationGraph
+from planner.graph.parameters import Parameter
 
 _PURPOSE = 1
 """Part of the key that separates these random numbers from those of other purposes with the same seed."""

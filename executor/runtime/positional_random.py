@@ -10,8 +10,6 @@ from torch import Tensor
 
 from executor.runtime.boxes import Box
 
-__all__ = ["key_of", "uniform"]
-
 _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _MASK = 2**64 - 1

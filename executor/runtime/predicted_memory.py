@@ -6,10 +6,9 @@ from numpy.typing import NDArray
 
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.run_options import RunOptions
-from planner.lowering import Program
-from planner.memory import MemoryPolicy, peak_memory_bytes
-
-__all__ = ["memory_policy_of", "predicted_bytes"]
+from planner.lowering.program import Program
+from planner.memory.memory_policy import MemoryPolicy
+from planner.memory.peak_memory import peak_memory_bytes
 
 
 def memory_policy_of(optimizer: OptimizerSpec, *, host: bool) -> MemoryPolicy:

@@ -2,9 +2,7 @@
 
 import importlib.util
 
-from hwprofiles import ConfigError
-
-__all__ = ["check_torch"]
+from hwprofiles.errors import ConfigError
 
 
 def check_torch(command: str) -> None:

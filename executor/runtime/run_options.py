@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Literal
 
 from executor.runtime.optimizer_spec import OptimizerSpec
-from hwprofiles import ConfigError, option
-
-__all__ = ["JOIN_BYTES", "RunOptions", "read_options", "write_options"]
+from hwprofiles.errors import ConfigError
+from hwprofiles.requests import option
 
 JOIN_BYTES = 4 * 1024.0 * 1024.0
 """Gradients of several layers with two replicas join one bucket up to this size."""
@@ -29,7 +28,7 @@ class RunOptions:
         metavar="D",
         help="Training data: generated, generated:N, FILE.npz, INPUTS.npy,TARGETS.npy or an image folder.",
     )
-    """Data set, as for ``executor.data.load_data``."""
+    """Data set, as for ``executor.data.load.load_data``."""
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
     overlap: bool = option(True, help="Send messages while arithmetic goes on, or wait for each message to arrive.")
     stand_in: bool = option(

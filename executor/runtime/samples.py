@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from executor.runtime.boxes import Box
 
-__all__ = ["BatchSamples"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSamples:

@@ -1,7 +1,5 @@
 """Lists as they are typed for an option, taken apart; the modules that know the rules are loaded only when needed."""
 
-__all__ = ["typed_data_types", "typed_strategies", "typed_words"]
-
 
 def typed_words(text: str) -> tuple[str, ...]:
     """Split a text at its commas; an empty text has no words."""
@@ -10,13 +8,13 @@ def typed_words(text: str) -> tuple[str, ...]:
 
 def typed_strategies(text: str) -> tuple[str, ...]:
     """Split a list of strategies as ``planner.parallel.degrees.split_list`` does; each is returned once."""
-    from planner.parallel import split_list
+    from planner.parallel.degrees import split_list
 
     return tuple(split_list(text))
 
 
 def typed_data_types(text: str) -> tuple[str, ...]:
     """Split a list of data types, of which some may have parameters, such as ``float16,dynamic-tree:block=64``."""
-    from studies.eight_bit import type_list
+    from studies.eight_bit.lists import type_list
 
     return type_list(text) if text else ()

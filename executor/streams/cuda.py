@@ -11,11 +11,9 @@ from torch import Tensor
 from executor.streams.issue import issued_tasks, stream_priorities
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
-from hwprofiles import ConfigError
-from planner.lowering import Program
-from studies.streams import StreamPlan
-
-__all__ = ["CudaRunner"]
+from hwprofiles.errors import ConfigError
+from planner.lowering.program import Program
+from studies.streams.stream_plan import StreamPlan
 
 
 class CudaRunner:

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.lowering import Program
-from studies.streams import StreamPlan
-
-__all__ = ["IssuedTask", "issued_tasks", "stream_priorities"]
+from planner.lowering.program import Program
+from studies.streams.stream_plan import StreamPlan
 
 
 @dataclass(frozen=True, slots=True)

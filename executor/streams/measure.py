@@ -12,18 +12,21 @@ from contextlib import ExitStack
 import numpy as np
 import torch
 
-from executor.runtime import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.streams.measure_request import MEASURED_SCHEDULES, CoreStreamsRequest
 from executor.streams.network import SubTaskNetwork
 from executor.streams.schedule_setups import LoadedRunner, PlannedSchedule, ScheduleSetups, SubTaskTimes
 from executor.streams.stream_results import MeasuredSchedule, MeasuredStreams
 from executor.streams.threads import StepTimes, ThreadRunner
 from executor.streams.turns import in_turns
-from hwprofiles import ConfigError, Progress
-from planner.graph import ComputationGraph
-from studies.streams import PathOptions, held_bytes, replay_streams, whole_program, with_measured
-
-__all__ = ["measure_streams"]
+from hwprofiles.errors import ConfigError
+from hwprofiles.progress import Progress
+from planner.graph.computation_graph import ComputationGraph
+from studies.streams.decomposition import with_measured
+from studies.streams.delayed_memory import held_bytes
+from studies.streams.schedule_comparison import whole_program
+from studies.streams.stream_plan import replay_streams
+from studies.streams.stream_request import PathOptions
 
 ORDERING_PROFILE = "cpu-core"
 """Compute profile whose times only order the paths until sub-tasks have been measured."""

@@ -9,30 +9,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from executor.runtime import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.streams.cuda import CudaRunner
 from executor.streams.measure_request import CudaStreamsRequest
 from executor.streams.network import SubTaskNetwork
 from executor.streams.stream_results import MeasuredSchedule, MeasuredStreams
 from executor.streams.threads import StepTimes
 from executor.streams.turns import in_turns
-from hwprofiles import Progress
-from hwprofiles.compute import launch_of, load_profile
-from planner.graph import ComputationGraph
-from planner.lowering import KINDS, Program
-from studies.streams import (
-    Decomposed,
-    PathOptions,
-    StreamPlan,
-    held_bytes,
-    replay_streams,
-    schedule,
-    whole_program,
-    with_measured,
-    work_of,
-)
-
-__all__ = ["measure_on_cuda"]
+from hwprofiles.compute.kernel_occupancy import launch_of
+from hwprofiles.compute.profile_file import load_profile
+from hwprofiles.progress import Progress
+from planner.graph.computation_graph import ComputationGraph
+from planner.lowering.program import KINDS, Program
+from studies.streams.decomposition import Decomposed, with_measured
+from studies.streams.delayed_memory import held_bytes
+from studies.streams.schedule_comparison import whole_program, work_of
+from studies.streams.stream_plan import StreamPlan, replay_streams
+from studies.streams.stream_request import PathOptions
+from studies.streams.stream_schedules import schedule
 
 
 def measure_on_cuda(

@@ -10,14 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from executor.data import Dataset, load_data
-from executor.layers import PartLayer, TrainingStep, part_layer
-from executor.runtime import DTYPES, Optimizer, OptimizerSpec, initial_parameters, make_optimizer, whole_box
-from planner.graph import Edge, is_data
-from planner.lowering import KINDS, Program
-from planner.operations import Loss
-
-__all__ = ["SubTaskNetwork"]
+from executor.data.dataset import Dataset
+from executor.data.load import load_data
+from executor.layers.base import PartLayer, TrainingStep
+from executor.layers.factory import part_layer
+from executor.runtime.boxes import whole_box
+from executor.runtime.devices import DTYPES
+from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.runtime.optimizers import Optimizer, make_optimizer
+from executor.runtime.parameter_init import initial_parameters
+from planner.graph.computation_graph import Edge
+from planner.graph.data_sources import is_data
+from planner.lowering.program import KINDS, Program
+from planner.operations.loss import Loss
 
 
 class SubTaskNetwork:

@@ -7,15 +7,18 @@ from threading import Event, Thread
 
 import numpy as np
 
-from executor.runtime import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes, ThreadRunner
-from hwprofiles import Floats, Progress
-from hwprofiles.compute import Launch
-from planner.lowering import KINDS, Program
-from studies.streams import Decomposed, PathOptions, StreamPlan, bounded, schedule, with_measured
-
-__all__ = ["UNLIMITED", "LoadedRunner", "PlannedSchedule", "ScheduleSetups", "SubTaskTimes"]
+from hwprofiles.aliases import Floats
+from hwprofiles.compute.launch import Launch
+from hwprofiles.progress import Progress
+from planner.lowering.program import KINDS, Program
+from studies.streams.decomposition import Decomposed, with_measured
+from studies.streams.delayed_memory import bounded
+from studies.streams.stream_plan import StreamPlan
+from studies.streams.stream_request import PathOptions
+from studies.streams.stream_schedules import schedule
 
 UNLIMITED = Launch(tile_rows=1, tile_columns=1, blocks_per_multiprocessor=1, priorities=1 << 20, streams=1 << 20)
 """Limits of threads: any number of streams and priorities."""

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from executor.streams.threads import StepTimes
-from studies.streams import Decomposed, StreamPlan
-
-__all__ = ["MeasuredSchedule", "MeasuredStreams"]
+from studies.streams.decomposition import Decomposed
+from studies.streams.stream_plan import StreamPlan
 
 
 @dataclass(frozen=True, kw_only=True)

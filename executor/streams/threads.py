@@ -13,11 +13,10 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from hwprofiles import ConfigError, Floats
-from planner.lowering import Program
-from studies.streams import StreamPlan
-
-__all__ = ["StepTimes", "ThreadRunner"]
+from hwprofiles.aliases import Floats
+from hwprofiles.errors import ConfigError
+from planner.lowering.program import Program
+from studies.streams.stream_plan import StreamPlan
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,9 +5,7 @@ from typing import Protocol
 
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
-from hwprofiles import Progress
-
-__all__ = ["StepRunner", "in_turns"]
+from hwprofiles.progress import Progress
 
 
 class StepRunner(Protocol):

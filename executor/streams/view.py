@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from executor.streams.stream_results import MeasuredSchedule, MeasuredStreams
-from hwprofiles import Floats
-from planner.simulation import iteration_rows
-from simulator.timelines import lower_bound
-from studies.streams import BINS, ScheduleResult, StreamComparison, paths_of, streamed_graph
-
-__all__ = ["as_stream_comparison", "measured_values"]
+from hwprofiles.aliases import Floats
+from planner.simulation.program_replay import iteration_rows
+from simulator.timelines.timeline import lower_bound
+from studies.streams.critical_paths import paths_of
+from studies.streams.schedule_comparison import BINS, ScheduleResult, StreamComparison
+from studies.streams.stream_plan import streamed_graph
 
 
 def as_stream_comparison(measured: MeasuredStreams) -> StreamComparison:

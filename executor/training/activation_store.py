@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from executor.communication import ReceivedRegions
-from executor.layers import PartLayer
-from executor.layers.kernels import memory_format
-from executor.program import Consumers, InputKey, InputTensor, LayerUnit, Message, RankProgram
-from executor.runtime import Box
-
-__all__ = ["ActivationStore"]
+from executor.communication.received_regions import ReceivedRegions
+from executor.layers.base import PartLayer
+from executor.layers.kernels.layout import memory_format
+from executor.program.input_consumers import Consumers
+from executor.program.messages import Message
+from executor.program.rank_parts import InputKey, LayerUnit
+from executor.program.rank_program import InputTensor, RankProgram
+from executor.runtime.boxes import Box
 
 _OutputKey = tuple[LayerUnit, bool]
 """The unit that computes an output, and whether it is recomputed."""

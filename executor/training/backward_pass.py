@@ -2,16 +2,14 @@
 
 from torch import Tensor
 
-from executor.layers import NO_BUFFERS
-from executor.program import LayerUnit
+from executor.layers.base import NO_BUFFERS
+from executor.program.rank_parts import LayerUnit
 from executor.training.parameter_updates import ParameterUpdates
 from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.rank_tensors import RankTensors
 from executor.training.statistics_sync import StatisticsSync
 from executor.training.task_timer import TaskTimer
-from planner.lowering import KINDS
-
-__all__ = ["BackwardPass"]
+from planner.lowering.program import KINDS
 
 _GRADIENT_KINDS = ("activation_gradient", "weight_gradient")
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from executor.communication import ReceivedRegions
-from executor.layers import parameter_box
-from executor.program import Message, RankProgram
-from executor.runtime import Box
-from planner.graph import Edge, Parameter
-
-__all__ = ["BorrowedParameters"]
+from executor.communication.received_regions import ReceivedRegions
+from executor.layers.parameters import parameter_box
+from executor.program.messages import Message
+from executor.program.rank_program import RankProgram
+from executor.runtime.boxes import Box
+from planner.graph.computation_graph import Edge
+from planner.graph.parameters import Parameter
 
 
 class BorrowedParameters:

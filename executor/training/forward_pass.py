@@ -3,18 +3,17 @@
 import torch
 from torch import Tensor
 
-from executor.layers import TrainingStep
-from executor.program import LayerUnit, RankProgram
-from executor.runtime import Box
+from executor.layers.base import TrainingStep
+from executor.program.rank_parts import LayerUnit
+from executor.program.rank_program import RankProgram
+from executor.runtime.boxes import Box
 from executor.training.loss_check import LossCheck
 from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.rank_tensors import RankTensors
 from executor.training.statistics_sync import StatisticsSync
 from executor.training.task_timer import TaskTimer
-from planner.graph import is_data
-from planner.operations import Loss
-
-__all__ = ["ForwardPass"]
+from planner.graph.data_sources import is_data
+from planner.operations.loss import Loss
 
 
 class ForwardPass:

@@ -6,12 +6,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from executor.communication import ReceivedRegions
-from executor.layers.kernels import memory_order
-from executor.program import Consumers, InputKey, LayerUnit, Message, RankProgram
-from executor.runtime import Box
-
-__all__ = ["GradientStore"]
+from executor.communication.received_regions import ReceivedRegions
+from executor.layers.kernels.layout import memory_order
+from executor.program.input_consumers import Consumers
+from executor.program.messages import Message
+from executor.program.rank_parts import InputKey, LayerUnit
+from executor.program.rank_program import RankProgram
+from executor.runtime.boxes import Box
 
 
 class _LocalTerm(NamedTuple):

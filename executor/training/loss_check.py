@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["LossCheck"]
-
 
 class LossCheck:
     """Checks the losses of a training step.

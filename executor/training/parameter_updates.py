@@ -2,12 +2,10 @@
 
 from torch import Tensor
 
-from executor.processes import RankState
-from executor.program import LayerUnit
+from executor.processes.status_board import RankState
+from executor.program.rank_parts import LayerUnit
 from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.task_timer import TaskTimer
-
-__all__ = ["ParameterUpdates"]
 
 
 class ParameterUpdates:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from executor.communication import ReceivedRegions, Transport
-from executor.program import Message, RankProgram
-from executor.runtime import Box
+from executor.communication.received_regions import ReceivedRegions
+from executor.communication.transport import Transport
+from executor.program.messages import Message
+from executor.program.rank_program import RankProgram
+from executor.runtime.boxes import Box
 from executor.training.activation_store import ActivationStore
 from executor.training.borrowed_parameters import BorrowedParameters
 from executor.training.gradient_store import GradientStore
 
 if TYPE_CHECKING:
-    from executor.communication import CompressedMessages
-
-__all__ = ["PhaseSender"]
+    from executor.communication.compressed_messages import CompressedMessages
 
 
 class PhaseSender:

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.communication import GradientSync, Transport
-from executor.data import Dataset
-from executor.layers import PartLayer
-from executor.processes import RankStatus
-from executor.program import LayerUnit, RankProgram, Recorder
-from executor.runtime import DTYPES, ComputeDevice, Optimizer
-
-__all__ = ["RankLayers", "RankResources"]
+from executor.communication.gradient_sync import GradientSync
+from executor.communication.transport import Transport
+from executor.data.dataset import Dataset
+from executor.layers.base import PartLayer
+from executor.processes.status_board import RankStatus
+from executor.program.rank_parts import LayerUnit
+from executor.program.rank_program import RankProgram
+from executor.program.recorder import Recorder
+from executor.runtime.devices import DTYPES, ComputeDevice
+from executor.runtime.optimizers import Optimizer
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from executor.communication import ReceivedRegions
-from executor.program import Consumers
+from executor.communication.received_regions import ReceivedRegions
+from executor.program.input_consumers import Consumers
 from executor.training.activation_store import ActivationStore
 from executor.training.borrowed_parameters import BorrowedParameters
 from executor.training.gradient_store import GradientStore
@@ -12,9 +12,7 @@ from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.task_timer import TaskTimer
 
 if TYPE_CHECKING:
-    from executor.communication import CompressedMessages
-
-__all__ = ["RankTensors"]
+    from executor.communication.compressed_messages import CompressedMessages
 
 
 class RankTensors:
@@ -56,6 +54,6 @@ class RankTensors:
 def _compressed_messages(resources: RankResources, *, stand_in: bool) -> "CompressedMessages | None":
     if not resources.view.program.compressed.activations:
         return None
-    from executor.communication import CompressedMessages
+    from executor.communication.compressed_messages import CompressedMessages
 
     return CompressedMessages(resources.view, dtype=resources.dtype, stand_in=stand_in)

@@ -7,33 +7,35 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from executor.communication import BucketedSync, GradientSync, OrderedSync, SyncOptions, transport_of
-from executor.data import Dataset, load_data
-from executor.layers import PartContext, PartLayer, parameter_box, part_layer
-from executor.processes import RankStatus
-from executor.program import LayerUnit, RankProgram, Recorder, reductions_of, region_messages_of
-from executor.runtime import (
-    DTYPES,
-    Box,
-    ComputeDevice,
-    Optimizer,
-    RunOptions,
-    buffer_keys,
-    initial_parameters,
-    make_optimizer,
-    norm_prefix,
-    read_module_state,
-    with_tied,
-)
+from executor.communication.bucketed_sync import BucketedSync
+from executor.communication.gradient_sync import GradientSync, SyncOptions
+from executor.communication.ordered_sync import OrderedSync
+from executor.communication.transport import transport_of
+from executor.data.dataset import Dataset
+from executor.data.load import load_data
+from executor.layers.base import PartContext, PartLayer
+from executor.layers.factory import part_layer
+from executor.layers.parameters import parameter_box
+from executor.processes.status_board import RankStatus
+from executor.program.buckets import reductions_of
+from executor.program.messages import region_messages_of
+from executor.program.rank_parts import LayerUnit
+from executor.program.rank_program import RankProgram
+from executor.program.recorder import Recorder
+from executor.runtime.boxes import Box
+from executor.runtime.devices import DTYPES, ComputeDevice
+from executor.runtime.module_state import buffer_keys, norm_prefix, read_module_state, with_tied
+from executor.runtime.optimizers import Optimizer, make_optimizer
+from executor.runtime.parameter_init import initial_parameters
+from executor.runtime.run_options import RunOptions
 from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.stand_in import StandInPart
 from executor.training.task_timer import StandInMode
 from executor.training.worker import Worker
-from planner.graph import DATA, ComputationGraph
-from planner.lowering import Program
-from planner.operations import Loss
-
-__all__ = ["Session", "open_session"]
+from planner.graph.computation_graph import ComputationGraph
+from planner.graph.data_sources import DATA
+from planner.lowering.program import Program
+from planner.operations.loss import Loss
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from executor.layers import NO_BUFFERS, PartContext, PartLayer, TrainingStep
-
-__all__ = ["StandInPart", "wake_in_time"]
+from executor.layers.base import NO_BUFFERS, PartContext, PartLayer, TrainingStep
 
 
 def wake_in_time() -> None:

@@ -1,12 +1,11 @@
 """Batch-normalisation statistics summed over the parts of the same channels."""
 
-from executor.communication import Reducer
-from executor.layers import PartLayer
-from executor.processes import RankState
-from executor.program import LayerUnit, Reduction, reductions_of
+from executor.communication.reduction import Reducer
+from executor.layers.base import PartLayer
+from executor.processes.status_board import RankState
+from executor.program.buckets import Reduction, reductions_of
+from executor.program.rank_parts import LayerUnit
 from executor.training.rank_resources import RankResources
-
-__all__ = ["StatisticsSync"]
 
 
 class StatisticsSync:

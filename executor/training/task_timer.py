@@ -3,11 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from executor.processes import RankState, RankStatus
-from executor.program import Recorder
-from planner.lowering import Program
-
-__all__ = ["StandInMode", "TaskTimer"]
+from executor.processes.status_board import RankState, RankStatus
+from executor.program.recorder import Recorder
+from planner.lowering.program import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.processes import RankState
-from executor.program import LayerUnit, RankMeasurement
+from executor.processes.status_board import RankState
+from executor.program.rank_parts import LayerUnit
+from executor.program.recorder import RankMeasurement
 from executor.training.backward_pass import BackwardPass
 from executor.training.forward_pass import ForwardPass
 from executor.training.loss_check import LossCheck
@@ -17,10 +18,8 @@ from executor.training.rank_tensors import RankTensors
 from executor.training.stand_in import wake_in_time
 from executor.training.statistics_sync import StatisticsSync
 from executor.training.task_timer import StandInMode, TaskTimer
-from hwprofiles import ConfigError
-from planner.lowering import KINDS
-
-__all__ = ["StepResult", "Worker"]
+from hwprofiles.errors import ConfigError
+from planner.lowering.program import KINDS
 
 _Run = Callable[[int, LayerUnit], None]
 

@@ -5,15 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from executor.measurement import WARM_UP, Measurement
+from executor.measurement.measured_run import WARM_UP, Measurement
 from executor.validation.spread import median_interval
 from executor.validation.validation_result import StrategyValidation
-from hwprofiles import Floats
-from planner.lowering import KINDS, Program
-from planner.simulation import ladder_s, replay
-from simulator.timelines import union
-
-__all__ = ["evaluated"]
+from hwprofiles.aliases import Floats
+from planner.lowering.program import KINDS, Program
+from planner.simulation.ladder import ladder_s
+from planner.simulation.program_replay import replay
+from simulator.timelines.timeline import union
 
 
 def evaluated(

@@ -5,18 +5,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from executor.runtime import RunOptions
+from executor.runtime.run_options import RunOptions
 from executor.validation.prediction import with_codec_times, with_samples
 from executor.validation.validation_spec import PlanSamples
 from executor.validation.variants import Variant
-from hwprofiles import InfeasiblePlanError, Progress
-from hwprofiles.devices import DeviceGraph
-from planner.graph import ComputationGraph
-from planner.lowering import Program
-from planner.parallel import SEARCHED
-from planner.plan import Plan, lower_plan, make_plan
-
-__all__ = ["PlannedVariants", "plan_variants"]
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import InfeasiblePlanError
+from hwprofiles.progress import Progress
+from planner.graph.computation_graph import ComputationGraph
+from planner.lowering.program import Program
+from planner.parallel.strategies import SEARCHED
+from planner.plan.lowered_plan import lower_plan
+from planner.plan.plan import Plan
+from planner.plan.planning import make_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

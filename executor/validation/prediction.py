@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from executor.probe import CodecRow, ProbeRow, write_with_codecs
-from hwprofiles.devices import DeviceGraph
-from planner.lowering import KINDS, Program
-from planner.parallel import held_regions
-
-__all__ = ["with_codec_times", "with_samples"]
+from executor.probe.codec_probe import CodecRow
+from executor.probe.measured_rows import ProbeRow
+from executor.probe.probed_profile import write_with_codecs
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.lowering.program import KINDS, Program
+from planner.parallel.regions import held_regions
 
 
 def with_codec_times(cluster: DeviceGraph, rows: Sequence[CodecRow], folder: Path, device: str) -> DeviceGraph:

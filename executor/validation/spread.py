@@ -11,9 +11,7 @@ from math import comb, pi, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.measurement import CONFIDENCE
-
-__all__ = ["median_interval", "median_spread"]
+from executor.measurement.confidence import CONFIDENCE
 
 _QUANTILES = {3: 4.3027, 4: 3.1824, 5: 2.7764}
 """Quantiles of Student's distribution at 97.5 %, for ``CONFIDENCE``, by the number of turns: one degree of freedom

@@ -6,10 +6,8 @@ from datetime import UTC, datetime
 
 import torch
 
-from executor.program import largest_bucket_bytes
-from executor.runtime import RunOptions
-
-__all__ = ["environment_of", "load_average"]
+from executor.program.buckets import largest_bucket_bytes
+from executor.runtime.run_options import RunOptions
 
 
 def load_average() -> str:

@@ -16,12 +16,18 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from executor.measurement import WARM_UP, Measurement, clock_offset_s, join
-from executor.probe import CodecProbe, CodecRow, ProbeRow, device_name, over_ranks
-from executor.processes import RankEnvironment, RankState, RankStatus, local_ranks, process_group, serve, threads_of
-from executor.program import RankMeasurement
-from executor.runtime import ComputeDevice, device_of
-from executor.training import open_session
+from executor.measurement.clocks import clock_offset_s
+from executor.measurement.measured_run import WARM_UP, Measurement, join
+from executor.probe.codec_probe import CodecProbe, CodecRow
+from executor.probe.device_probe import device_name
+from executor.probe.measured_rows import ProbeRow, over_ranks
+from executor.processes.launcher import threads_of
+from executor.processes.rank_environment import RankEnvironment, local_ranks
+from executor.processes.rank_process import process_group, serve
+from executor.processes.status_board import RankState, RankStatus
+from executor.program.recorder import RankMeasurement
+from executor.runtime.devices import ComputeDevice, device_of
+from executor.training.session import open_session
 from executor.validation.part_samples import PartSamples
 from executor.validation.spread import median_spread
 from executor.validation.validation_spec import (
@@ -34,11 +40,8 @@ from executor.validation.validation_spec import (
     write_plan_samples,
     write_rounds,
 )
-from hwprofiles import Floats
-from planner.lowering import Program
-
-__all__ = []
-
+from hwprofiles.aliases import Floats
+from planner.lowering.program import Program
 
 _LEAST_COUNTED, _MOST_COUNTED = 3, 100
 """Counted iterations of one turn."""

@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from executor.runtime import OptimizerSpec, RunOptions, typed_data_types, typed_strategies, typed_words
-from hwprofiles import ConfigError, option, whole_number
-from planner.plan import SyncAlgorithm
-
-__all__ = ["ValidationRequest", "check_bounds"]
+from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.runtime.run_options import RunOptions
+from executor.runtime.typed_lists import typed_data_types, typed_strategies, typed_words
+from hwprofiles.errors import ConfigError
+from hwprofiles.requests import option, whole_number
+from planner.plan.plan_request import SyncAlgorithm
 
 
 def check_bounds(**bounds: float) -> None:

@@ -5,9 +5,6 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-__all__ = ["Speedup", "StrategyValidation", "Validation", "relative_error"]
-
-
 NOISY = 0.25
 """Uncertainty of a median from which on a measurement is too noisy to judge a prediction by."""
 

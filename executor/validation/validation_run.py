@@ -4,13 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from executor.checks import check_program
-from executor.lab import lab_cluster
-from executor.measurement import Measurement, read_measurement
-from executor.probe import ProbeSettings, probe
-from executor.processes import LaunchSpec, RankHosts, RankRow, launch, scratch_folder, threads_of
-from executor.run import default_stall_s
-from executor.runtime import RunOptions
+from executor.checks.program_check import check_program
+from executor.lab.wiring import lab_cluster
+from executor.measurement.measured_run import Measurement, read_measurement
+from executor.probe.probe_run import probe
+from executor.probe.probe_settings import ProbeSettings
+from executor.processes.launcher import LaunchSpec, RankHosts, launch, threads_of
+from executor.processes.scratch_folders import scratch_folder
+from executor.processes.status_board import RankRow
+from executor.run.plan_run import default_stall_s
+from executor.runtime.run_options import RunOptions
 from executor.validation.evaluate import evaluated
 from executor.validation.planned_variants import PlannedVariants, plan_variants
 from executor.validation.validation_environment import environment_of, load_average
@@ -26,15 +29,14 @@ from executor.validation.validation_spec import (
     write_spec,
 )
 from executor.validation.variants import Variant, variants_of
-from hwprofiles import ConfigError, Progress, keeping
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.devices import DeviceGraph
-from planner.graph import ComputationGraph
-from planner.lowering import Program
-from planner.models import load_model
-from planner.search import HYBRID
-
-__all__ = ["validate"]
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from hwprofiles.progress import Progress, keeping
+from planner.graph.computation_graph import ComputationGraph
+from planner.lowering.program import Program
+from planner.models.registry import load_model
+from planner.search.hybrid_search import HYBRID
 
 _JOIN_BYTES = 2.0**20
 """Gradients are joined into smaller buffers than in other runs: the simulation reduces every layer by itself."""

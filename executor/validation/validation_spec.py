@@ -6,25 +6,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from executor.probe import CodecRow, ProbeRow
-from executor.runtime import RunOptions
+from executor.probe.codec_probe import CodecRow
+from executor.probe.measured_rows import ProbeRow
+from executor.runtime.run_options import RunOptions
 from executor.validation.validation_request import check_bounds
-from hwprofiles import ConfigError, replacing
-
-__all__ = [
-    "PlanSamples",
-    "ValidationSpec",
-    "measurement_path",
-    "order_of",
-    "read_device_names",
-    "read_plan_samples",
-    "read_rounds",
-    "read_spec",
-    "write_device_names",
-    "write_plan_samples",
-    "write_rounds",
-    "write_spec",
-]
+from hwprofiles.errors import ConfigError
+from hwprofiles.whole_files import replacing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

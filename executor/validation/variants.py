@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hwprofiles import ConfigError
-from planner.compression import UNCOMPRESSED, CompressionSettings, can_synchronise, compressed_of, compression
-from planner.graph import ComputationGraph
-from planner.search import check_gradient_sync_order
-from simulator.collectives import ALL_REDUCES
-
-__all__ = ["Variant", "variants_of"]
+from hwprofiles.errors import ConfigError
+from planner.compression.data_types import compression
+from planner.compression.settings import UNCOMPRESSED, CompressionSettings, can_synchronise, compressed_of
+from planner.graph.computation_graph import ComputationGraph
+from planner.search.gradient_order import check_gradient_sync_order
+from simulator.collectives.schemes import ALL_REDUCES
 
 _COMPRESSED_SYNC = "ps-spread"
 """Gradient synchronisation where the requested scheme cannot carry compressed messages: it moves as many bytes through
@@ -23,7 +22,7 @@ class Variant:
     name: str
     strategy: str
     gradient_sync: str
-    """Scheme of gradient synchronisation, one of ``simulator.collectives.ALL_REDUCES``."""
+    """Scheme of gradient synchronisation, one of ``simulator.collectives.schemes.ALL_REDUCES``."""
     compressed: CompressionSettings = UNCOMPRESSED
     order: str = "end"
     """Order of gradient synchronisation, as for ``planner.search.gradient_order.ordered``."""

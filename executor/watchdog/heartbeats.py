@@ -7,20 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from executor.processes import (
-    NEW_ROW,
-    Diagnosis,
-    Ending,
-    FailureDetector,
-    Patience,
-    RankFailure,
-    RankRow,
-    RankState,
-    ending,
-    read_row,
-)
-
-__all__ = ["Heartbeat", "RunEnd", "RunMonitor", "SilenceMonitor", "end_of_own_rank", "run_end"]
+from executor.processes.diagnosis import Diagnosis, Ending, FailureDetector, Patience, ending
+from executor.processes.status_board import NEW_ROW, RankRow, RankState, read_row
+from executor.processes.supervisor import RankFailure
 
 _TERMINATED = "was requested to end"
 _SILENT = "its process and its watchdog have been silent"

@@ -17,23 +17,15 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import NoReturn
 
-from executor.processes import (
-    HANG_CHECKS,
-    NEW_ROW,
-    Diagnosis,
-    Patience,
-    RankEnvironment,
-    RankStatus,
-    SignatureError,
-    failed,
-    out_of_memory_kills,
-    read_row,
-)
+from executor.processes.diagnosis import HANG_CHECKS, Diagnosis, Patience
+from executor.processes.rank_environment import RankEnvironment
+from executor.processes.rank_process import failed
+from executor.processes.signed_store import SignatureError
+from executor.processes.status_board import NEW_ROW, RankStatus, read_row
+from executor.processes.system_processes import out_of_memory_kills
 from executor.watchdog.heartbeats import Heartbeat, RunEnd, RunMonitor, SilenceMonitor, end_of_own_rank, run_end
 from executor.watchdog.rendezvous import STORE_LOST, Rendezvous
 from executor.watchdog.watched_process import WatchedProcess, launcher_of
-
-__all__ = ["watched"]
 
 _NAME = "orrery-watchdog"
 """Name of the process, which Linux keeps to 15 characters."""

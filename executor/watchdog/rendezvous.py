@@ -9,10 +9,10 @@ from datetime import timedelta
 import msgspec
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]  # its stubs hide them
 
-from executor.processes import RankEnvironment, SignatureError, SignedStore, attempt, run_key
+from executor.processes.rank_environment import RankEnvironment
+from executor.processes.rank_store import attempt, run_key
+from executor.processes.signed_store import SignatureError, SignedStore
 from executor.watchdog.heartbeats import Heartbeat, RunEnd
-
-__all__ = ["STORE_LOST", "Rendezvous"]
 
 STORE_LOST = RuntimeError
 """Error that every call raises when the store is gone; ``torch.distributed.DistError`` is one."""

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["WatchedProcess", "launcher_of"]
-
 _EXIT_CODE_S, _POLL_S = 1.0, 0.005
 """Time that the system may take to record how a process ended; time between two looks."""
 _EXIT_CODE = 49

@@ -1,5 +1,1 @@
 """The catalogue of clusters, cluster files, and changes to clusters."""
-
-import lazy_loader as lazy
-
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from hwprofiles import GIB, ConfigError, did_you_mean
 from hwprofiles.catalogue.switch_sharing import with_devices_per_port
-from hwprofiles.devices import DeviceGraph, Latency, Link
-
-__all__ = ["ClusterChange", "changed_classes", "changed_graph", "links_left", "read_change"]
+from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.latency import Latency
+from hwprofiles.errors import ConfigError
+from hwprofiles.suggestions import did_you_mean
+from hwprofiles.units import GIB
 
 _EXCLUDES = {
     "bandwidth_gbyte_per_s": "bandwidth_gbit_per_s",

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from hwprofiles import ConfigError, did_you_mean
 from hwprofiles.catalogue.cluster_file import ClusterFile, DeviceGroup, Level, LinkRule, SwitchGroup
-from hwprofiles.devices import CopyEngines, Device, DeviceGraph, Link
-
-__all__ = ["build_cluster"]
+from hwprofiles.devices.copy_engines import CopyEngines
+from hwprofiles.devices.device import Device
+from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.errors import ConfigError
+from hwprofiles.suggestions import did_you_mean
 
 MOST_VERTICES = 200_000
 """Devices and switches of the largest cluster, ten times as many as of the largest that is known."""

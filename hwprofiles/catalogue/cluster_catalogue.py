@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hwprofiles import AnyPath, ConfigError, UnreachableError, did_you_mean, text_of
 from hwprofiles.catalogue.changes import (
     ClusterChange,
     changed_classes,
@@ -18,20 +17,11 @@ from hwprofiles.catalogue.cluster_build import build_cluster
 from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule
 from hwprofiles.catalogue.cluster_reader import parse_cluster, read_parameters, read_tree
 from hwprofiles.catalogue.cut_off import cut_off_devices
-from hwprofiles.devices import DeviceGraph
-from hwprofiles.plugins import plugin_names, plugin_path
-
-__all__ = [
-    "ClusterParameter",
-    "ClusterSummary",
-    "cluster_names",
-    "cluster_of_content",
-    "cluster_path",
-    "cluster_with",
-    "describe_cluster",
-    "load_cluster",
-    "load_surviving",
-]
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError, UnreachableError
+from hwprofiles.input_files import AnyPath, text_of
+from hwprofiles.plugins.entry_points import plugin_names, plugin_path
+from hwprofiles.suggestions import did_you_mean
 
 CLUSTERS = Path(__file__).parents[1] / "clusters"
 

@@ -7,10 +7,11 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from hwprofiles import ConfigError, broken_rules, input_text, parsed_yaml
 from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule, VertexName
-
-__all__ = ["parse_cluster", "read_parameters", "read_tree"]
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import input_text
+from hwprofiles.input_values import parsed_yaml
+from hwprofiles.rule_texts import broken_rules
 
 PARAMETRIC = frozenset(
     {"count", "at_most", "each", "bandwidth_gbyte_per_s", "bandwidth_gbit_per_s", "latency_us", "memory_gib"}

@@ -3,9 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 
-from hwprofiles.devices import DeviceGraph, Link
-
-__all__ = ["cut_off_devices"]
+from hwprofiles.devices.device_graph import DeviceGraph, Link
 
 
 def cut_off_devices(graph: DeviceGraph, links: Sequence[Link]) -> tuple[str, ...]:

@@ -5,24 +5,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hwprofiles import Bools, ConfigError, Floats, Ints
+from hwprofiles.aliases import Bools, Floats, Ints
 from hwprofiles.compute.convolution_efficiency import NAIVE_SHARE, ConvolutionEfficiency, naive_factor
 from hwprofiles.compute.fused_kernels import FusedEfficiency
 from hwprofiles.compute.kernel_table import KernelTable
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from hwprofiles.compute.launch import Launch
-
-__all__ = [
-    "CODEC_TARGETS",
-    "CODEC_TASKS",
-    "PROFILE_PHASES",
-    "UNDER_USED",
-    "CodecSpeed",
-    "ComputeProfile",
-    "Efficiency",
-    "MeasuredParts",
-    "MeasuredRow",
-]
+from hwprofiles.errors import ConfigError
 
 PROFILE_PHASES = ("forward", "activation_gradient", "weight_gradient", "bias_gradient", "update")
 """Phases of a layer that have times of their own."""

@@ -4,10 +4,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hwprofiles import Floats
+from hwprofiles.aliases import Floats
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
-
-__all__ = ["NAIVE_SHARE", "ConvolutionEfficiency", "HalfSizes", "naive_factor", "padded_rows"]
 
 _TILE = 64
 """Rows of the usual tile of libraries' convolution kernels: channels are padded to a multiple of it."""

@@ -4,11 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats
+from hwprofiles.aliases import Floats
 from hwprofiles.compute.kernels import KERNEL_KINDS
-
-__all__ = ["FUSED_KINDS", "FUSED_PHASES", "HEAD_SIZE", "FusedEfficiency", "FusedKernels", "attention_kernels",
-           "elementwise_kernels", "expert_kernels", "norm_kernels"]  # fmt: skip
+from hwprofiles.errors import ConfigError
 
 FUSED_KINDS = KERNEL_KINDS[2:]
 """Kinds of kernels that have an efficiency of their own."""

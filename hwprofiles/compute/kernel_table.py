@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.compute.kernels import ConvolutionWindow
-
-__all__ = ["KernelTable", "TableRows"]
 
 _NODES = np.array([*range(17), *range(18, 32, 2)], dtype=np.float64)
 """Logarithms to base 2 of the sizes of a table: octaves up to 65,536, then two octaves a step up to 2^30."""

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from hwprofiles import Bools, Floats
-
-__all__ = ["KERNEL_KINDS", "ConvolutionWindow", "Kernels"]
+from hwprofiles.aliases import Bools, Floats
 
 KERNEL_KINDS = ("product", "convolution", "attention", "norm", "elementwise", "moe")
 """Kinds of kernels that profiles know: the first two are products, or end as products."""

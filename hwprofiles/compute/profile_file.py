@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, ValidationError, model_validator
 
-from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA, ConfigError, broken_rules, did_you_mean, yaml_input
 from hwprofiles.compute.compute_profile import (
     PROFILE_PHASES,
     CodecSpeed,
@@ -33,18 +32,12 @@ from hwprofiles.compute.profile_sections import (
     Section,
     Share,
 )
-from hwprofiles.plugins import plugin_names, plugin_path
-
-__all__ = [
-    "ARITHMETICS",
-    "ProfileFile",
-    "catalogue",
-    "load_profile",
-    "profile_file",
-    "profile_in",
-    "profile_names",
-    "profile_path",
-]
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import yaml_input
+from hwprofiles.plugins.entry_points import plugin_names, plugin_path
+from hwprofiles.rule_texts import broken_rules
+from hwprofiles.suggestions import did_you_mean
+from hwprofiles.units import GIB, GIGA, MICRO, MILLI, TERA
 
 ARITHMETICS = ("float32", "float64", "tf32", "float16", "bfloat16", "float8")
 """Arithmetic of products; all but the first two use tensor cores, and sum in float32."""

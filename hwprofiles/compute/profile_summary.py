@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from hwprofiles import GIB, GIGA, TERA
 from hwprofiles.compute.profile_file import profile_file
-
-__all__ = ["ProfileErrors", "ProfileSummary", "describe_profile"]
+from hwprofiles.units import GIB, GIGA, TERA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

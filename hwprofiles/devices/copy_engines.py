@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from hwprofiles import ConfigError
-
-__all__ = ["CopyEngines"]
+from hwprofiles.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from hwprofiles import GIB, ConfigError, Floats, Ints, UnreachableError, html_table
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.devices.collective_library import CollectiveLibrary
 from hwprofiles.devices.device import Device
 from hwprofiles.devices.latency import Latency
 from hwprofiles.devices.routes import Arc, Router, RouteTable, unreachable_pair
-
-__all__ = ["ROUTING_BYTES", "Device", "DeviceGraph", "Latency", "Link", "RouteTable"]
-
+from hwprofiles.errors import ConfigError, UnreachableError
+from hwprofiles.html_tables import html_table
+from hwprofiles.units import GIB
 
 ROUTING_BYTES = float(2**20)
 """Size of the message whose time over the links of a route, one after another, is least."""

@@ -7,9 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats
-
-__all__ = ["Latency"]
+from hwprofiles.aliases import Floats
+from hwprofiles.errors import ConfigError
 
 _Size = TypeVar("_Size", float, Floats)
 

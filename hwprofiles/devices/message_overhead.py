@@ -3,9 +3,7 @@
 import math
 from dataclasses import astuple, dataclass, fields
 
-from hwprofiles import ConfigError
-
-__all__ = ["MessageOverhead"]
+from hwprofiles.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Bools, Ints
-
-__all__ = ["Arc", "RouteTable", "Router", "unreachable_pair"]
-
+from hwprofiles.aliases import Bools, Ints
 
 LINKS_BITS = 16
 """Bits of the number of links in the integer that the search compares: the cost, shifted by these, plus the links."""

@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from hwprofiles import ConfigError, did_you_mean, printable
-from hwprofiles.compute import catalogue, load_profile, profile_names
-
-__all__ = ["GpuKind", "gpu_of_capability", "gpu_of_model", "gpu_of_request"]
+from hwprofiles.compute.profile_file import catalogue, load_profile, profile_names
+from hwprofiles.control_characters import printable
+from hwprofiles.errors import ConfigError
+from hwprofiles.suggestions import did_you_mean
 
 _MODELS = (
     (r"b200", ("b200",)),

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hwprofiles import ConfigError
-from hwprofiles.catalogue import cluster_of_content, cluster_path, read_tree
-from hwprofiles.devices import DeviceGraph
+from hwprofiles.catalogue.cluster_catalogue import cluster_of_content, cluster_path
+from hwprofiles.catalogue.cluster_reader import read_tree
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
 from hwprofiles.machines.bare_machine import bare_topology, with_bus_bandwidth, with_pair_classes
 from hwprofiles.machines.cluster_content import machine_content
 from hwprofiles.machines.generations import generation_of
@@ -22,19 +23,8 @@ from hwprofiles.machines.merged import (
 )
 from hwprofiles.machines.refined_network import with_card_rates, with_switches
 from hwprofiles.machines.refined_rates import with_measured_rates
-from hwprofiles.readers import (
-    Card,
-    CardList,
-    Collectives,
-    Facts,
-    PairRates,
-    SwitchTree,
-    Topology,
-    is_cluster_file,
-    read_facts,
-)
-
-__all__ = ["MachineFile", "machine_file"]
+from hwprofiles.readers.facts import Card, CardList, Collectives, Facts, PairRates, SwitchTree, Topology
+from hwprofiles.readers.recognise import is_cluster_file, read_facts
 
 _Kind = TypeVar("_Kind", bound=Facts)
 

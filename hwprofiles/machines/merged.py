@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from hwprofiles.machines.gpu_names import GpuKind, gpu_of_capability, gpu_of_model
-from hwprofiles.readers import (
+from hwprofiles.readers.facts import (
     BELOW_HOST,
     LEVEL_NAMES,
     Card,
@@ -17,8 +17,6 @@ from hwprofiles.readers import (
     PairRates,
     Topology,
 )
-
-__all__ = ["check_counts", "merged_topology", "named_gpu", "placed_cards", "with_cards", "without_slow_cards"]
 
 
 def merged_topology(topologies: Sequence[Topology]) -> Topology:

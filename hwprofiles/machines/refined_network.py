@@ -4,11 +4,10 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hwprofiles import BITS_PER_BYTE, GIGA, ConfigError
+from hwprofiles.errors import ConfigError
 from hwprofiles.machines.cluster_content import CARD_SHARE, rounded
-from hwprofiles.readers import CardList, SwitchTree
-
-__all__ = ["with_card_rates", "with_switches"]
+from hwprofiles.readers.facts import CardList, SwitchTree
+from hwprofiles.units import BITS_PER_BYTE, GIGA
 
 
 def _machine_level(content: Mapping[str, Any]) -> int:

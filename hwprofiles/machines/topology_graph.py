@@ -7,10 +7,12 @@ to be the farthest otherwise.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hwprofiles.devices import GPU_RESERVE, Device, DeviceGraph, Latency, Link
-from hwprofiles.readers import LEVEL_NAMES, Topology, topology_of_table
-
-__all__ = ["LinkRates", "read_topo", "topology_graph"]
+from hwprofiles.devices.device import Device
+from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.latency import Latency
+from hwprofiles.devices.memory_reserve import GPU_RESERVE
+from hwprofiles.readers.facts import LEVEL_NAMES, Topology
+from hwprofiles.readers.topology_table import topology_of_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,6 @@ from typing import Any
 
 import yaml
 
-__all__ = ["write_cluster_file"]
-
 _SHORT = 100
 """Longest list on one line, as Python writes it; mappings, whose keys have no quotes in YAML, are shorter there."""
 

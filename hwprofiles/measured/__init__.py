@@ -1,5 +1,1 @@
 """Measurements, by others and by us, to which profiles are fitted and against which predictions are judged."""
-
-import lazy_loader as lazy
-
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

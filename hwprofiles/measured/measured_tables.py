@@ -4,12 +4,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hwprofiles import ConfigError, did_you_mean
+from hwprofiles.errors import ConfigError
+from hwprofiles.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["measured_table", "measured_table_names"]
 
 _FOLDER = Path(__file__).parent
 

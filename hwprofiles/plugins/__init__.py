@@ -1,5 +1,1 @@
 """Plug-ins: models, clusters, devices and strategies that installed packages offer by entry points."""
-
-import lazy_loader as lazy
-
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

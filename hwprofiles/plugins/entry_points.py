@@ -13,12 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from hwprofiles import ConfigError, OrreryError, printable
+from hwprofiles.control_characters import printable
+from hwprofiles.errors import ConfigError, OrreryError
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
 
-__all__ = ["PluginError", "PluginKind", "load_plugin", "naming_plugin", "plugin_names", "plugin_path", "working"]
 
 PluginKind = Literal["models", "clusters", "devices", "strategies"]
 _T = TypeVar("_T")

@@ -2,10 +2,10 @@
 
 import re
 
-from hwprofiles import GIGA, ConfigError, printable
+from hwprofiles.control_characters import printable
+from hwprofiles.errors import ConfigError
 from hwprofiles.readers.facts import Card, CardList
-
-__all__ = ["CARD_LINE", "cards_of"]
+from hwprofiles.units import GIGA
 
 CARD_LINE = re.compile(r"^\s*CA '([^'\n]+)'\s*$", re.MULTILINE)
 _MOST_GBIT = 10_000

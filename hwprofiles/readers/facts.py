@@ -2,20 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = [
-    "BELOW_HOST",
-    "LEVEL_NAMES",
-    "Card",
-    "CardList",
-    "Collectives",
-    "Facts",
-    "Gpu",
-    "GpuList",
-    "PairRates",
-    "SwitchTree",
-    "Topology",
-]
-
 LEVEL_NAMES = ("plx", "bridge", "host", "socket", "system")
 """Vertices of the PCIe tree from the leaves up: where two entries meet is an index into these."""
 BELOW_HOST = 1

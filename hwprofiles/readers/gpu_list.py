@@ -3,10 +3,8 @@
 import re
 from xml.etree.ElementTree import Element
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from hwprofiles.readers.facts import Gpu, GpuList
-
-__all__ = ["GPU_LINE", "gpus_of_lines", "gpus_of_log"]
 
 GPU_LINE = re.compile(r"^GPU (\d+): (.+?)(?: \(UUID: .*\))?$", re.MULTILINE)
 _MIB = 2**20

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from hwprofiles.readers.facts import Card, Gpu, Topology
 from hwprofiles.readers.pci_tree import PciPlace, check_count, meeting_levels
-
-__all__ = ["topology_of_lstopo"]
 
 _SOCKETS = ("Package", "Socket", "NUMANode", "Group")
 _KIB = 1024

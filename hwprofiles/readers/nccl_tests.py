@@ -4,10 +4,10 @@ import math
 import re
 from collections.abc import Sequence
 
-from hwprofiles import MICRO, ConfigError, printable
+from hwprofiles.control_characters import printable
+from hwprofiles.errors import ConfigError
 from hwprofiles.readers.facts import Collectives
-
-__all__ = ["RESULT_HEADER", "collectives_of"]
+from hwprofiles.units import MICRO
 
 RESULT_HEADER = re.compile(r"^.*#\s+size\s.*time\s.*algbw\s.*busbw", re.MULTILINE)
 _RANK = re.compile(

@@ -4,11 +4,9 @@ import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from hwprofiles.readers.facts import Card, Gpu, Topology
 from hwprofiles.readers.pci_tree import PciPlace, check_count, lane_rate, meeting_levels
-
-__all__ = ["topology_of_nccl"]
 
 _MEGABIT = 1e6
 _MOST_LINKS = 1024

@@ -3,10 +3,10 @@
 import math
 import re
 
-from hwprofiles import GIGA, MICRO, ConfigError, printable
+from hwprofiles.control_characters import printable
+from hwprofiles.errors import ConfigError
 from hwprofiles.readers.facts import PairRates
-
-__all__ = ["MATRIX_TITLE", "pair_rates"]
+from hwprofiles.units import GIGA, MICRO
 
 MATRIX_TITLE = re.compile(
     r"^\W*(?P<kind>Unidirectional |Bidirectional )?P2P=(?P<peer>Enabled|Disabled) (?P<what>Bandwidth|Latency)"

@@ -5,7 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from hwprofiles import ConfigError, check_texts, input_text, parsed_yaml
+from hwprofiles.control_characters import check_texts
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import input_text
+from hwprofiles.input_values import parsed_yaml
 from hwprofiles.readers.card_list import CARD_LINE, cards_of
 from hwprofiles.readers.facts import Facts
 from hwprofiles.readers.gpu_list import GPU_LINE, gpus_of_lines, gpus_of_log
@@ -16,8 +19,6 @@ from hwprofiles.readers.pair_rates import MATRIX_TITLE, pair_rates
 from hwprofiles.readers.switch_tree import SWITCH_LINE, switch_tree
 from hwprofiles.readers.topology_table import ANSI, topology_of_table
 from hwprofiles.readers.xml_text import xml_tree
-
-__all__ = ["is_cluster_file", "read_facts"]
 
 _XML: dict[str, tuple[str, Callable[[Element, str], Facts]]] = {
     "system": ("NCCL topology", topology_of_nccl),

@@ -4,10 +4,9 @@ import re
 from collections.abc import Mapping
 from itertools import product
 
-from hwprofiles import ConfigError, printable
+from hwprofiles.control_characters import printable
+from hwprofiles.errors import ConfigError
 from hwprofiles.readers.facts import SwitchTree
-
-__all__ = ["SWITCH_LINE", "switch_tree"]
 
 SWITCH_LINE = re.compile(r"^\s*SwitchName\s*=\s*(\S+)(.*)$", re.MULTILINE | re.IGNORECASE)
 _MOST_MACHINES = 100_000

@@ -7,10 +7,9 @@ tree at which they meet.  It does not show the PCIe relation of pairs with NVLin
 import re
 from collections.abc import Mapping, Sequence
 
-from hwprofiles import ConfigError, printable
+from hwprofiles.control_characters import printable
+from hwprofiles.errors import ConfigError
 from hwprofiles.readers.facts import BELOW_HOST, Card, Gpu, Topology
-
-__all__ = ["ANSI", "check_levels", "topology_of_table"]
 
 _WORDS = {"PIX": 0, "PXB": 1, "PHB": 2, "NODE": 3, "SYS": 4, "SOC": 4}
 """Level at which the pairs of each word meet, an index into ``LEVEL_NAMES``."""

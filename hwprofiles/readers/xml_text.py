@@ -3,9 +3,7 @@
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from hwprofiles import ConfigError
-
-__all__ = ["xml_tree"]
+from hwprofiles.errors import ConfigError
 
 _MOST_LEVELS, _MOST_ELEMENTS = 64, 200_000
 """A hundred times what the largest machine's topology has."""

@@ -1,5 +1,1 @@
 """The commands, one file each or a few that belong together."""
-
-import lazy_loader as lazy
-
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

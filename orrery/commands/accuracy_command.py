@@ -5,23 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from executor.accuracy import AccuracyRequest
-from orrery.terminal import (
-    JsonOption,
-    Out,
-    out_files,
-    out_option,
-    print_json,
-    print_rich,
-    progress_bar,
-    takes_requests,
-    to_json,
-)
+from executor.accuracy.accuracy_request import AccuracyRequest
+from orrery.terminal.options import JsonOption
+from orrery.terminal.output import Out, out_files, out_option, print_json, to_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.request_options import takes_requests
+from orrery.terminal.views import print_rich
 
 if TYPE_CHECKING:
-    from executor.accuracy import AccuracyResult
+    from executor.accuracy.accuracy_result import AccuracyResult
 
-__all__ = ["orrery_accuracy"]
 
 _OutOption = Annotated[Out | None, out_option("index.html", "accuracy.json")]
 
@@ -35,11 +28,11 @@ def orrery_accuracy(
     json: JsonOption = False,
 ) -> None:
     """Train with messages in every data type, and compare with float32 on samples that were held out."""
-    from executor.runtime import check_torch
+    from executor.runtime.requirements import check_torch
 
     check_torch("accuracy")
-    from executor.accuracy import accuracy_study
-    from reports.pages import write_accuracy_page
+    from executor.accuracy.accuracy_run import accuracy_study
+    from reports.pages.accuracy_page import write_accuracy_page
 
     with out_files(out) as files, progress_bar(model) as progress:
         result = accuracy_study(replace(request, model=model), progress=progress)
@@ -52,7 +45,7 @@ def orrery_accuracy(
 
 def _show(result: "AccuracyResult", out: Out | None) -> None:
     """Print the accuracies as a table, then the headline and remarks."""
-    from reports.tables import accuracy_headline, accuracy_table, remarks
+    from reports.tables.accuracy_tables import accuracy_headline, accuracy_table, remarks
 
     print_rich(accuracy_table(result))
     lines = [accuracy_headline(result), *remarks(result)]

@@ -5,34 +5,28 @@ from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Annotated
 
-from hwprofiles import InfeasiblePlanError, option
-from orrery.terminal import (
+from hwprofiles.errors import InfeasiblePlanError
+from hwprofiles.requests import option
+from orrery.terminal.execution_options import ComparedConditions
+from orrery.terminal.options import (
     BatchOption,
     ClusterOption,
-    ComparedConditions,
     JsonOption,
     ModelArgument,
-    Out,
     PriceOption,
     StrategiesOption,
-    comparison_values,
-    kept,
-    out_files,
-    out_option,
     price_of,
-    print_json,
-    print_rich,
-    progress_bar,
-    takes_requests,
-    to_json,
-    typed_options,
 )
-from planner.plan import SyncAlgorithm
+from orrery.terminal.output import Out, out_files, out_option, print_json, to_json
+from orrery.terminal.plan_view import typed_options
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.request_options import takes_requests
+from orrery.terminal.signals import kept
+from orrery.terminal.views import comparison_values, print_rich
+from planner.plan.plan_request import SyncAlgorithm
 
 if TYPE_CHECKING:
-    from planner.plan import Comparison
-
-__all__ = ["orrery_compare"]
+    from planner.plan.comparison import Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +60,14 @@ def orrery_compare(
     json: JsonOption = False,
 ) -> None:
     """Compare strategies: a table, and a page that shows why one is faster."""
-    from hwprofiles.catalogue import load_cluster
-    from planner.cost import Conditions
-    from planner.models import load_model
-    from planner.parallel import split_list
-    from planner.plan import DTYPE_BYTES, NoStrategyFitsError, compare
-    from reports.pages import write_comparison_page
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
+    from planner.cost.conditions import Conditions
+    from planner.models.registry import load_model
+    from planner.parallel.degrees import split_list
+    from planner.plan.compare_strategies import compare
+    from planner.plan.no_strategy_fits import NoStrategyFitsError
+    from planner.plan.plan_request import DTYPE_BYTES
+    from reports.pages.comparison_page import write_comparison_page
 
     names, paid = split_list(strategies), price_of(cluster, price)
     page = out.files[0] if out else None
@@ -103,7 +99,8 @@ def orrery_compare(
 
 def _show(comparison: "Comparison", page: Path | None) -> None:
     """Print the strategies as a table, then the headline, the pace, refusals and notes."""
-    from reports.tables import comparison_headline, comparison_table, pace_lines
+    from reports.tables.comparison_summary import comparison_headline
+    from reports.tables.comparison_text import comparison_table, pace_lines
 
     print_rich(comparison_table(comparison))
     refused = [f"{name} was refused: {reason}" for name, reason in comparison.refused.items()]

@@ -7,20 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from orrery.terminal import (
-    JsonOption,
-    Out,
-    out_files,
-    out_option,
-    output_file,
-    print_json,
-    print_rich,
-    print_table,
-    progress_bar,
-    row_values,
-)
-
-__all__ = ["orrery_fidelity", "orrery_reproduce"]
+from orrery.terminal.options import JsonOption
+from orrery.terminal.output import Out, out_files, out_option, output_file, print_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.views import print_rich, print_table, row_values
 
 _OutOption = Annotated[Out | None, out_option("index.html")]
 _SAMPLES = 25_000_000
@@ -46,11 +36,14 @@ def orrery_fidelity(
     json: JsonOption = False,
 ) -> None:
     """Compare predictions with public measurements: how many rows, how far off, and why."""
-    from hwprofiles import ConfigError
-    from planner.expected import RECORDED
-    from reports.pages import fidelity_values, write_fidelity_page
-    from reports.tables import fidelity_lines, fidelity_tables
-    from studies.fidelity import held_out_errors, judged_rows, recorded_text, summarised, worse_lines
+    from hwprofiles.errors import ConfigError
+    from planner.expected.likely_times import RECORDED
+    from reports.pages.fidelity_page import fidelity_values, write_fidelity_page
+    from reports.tables.fidelity_text import fidelity_lines, fidelity_tables
+    from studies.fidelity.error_summary import held_out_errors
+    from studies.fidelity.fidelity_run import judged_rows
+    from studies.fidelity.fidelity_table import summarised
+    from studies.fidelity.recorded_results import recorded_text, worse_lines
 
     if record and (check or only):
         raise ConfigError(f"record must be given without {'check' if check else 'only'}: it records all that there is")
@@ -91,25 +84,25 @@ def orrery_reproduce(
     json: JsonOption = False,
 ) -> None:
     """Compare the printed results of a paper with ours."""
-    from hwprofiles import ConfigError
+    from hwprofiles.errors import ConfigError
 
     if numbers and paper != "eight-bit":
         raise ConfigError(f"numbers must be left out for {paper}, which draws none, got {numbers}")
     with out_files(out) as page, progress_bar(paper) as progress:
         if paper == "eight-bit":
-            from reports.pages import computed_values, write_paper_page
+            from reports.pages.paper_pages import computed_values, write_paper_page
 
             values = computed_values(numbers=numbers or _SAMPLES, progress=progress)
             rows = row_values([each.row for each in values])
             if page:
                 write_paper_page(values, *page)
         else:
-            from studies.reproduce import reproduce
+            from studies.reproduce.papers import reproduce
 
             found = reproduce(paper, progress=progress)
             rows = row_values(found)
             if page:
-                from reports.pages import write_reproduce_page
+                from reports.pages.paper_pages import write_reproduce_page
 
                 write_reproduce_page(paper, found, *page)
     print_json({"rows": rows}) if json else print_table(rows)

@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal import JsonOption, print_json, print_pairs, print_table
+from orrery.terminal.options import JsonOption
+from orrery.terminal.output import print_json
+from orrery.terminal.views import print_pairs, print_table
 
 if TYPE_CHECKING:
-    from executor.lab import LabStatus
+    from executor.lab.commands import LabStatus
 
-__all__ = ["lab_app"]
 
 lab_app = typer.Typer(
     help="Build a cluster of hosts on this machine (Linux, root): network namespaces with shaped links."
@@ -25,8 +26,8 @@ def lab_up(
     json: JsonOption = False,
 ) -> None:
     """Build the hosts, switches and links of a cluster."""
-    from executor.lab import up
-    from hwprofiles.catalogue import load_cluster
+    from executor.lab.commands import up
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
     _show(up(load_cluster(cluster)), json=json)
 
@@ -34,7 +35,7 @@ def lab_up(
 @lab_app.command("down")
 def lab_down(*, json: JsonOption = False) -> None:
     """Take the lab down, with the processes in it."""
-    from executor.lab import down
+    from executor.lab.commands import down
 
     removed = down()
     print_json({"removed": removed}) if json else print("removed" if removed else "no lab is up")
@@ -43,7 +44,7 @@ def lab_down(*, json: JsonOption = False) -> None:
 @lab_app.command("status")
 def lab_status(*, json: JsonOption = False) -> None:
     """Show the lab that is up, if any."""
-    from executor.lab import status
+    from executor.lab.commands import status
 
     state = status()
     if state is not None:

@@ -5,25 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from orrery.terminal import (
-    JsonOption,
-    Out,
-    cluster_row,
-    model_row,
-    out_files,
-    out_option,
-    print_json,
-    print_pairs,
-    print_table,
-    profile_row,
-    progress_bar,
-)
+from orrery.terminal.options import JsonOption
+from orrery.terminal.output import Out, out_files, out_option, print_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.views import cluster_row, model_row, print_pairs, print_table, profile_row
 
 if TYPE_CHECKING:
-    from planner.importing import ImportedModel
-    from planner.tracing import Trace
+    from planner.importing.graph_of import ImportedModel
+    from planner.tracing.trace import Trace
 
-__all__ = ["orrery_clusters", "orrery_completion", "orrery_devices", "orrery_import", "orrery_models"]
 
 _LINES = 12
 """Rows of a table that are printed; JSON has all."""
@@ -31,8 +21,8 @@ _LINES = 12
 
 def orrery_models(*, json: JsonOption = False) -> None:
     """List the models, built in and of plug-ins, with their sizes."""
-    from hwprofiles.plugins import working
-    from planner.models import model_names
+    from hwprofiles.plugins.entry_points import working
+    from planner.models.registry import model_names
 
     with progress_bar("building models"):
         rows = working("models", model_names(), model_row)
@@ -41,8 +31,8 @@ def orrery_models(*, json: JsonOption = False) -> None:
 
 def orrery_clusters(*, json: JsonOption = False) -> None:
     """List the clusters of the catalogue and of plug-ins."""
-    from hwprofiles.catalogue import cluster_names, describe_cluster
-    from hwprofiles.plugins import working
+    from hwprofiles.catalogue.cluster_catalogue import cluster_names, describe_cluster
+    from hwprofiles.plugins.entry_points import working
 
     summaries = working("clusters", cluster_names(), describe_cluster)
     print_json(summaries) if json else print_table([cluster_row(summary) for summary in summaries])
@@ -50,8 +40,9 @@ def orrery_clusters(*, json: JsonOption = False) -> None:
 
 def orrery_devices(*, json: JsonOption = False) -> None:
     """List the compute profiles: peaks, memory, and errors on measured rows that were left out of the fit."""
-    from hwprofiles.compute import describe_profile, profile_names
-    from hwprofiles.plugins import working
+    from hwprofiles.compute.profile_file import profile_names
+    from hwprofiles.compute.profile_summary import describe_profile
+    from hwprofiles.plugins.entry_points import working
 
     summaries = working("devices", profile_names(), describe_profile)
     print_json(summaries) if json else print_table([profile_row(summary) for summary in summaries])
@@ -90,8 +81,8 @@ def orrery_import(
     json: JsonOption = False,
 ) -> None:
     """Import a model of PyTorch or ONNX: layers, shapes, parameters and the dimensions that each may be split in."""
-    from planner.importing import check_loss, imported_graph
-    from planner.model_files import model_text
+    from planner.importing.graph_of import check_loss, imported_graph
+    from planner.model_files.model_text import model_text
 
     check_loss(loss or _LOSS)
     (path,) = out.files
@@ -125,15 +116,18 @@ _NUMBERS = ("batch", "layers", "parameters", "forward_flop_per_sample")
 
 def _trace(model: str, inputs: list[str], model_file: Path | None) -> "tuple[Trace, str, tuple[str, ...]]":
     """Return the program of a model, the loss that it is trained with, and what a user should know of it."""
-    from hwprofiles import ConfigError
-    from planner.tracing import built_module, input_specs, trace_of, trace_of_pt2
+    from hwprofiles.errors import ConfigError
+    from planner.tracing.exported import trace_of
+    from planner.tracing.inputs import input_specs
+    from planner.tracing.pt2_file import trace_of_pt2
+    from planner.tracing.user_code import built_module
 
     if Path(model).suffix == ".pt2":
         if inputs or model_file:
             raise ConfigError("input and model-file must be left out with .pt2 files, whose sizes are fixed")
         return trace_of_pt2(Path(model)), _LOSS, ()
     if Path(model).suffix == ".onnx":
-        from planner.onnx_files import trace_of_onnx
+        from planner.onnx_files.trace_of_onnx import trace_of_onnx
 
         if model_file:
             raise ConfigError("model-file must be left out with .onnx files, which hold no code")
@@ -141,10 +135,10 @@ def _trace(model: str, inputs: list[str], model_file: Path | None) -> "tuple[Tra
     if Path(model).suffix == ".json":
         if model_file:
             raise ConfigError("model-file must be left out with a configuration, which names no code")
-        from executor.runtime import check_torch
+        from executor.runtime.requirements import check_torch
 
         check_torch("import")
-        from executor.families import configured_model
+        from executor.families.published import configured_model
 
         found = configured_model(Path(model), input_specs(inputs) if inputs else ())
         return trace_of(found.module, found.inputs), found.loss, found.notes
@@ -181,6 +175,6 @@ def orrery_completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
 ) -> None:
     """Print the script that completes commands, options, models, clusters and strategies in a shell."""
-    from orrery.terminal import completion_script
+    from orrery.terminal.completion import completion_script
 
     print(completion_script(shell))

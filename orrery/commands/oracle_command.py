@@ -5,26 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal import (
-    ClusterOption,
-    JsonOption,
-    ModelArgument,
-    Out,
-    kept,
-    out_files,
-    out_option,
-    print_json,
-    print_rich,
-    progress_bar,
-    takes_requests,
-    to_json,
-)
-from studies.oracle import OracleRequest
+from orrery.terminal.options import ClusterOption, JsonOption, ModelArgument
+from orrery.terminal.output import Out, out_files, out_option, print_json, to_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.request_options import takes_requests
+from orrery.terminal.signals import kept
+from orrery.terminal.views import print_rich
+from studies.oracle.oracle_request import OracleRequest
 
 if TYPE_CHECKING:
-    from studies.oracle import OracleTable
+    from studies.oracle.oracle_table import OracleTable
 
-__all__ = ["orrery_oracle"]
 
 _OutOption = Annotated[Out | None, out_option("index.html", "oracle.json")]
 _BATCH_PER_DEVICE = 32
@@ -45,11 +36,11 @@ def orrery_oracle(
     json: JsonOption = False,
 ) -> None:
     """Project every strategy from few devices to many: times, memory, limits, and the fastest."""
-    from hwprofiles import ConfigError
-    from hwprofiles.catalogue import load_cluster
-    from planner.models import load_model
-    from reports.pages import write_oracle_page
-    from studies.oracle import oracle
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
+    from hwprofiles.errors import ConfigError
+    from planner.models.registry import load_model
+    from reports.pages.oracle_page import write_oracle_page
+    from studies.oracle.projection import oracle
 
     if batch is not None and request.batch_per_device is not None:
         raise ConfigError("batch must be given for all devices or a device, got both --batch and --batch-per-gpu")
@@ -67,7 +58,7 @@ def orrery_oracle(
 
 def _show(table: "OracleTable", out: Out | None) -> None:
     """Print the projection as a table, then the headline, limits and notes."""
-    from reports.tables import booking_line, limit_lines, oracle_headline, oracle_table, refused_lines
+    from reports.tables.oracle_tables import booking_line, limit_lines, oracle_headline, oracle_table, refused_lines
 
     print_rich(oracle_table(table))
     lines: list[Any] = [

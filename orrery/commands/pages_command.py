@@ -6,22 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orrery.terminal import (
-    JsonOption,
-    Out,
-    PlanArgument,
-    out_files,
-    out_option,
-    print_json,
-    print_pairs,
-    print_table,
-    progress_bar,
-)
+from orrery.terminal.options import JsonOption, PlanArgument
+from orrery.terminal.output import Out, out_files, out_option, print_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.views import print_pairs, print_table
 
 if TYPE_CHECKING:
-    from reports.drawings import PlanView
+    from reports.drawings.plan_view import PlanView
 
-__all__ = ["orrery_index", "orrery_show", "orrery_timeline"]
 
 _Measured = Annotated[
     Path | None, typer.Option(metavar="FILE", help="measured.npz of a run of the plan, drawn beside the simulation.")
@@ -36,7 +28,7 @@ def orrery_timeline(
     json: JsonOption = False,
 ) -> None:
     """Draw every task of an iteration on every device and link, and what it waited for, on one page."""
-    from reports.pages import write_timeline_page
+    from reports.pages.timeline_page import write_timeline_page
 
     with out_files(out) as (file,), progress_bar("simulating"):
         view = _view(plan_file, measured)
@@ -55,7 +47,7 @@ def orrery_show(
     json: JsonOption = False,
 ) -> None:
     """Draw a plan as linked pages: strategy, cluster, memory and timeline."""
-    from reports.pages import write_plan_pages
+    from reports.pages.plan_page import write_plan_pages
 
     with out_files(out) as files, progress_bar("simulating"), TemporaryDirectory() as folder:
         view = _view(plan_file, measured)
@@ -72,7 +64,7 @@ def orrery_index(
     json: JsonOption = False,
 ) -> None:
     """List the pages and results of a folder, with their headlines, on one page: DIR/index.html without --out."""
-    from reports.pages import check_no_other_page, found_results, index_html
+    from reports.pages.index_page import check_no_other_page, found_results, index_html
 
     out = out or Out(folder, (folder / "index.html",))
     (page,) = out.files
@@ -88,8 +80,8 @@ def orrery_index(
 
 def _view(plan_file: Path, measured: Path | None) -> "PlanView":
     """Return the drawings of a plan, with those of a measured run of it."""
-    from orrery.terminal import open_plan
-    from reports.drawings import PlanView
+    from orrery.terminal.stored_plan import open_plan
+    from reports.drawings.plan_view import PlanView
 
     stored = open_plan(plan_file)
     view = PlanView(

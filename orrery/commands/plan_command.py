@@ -3,24 +3,14 @@
 from dataclasses import replace
 from typing import Annotated
 
-from hwprofiles import DeviceMemoryError
-from orrery.terminal import (
-    JsonOption,
-    Out,
-    PriceOption,
-    out_files,
-    out_option,
-    plan_values,
-    price_of,
-    print_json,
-    print_plan,
-    progress_bar,
-    refusal_with_command,
-    takes_requests,
-)
-from planner.plan import PlanRequest
-
-__all__ = ["orrery_plan"]
+from hwprofiles.errors import DeviceMemoryError
+from orrery.terminal.options import JsonOption, PriceOption, price_of
+from orrery.terminal.output import Out, out_files, out_option, print_json
+from orrery.terminal.plan_view import print_plan, refusal_with_command
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.request_options import takes_requests
+from orrery.terminal.views import plan_values
+from planner.plan.plan_request import PlanRequest
 
 
 @takes_requests
@@ -32,9 +22,10 @@ def orrery_plan(
     json: JsonOption = False,
 ) -> None:
     """Choose how every layer is split over the devices, and print or write the plan."""
-    from hwprofiles.catalogue import load_cluster
-    from planner.models import load_model
-    from planner.plan import save_plan, simulated_plan
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
+    from planner.models.registry import load_model
+    from planner.plan.plan_file import save_plan
+    from planner.plan.planning import simulated_plan
 
     paid = price_of(request.cluster, price)
     with out_files(out) as files, progress_bar("planning") as progress:

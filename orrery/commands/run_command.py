@@ -9,28 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from executor.runtime import OptimizerSpec, RunOptions
-from hwprofiles import option
-from orrery.terminal import (
-    JsonOption,
-    Out,
-    PlanArgument,
-    TraceOption,
-    left_out,
-    out_option,
-    output_file,
-    print_json,
-    print_pairs,
-    progress_bar,
-    takes_requests,
-    to_json,
-)
+from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.runtime.run_options import RunOptions
+from hwprofiles.requests import option
+from orrery.terminal.exit_codes import left_out
+from orrery.terminal.options import JsonOption, PlanArgument, TraceOption
+from orrery.terminal.output import Out, out_option, output_file, print_json, to_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.request_options import takes_requests
+from orrery.terminal.views import print_pairs
 
 if TYPE_CHECKING:
-    from executor.processes import RankEnvironment, RankStatus
-    from executor.run import PlanRun
-
-__all__ = ["orrery_run"]
+    from executor.processes.rank_environment import RankEnvironment
+    from executor.processes.status_board import RankStatus
+    from executor.run.plan_run import PlanRun
 
 
 _Processes = Annotated[
@@ -85,7 +77,7 @@ class _NetworkOptions:
 
     def use(self) -> None:
         """Let the ranks of this process, which read the environment, find what was given."""
-        from executor.processes import INTERFACE_VARIABLE, NO_SECRET_VARIABLE, SECRET_VARIABLE
+        from executor.processes.rank_environment import INTERFACE_VARIABLE, NO_SECRET_VARIABLE, SECRET_VARIABLE
 
         given = {INTERFACE_VARIABLE: self.interface, SECRET_VARIABLE: self.secret_file}
         given[NO_SECRET_VARIABLE] = "1" if self.no_secret else None
@@ -116,7 +108,7 @@ def orrery_run(
 
     Without --processes, and with the variables of torchrun in the environment, it is one rank of a larger run.
     """
-    from executor.runtime import check_torch
+    from executor.runtime.requirements import check_torch
 
     check_torch("run")
     options = replace(options, plan=str(plan_file), optimizer=update.spec(), out=str(out.typed) if out else "")
@@ -130,8 +122,8 @@ def orrery_run(
 
 def _run_here(options: RunOptions, report: "_Report", *, processes: int | None, stall_s: float | None) -> None:
     """Start the ranks on this machine and supervise them."""
-    from executor.measurement import MEASUREMENT
-    from executor.run import run_plan
+    from executor.measurement.measured_run import MEASUREMENT
+    from executor.run.plan_run import run_plan
 
     with report.files() as files, progress_bar("starting") as progress:
         options = replace(options, save=str(files["state_dict"])) if options.save else options
@@ -143,12 +135,17 @@ def _run_here(options: RunOptions, report: "_Report", *, processes: int | None, 
 
 def _run_as_rank(options: RunOptions, report: "_Report", stall_s: float | None) -> NoReturn:
     """Run as the rank that the environment names, and end the process; rank 0 writes and prints."""
-    from executor.checks import check_program
-    from executor.processes import Patience, RankState, check_network, rank_environment, serve
-    from executor.run import PlanRun, default_stall_s, run_rank
-    from executor.runtime import program_of
-    from executor.watchdog import watched
-    from planner.plan import load_plan
+    from executor.checks.program_check import check_program
+    from executor.processes.diagnosis import Patience
+    from executor.processes.rank_environment import rank_environment
+    from executor.processes.rank_network import check_network
+    from executor.processes.rank_process import serve
+    from executor.processes.status_board import RankState
+    from executor.run.plan_run import PlanRun, default_stall_s
+    from executor.run.rank_entry import run_rank
+    from executor.runtime.lowered_programs import program_of
+    from executor.watchdog.rank_watchdog import watched
+    from planner.plan.plan_file import load_plan
 
     def work(where: "RankEnvironment", status: "RankStatus") -> None:
         """Train as one rank, under the watchdog."""
@@ -201,7 +198,7 @@ class _Report:
 
     def write(self, ran: "PlanRun", options: RunOptions, files: Mapping[str, Path]) -> dict[str, Any]:
         """Write the files, and return the values that ``show`` prints."""
-        from executor.measurement import MEASUREMENT
+        from executor.measurement.measured_run import MEASUREMENT
 
         measured, values = ran.measurement, _values(ran, options)
         if self.trace:
@@ -254,8 +251,8 @@ def _values(ran: "PlanRun", options: RunOptions) -> dict[str, Any]:
 
 def _memory(ran: "PlanRun", options: RunOptions) -> dict[str, Any]:
     """Return the bytes that each rank allocated at its peak, by kind, and the predicted ones."""
-    from executor.measurement import ALLOCATED
-    from executor.runtime import predicted_bytes
+    from executor.measurement.memory_meter import ALLOCATED
+    from executor.runtime.predicted_memory import predicted_bytes
 
     rows = ran.measurement.allocated_bytes.tolist()
     return {

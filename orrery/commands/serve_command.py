@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["orrery_serve"]
-
 
 def orrery_serve(
     folder: Annotated[
@@ -18,10 +16,10 @@ def orrery_serve(
     ] = 8421,
 ) -> None:
     """Open a workbench in the browser: compare, change links and devices, keep scenarios, export pages."""
-    from hwprofiles import ConfigError
+    from hwprofiles.errors import ConfigError
 
     try:
-        from orrery.workbench import serve_workbench
+        from orrery.workbench.server import serve_workbench
     except ImportError as error:
         raise ConfigError(
             f"the workbench needs more packages ({error.name}): pip install 'orrery-training[serve]'"

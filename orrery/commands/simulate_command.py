@@ -7,29 +7,14 @@ from typing import Annotated
 
 import typer
 
-from hwprofiles import whole_number
-from orrery.terminal import (
-    EngineOption,
-    ExecutionModel,
-    JsonOption,
-    Out,
-    PlanArgument,
-    PriceOption,
-    TraceOption,
-    out_files,
-    out_option,
-    output_file,
-    plan_headline,
-    price_of,
-    print_json,
-    print_pairs,
-    printed_values,
-    progress_bar,
-    replay_values,
-    takes_requests,
-)
-
-__all__ = ["orrery_analyse", "orrery_replay", "orrery_simulate"]
+from hwprofiles.requests import whole_number
+from orrery.terminal.execution_options import ExecutionModel
+from orrery.terminal.options import EngineOption, JsonOption, PlanArgument, PriceOption, TraceOption, price_of
+from orrery.terminal.output import Out, out_files, out_option, output_file, print_json
+from orrery.terminal.plan_view import plan_headline
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.request_options import takes_requests
+from orrery.terminal.views import print_pairs, printed_values, replay_values
 
 _Expand = Annotated[
     bool,
@@ -52,9 +37,10 @@ def orrery_simulate(
     json: JsonOption = False,
 ) -> None:
     """Replay a plan on the model of its cluster."""
-    from orrery.terminal import open_plan
-    from planner.plan import training_rates
-    from planner.simulation import replay, write_replayed_graph
+    from orrery.terminal.stored_plan import open_plan
+    from planner.plan.training_rates import training_rates
+    from planner.simulation.graph_export import write_replayed_graph
+    from planner.simulation.program_replay import replay
 
     traced, written = (output_file(path) if path else nullcontext() for path in (trace, graph))
     with traced as file, written as graph_file, progress_bar("simulating"):
@@ -84,8 +70,8 @@ def orrery_replay(
     """Replay a task graph, written by orrery simulate or by another program."""
     from time import perf_counter
 
-    from simulator.engines import prepare, simulate
-    from simulator.formats import read_graph, write_schedule
+    from simulator.engines.engine import prepare, simulate
+    from simulator.formats.graph_file import read_graph, write_schedule
 
     with out_files(out) as files, progress_bar("replaying"):
         chosen, times_s = prepare(engine), [perf_counter()]
@@ -113,8 +99,9 @@ def orrery_analyse(
     json: JsonOption = False,
 ) -> None:
     """Show what a plan's iteration waits for, what faster hardware would change, and what fills the memory."""
-    from orrery.terminal import analysis_values, open_plan, print_analysis
-    from planner.plan import analyse
+    from orrery.terminal.analysis_view import analysis_values, print_analysis
+    from orrery.terminal.stored_plan import open_plan
+    from planner.plan.analysis import analyse
 
     with progress_bar("simulating") as progress:
         plan = open_plan(plan_file)

@@ -7,31 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from executor.streams import CoreStreamsRequest
-from hwprofiles import Progress, option
-from orrery.terminal import (
-    BatchOption,
-    JsonOption,
-    ModelArgument,
-    Out,
-    left_out,
-    out_files,
-    out_option,
-    print_json,
-    print_rich,
-    print_table,
-    progress_bar,
-    takes_requests,
-)
-from planner.plan import SyncAlgorithm
-from studies.streams import StreamRequest
+from executor.streams.measure_request import CoreStreamsRequest
+from hwprofiles.progress import Progress
+from hwprofiles.requests import option
+from orrery.terminal.exit_codes import left_out
+from orrery.terminal.options import BatchOption, JsonOption, ModelArgument
+from orrery.terminal.output import Out, out_files, out_option, print_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.request_options import takes_requests
+from orrery.terminal.views import print_rich, print_table
+from planner.plan.plan_request import SyncAlgorithm
+from studies.streams.stream_request import StreamRequest
 
 if TYPE_CHECKING:
-    from executor.streams import MeasuredStreams
-    from planner.graph import ComputationGraph
-    from studies.streams import ManyDevices, StreamComparison
+    from executor.streams.stream_results import MeasuredStreams
+    from planner.graph.computation_graph import ComputationGraph
+    from studies.streams.many_devices import ManyDevices
+    from studies.streams.schedule_comparison import StreamComparison
 
-__all__ = ["orrery_streams"]
 
 _FIELDS = (
     "name", "method", "iteration_s", "streams", "labels", "occupancy", "gradient_end_s", "held_bytes", "bound_s",
@@ -73,7 +66,7 @@ def orrery_streams(
     json: JsonOption = False,
 ) -> None:
     """Compare schedules of the backward pass: one stream, barriers between layers, asynchronous, critical paths."""
-    from planner.models import load_model
+    from planner.models.registry import load_model
 
     cores = {"cores": on_cores.cores, "critical_cores": on_cores.critical_cores}
     of_device: dict[str, object] = {"max_streams": request.max_streams, **cores}
@@ -111,8 +104,8 @@ def _on_cluster(
     graph: "ComputationGraph", options: _ClusterOptions, request: StreamRequest, progress: Progress | None
 ) -> _StreamsReport:
     """Simulate arrangements of weight gradients and their synchronisation on all devices of a cluster."""
-    from hwprofiles.catalogue import load_cluster
-    from studies.streams import arrange
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
+    from studies.streams.many_devices import arrange
 
     arrangements = arrange(
         graph, load_cluster(options.cluster), gradient_sync=options.gradient_sync,
@@ -131,8 +124,9 @@ def _measured(
     progress: Progress | None,
 ) -> _StreamsReport:
     """Run the schedules on the cores of this machine."""
-    from executor.streams import as_stream_comparison, measure_streams, measured_values
-    from reports.pages import write_streams_page
+    from executor.streams.measure import measure_streams
+    from executor.streams.view import as_stream_comparison, measured_values
+    from reports.pages.streams_page import write_streams_page
 
     measured = measure_streams(
         graph, on_cores, schedules=request.schedules, options=request.paths, hold_bytes=request.hold_bytes,
@@ -147,8 +141,8 @@ def _simulated(
     graph: "ComputationGraph", request: StreamRequest, page: tuple[Path, ...], progress: Progress | None
 ) -> _StreamsReport:
     """Simulate the schedules on one device."""
-    from reports.pages import write_streams_page
-    from studies.streams import compare_schedules
+    from reports.pages.streams_page import write_streams_page
+    from studies.streams.schedule_comparison import compare_schedules
 
     comparison = compare_schedules(graph, request, progress)
     if page:
@@ -170,7 +164,7 @@ def _values(comparison: "StreamComparison") -> dict[str, Any]:
 
 def _show(comparison: "StreamComparison") -> None:
     """Print the simulated schedules as a table, then the headline and notes."""
-    from reports.pages import streams_headline, streams_table
+    from reports.pages.streams_page import streams_headline, streams_table
 
     print_rich(streams_table(comparison))
     print("\n".join([streams_headline(comparison), *comparison.notes]))

@@ -6,26 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hwprofiles import option
-from orrery.terminal import (
-    JsonOption,
-    Out,
-    PriceOption,
-    kept,
-    out_files,
-    out_option,
-    print_json,
-    print_pairs,
-    print_rich,
-    print_width,
-    progress_bar,
-    takes_requests,
-)
+from hwprofiles.requests import option
+from orrery.terminal.options import JsonOption, PriceOption
+from orrery.terminal.output import Out, out_files, out_option, print_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.request_options import takes_requests
+from orrery.terminal.signals import kept
+from orrery.terminal.views import print_pairs, print_rich, print_width
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["orrery_results", "orrery_sweep"]
 
 _SHOWN = 20
 """Rows printed where no limit is given."""
@@ -48,7 +39,9 @@ def orrery_sweep(
     json: JsonOption = False,
 ) -> None:
     """Compute the points of a sweep that a store lacks; stopped at any time, it goes on where it was."""
-    from studies.sweep import MOST_POINTS, Store, read_sweep, run_sweep
+    from studies.sweep.store import Store
+    from studies.sweep.sweep_file import MOST_POINTS, read_sweep
+    from studies.sweep.sweep_run import run_sweep
 
     points = read_sweep(file, most_points=None if yes else MOST_POINTS)
     with Store.writing(store) as results_store, progress_bar(points.name) as progress:
@@ -86,8 +79,9 @@ def orrery_results(
     json: JsonOption = False,
 ) -> None:
     """Filter, sort and export the results of sweeps."""
-    from studies.size import read_prices
-    from studies.sweep import Store, exported, priced, result_table
+    from studies.size.typed_values import read_prices
+    from studies.sweep.store import Store
+    from studies.sweep.stored_results import exported, priced, result_table
 
     if copy:
         return print_pairs({"copied": Store.copy(store, copy), "store": str(copy)})
@@ -101,7 +95,7 @@ def orrery_results(
             if file.suffix in (".csv", ".parquet"):
                 exported(frame, file)
             else:
-                from reports.pages import write_sweep_page
+                from reports.pages.sweep_page import write_sweep_page
 
                 write_sweep_page(frame, file, name=store.name)
     if json:
@@ -111,7 +105,7 @@ def orrery_results(
 
 def _show(frame: "pd.DataFrame", limit: int, *, chosen: bool) -> None:
     """Print the first rows, with as many columns as fit where none were chosen, and what is not shown."""
-    from reports.tables import fitting_columns, reason_lines, sweep_table
+    from reports.tables.sweep_columns import fitting_columns, reason_lines, sweep_table
 
     rows = frame.head(limit)
     names = list(rows.columns) if chosen else fitting_columns(rows, print_width())

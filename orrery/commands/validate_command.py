@@ -7,26 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from executor.validation import ValidationRequest
-from orrery.terminal import (
-    JsonOption,
-    ModelArgument,
-    Out,
-    kept,
-    out_files,
-    out_option,
-    print_json,
-    print_table,
-    progress_bar,
-    takes_requests,
-    to_json,
-)
+from executor.validation.validation_request import ValidationRequest
+from orrery.terminal.options import JsonOption, ModelArgument
+from orrery.terminal.output import Out, out_files, out_option, print_json, to_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.request_options import takes_requests
+from orrery.terminal.signals import kept
+from orrery.terminal.views import print_table
 
 if TYPE_CHECKING:
-    from executor.lab import LabHosts
-    from executor.validation import Validation
+    from executor.lab.namespaces import LabHosts
+    from executor.validation.validation_result import Validation
 
-__all__ = ["orrery_validate"]
 
 _OutOption = Annotated[Out | None, out_option("index.html", "validation.json", folder_only=True)]
 _TABLES = ("kinds", "layers", "edges", "tasks")
@@ -44,12 +36,12 @@ def orrery_validate(
     json: JsonOption = False,
 ) -> None:
     """Probe, plan, simulate, run and compare: how far predictions can be trusted here."""
-    from executor.runtime import check_torch
+    from executor.runtime.requirements import check_torch
 
     check_torch("validate")
     request = replace(request, processes=_ranks(request, lab), cluster=lab or request.cluster)
-    from executor.validation import validate
-    from reports.pages import write_validation_page
+    from executor.validation.validation_run import validate
+    from reports.pages.validation_page import write_validation_page
 
     with out_files(out) as files, progress_bar(model) as progress, _hosts(lab) as hosts:
         result = kept(validate, model, request, hosts=hosts, out=out.typed if out else None, progress=progress)
@@ -66,8 +58,8 @@ def orrery_validate(
 
 def _ranks(request: ValidationRequest, lab: str | None) -> int:
     """Return the number of processes to run; outside the lab, run the same command inside it and end with its code."""
-    from hwprofiles import ConfigError
-    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
+    from hwprofiles.errors import ConfigError
 
     if lab and request.cluster:
         raise ConfigError(f"cluster must be left out with a lab, which is the cluster, got {request.cluster!r}")
@@ -76,7 +68,7 @@ def _ranks(request: ValidationRequest, lab: str | None) -> int:
             raise ConfigError("processes must be given where there is no lab, got none")
         return request.processes
     hosts = len(load_cluster(lab).devices)
-    from executor.lab import is_inside, run_inside
+    from executor.lab.inside import is_inside, run_inside
 
     if not is_inside():
         # no typer.Exit: its code 130 would have this process, too, say that it was interrupted
@@ -86,8 +78,8 @@ def _ranks(request: ValidationRequest, lab: str | None) -> int:
 
 def _hosts(lab: str | None) -> "AbstractContextManager[LabHosts | None]":
     """Return the hosts of a lab for as long as a block lasts, or None without a lab."""
-    from executor.lab import lab_hosts
-    from hwprofiles.catalogue import load_cluster
+    from executor.lab.inside import lab_hosts
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
     return lab_hosts(load_cluster(lab)) if lab else nullcontext()
 
@@ -114,8 +106,8 @@ def _values(result: "Validation") -> dict[str, Any]:
 
 def _print(result: "Validation") -> None:
     """Print tables of times and speed-ups, then the headline, refusals and notes."""
-    from reports.pages import validation_headline
-    from reports.style import time_unit
+    from reports.pages.validation_page import validation_headline
+    from reports.style.units import time_unit
 
     unit = time_unit(time_s for row in result.strategies for time_s in (*row.ladder_s.values(), *row.quartiles_s))
     print_table(

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal import JsonOption, Out, out_files, out_option, print_json, print_pairs, print_table, progress_bar
+from orrery.terminal.options import JsonOption
+from orrery.terminal.output import Out, out_files, out_option, print_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.views import print_pairs, print_table
 
 if TYPE_CHECKING:
-    from studies.calibrate import Calibrated, HeldOutErrors
-
-__all__ = ["orrery_calibrate"]
+    from studies.calibrate.calibration import Calibrated
+    from studies.calibrate.cross_validation import HeldOutErrors
 
 
 def orrery_calibrate(
@@ -41,8 +43,11 @@ def orrery_calibrate(
     json: JsonOption = False,
 ) -> None:
     """Fit a compute profile, or a cluster's library, to measurements; say how far off it is on rows held out."""
-    from hwprofiles import ConfigError
-    from studies.calibrate import base_content, calibrated, read_measurements, write_content
+    from hwprofiles.errors import ConfigError
+    from studies.calibrate.calibration import calibrated
+    from studies.calibrate.device_sheets import base_content
+    from studies.calibrate.measurements import read_measurements
+    from studies.calibrate.profile_content import write_content
 
     if bool(device) == bool(cluster):
         raise ConfigError("one of --device and --cluster must be given: a compute profile or a library is fitted")
@@ -99,9 +104,10 @@ def _print_fit(values: dict[str, Any]) -> None:
 
 def _cluster_values(files: list[str], cluster: str, out: Out) -> dict[str, Any]:
     """Fit a cluster's links and library, write the file, and return the errors."""
-    from hwprofiles import ConfigError
-    from hwprofiles.machines import machine_file, write_cluster_file
-    from studies.calibrate import fitted_library
+    from hwprofiles.errors import ConfigError
+    from hwprofiles.machines.machine_file import machine_file
+    from hwprofiles.machines.written_cluster import write_cluster_file
+    from studies.calibrate.library_fit import fitted_library
 
     with out_files(out) as (path,), progress_bar(f"fitting {cluster}"):
         read = machine_file([Path(file) for file in files], base=cluster)

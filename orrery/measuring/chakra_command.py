@@ -7,21 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from orrery.terminal import (
-    ClusterOption,
-    JsonOption,
-    Out,
-    PlanArgument,
-    open_plan,
-    out_files,
-    out_option,
-    output_file,
-    print_json,
-    print_pairs,
-    progress_bar,
-)
-
-__all__ = ["chakra_app"]
+from orrery.terminal.options import ClusterOption, JsonOption, PlanArgument
+from orrery.terminal.output import Out, out_files, out_option, output_file, print_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.stored_plan import open_plan
+from orrery.terminal.views import print_pairs
 
 chakra_app = typer.Typer(help="Exchange execution traces with other simulators: MLCommons Chakra, one file a rank.")
 _TRACE = re.compile(r"trace\.([0-9]+)\.et")
@@ -41,8 +31,8 @@ def chakra_write(
     """Write one iteration of a plan as a trace for each device; the folder must have no traces of further ones."""
     from contextlib import ExitStack
 
-    from simulator.formats import write_chakra
-    from studies.traces import chakra_traces
+    from simulator.formats.chakra import write_chakra
+    from studies.traces.chakra_program import chakra_traces
 
     with ExitStack() as stack, progress_bar("writing traces"):
         plan = open_plan(plan_file, collectives="steps" if expand_collectives else "activity")
@@ -67,10 +57,11 @@ def chakra_read(
     json: JsonOption = False,
 ) -> None:
     """Replay traces of any program on a cluster; its messages and collectives are priced as those of plans."""
-    from hwprofiles.catalogue import load_cluster
-    from simulator.engines import simulate
-    from simulator.formats import read_chakra, write_graph
-    from studies.traces import chakra_graph
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
+    from simulator.engines.engine import simulate
+    from simulator.formats.chakra import read_chakra
+    from simulator.formats.graph_file import write_graph
+    from studies.traces.chakra_graph import chakra_graph
 
     with out_files(out) as files, progress_bar("replaying"):
         found = chakra_graph([read_chakra(path) for path in _in_order(traces)], load_cluster(cluster))
@@ -84,7 +75,8 @@ def chakra_read(
 
 def _check_no_others(folder: Path, written: Sequence[Path]) -> None:
     """Raise ConfigError if a folder has a trace that is not replaced: readers would take it for a further rank."""
-    from hwprofiles import ConfigError, check_texts
+    from hwprofiles.control_characters import check_texts
+    from hwprofiles.errors import ConfigError
 
     check_texts([str(folder)], "output path")
     names = {path.name for path in written}

@@ -4,24 +4,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from executor.probe import ProbeSettings
-from orrery.terminal import (
-    JsonOption,
-    Out,
-    out_option,
-    output_file,
-    print_json,
-    print_pairs,
-    print_table,
-    progress_bar,
-    takes_requests,
-    to_json,
-)
+from executor.probe.probe_settings import ProbeSettings
+from orrery.terminal.options import JsonOption
+from orrery.terminal.output import Out, out_option, output_file, print_json, to_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.request_options import takes_requests
+from orrery.terminal.views import print_pairs, print_table
 
 if TYPE_CHECKING:
-    from executor.probe import Probed, TimeSamples
+    from executor.probe.measured_rows import TimeSamples
+    from executor.probe.probe_run import Probed
 
-__all__ = ["orrery_probe"]
 
 _SHOWN_BYTES = (4, 2**20, 32 * 2**20)
 """Sizes of messages that are printed; JSON output has all."""
@@ -36,10 +29,10 @@ def orrery_probe(
     json: JsonOption = False,
 ) -> None:
     """Measure layers, data types and links on this machine; write a cluster file and a compute profile."""
-    from executor.runtime import check_torch
+    from executor.runtime.requirements import check_torch
 
     check_torch("probe")
-    from executor.probe import probe
+    from executor.probe.probe_run import probe
 
     # Opened first: a folder that cannot be written is known before the work.
     with output_file(out.files[-1]) as file, progress_bar("probing") as progress:
@@ -122,7 +115,7 @@ def _layer_rows(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _coding_rows(coding: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each data type and kind of tensor, with the speed of its largest messages."""
-    from reports.style import three_digits
+    from reports.style.units import three_digits
 
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     tasks = ("compress", "decompress", "sum")

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal import JsonOption, Out, out_files, out_option, print_json, print_pairs
+from orrery.terminal.options import JsonOption
+from orrery.terminal.output import Out, out_files, out_option, print_json
+from orrery.terminal.views import print_pairs
 
 if TYPE_CHECKING:
-    from hwprofiles.machines import MachineFile
-
-__all__ = ["orrery_read"]
+    from hwprofiles.machines.machine_file import MachineFile
 
 
 def orrery_read(
@@ -35,7 +35,8 @@ def orrery_read(
     json: JsonOption = False,
 ) -> None:
     """Make a cluster file of what machines print about themselves; say what is assumed."""
-    from hwprofiles.machines import machine_file, write_cluster_file
+    from hwprofiles.machines.machine_file import machine_file
+    from hwprofiles.machines.written_cluster import write_cluster_file
 
     with out_files(out) as (path,):
         found = machine_file(files, device=device, name=name, base=cluster)

@@ -6,23 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal import (
-    JsonOption,
-    Out,
-    PlanArgument,
-    open_plan,
-    out_files,
-    out_option,
-    print_json,
-    print_pairs,
-    print_table,
-    progress_bar,
-)
+from orrery.terminal.options import JsonOption, PlanArgument
+from orrery.terminal.output import Out, out_files, out_option, print_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.stored_plan import open_plan
+from orrery.terminal.views import print_pairs, print_table
 
 if TYPE_CHECKING:
-    from studies.traces import TracedPlan
+    from studies.traces.traced_plan import TracedPlan
 
-__all__ = ["orrery_trace"]
 
 _MOST_NAMED = 5
 
@@ -41,15 +33,15 @@ def orrery_trace(
     json: JsonOption = False,
 ) -> None:
     """Set traces of PyTorch's profiler beside a plan's timeline, layer by layer and task by task."""
-    from planner.simulation import replay
-    from studies.traces import traced_plan
+    from planner.simulation.program_replay import replay
+    from studies.traces.traced_plan import traced_plan
 
     with out_files(out) as page, progress_bar("reading traces"):
         stored = open_plan(plan_file)
         result = traced_plan(stored.program, replay(stored.program), traces)
         if page:
-            from reports.drawings import PlanView
-            from reports.pages import write_timeline_page
+            from reports.drawings.plan_view import PlanView
+            from reports.pages.timeline_page import write_timeline_page
 
             view = PlanView(
                 plan=stored.plan, program=stored.program, costs=stored.costs, additive_s=stored.additive_s,

@@ -5,30 +5,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hwprofiles import Progress, whole_number
-from orrery.terminal import (
-    COMPLETERS,
-    ClusterOption,
-    GroupedCommand,
-    JsonOption,
-    Out,
-    PriceOption,
-    kept,
-    out_files,
-    out_option,
-    price_of,
-    print_json,
-    print_rich,
-    progress_bar,
-    takes_requests,
-    to_json,
-)
-from studies.size import BudgetRequest, SubjectRequest, TrainingRequest, duration_s
+from hwprofiles.progress import Progress
+from hwprofiles.requests import whole_number
+from orrery.terminal.command_groups import GroupedCommand
+from orrery.terminal.completion import COMPLETERS
+from orrery.terminal.options import ClusterOption, JsonOption, PriceOption, price_of
+from orrery.terminal.output import Out, out_files, out_option, print_json, to_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.request_options import takes_requests
+from orrery.terminal.signals import kept
+from orrery.terminal.views import print_rich
+from studies.size.size_requests import BudgetRequest, SubjectRequest, TrainingRequest
+from studies.size.typed_values import duration_s
 
 if TYPE_CHECKING:
-    from studies.size import SizeAnswer
+    from studies.size.size_answer import SizeAnswer
 
-__all__ = ["size_app"]
 
 _OutOption = Annotated[Out | None, out_option("index.html", "size.json")]
 
@@ -65,7 +57,7 @@ def orrery_size_deadline(
     json: JsonOption = False,
 ) -> None:
     """Find the fewest devices that train within a deadline."""
-    from studies.size import fewest_devices
+    from studies.size.deadline import fewest_devices
 
     def answer(progress: Progress | None) -> "SizeAnswer":
         """Search."""
@@ -83,7 +75,7 @@ def orrery_size_batch(
     *, subject: SubjectRequest, cluster: ClusterOption, out: _OutOption = None, json: JsonOption = False
 ) -> None:
     """Find the largest batch of each device that fits in memory."""
-    from studies.size import largest_batch
+    from studies.size.memory_limit import largest_batch
 
     _answer(lambda progress: largest_batch(subject.subject(), cluster, progress=progress), out, json)
 
@@ -103,7 +95,8 @@ def orrery_size_budget(
     json: JsonOption = False,
 ) -> None:
     """Find the cluster that trains fastest for a budget; with --within the cheapest that keeps both."""
-    from studies.size import Budget, best_for_budget, read_prices
+    from studies.size.budget import Budget, best_for_budget
+    from studies.size.typed_values import read_prices
 
     def answer(progress: Progress | None) -> "SizeAnswer":
         """Search."""
@@ -129,7 +122,7 @@ def orrery_size_network(
     json: JsonOption = False,
 ) -> None:
     """Find the slowest links of a class that cost less than a share of the speed."""
-    from studies.size import slowest_network
+    from studies.size.network import slowest_network
 
     _answer(
         lambda progress: slowest_network(subject.subject(), cluster, link=link, loss=loss / 100, progress=progress),
@@ -151,7 +144,8 @@ def orrery_size_offers(
     json: JsonOption = False,
 ) -> None:
     """Compare clusters as they are: the fastest, or with prices the cheapest; of one cluster the time to train."""
-    from studies.size import best_offer, read_prices
+    from studies.size.offers import best_offer
+    from studies.size.typed_values import read_prices
 
     def answer(progress: Progress | None) -> "SizeAnswer":
         """Compare."""
@@ -166,8 +160,8 @@ def orrery_size_offers(
 
 def _answer(search: Callable[[Progress | None], "SizeAnswer"], out: Out | None, json: bool) -> None:
     """Search, print the answer first, and write the page with its numbers."""
-    from reports.pages import write_size_page
-    from reports.tables import size_headline, size_lines, size_table
+    from reports.pages.decision_pages import write_size_page
+    from reports.tables.size_text import size_headline, size_lines, size_table
 
     with out_files(out) as files, progress_bar("searching") as progress:
         answer = kept(search, progress)

@@ -7,30 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from orrery.terminal import (
-    BatchOption,
-    ClusterOption,
-    GroupedCommand,
-    JsonOption,
-    ModelArgument,
-    Out,
-    PlannedConditions,
-    kept,
-    out_files,
-    out_option,
-    print_json,
-    print_rich,
-    progress_bar,
-    takes_requests,
-    to_json,
-)
-from studies.eight_bit import CompressionRequest
+from orrery.terminal.command_groups import GroupedCommand
+from orrery.terminal.execution_options import PlannedConditions
+from orrery.terminal.options import BatchOption, ClusterOption, JsonOption, ModelArgument
+from orrery.terminal.output import Out, out_files, out_option, print_json, to_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.request_options import takes_requests
+from orrery.terminal.signals import kept
+from orrery.terminal.views import print_rich
+from studies.eight_bit.compression_request import CompressionRequest
 
 if TYPE_CHECKING:
-    from studies.eight_bit import CompressionSweep
-    from studies.whatif import WhatIf
+    from studies.eight_bit.compression_sweep import CompressionSweep
+    from studies.whatif.scenarios import WhatIf
 
-__all__ = ["whatif_app"]
 
 _OutOption = Annotated[Out | None, out_option("index.html", "whatif.json")]
 
@@ -76,9 +66,9 @@ def orrery_whatif_model(
     json: JsonOption = False,
 ) -> None:
     """Compare each strategy today and on changed hardware; without --set, with what usually goes wrong."""
-    from hwprofiles.catalogue import load_cluster
-    from planner.parallel import split_list
-    from studies.whatif import Scenario, standard_scenarios, whatif
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
+    from planner.parallel.degrees import split_list
+    from studies.whatif.scenarios import Scenario, standard_scenarios, whatif
 
     with out_files(out) as files, progress_bar(model) as progress:
         given = (Scenario(name=", ".join(changes), changes=tuple(changes)),) if changes else ()
@@ -105,7 +95,8 @@ def orrery_whatif_scenarios(
     json: JsonOption = False,
 ) -> None:
     """Compare the named scenarios of a file with today, side by side."""
-    from studies.whatif import read_scenarios, whatif
+    from studies.whatif.scenario_file import read_scenarios
+    from studies.whatif.scenarios import whatif
 
     with out_files(out) as files, progress_bar("scenarios") as progress:
         asked = read_scenarios(scenario_file)
@@ -123,9 +114,9 @@ def _written(result: "WhatIf", files: tuple[Path, ...]) -> dict[str, Any]:
     """
     from dataclasses import fields
 
-    from hwprofiles import ConfigError
-    from reports.pages import write_whatif_page
-    from reports.tables import whatif_headline
+    from hwprofiles.errors import ConfigError
+    from reports.pages.decision_pages import write_whatif_page
+    from reports.tables.whatif_tables import whatif_headline
 
     if all(row.reason for row in result.rows):
         today = result.rows[: len(result.rows) // len(result.scenarios)]
@@ -140,7 +131,7 @@ def _written(result: "WhatIf", files: tuple[Path, ...]) -> dict[str, Any]:
 
 def _show_scenarios(result: "WhatIf", top: int, out: Out | None) -> None:
     """Print the finding, the scenarios as a table, what sets the pace in each, and the sensitivities."""
-    from reports.tables import (
+    from reports.tables.whatif_tables import (
         sensitivity_table,
         whatif_headline,
         whatif_reason_lines,
@@ -171,10 +162,10 @@ def orrery_whatif_eight_bit(
 
     Every point is a simulated plan, which splits samples in the first layers, channels in the fully connected ones.
     """
-    from hwprofiles.catalogue import load_cluster
-    from planner.models import load_model
-    from reports.pages import write_eight_bit_page
-    from studies.eight_bit import sweep_compression
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
+    from planner.models.registry import load_model
+    from reports.pages.eight_bit_page import write_eight_bit_page
+    from studies.eight_bit.compression_sweep import sweep_compression
 
     with out_files(out) as files, progress_bar(model) as progress:
         graph = load_model(model, batch=batch_per_device)
@@ -188,7 +179,7 @@ def orrery_whatif_eight_bit(
 
 def _show(sweep: "CompressionSweep", out: Out | None) -> None:
     """Print the points of a sweep as a table, then the headline, crossovers and notes."""
-    from reports.tables import compression_table, crossing_lines, eight_bit_headline
+    from reports.tables.eight_bit_tables import compression_table, crossing_lines, eight_bit_headline
 
     print_rich(compression_table(sweep))
     lines = [eight_bit_headline(sweep), *crossing_lines(sweep), *sweep.notes]

@@ -1,5 +1,1 @@
 """Parts that all commands share: options, output, progress, exit codes, tables of results."""
-
-import lazy_loader as lazy
-
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -8,10 +8,9 @@ from orrery.terminal.views import print_pairs, print_table
 
 if TYPE_CHECKING:
     from orrery.terminal.stored_plan import StoredPlan
-    from planner.plan import Analysis
-    from planner.simulation import Stretch
+    from planner.plan.analysis import Analysis
+    from planner.simulation.steady_path import Stretch
 
-__all__ = ["analysis_values", "print_analysis"]
 
 _REASONS = 2
 """Reasons printed for one stretch; the rest are counted."""
@@ -19,7 +18,7 @@ _REASONS = 2
 
 def analysis_values(analysis: "Analysis", *, plan: "StoredPlan") -> dict[str, Any]:
     """Return the whole analysis; of the memory curves, that of the fullest device."""
-    from planner.plan import pace_of_analysis
+    from planner.plan.pace import pace_of_analysis
 
     replay, path, memory = analysis.replay, analysis.path, analysis.memory
     pace = pace_of_analysis(analysis)
@@ -62,8 +61,8 @@ def analysis_values(analysis: "Analysis", *, plan: "StoredPlan") -> dict[str, An
 
 def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> None:
     """Print the analysis as tables of at most ``top`` rows."""
-    from planner.plan import training_rates
-    from reports.style import memory_unit
+    from planner.plan.training_rates import training_rates
+    from reports.style.units import memory_unit
 
     path, total_s = analysis.path, analysis.replay.iteration_s
     values = analysis_values(analysis, plan=plan)

@@ -4,8 +4,6 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["CommandGroups", "GroupedCommand"]
-
 _GROUPS = {
     "Look up": ("models", "clusters", "devices", "completion", "import"),
     "Plan and simulate": ("plan", "simulate", "replay", "analyse", "compare", "oracle", "streams"),

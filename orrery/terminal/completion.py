@@ -3,8 +3,6 @@
 import os
 from collections.abc import Callable, Sequence
 
-__all__ = ["COMPLETERS", "completion_script", "prepare_completion"]
-
 _VARIABLE = "_ORRERY_COMPLETE"
 """Variable by which the scripts ask this program for words."""
 
@@ -30,22 +28,23 @@ def prepare_completion() -> None:
 
 def _models() -> Sequence[str]:
     """Return the names of models."""
-    from planner.models import model_names
+    from planner.models.registry import model_names
 
     return model_names()
 
 
 def _clusters() -> Sequence[str]:
     """Return the names of clusters."""
-    from hwprofiles.catalogue import cluster_names
+    from hwprofiles.catalogue.cluster_catalogue import cluster_names
 
     return cluster_names()
 
 
 def _strategies() -> Sequence[str]:
     """Return the names of strategies."""
-    from hwprofiles.plugins import plugin_names
-    from planner.parallel import NAMED, SEARCHED
+    from hwprofiles.plugins.entry_points import plugin_names
+    from planner.parallel.named_rules import NAMED
+    from planner.parallel.strategies import SEARCHED
 
     return [*NAMED, *SEARCHED, "pipeline", *plugin_names("strategies")]
 

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from hwprofiles import option, whole_number
-from planner.plan import Precision, SyncAlgorithm
-
-__all__ = ["ComparedConditions", "ExecutionModel", "PlannedConditions"]
+from hwprofiles.requests import option, whole_number
+from planner.plan.plan_request import Precision, SyncAlgorithm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,13 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from hwprofiles import ConfigError, OrreryError, did_you_mean, last_input, noted_inputs, printable
+from hwprofiles.control_characters import printable
+from hwprofiles.errors import ConfigError, OrreryError
+from hwprofiles.input_files import last_input, noted_inputs
+from hwprofiles.suggestions import did_you_mean
 from orrery.terminal.completion import prepare_completion
 from orrery.terminal.old_names import with_new_options
 from orrery.terminal.signals import ENDED_BY, cut_short, forget_signals, received
-
-__all__ = ["left_out", "run_app"]
 
 BAD_INPUT, INTERRUPTED = 2, 130
 DEFECT = 70

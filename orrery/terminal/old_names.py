@@ -4,8 +4,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["OLD_FIELDS", "OLD_OPTIONS", "with_new_options", "with_old_fields"]
-
 OLD_OPTIONS = {
     "--codings": "--codecs",
     "--exchange": "--gradient-sync",

@@ -5,21 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from hwprofiles import whole_number
+from hwprofiles.requests import whole_number
 from orrery.terminal.completion import COMPLETERS
-
-__all__ = [
-    "BatchOption",
-    "ClusterOption",
-    "EngineOption",
-    "JsonOption",
-    "ModelArgument",
-    "PlanArgument",
-    "PriceOption",
-    "StrategiesOption",
-    "TraceOption",
-    "price_of",
-]
 
 PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file.")]
 ModelArgument = Annotated[
@@ -60,7 +47,7 @@ def price_of(cluster: str, words: list[str] | None) -> float | None:
     Raises:
         ConfigError: A price is no number > 0, or one of another cluster.
     """
-    from studies.size import read_prices
+    from studies.size.typed_values import read_prices
 
     prices = read_prices(words or [], [cluster])
     return prices.get(cluster, prices.get(""))

@@ -11,11 +11,12 @@ from typing import Any
 
 import typer
 
-from hwprofiles import ConfigError, check_texts, replacing, reserved_output
+from hwprofiles.control_characters import check_texts
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import reserved_output
+from hwprofiles.whole_files import replacing
 from orrery.terminal.old_names import with_old_fields
 from orrery.terminal.signals import hold_signals, release_signals
-
-__all__ = ["Out", "out_files", "out_option", "output_file", "print_json", "to_json"]
 
 _open: list[Path] = []
 """Outputs that are being written."""

@@ -10,15 +10,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwprofiles import DeviceMemoryError, InfeasiblePlanError, OrreryError, Progress
+from hwprofiles.errors import DeviceMemoryError, InfeasiblePlanError, OrreryError
+from hwprofiles.progress import Progress
 from orrery.terminal.views import print_pairs, print_table, printed_values
 
 if TYPE_CHECKING:
-    from hwprofiles.devices import DeviceGraph
-    from planner.plan import Plan, PlanRequest, SimulatedPlan, TrainingRates
-    from planner.simulation import Replay
-
-__all__ = ["configuration_rows", "plan_command", "plan_headline", "print_plan", "refusal_with_command", "typed_options"]
+    from hwprofiles.devices.device_graph import DeviceGraph
+    from planner.plan.plan import Plan
+    from planner.plan.plan_request import PlanRequest
+    from planner.plan.planning import SimulatedPlan
+    from planner.plan.training_rates import TrainingRates
+    from planner.simulation.program_replay import Replay
 
 
 def print_plan(planned: "SimulatedPlan", values: Mapping[str, Any]) -> None:
@@ -36,8 +38,9 @@ def print_plan(planned: "SimulatedPlan", values: Mapping[str, Any]) -> None:
 
 def plan_headline(plan: "Plan", replay: "Replay", rates: "TrainingRates") -> str:
     """Return what an iteration of a plan is expected to take, with its interval, in one sentence."""
-    from reports.style import three_digits
-    from reports.tables import expected_time, money_words
+    from reports.style.units import three_digits
+    from reports.tables.likely_text import expected_time
+    from reports.tables.rate_tiles import money_words
 
     samples_are = replay.program.graph.samples_are
     time = expected_time(replay.expected_s, replay.likely_s, replay.iteration_s)
@@ -53,8 +56,8 @@ def configuration_rows(plan: "Plan") -> list[dict[str, Any]]:
 
     Neighbours that have the same share a row, and of blocks of rows that repeat all but the first do.
     """
-    from reports.style import compact_devices
-    from reports.tables import repeated_blocks
+    from reports.style.device_lists import compact_devices
+    from reports.tables.repeated_blocks import repeated_blocks
 
     texts = {
         name: (configuration.describe(), compact_devices(configuration.devices))
@@ -119,8 +122,8 @@ def refusal_with_command(
         cluster: Cluster of the request.
         progress: Called as ``progress(label, done, total)``.
     """
-    from planner.models import load_model
-    from planner.plan import make_plan
+    from planner.models.registry import load_model
+    from planner.plan.planning import make_plan
 
     for done, change in enumerate(error.fitting):
         if progress:

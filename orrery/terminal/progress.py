@@ -7,10 +7,8 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread, Timer
 from time import monotonic
 
-from hwprofiles import Progress, printable
-
-__all__ = ["progress_bar"]
-
+from hwprofiles.control_characters import printable
+from hwprofiles.progress import Progress
 
 _PATIENCE_S = 1.0
 """Time after which the bar is shown."""

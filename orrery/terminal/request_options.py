@@ -12,14 +12,12 @@ import typer
 
 from orrery.terminal.completion import COMPLETERS
 
-__all__ = ["takes_requests"]
-
 
 def takes_requests(command: Callable[..., None]) -> Callable[..., None]:
     """Offer the fields of a command's requests as options of the command.
 
     A parameter that is annotated with a dataclass is replaced by one parameter for each field that was declared by
-    ``hwprofiles.option``; when the command runs, the dataclass is made of them.  Fields that were not declared so keep
+    ``option``; when the command runs, the dataclass is made of them.  Fields that were not declared so keep
     their defaults.
 
     Args:

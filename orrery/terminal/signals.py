@@ -6,18 +6,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import NoReturn, ParamSpec, TypeVar
 
-from hwprofiles import Interrupted
-
-__all__ = [
-    "ENDED_BY",
-    "cut_short",
-    "forget_signals",
-    "hear_signals",
-    "hold_signals",
-    "kept",
-    "received",
-    "release_signals",
-]
+from hwprofiles.progress import Interrupted
 
 _Asked = ParamSpec("_Asked")
 _Result = TypeVar("_Result")

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hwprofiles.devices import DeviceGraph
-    from planner.cost import CostModel
-    from planner.lowering import Program
-    from planner.plan import Plan
-
-__all__ = ["StoredPlan", "open_plan"]
+    from hwprofiles.devices.device_graph import DeviceGraph
+    from planner.cost.cost_model import CostModel
+    from planner.lowering.program import Program
+    from planner.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +38,11 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
         ConfigError: The file breaks a rule, or was made for another model.
         InfeasiblePlanError: The plan does not fit in memory.
     """
-    from hwprofiles.catalogue import load_cluster
-    from planner.models import load_model
-    from planner.plan import cost_model_of, load_plan, plan_lowering
-    from planner.simulation import additive_s
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
+    from planner.models.registry import load_model
+    from planner.plan.lowered_plan import cost_model_of, plan_lowering
+    from planner.plan.plan_file import load_plan
+    from planner.simulation.additive_cost import additive_s
 
     plan = load_plan(path)
     graph = load_model(plan.model, batch=plan.batch, element_bytes=plan.element_bytes)

@@ -7,34 +7,23 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
-from hwprofiles import GIGA, TERA
+from hwprofiles.units import GIGA, TERA
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hwprofiles.catalogue import ClusterSummary
-    from hwprofiles.compute import ProfileSummary
+    from hwprofiles.catalogue.cluster_catalogue import ClusterSummary
+    from hwprofiles.compute.profile_summary import ProfileSummary
     from orrery.terminal.stored_plan import StoredPlan
-    from planner.compression import CompressionSettings
-    from planner.plan import Comparison, Plan, SimulatedPlan, TrainingRates
-    from planner.simulation import Replay
-    from reports.style import Unit
-    from studies.reproduce import PaperRow
+    from planner.compression.settings import CompressionSettings
+    from planner.plan.comparison import Comparison
+    from planner.plan.plan import Plan
+    from planner.plan.planning import SimulatedPlan
+    from planner.plan.training_rates import TrainingRates
+    from planner.simulation.program_replay import Replay
+    from reports.style.units import Unit
+    from studies.reproduce.rows import PaperRow
 
-__all__ = [
-    "cluster_row",
-    "comparison_values",
-    "model_row",
-    "plan_values",
-    "print_pairs",
-    "print_rich",
-    "print_table",
-    "print_width",
-    "printed_values",
-    "profile_row",
-    "replay_values",
-    "row_values",
-]
 
 _WIDTH = 160
 """Characters of a line where no terminal shows the table."""
@@ -65,7 +54,7 @@ _STRATEGY_FIELDS = (
 
 def model_row(name: str) -> dict[str, Any]:
     """Return the size of a model: layers, parameters, forward operations for one sample."""
-    from planner.models import load_model
+    from planner.models.registry import load_model
 
     graph = load_model(name, batch=1)
     return {
@@ -106,7 +95,8 @@ def _range(shares: Sequence[float]) -> str:
 
 def plan_values(planned: "SimulatedPlan") -> dict[str, Any]:
     """Return a plan's costs, its expected time and the interval, the time of the search, and all configurations."""
-    from planner.memory import MemoryPolicy, peak_by_kind_bytes
+    from planner.memory.memory_policy import MemoryPolicy
+    from planner.memory.peak_memory import peak_by_kind_bytes
 
     plan, replayed = planned.plan, planned.replayed
     fields = ("tables_s", "search_s", "additive_s", "simulated_s", "width", "notes")
@@ -147,8 +137,8 @@ def printed_values(values: Mapping[str, Any], compressed: "CompressionSettings")
         values: As of ``plan_values`` or ``replay_values``; configurations have a table of their own and are left out.
         compressed: Messages that the plan compresses.
     """
-    from reports.style import time_unit
-    from reports.tables import likely_ends
+    from reports.style.units import time_unit
+    from reports.tables.likely_text import likely_ends
 
     printed: dict[str, Any] = {**values, "compressed": compressed.describe()}
     if interval := printed.pop("likely_s", None):
@@ -178,7 +168,7 @@ def comparison_values(comparison: "Comparison", *, page: Path | None) -> dict[st
         "refused",
         "notes",
     )
-    from reports.tables import undecided_line
+    from reports.tables.likely_text import undecided_line
 
     strategies = [
         {
@@ -254,7 +244,7 @@ def _kind(name: str) -> str:
 
 def _unit(kind: str, values: Iterable[object]) -> "Unit | None":
     """Return the unit that suits all numbers among values of a kind; None for plain ones."""
-    from reports.style import byte_unit, memory_unit, time_unit
+    from reports.style.units import byte_unit, memory_unit, time_unit
 
     choose = {"time": time_unit, "work": time_unit, "memory": memory_unit, "data": byte_unit}.get(kind)
     return choose(value for value in values if isinstance(value, int | float)) if choose else None
@@ -270,7 +260,7 @@ def _header(name: str, unit: "Unit | None") -> str:
 
 def _cell(value: object, unit: "Unit | None") -> str:
     """Return a value as text: numbers to three digits, counts whole, lists with semicolons."""
-    from reports.style import three_digits
+    from reports.style.units import three_digits
 
     if value is None and unit is not None:
         return "–"

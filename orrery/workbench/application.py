@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from hwprofiles import ConfigError, OrreryError
+from hwprofiles.errors import ConfigError, OrreryError
 from orrery.workbench.benches import Benches, Job
 from orrery.workbench.choices import checked_cluster, checked_model, choices
 from orrery.workbench.cluster_view import cluster_values
@@ -29,10 +29,8 @@ from orrery.workbench.scenario_view import scenario_pair
 from orrery.workbench.served_pages import served
 from orrery.workbench.stored_scenarios import StoredScenario, keep_scenario, kept_scenarios, open_scenario
 from orrery.workbench.subject import UPLOAD, parsed_subject
-from orrery.workbench.transport import Guard, limited_body
+from orrery.workbench.transport.guard import Guard, limited_body
 from orrery.workbench.working_folder import UPLOAD_KINDS, WorkingFolder, json_bytes
-
-__all__ = ["application"]
 
 _MOST_UPLOAD_BYTES, _MOST_REQUEST_BYTES = 8 * 2**20, 2**16
 _PAGE_NAME = re.compile(r"[A-Za-z0-9_-]{8,40}")

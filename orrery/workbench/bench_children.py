@@ -10,29 +10,21 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
-from hwprofiles import OrreryError
-from hwprofiles.devices import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import OrreryError
 from orrery.workbench.comparison_view import has_timeline, light_result, timeline_view
 from orrery.workbench.processes import BrokeOff, follow_parent, said_of
 from orrery.workbench.subject import UPLOAD, BenchSubject
 from orrery.workbench.working_folder import WorkingFolder, readable_name
-from planner.cost import CostModel
-from planner.lowering import Program
-from planner.memory import check_plan_memory, peak_memory_bytes
-from planner.plan import (
-    Comparison,
-    PricedStrategy,
-    StrategyResult,
-    lowered,
-    one_device_s,
-    price_strategy,
-    strategy_ladder,
-    strategy_result,
-)
-from planner.simulation import check_replay_fits, replay
-from reports.pages import comparison_html
-
-__all__ = ["Child", "page_of", "start_child", "strategy_again", "timeline_of"]
+from planner.cost.cost_model import CostModel
+from planner.lowering.program import Program
+from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
+from planner.plan.comparison import Comparison, StrategyResult
+from planner.plan.lowered_plan import lowered
+from planner.plan.priced_strategy import PricedStrategy, one_device_s, price_strategy, strategy_ladder, strategy_result
+from planner.simulation.memory_over_time import check_replay_fits
+from planner.simulation.program_replay import replay
+from reports.pages.comparison_page import comparison_html
 
 _FORK = get_context("fork")
 _LATER = 10

@@ -12,21 +12,24 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from hwprofiles import ConfigError, OrreryError
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.devices import DeviceGraph
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError, OrreryError
 from orrery.workbench.bench_children import Child, page_of, start_child, strategy_again, timeline_of
 from orrery.workbench.comparison_view import comparison_view, ladder_view, light_result, partial_comparison
 from orrery.workbench.processes import BrokeOff, follow_parent, said_of
 from orrery.workbench.subject import BenchSubject, loaded_cluster, loaded_graph
-from planner.cost import Conditions, CostModel, declared_sync
-from planner.graph import ComputationGraph
-from planner.lowering import Program, relinked
-from planner.models import load_model
-from planner.plan import Comparison, StrategyResult, compare, compared_model, lowered
-from planner.simulation import additive_s
-
-__all__ = ["BenchRequest", "bench"]
+from planner.cost.conditions import Conditions, declared_sync
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import ComputationGraph
+from planner.lowering.changed_links import relinked
+from planner.lowering.program import Program
+from planner.models.registry import load_model
+from planner.plan.compare_strategies import compare
+from planner.plan.comparison import Comparison, StrategyResult
+from planner.plan.lowered_plan import lowered
+from planner.plan.priced_strategy import compared_model
+from planner.simulation.additive_cost import additive_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from orrery.workbench.bench_process import BenchRequest, bench
 from orrery.workbench.processes import start_process
 from orrery.workbench.subject import BenchSubject
-
-__all__ = ["Benches", "Job"]
 
 _MOST_BENCHES = 4
 """Pages that compute at once; each holds some hundred MB."""

@@ -3,16 +3,15 @@
 from functools import cache
 from typing import Any
 
-from hwprofiles.catalogue import cluster_names, describe_cluster, load_cluster
-from hwprofiles.plugins import plugin_names, working
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, describe_cluster, load_cluster
+from hwprofiles.plugins.entry_points import plugin_names, working
 from orrery.workbench.subject import UPLOAD, check_profiles
 from orrery.workbench.working_folder import WorkingFolder
-from planner.cost import GRADIENT_SYNCS
-from planner.models import load_model, model_names
-from planner.parallel import NAMED, PIPELINE, SEARCHED
-from planner.plan import DTYPE_BYTES
-
-__all__ = ["checked_cluster", "checked_model", "choices"]
+from planner.cost.all_reduce import GRADIENT_SYNCS
+from planner.models.registry import load_model, model_names
+from planner.parallel.named_rules import NAMED
+from planner.parallel.strategies import PIPELINE, SEARCHED
+from planner.plan.plan_request import DTYPE_BYTES
 
 
 @cache

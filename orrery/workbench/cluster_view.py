@@ -3,12 +3,10 @@
 from collections import Counter
 from typing import Any
 
-from hwprofiles import GIB, GIGA, MICRO
-from hwprofiles.devices import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.units import GIB, GIGA, MICRO
 from orrery.workbench.subject import BenchSubject, loaded_cluster
-from reports.drawings import cluster_view
-
-__all__ = ["cluster_values"]
+from reports.drawings.cluster_view import cluster_view
 
 _MOST_DRAWN = 6_000
 """Links of the largest drawing, in which one machine stands for all that are equal."""

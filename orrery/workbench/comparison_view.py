@@ -7,29 +7,19 @@ from typing import Any
 
 import pandas as pd
 
-from hwprofiles.devices import DeviceGraph
-from planner.graph import ComputationGraph
-from planner.plan import Comparison, StrategyResult
-from planner.simulation import LinkUse, Replay
-from reports.drawings import pack_timeline, with_members
-from reports.figures import plain_ladder
-from reports.style import kind_colours, time_unit
-from reports.tables import (
-    comparison_columns,
-    comparison_headline,
-    pace_lines,
-    undecided_line,
-    winner_of,
-)
-
-__all__ = [
-    "comparison_view",
-    "has_timeline",
-    "ladder_view",
-    "light_result",
-    "partial_comparison",
-    "timeline_view",
-]
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.graph.computation_graph import ComputationGraph
+from planner.plan.comparison import Comparison, StrategyResult
+from planner.simulation.link_use import LinkUse
+from planner.simulation.program_replay import Replay
+from reports.drawings.timeline_layout import with_members
+from reports.drawings.timeline_packing import pack_timeline
+from reports.figures.ladder import plain_ladder
+from reports.style.palette import kind_colours
+from reports.style.units import time_unit
+from reports.tables.comparison_summary import comparison_columns, comparison_headline
+from reports.tables.comparison_text import pace_lines
+from reports.tables.likely_text import undecided_line, winner_of
 
 
 def partial_comparison(
@@ -76,7 +66,7 @@ def ladder_view(comparison: Comparison) -> dict[str, Any]:
 
 def comparison_view(comparison: Comparison) -> dict[str, Any]:
     """Return everything that the workbench shows of a comparison but timelines."""
-    from orrery.terminal import comparison_values
+    from orrery.terminal.views import comparison_values
 
     winner = winner_of(comparison)
     columns = [

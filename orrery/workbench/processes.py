@@ -15,9 +15,7 @@ from typing import Any
 
 import psutil
 
-from hwprofiles import ConfigError, OrreryError
-
-__all__ = ["BrokeOff", "end_processes", "follow_parent", "run_once", "said_of", "start_process"]
+from hwprofiles.errors import ConfigError, OrreryError
 
 _CONTEXT = get_context("forkserver")
 """Starts processes from one that has imported everything, which takes hundredths of a second instead of seconds."""

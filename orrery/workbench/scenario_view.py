@@ -3,9 +3,7 @@
 from typing import Any
 
 from orrery.workbench.stored_scenarios import StoredScenario
-from reports.style import plain_unit, time_unit
-
-__all__ = ["scenario_pair"]
+from reports.style.units import plain_unit, time_unit
 
 _MONEY = "money_per_million_samples"
 

@@ -6,10 +6,8 @@ from importlib.resources import files
 
 import jinja2
 
-from reports.pages import packed_plotly, template_text
-from reports.style import PALETTE
-
-__all__ = ["served"]
+from reports.pages.page_template import packed_plotly, template_text
+from reports.style.palette import PALETTE
 
 _PLOTLY = "plotly.js"
 

@@ -3,10 +3,8 @@
 import secrets
 from pathlib import Path
 
-from orrery.workbench.transport import listening_socket, serve_application
+from orrery.workbench.transport.loopback import listening_socket, serve_application
 from orrery.workbench.working_folder import WorkingFolder
-
-__all__ = ["serve_workbench"]
 
 _TOKEN_BYTES = 24
 

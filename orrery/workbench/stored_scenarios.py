@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from hwprofiles import ConfigError, check_texts, json_input
+from hwprofiles.control_characters import check_texts
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import json_input
 from orrery.workbench.subject import BenchSubject, parsed_subject
 from orrery.workbench.working_folder import WorkingFolder, json_bytes, readable_name
-
-__all__ = ["StoredScenario", "keep_scenario", "kept_scenarios", "open_scenario", "scenario_file"]
 
 _VERSION = 1
 _LONGEST_NAME = 100

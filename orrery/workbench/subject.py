@@ -7,17 +7,18 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hwprofiles import ConfigError, broken_rules, did_you_mean
-from hwprofiles.catalogue import cluster_names, cluster_with, load_cluster
-from hwprofiles.compute import profile_names
-from hwprofiles.devices import DeviceGraph
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, cluster_with, load_cluster
+from hwprofiles.compute.profile_file import profile_names
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from hwprofiles.rule_texts import broken_rules
+from hwprofiles.suggestions import did_you_mean
 from orrery.workbench.working_folder import FILE_NAME, path_inside
-from planner.graph import ComputationGraph
-from planner.models import load_model, model_names
-from planner.parallel import SUFFIXES, check_strategy
-from planner.plan import DTYPE_BYTES, Precision, SyncAlgorithm
-
-__all__ = ["UPLOAD", "BenchSubject", "check_profiles", "loaded_cluster", "loaded_graph", "parsed_subject"]
+from planner.graph.computation_graph import ComputationGraph
+from planner.models.registry import load_model, model_names
+from planner.parallel.strategies import check_strategy
+from planner.parallel.strategy_file import SUFFIXES
+from planner.plan.plan_request import DTYPE_BYTES, Precision, SyncAlgorithm
 
 UPLOAD = "upload:"
 """Begins the name of an uploaded file."""
@@ -50,7 +51,7 @@ class BenchSubject(BaseModel):
         Raises:
             ConfigError: It is no number > 0.
         """
-        from orrery.terminal import price_of
+        from orrery.terminal.options import price_of
 
         return price_of(self.cluster_spec, [self.price]) if self.price else None
 

@@ -12,10 +12,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError, did_you_mean
-from hwprofiles.compute import ComputeProfile
-
-__all__ = ["COMPRESSIONS", "SCALE_BYTES", "Compression", "check_codec_times", "compression", "compression_names"]
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.errors import ConfigError
+from hwprofiles.suggestions import did_you_mean
 
 _Count = TypeVar("_Count", int, NDArray[np.int64])
 

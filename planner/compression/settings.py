@@ -4,20 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from planner.compression.data_types import Compression, compression
-from planner.graph import ComputationGraph
-
-__all__ = [
-    "AUTO",
-    "DECOMPRESSING_SYNCS",
-    "LIBRARY",
-    "UNCOMPRESSED",
-    "CompressionSettings",
-    "can_synchronise",
-    "check_gradient_sync",
-    "compressed_of",
-]
+from planner.graph.computation_graph import ComputationGraph
 
 AUTO = "auto"
 """Choice of the fastest algorithm of gradient synchronisation for each layer."""
@@ -39,7 +28,7 @@ def _type(text: str) -> Compression | None:
 class CompressionSettings:
     """Compression settings of a strategy: data types of its messages, and the layers that use them.
 
-    Types are texts that ``planner.compression.compression`` reads; an empty text leaves messages uncompressed.
+    Types are texts that ``compression`` reads; an empty text leaves messages uncompressed.
 
     Raises:
         ConfigError: A type is unknown, or the type of activations keeps a residual: the part that a message omits
@@ -99,7 +88,7 @@ def compressed_of(
 
     Args:
         graph: The network.
-        gradient_sync: One of ``planner.cost.GRADIENT_SYNCS``.
+        gradient_sync: One of ``planner.cost.all_reduce.GRADIENT_SYNCS``.
         gradients: Type of parameters' gradients, or empty.
         activations: Type of tensors between layers, or empty.
         gradient_layers: Layers whose gradients are compressed; None: all.
@@ -125,7 +114,7 @@ def compressed_of(
 
 
 def can_synchronise(kind: Compression, scheme: str) -> bool:
-    """Return True if an algorithm, one of ``simulator.collectives.ALL_REDUCES``, can sum gradients of a type."""
+    """Return True if an algorithm, one of ``ALL_REDUCES``, can sum gradients of a type."""
     return scheme in DECOMPRESSING_SYNCS or kind.name in _CASTS
 
 

@@ -5,9 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from hwprofiles import ConfigError
-
-__all__ = ["default_parameters", "read_type_parameters"]
+from hwprofiles.errors import ConfigError
 
 _BLOCKS = (0, *(2**power for power in range(6, 17)))
 

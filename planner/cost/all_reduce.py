@@ -15,25 +15,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats, Ints
-from planner.compression import AUTO, LIBRARY
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.errors import ConfigError
+from planner.compression.settings import AUTO, LIBRARY
 from planner.cost.library_rounds import is_library_scheme, library_rounds, library_schemes
-from planner.graph import Layer
-from planner.parallel import ConfigSpace
-from planner.topology import ClusterRoutes
-from simulator.collectives import ALL_REDUCES, Round, Traffic, rank_rounds
-
-__all__ = [
-    "GRADIENT_SYNCS",
-    "SyncChoice",
-    "all_reduce_s",
-    "candidate_all_reduces",
-    "choose_all_reduce",
-    "group_rounds",
-    "layer_choice",
-    "replica_groups",
-]
-
+from planner.graph.computation_graph import Layer
+from planner.parallel.configurations import ConfigSpace
+from planner.topology.network_routes import ClusterRoutes
+from simulator.collectives.rounds import Round, Traffic
+from simulator.collectives.schemes import ALL_REDUCES, rank_rounds
 
 GRADIENT_SYNCS = (*ALL_REDUCES, AUTO, LIBRARY)
 """Names of the algorithms of gradient synchronisation; ``auto`` picks the fastest for each layer, ``library`` what the

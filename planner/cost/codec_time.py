@@ -4,14 +4,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints
-from hwprofiles.compute import CODEC_TARGETS, CODEC_TASKS, ComputeProfile, Kernels
-from planner.compression import Compression
+from hwprofiles.aliases import Bools, Floats, Ints
+from hwprofiles.compute.compute_profile import CODEC_TARGETS, CODEC_TASKS, ComputeProfile
+from hwprofiles.compute.kernels import Kernels
+from planner.compression.data_types import Compression
 from planner.cost.cost_model import CostModel
-from planner.parallel import TransferRegions
-
-__all__ = ["ACTIVATIONS", "GRADIENTS", "CodecWork", "codec_s", "compression_of", "decompression_of"]
-
+from planner.parallel.regions import TransferRegions
 
 GRADIENTS, ACTIVATIONS = CODEC_TARGETS
 

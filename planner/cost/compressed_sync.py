@@ -24,12 +24,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import Ints
-from planner.compression import (
+from hwprofiles.aliases import Ints
+from planner.compression.data_types import Compression
+from planner.compression.settings import (
     AUTO,
     LIBRARY,
     UNCOMPRESSED,
-    Compression,
     CompressionSettings,
     can_synchronise,
     check_gradient_sync,
@@ -38,16 +38,7 @@ from planner.cost.all_reduce import SyncChoice, all_reduce_s, candidate_all_redu
 from planner.cost.applied_strategy import applied
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.cost_model import CostModel
-from planner.parallel import ConfigSpace, Strategy
-
-__all__ = [
-    "CompressedAllReduce",
-    "compressed_all_reduce",
-    "compressed_choice",
-    "compressed_choices",
-    "gradient_sync_choices",
-    "groups_of",
-]
+from planner.parallel.configurations import ConfigSpace, Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,15 +9,18 @@ from functools import cached_property
 
 import numpy as np
 
-from hwprofiles import Bools, Floats
-from hwprofiles.compute import ComputeProfile, Kernels, MeasuredParts, fused_s, profile_in
-from hwprofiles.devices import DeviceGraph
-from planner.compression import check_codec_times
-from planner.graph import LAYER_PHASES, ComputationGraph, Layer
-from planner.operations import ELEMENT_BYTES, undivided
-from planner.parallel import ConfigSpace, held_regions
-
-__all__ = ["ComputeTimes", "kernel_s", "stored_kernels"]
+from hwprofiles.aliases import Bools, Floats
+from hwprofiles.compute.compute_profile import ComputeProfile, MeasuredParts
+from hwprofiles.compute.fused_times import fused_s
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.compute.profile_file import profile_in
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.compression.data_types import check_codec_times
+from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Layer
+from planner.operations.base import ELEMENT_BYTES
+from planner.operations.partial import undivided
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.regions import held_regions
 
 _SHAPE_WEIGHT = 1e-6
 """Weight of the distance between shapes beside that between amounts of work, both in logarithms: it breaks ties."""
@@ -168,7 +171,7 @@ def kernel_s(
 ) -> Floats:  # fmt: skip
     """Compute the time of parts of a layer in one phase.
 
-    A kernel of transformers whose efficiency the profile knows takes its time (``hwprofiles.compute.fused_s``).
+    A kernel of transformers whose efficiency the profile knows takes its time (``fused_s``).
     A part that the profile holds takes its measured time.  Others of a measured layer are scaled from the measured
     part of the same phase that is nearest, by the roofline's ratio between the two: the one closest in the logarithm
     of FLOP (of bytes, for kernels without arithmetic), among equals the one of the closest shape.  Profiles are

@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from hwprofiles import ConfigError
-from hwprofiles.devices import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
 from planner.cost.framework import IDEAL, Framework, framework_of
-
-__all__ = ["DECLARED_FRAMEWORK", "IDEAL_CONDITIONS", "Conditions", "declared_sync", "interferes", "spreads"]
 
 DECLARED_FRAMEWORK = "ddp"
 """Framework of clusters that describe how their library runs collectives, where none is named."""

@@ -10,18 +10,17 @@ Sec. 5.1: t_c, t_s and t_x.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hwprofiles import Floats, Ints
-from hwprofiles.compute import ComputeProfile
-from hwprofiles.devices import DeviceGraph
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.compute_time import ComputeTimes
 from planner.cost.conditions import IDEAL_CONDITIONS, Conditions
 from planner.cost.sync_time import SyncTimes
 from planner.cost.transfer_time import TransferTimes
-from planner.graph import ComputationGraph
-from planner.parallel import ConfigSpace, all_configurations, split_input_channels
-from planner.topology import ClusterRoutes, routes_of_cluster
-
-__all__ = ["CostModel", "NodeCosts"]
+from planner.graph.computation_graph import ComputationGraph
+from planner.parallel.configurations import ConfigSpace, all_configurations
+from planner.parallel.input_channel_split import split_input_channels
+from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,20 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats, Ints
-from hwprofiles.devices import CollectiveLibrary, LibraryProtocol
-from planner.compression import LIBRARY
-from planner.topology import ClusterRoutes, chain_order, joined_directly, ring_orders
-from simulator.collectives import RING_COLLECTIVES, Round, Traffic, chain_rounds, parallel_rings, round_of
-
-__all__ = [
-    "COLLECTIVES",
-    "is_library_scheme",
-    "library_collective",
-    "library_collective_s",
-    "library_rounds",
-    "library_schemes",
-]
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.devices.collective_library import CollectiveLibrary, LibraryProtocol
+from hwprofiles.errors import ConfigError
+from planner.compression.settings import LIBRARY
+from planner.topology.network_routes import ClusterRoutes
+from planner.topology.node_rings import chain_order, joined_directly, ring_orders
+from simulator.collectives.parallel_rings import RING_COLLECTIVES, chain_rounds, parallel_rings
+from simulator.collectives.rounds import Round, Traffic, round_of
 
 COLLECTIVES = (*RING_COLLECTIVES, "broadcast", "all-to-all")
 """Collectives whose time in a library is modelled."""

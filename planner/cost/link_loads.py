@@ -8,13 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwprofiles import Floats
+from hwprofiles.aliases import Floats
 from planner.cost.all_reduce import choose_all_reduce, group_rounds, replica_groups
 from planner.cost.cost_model import CostModel
-from planner.graph import Edge
-from planner.parallel import ConfigSpace
-
-__all__ = ["LinkLoads"]
+from planner.graph.computation_graph import Edge
+from planner.parallel.configurations import ConfigSpace
 
 
 class LinkLoads:

@@ -17,11 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
-from planner.graph import IntervalMap, Shape
-from planner.parallel import ConfigSpace, needed_regions, part_bounds
-
-__all__ = ["Overlaps", "overlaps_of"]
+from hwprofiles.aliases import Floats, Ints
+from planner.graph.shapes import IntervalMap, Shape
+from planner.parallel.configurations import ConfigSpace, part_bounds
+from planner.parallel.regions import needed_regions
 
 
 class Overlaps(NamedTuple):

@@ -7,13 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats
+from hwprofiles.aliases import Floats
+from hwprofiles.errors import ConfigError
 from planner.cost.all_reduce import all_reduce_s
-from planner.graph import ComputationGraph
-from planner.parallel import ConfigSpace
-from planner.topology import ClusterRoutes
-
-__all__ = ["BATCH_NORMS", "SyncBuffer", "SyncTimes"]
+from planner.graph.computation_graph import ComputationGraph
+from planner.parallel.configurations import ConfigSpace
+from planner.topology.network_routes import ClusterRoutes
 
 BATCH_NORMS = ("local", "reduced")
 """Batch normalisation by the statistics of each part, or of the whole batch."""

@@ -27,10 +27,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from hwprofiles import Bools, Floats, Ints
-from simulator.compiled import inner
-
-__all__ = ["TransferPairs", "price_pairs"]
+from hwprofiles.aliases import Bools, Floats, Ints
+from simulator.compiled.jit import inner
 
 _BATCH = 16
 """Pairs of configurations in one batch: their byte counts stay in the second-level cache."""

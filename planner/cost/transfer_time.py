@@ -11,22 +11,16 @@ from zlib import crc32
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
+from hwprofiles.aliases import Floats, Ints
 from planner.cost.overlaps import Overlaps, overlaps_of
 from planner.cost.transfer_kernel import TransferPairs, price_pairs
-from planner.graph import ComputationGraph, Edge, IntervalMap, Shape
-from planner.parallel import (
-    ConfigSpace,
-    TransferRegions,
-    layout_keys,
-    shard_rows,
-    shared_regions,
-    shared_transfers,
-    transfer_regions,
-)
-from planner.topology import ClusterRoutes, RouteLevels
-
-__all__ = ["EdgeTable", "TransferTimes"]
+from planner.graph.computation_graph import ComputationGraph, Edge
+from planner.graph.shapes import IntervalMap, Shape
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.regions import TransferRegions, layout_keys, transfer_regions
+from planner.parallel.shared_regions import shard_rows, shared_regions, shared_transfers
+from planner.topology.network_routes import ClusterRoutes
+from planner.topology.route_levels import RouteLevels
 
 _VISITS_PER_JOB = 5_000_000
 """Visits of a pair of devices in one job of a thread: about 50 ms of compiled code, which no signal interrupts."""

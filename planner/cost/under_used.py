@@ -1,12 +1,10 @@
 """Layers whose price is far below what their devices can do: usually a kernel that the profile knows too little of."""
 
-from hwprofiles.compute import PROFILE_PHASES
+from hwprofiles.compute.compute_profile import PROFILE_PHASES
 from planner.cost.applied_strategy import applied
 from planner.cost.compute_time import stored_kernels
 from planner.cost.cost_model import CostModel
-from planner.parallel import Strategy
-
-__all__ = ["under_used_layers"]
+from planner.parallel.configurations import Strategy
 
 _LEAST_SHARE = 0.02
 """Share of the arithmetic of an iteration below which a layer is not worth a line."""

@@ -16,12 +16,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles import Floats
+from hwprofiles.aliases import Floats
 from planner.derivatives.saved_values import PASSED_ON, SAVED, TEMPORARIES
-from planner.graph import Layer, Shape, is_data
-from planner.operations import Attention, Constant, Mapped, Operand, Part, Step, parse_axis
-
-__all__ = ["RecordedMemory", "recorded_memory"]
+from planner.graph.computation_graph import Layer
+from planner.graph.data_sources import is_data
+from planner.graph.shapes import Shape
+from planner.operations.base import Part
+from planner.operations.computation import Constant, Operand, Step, parse_axis
+from planner.operations.mapped import Mapped
+from planner.operations.products import Attention
 
 _Order = tuple[str, ...]
 """Dimensions of a tensor by their place in memory, from the outside in."""

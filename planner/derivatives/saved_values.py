@@ -4,8 +4,6 @@ Source:
     PyTorch 2.13, ``tools/autograd/derivatives.yaml`` and ``torch/csrc/autograd/FunctionsManual.cpp``.
 """
 
-__all__ = ["PASSED_ON", "SAVED", "TEMPORARIES"]
-
 
 def _words(text: str, what: str) -> dict[str, str]:
     return dict.fromkeys(text.split(), what)

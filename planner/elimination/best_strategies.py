@@ -21,12 +21,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hwprofiles import Bools, ConfigError, InfeasiblePlanError
+from hwprofiles.aliases import Bools
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.elimination.bounds import SLACK, relax
 from planner.elimination.eliminate_nodes import DEFAULT_LIMIT_BYTES, eliminate
 from planner.elimination.search_problem import SearchProblem, restrict, strategy_cost
-
-__all__ = ["Ranked", "k_best"]
 
 
 @dataclass(frozen=True, slots=True, order=True)

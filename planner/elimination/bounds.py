@@ -19,11 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import Bools, Floats
+from hwprofiles.aliases import Bools, Floats
 from planner.elimination.minplus import fold_columns, fold_rows
 from planner.elimination.search_problem import SearchProblem
-
-__all__ = ["Relaxation", "edge_bounds", "keep_within", "relax"]
 
 SLACK = 1e-9
 """Relative tolerance for rounding: a bound rules out only costs that it exceeds by more than this."""

@@ -6,11 +6,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64, njit, types
 
-from hwprofiles import Floats, InfeasiblePlanError, Ints
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.errors import InfeasiblePlanError
 from planner.elimination.search_problem import SearchProblem, Solution, strategy_cost
-from simulator.graph import pack_rows
-
-__all__ = ["depth_first"]
+from simulator.graph.task_graph import pack_rows
 
 
 class _Tables(NamedTuple):

@@ -13,13 +13,12 @@ import math
 
 import numpy as np
 
-from hwprofiles import Floats, InfeasiblePlanError
+from hwprofiles.aliases import Floats
+from hwprofiles.errors import InfeasiblePlanError
 from planner.elimination.elimination_state import Dense, EliminationState, Factor, Fork, broadcast_over
 from planner.elimination.forks import common_end, reduce_fork
 from planner.elimination.minplus import fold_columns, fold_rows
 from planner.elimination.search_problem import SearchProblem, Solution, strategy_cost
-
-__all__ = ["DEFAULT_LIMIT_BYTES", "eliminate"]
 
 DEFAULT_LIMIT_BYTES = 2e9
 """Largest table that elimination makes unless the caller sets another limit."""

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import GIGA, Floats, InfeasiblePlanError, Ints
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.errors import InfeasiblePlanError
+from hwprofiles.units import GIGA
 from planner.elimination.minplus import product
 from planner.elimination.search_problem import SearchProblem, TensorCost
-
-__all__ = ["Dense", "EliminationState", "Factor", "Fork", "GraphTooWideError", "Slot", "Undo", "broadcast_over"]
 
 Undo = Callable[[list[int]], None]
 """Function that writes the configuration of an eliminated node into a choice that has those of its neighbours."""

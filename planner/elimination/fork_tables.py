@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Bools, Floats, Ints, row_entries
+from hwprofiles.aliases import Bools, Floats, Ints
+from hwprofiles.rows import row_entries
 from planner.elimination.minplus import product
-
-__all__ = ["Client", "fork_choice", "fork_table"]
 
 
 class Client(NamedTuple):

@@ -19,11 +19,9 @@ A partition with one layout in two blocks pays it twice, which is never cheaper,
 
 from typing import Any
 
-from hwprofiles import Floats, Ints
+from hwprofiles.aliases import Floats, Ints
 from planner.elimination.elimination_state import EliminationState, Fork
 from planner.elimination.fork_tables import Client, fork_choice, fork_table
-
-__all__ = ["MOST_CLIENTS", "common_end", "reduce_fork"]
 
 MOST_CLIENTS = 8
 """Most clients that are eliminated together: a fork may take 2^8 products."""

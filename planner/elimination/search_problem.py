@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Bools, ConfigError, Floats, Ints
-
-__all__ = ["SearchProblem", "Solution", "TensorCost", "restrict", "strategy_cost"]
+from hwprofiles.aliases import Bools, Floats, Ints
+from hwprofiles.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,13 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import Bools, Floats
+from hwprofiles.aliases import Bools, Floats
 from planner.elimination.bounds import relax
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.elimination_state import GraphTooWideError
 from planner.elimination.search_problem import SearchProblem, strategy_cost
-
-__all__ = ["WIDE_LIMIT_SUMS", "FoundStrategy", "search_wide", "whole_choice"]
 
 WIDE_LIMIT_SUMS = 1e9
 """Sums of an elimination by width, about 3 s, after which a graph counts as too wide."""

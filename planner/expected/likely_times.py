@@ -26,24 +26,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "BETWEEN",
-    "BY_RELATIVE",
-    "COMPUTATION",
-    "INSIDE",
-    "MIB_BYTES",
-    "OVERLAP",
-    "REAL_OVERLAP",
-    "RECORDED",
-    "PartError",
-    "TimeParts",
-    "expected_s",
-    "likely_ratio",
-    "likely_s",
-    "recorded_errors",
-    "told_apart",
-]
-
 RECORDED = Path(__file__).with_name("recorded.json")
 """The results that ship, with which ``orrery fidelity --check`` compares."""
 COMPUTATION = "computation"

@@ -1,5 +1,1 @@
 """The computation graph: layers, tensors, shapes, and the paths that layers form."""
-
-import lazy_loader as lazy
-
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError, html_table
-from hwprofiles.compute import FusedKernels, Kernels
+from hwprofiles.compute.fused_kernels import FusedKernels
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.errors import ConfigError
+from hwprofiles.html_tables import html_table
 from planner.graph.data_sources import is_data
 from planner.graph.parameters import Parameter, SharedParameter, shared_parameters
 from planner.graph.shapes import IntervalMap, Shape
-
-__all__ = ["LAYER_PHASES", "ComputationGraph", "Edge", "Layer", "Operation", "SavedTensors"]
 
 LAYER_PHASES = ("forward", "activation_gradient", "weight_gradient", "update")
 """The compute phases of a layer in one iteration, in order."""

@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Iterable
 
-__all__ = ["DATA", "data_names", "is_data"]
-
 DATA = "input"
 """Name of the first input, and of the only one."""
 

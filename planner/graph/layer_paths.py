@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats
+from hwprofiles.aliases import Floats
+from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
-
-__all__ = ["Block", "LayerPath", "dependency_distances", "layer_blocks"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from planner.graph.shapes import IN_CHANNEL, IntervalMap, Shape
 
 if TYPE_CHECKING:
     from planner.graph.computation_graph import Layer
-
-__all__ = ["Parameter", "SharedParameter", "parameter_maps", "shared_parameters"]
 
 
 @dataclass(frozen=True, slots=True)

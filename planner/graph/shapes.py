@@ -5,10 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import Ints
-
-__all__ = ["IN_CHANNEL", "IntervalMap", "Shape"]
-
+from hwprofiles.aliases import Ints
 
 IN_CHANNEL = "in_channel"
 """Name of the reduction dimension: slices of a layer's input channels, and the partial sums over each slice."""

@@ -12,8 +12,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Atom", "Axes", "IndivisibleViewError", "TracedValue", "common_factors", "reshaped", "size_of"]
-
 
 class IndivisibleViewError(Exception):
     """A view divides a tensor across the borders of its dimensions, as 6 x 4 into 8 x 3."""

@@ -5,20 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.operations import Constant, Plain
-from planner.tracing import TraceNode
-
-__all__ = [
-    "Fixed",
-    "Origin",
-    "UnrecordedError",
-    "computed",
-    "constant_of",
-    "filled",
-    "listed",
-    "plain_arguments",
-    "unsqueezed",
-]
+from planner.operations.computation import Constant, Plain
+from planner.tracing.trace import TraceNode
 
 MOST_NODES = 200
 """Most operations that a constant may be computed by; beyond that its layer can be planned only."""

@@ -10,12 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.graph import IntervalMap, Layer, Operation, Parameter
+from planner.graph.computation_graph import Layer, Operation
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import IntervalMap
 from planner.importing.read_elementwise import FUSED_ACTIVATIONS
 from planner.importing.recording import renamed_steps, whole_axes
-from planner.operations import Add, BatchNorm, Convolution, Dropout, Elementwise, Linear, Operand, Step
-
-__all__ = ["Fused", "fused_layers"]
+from planner.operations.computation import Operand, Step
+from planner.operations.convolution import Convolution
+from planner.operations.dropout import Dropout
+from planner.operations.joining import Add
+from planner.operations.linear import Linear
+from planner.operations.normalisation import BatchNorm
+from planner.operations.streaming import Elementwise
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hwprofiles import ConfigError
-from planner.graph import DATA, ComputationGraph, Layer, Shape, data_names
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.graph.data_sources import DATA, data_names
+from planner.graph.shapes import Shape
 from planner.importing import (  # noqa: F401 - each registers its readers
     read_convolutions,
     read_elementwise,
@@ -15,15 +17,17 @@ from planner.importing import (  # noqa: F401 - each registers its readers
     read_views,
 )
 from planner.importing.axes import TracedValue
-from planner.importing.constants import listed
+from planner.importing.constants import Fixed, listed
 from planner.importing.fusion import Fused, fused_layers
 from planner.importing.placement import Tag, layout_of
 from planner.importing.read_elementwise import written
-from planner.importing.reader import HANDLERS, Fixed, GraphReader
-from planner.operations import Attention, Convolution, Linear, Loss, TensorProduct
-from planner.tracing import Argument, Trace, TraceNode, TraceTensor, one_sample_error
-
-__all__ = ["ImportedModel", "check_loss", "imported_graph"]
+from planner.importing.reader import HANDLERS, GraphReader
+from planner.operations.convolution import Convolution
+from planner.operations.linear import Linear
+from planner.operations.loss import Loss
+from planner.operations.products import Attention, TensorProduct
+from planner.tracing.inputs import one_sample_error
+from planner.tracing.trace import Argument, Trace, TraceNode, TraceTensor
 
 _VIEWS_WORDS = """
     select slice view reshape permute transpose squeeze unsqueeze narrow t flatten alias detach contiguous expand

@@ -8,10 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.graph import IntervalMap, Shape
+from planner.graph.shapes import IntervalMap, Shape
 from planner.importing.axes import Atom, Axes, merged
-
-__all__ = ["OutputLayout", "Tag", "interval_maps", "layout_of"]
 
 _NAMES = ((), ("length",), ("height", "width"), ("depth", "height", "width"))
 _ORDER = ("length", "depth", "height", "width")

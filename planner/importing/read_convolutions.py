@@ -5,15 +5,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.graph import IntervalMap, Parameter
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import IntervalMap
 from planner.importing.axes import TracedValue
+from planner.importing.constants import Fixed
 from planner.importing.placement import Tag, layout_of
-from planner.importing.reader import POSITION_NAMES, Fixed, GraphReader, handles
+from planner.importing.reader import POSITION_NAMES, GraphReader, handles
 from planner.importing.recording import Given
-from planner.operations import Convolution, GlobalPooling, Pooling, Rearrangement, TensorProduct
-from planner.tracing import TraceNode
-
-__all__: list[str] = []
+from planner.operations.convolution import Convolution
+from planner.operations.pooling import GlobalPooling, Pooling
+from planner.operations.products import TensorProduct
+from planner.operations.rearrangement import Rearrangement
+from planner.tracing.trace import TraceNode
 
 
 def sizes(given: Any, rank: int, default: int = 1) -> tuple[int, ...]:

@@ -5,13 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from planner.importing.axes import Atom, Axes, IndivisibleViewError, TracedValue, common_factors, size_of
+from planner.importing.constants import Fixed
 from planner.importing.placement import Tag
 from planner.importing.read_products import tags_of
-from planner.importing.reader import Fixed, GraphReader, Pair, handles
-from planner.operations import POINTWISE, Add, Dropout, Elementwise
-from planner.tracing import TraceNode
-
-__all__ = ["FUSED_ACTIVATIONS", "broadcast", "elementwise", "fixed_weights", "written"]
+from planner.importing.reader import GraphReader, Pair, handles
+from planner.operations.computation import POINTWISE
+from planner.operations.dropout import Dropout
+from planner.operations.joining import Add
+from planner.operations.streaming import Elementwise
+from planner.tracing.trace import TraceNode
 
 FUSED_ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")
 """Activations that follow other operations without a layer of their own."""

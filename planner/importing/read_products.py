@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from planner.importing.axes import Atom, IndivisibleViewError, TracedValue, common_factors, size_of
+from planner.importing.constants import Fixed
 from planner.importing.placement import Tag
 from planner.importing.read_convolutions import weight_keys
-from planner.importing.reader import Fixed, GraphReader, Pair, handles
+from planner.importing.reader import GraphReader, Pair, handles
 from planner.importing.recording import channel_axis
-from planner.operations import Attention, Linear, TensorProduct
-from planner.tracing import TraceNode
-
-__all__: list[str] = []
+from planner.operations.linear import Linear
+from planner.operations.products import Attention, TensorProduct
+from planner.tracing.trace import TraceNode
 
 
 def tags_of(axis: Sequence[Atom], prefix: str = "") -> list[Tag]:

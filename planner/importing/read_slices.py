@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.graph import IntervalMap
+from planner.graph.shapes import IntervalMap
 from planner.importing.axes import Atom, TracedValue, size_of
-from planner.importing.constants import unsqueezed
+from planner.importing.constants import Fixed, unsqueezed
 from planner.importing.placement import Tag, interval_maps, layout_of
 from planner.importing.read_convolutions import pad_axes
 from planner.importing.read_elementwise import broadcast, fixed_weights
 from planner.importing.read_products import tags_of
 from planner.importing.read_views import given
-from planner.importing.reader import HANDLERS, Fixed, GraphReader, Pair, handles
+from planner.importing.reader import HANDLERS, GraphReader, Pair, handles
 from planner.importing.recording import channel_axis
-from planner.operations import Concat, Embedding, Rearrangement
-from planner.tracing import TraceNode
-
-__all__: list[str] = []
+from planner.operations.joining import Concat
+from planner.operations.rearrangement import Rearrangement
+from planner.operations.streaming import Embedding
+from planner.tracing.trace import TraceNode
 
 
 def sliced(

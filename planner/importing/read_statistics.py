@@ -4,15 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.importing.axes import Atom, TracedValue
+from planner.importing.constants import Fixed
 from planner.importing.placement import Tag
 from planner.importing.read_elementwise import elementwise
 from planner.importing.read_products import tags_of
-from planner.importing.reader import Fixed, GraphReader, Pair, handles
+from planner.importing.reader import GraphReader, Pair, handles
 from planner.importing.recording import Given, channel_axis
-from planner.operations import BatchNorm, FeatureNorm, GlobalPooling, TensorReduction
-from planner.tracing import TraceNode
-
-__all__: list[str] = []
+from planner.operations.normalisation import BatchNorm
+from planner.operations.pooling import GlobalPooling
+from planner.operations.streaming import FeatureNorm, TensorReduction
+from planner.tracing.trace import TraceNode
 
 
 def _norm_keys(reader: GraphReader, node: TraceNode) -> dict[str, str]:

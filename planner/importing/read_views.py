@@ -4,11 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from planner.importing.axes import Atom, Axes, TracedValue, merged
-from planner.importing.constants import filled
-from planner.importing.reader import Fixed, GraphReader, handles
-from planner.tracing import TraceNode
-
-__all__: list[str] = []
+from planner.importing.constants import Fixed, filled
+from planner.importing.reader import GraphReader, handles
+from planner.tracing.trace import TraceNode
 
 
 def given(reader: GraphReader, node: TraceNode) -> Any:

@@ -4,16 +4,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hwprofiles import ConfigError
-from planner.graph import IntervalMap, Layer, Operation, Parameter, Shape, is_data
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import Layer, Operation
+from planner.graph.data_sources import is_data
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import IntervalMap, Shape
 from planner.importing.axes import Atom, IndivisibleViewError, TracedValue, reshaped
 from planner.importing.constants import Fixed, computed
 from planner.importing.placement import OutputLayout, Tag, interval_maps, layout_of
 from planner.importing.recording import Given, channel_axis, recorded
-from planner.operations import Rearrangement, Unknown
-from planner.tracing import Argument, Trace, TraceNode, TraceTensor
-
-__all__ = ["HANDLERS", "Fixed", "GraphReader", "Pair", "Result", "handles"]
+from planner.operations.rearrangement import Rearrangement
+from planner.operations.streaming import Unknown
+from planner.tracing.trace import Argument, Trace, TraceNode, TraceTensor
 
 POSITION_NAMES = ((), ("length",), ("height", "width"), ("depth", "height", "width"))
 Pair = tuple[Atom, Tag | int | None]

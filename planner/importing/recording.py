@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.graph import Layer, Shape
+from planner.graph.computation_graph import Layer
+from planner.graph.shapes import Shape
 from planner.importing.axes import Atom, Axes, TracedValue, size_of
 from planner.importing.constants import Fixed, UnrecordedError, constant_of, plain_arguments
-from planner.operations import DimFactor, Mapped, Operand, Step, axis_of
-
-__all__ = ["Given", "axes_text", "channel_axis", "recorded", "renamed_steps", "whole_axes"]
+from planner.operations.computation import DimFactor, Operand, Step, axis_of
+from planner.operations.mapped import Mapped
 
 Given = tuple[str, TracedValue | Fixed]
 """A tensor that a step reads, by the name of the argument."""

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from planner.cost import CostModel
-from planner.graph import ComputationGraph
-from planner.parallel import ConfigSpace, MicroBatching, micro_batch_spaces
-
-__all__ = ["BatchedModel", "LoweredUnit"]
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import ComputationGraph
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.micro_batches import MicroBatching, micro_batch_spaces
 
 LoweredUnit = tuple[int, int]
 """A layer whose gradients are there, and the micro-batch that came last; 0 of a layer that takes the whole batch."""

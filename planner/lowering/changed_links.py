@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.cost import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lowering.program import Program
-from simulator.collectives import ALL_REDUCES
-
-__all__ = ["relinked"]
+from simulator.collectives.schemes import ALL_REDUCES
 
 
 def relinked(program: Program, before: CostModel, now: CostModel) -> Program | None:

@@ -14,14 +14,13 @@ from functools import partial
 
 import numpy as np
 
-from hwprofiles import Ints
-from planner.cost import Framework, groups_of
+from hwprofiles.aliases import Ints
+from planner.cost.compressed_sync import groups_of
+from planner.cost.framework import Framework
 from planner.lowering.batched_model import LoweredUnit
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
 from planner.lowering.task_builder import TaskPairs
-from planner.parallel import ConfigSpace
-
-__all__ = ["GradientBuckets"]
+from planner.parallel.configurations import ConfigSpace
 
 _NOTHING: TaskPairs = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 

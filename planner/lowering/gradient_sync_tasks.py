@@ -14,27 +14,21 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from hwprofiles import Floats, Ints, row_owners
-from planner.compression import Compression, CompressionSettings
-from planner.cost import (
-    GRADIENTS,
-    CodecWork,
-    CostModel,
-    SyncChoice,
-    choose_all_reduce,
-    codec_s,
-    compressed_all_reduce,
-    compressed_choice,
-    group_rounds,
-    groups_of,
-)
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.rows import row_owners
+from planner.compression.data_types import Compression
+from planner.compression.settings import CompressionSettings
+from planner.cost.all_reduce import SyncChoice, choose_all_reduce, group_rounds
+from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
+from planner.cost.compressed_sync import compressed_all_reduce, compressed_choice, groups_of
+from planner.cost.cost_model import CostModel
 from planner.lowering.program import Collective
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
-from planner.parallel import ConfigSpace
-from simulator.collectives import ALL_REDUCES, Messages, Round, messages_of
-from simulator.graph import check_replay_memory
-
-__all__ = ["GradientSyncTasks"]
+from planner.parallel.configurations import ConfigSpace
+from simulator.collectives.messages import Messages, messages_of
+from simulator.collectives.rounds import Round
+from simulator.collectives.schemes import ALL_REDUCES
+from simulator.graph.memory_need import check_replay_memory
 
 _TASK_BYTES = 400
 """Bytes of a message with its dependencies, while tasks are put in order."""

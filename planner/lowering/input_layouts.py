@@ -5,13 +5,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hwprofiles import Bools, Ints
-from planner.graph import Edge
+from hwprofiles.aliases import Bools, Ints
+from planner.graph.computation_graph import Edge
 from planner.lowering.program import Program
 from planner.lowering.unit_times import unit_of
-from planner.parallel import held_regions, needed_regions
-
-__all__ = ["InputLayout", "input_layouts_of"]
+from planner.parallel.regions import held_regions, needed_regions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,14 +15,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hwprofiles import Ints
-from planner.graph import Edge
+from hwprofiles.aliases import Ints
+from planner.graph.computation_graph import Edge
 from planner.lowering.batched_model import BatchedModel
 from planner.lowering.task_builder import TaskPairs, TaskRows
 from planner.lowering.transfer_tasks import TransferTasks
-from planner.parallel import TransferRegions
-
-__all__ = ["LayoutTasks"]
+from planner.parallel.regions import TransferRegions
 
 
 @dataclass

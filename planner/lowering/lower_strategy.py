@@ -23,9 +23,10 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats, Ints
-from planner.compression import UNCOMPRESSED, CompressionSettings
-from planner.cost import CostModel
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.errors import ConfigError
+from planner.compression.settings import UNCOMPRESSED, CompressionSettings
+from planner.cost.cost_model import CostModel
 from planner.lowering.batched_model import BatchedModel, LoweredUnit
 from planner.lowering.gradient_buckets import GradientBuckets
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
@@ -35,19 +36,10 @@ from planner.lowering.parameter_tasks import ParameterTasks
 from planner.lowering.program import Program
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
 from planner.lowering.transfer_tasks import TransferTasks
-from planner.parallel import (
-    BACKWARD,
-    FORWARD,
-    KEEP_ACTIVATIONS,
-    WHOLE_BATCH,
-    ConfigSpace,
-    MicroBatching,
-    Recompute,
-    schedule_of,
-    segments_of,
-)
-
-__all__ = ["lower"]
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, schedule_of
+from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
+from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute, segments_of
 
 
 def lower(

@@ -29,13 +29,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats, Ints
-from hwprofiles.devices import DeviceGraph
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
 from planner.lowering.batched_model import BatchedModel, LoweredUnit
 from planner.lowering.program import HostCopy
 from planner.lowering.task_builder import TaskPairs, Tasks
-
-__all__ = ["ParameterServers"]
 
 
 class ParameterServers:

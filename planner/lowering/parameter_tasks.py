@@ -16,14 +16,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hwprofiles import ConfigError, Ints
-from planner.graph import Edge
+from hwprofiles.aliases import Ints
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import Edge
 from planner.lowering.batched_model import BatchedModel
 from planner.lowering.task_builder import TaskPairs
 from planner.lowering.transfer_tasks import TransferTasks
-from planner.parallel import TransferRegions
-
-__all__ = ["ParameterTasks"]
+from planner.parallel.regions import TransferRegions
 
 
 @dataclass

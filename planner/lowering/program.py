@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints, row_owners
-from hwprofiles.devices import DeviceGraph
-from planner.compression import CompressionSettings
-from planner.cost import IDEAL_CONDITIONS, Conditions, Framework
-from planner.graph import ComputationGraph, Edge
-from planner.parallel import ConfigSpace, MicroBatching
-from simulator.collectives import Round
+from hwprofiles.aliases import Bools, Floats, Ints
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.rows import row_owners
+from planner.compression.settings import CompressionSettings
+from planner.cost.conditions import IDEAL_CONDITIONS, Conditions
+from planner.cost.framework import Framework
+from planner.graph.computation_graph import ComputationGraph, Edge
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.micro_batches import MicroBatching
+from simulator.collectives.rounds import Round
 
 if TYPE_CHECKING:
-    from planner.cost import SyncChoice  # which loads the kernels that price all-reduces
-
-__all__ = ["KINDS", "Collective", "HostCopy", "Program"]
+    from planner.cost.all_reduce import SyncChoice  # which loads the kernels that price all-reduces
 
 
 KINDS = (

@@ -5,10 +5,8 @@ The executor's ranks and the account of memory both follow these rules.
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
+from hwprofiles.aliases import Floats, Ints
 from planner.lowering.program import KINDS, Program
-
-__all__ = ["SendPhases", "phases", "program_order"]
 
 _TRANSFER, _COMPRESS = KINDS.index("transfer"), KINDS.index("compress")
 _DONE, _COMPRESSED, _SENT = 0.5, 0.625, 0.75

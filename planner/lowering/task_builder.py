@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Floats, Ints, row_owners
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.rows import row_owners
 from planner.lowering.program import KINDS
-
-__all__ = ["ProgramTasks", "TaskPairs", "TaskRows", "Tasks"]
 
 TaskPairs = tuple[Ints, Ints]
 """A row (a part, a device or a region) and a task that it waits for or that brings it, pair by pair."""

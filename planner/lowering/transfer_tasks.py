@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from hwprofiles import Ints
-from planner.compression import Compression, CompressionSettings
-from planner.cost import ACTIVATIONS, CostModel, codec_s, compression_of, decompression_of
-from planner.graph import Edge
+from hwprofiles.aliases import Ints
+from planner.compression.data_types import Compression
+from planner.compression.settings import CompressionSettings
+from planner.cost.codec_time import ACTIVATIONS, codec_s, compression_of, decompression_of
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import Edge
 from planner.lowering.task_builder import TaskPairs, Tasks
-from planner.parallel import TransferRegions
-
-__all__ = ["TransferTasks"]
+from planner.parallel.regions import TransferRegions
 
 _MOST_DIMS = 6
 """Dimensions that the regions of transfers are padded to."""

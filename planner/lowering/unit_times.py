@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
+from hwprofiles.aliases import Floats, Ints
 from planner.lowering.program import KINDS, Program
-
-__all__ = ["Moments", "UnitTimes", "unit_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,14 +6,14 @@ that part; else the region is assembled in a buffer of its own from the part and
 
 import numpy as np
 
-from hwprofiles import Floats
-from planner.graph import Edge
-from planner.lowering import KINDS, InputLayout, UnitTimes, unit_of
+from hwprofiles.aliases import Floats
+from planner.graph.computation_graph import Edge
+from planner.lowering.input_layouts import InputLayout
+from planner.lowering.program import KINDS
+from planner.lowering.unit_times import UnitTimes, unit_of
 from planner.memory.buffer_account import MemoryAccount
 from planner.memory.buffers import BufferRows
 from planner.memory.message_lifetimes import sent_until
-
-__all__ = ["activations"]
 
 _TRANSFER = KINDS.index("transfer")
 

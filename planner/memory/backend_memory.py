@@ -5,11 +5,10 @@ from typing import Protocol
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints
-from planner.lowering import SendPhases
-from planner.operations import Convolution, Part
-
-__all__ = ["SCRATCH_PHASES", "BackendMemory", "ConvolutionParts", "GpuMemory"]
+from hwprofiles.aliases import Bools, Floats, Ints
+from planner.lowering.send_phases import SendPhases
+from planner.operations.base import Part
+from planner.operations.convolution import Convolution
 
 SCRATCH_PHASES = ("forward", "activation_gradient", "weight_gradient")
 """Phases of a layer that may need scratch memory."""

@@ -5,14 +5,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints
-from planner.lowering import KINDS, InputLayout, Program, SendPhases, input_layouts_of, unit_of
+from hwprofiles.aliases import Bools, Floats, Ints
+from planner.lowering.input_layouts import InputLayout, input_layouts_of
+from planner.lowering.program import KINDS, Program
+from planner.lowering.send_phases import SendPhases
+from planner.lowering.unit_times import unit_of
 from planner.memory.buffers import NOTHING_HELD, BufferRows
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.message_copies import are_copies
 from planner.memory.part_memory import PartMemory, part_memories
-
-__all__ = ["LayoutRows", "MemoryAccount", "frozen_bytes", "parameter_bytes", "residuals"]
 
 _COLLECTIVE, _TRANSFER = KINDS.index("collective"), KINDS.index("transfer")
 

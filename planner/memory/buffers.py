@@ -7,10 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Bools, Floats, Ints
-
-__all__ = ["BUFFERS", "MEMORY_KINDS", "NOTHING_HELD", "BufferRows", "Buffers", "bytes_by_kind"]
-
+from hwprofiles.aliases import Bools, Floats, Ints
 
 BUFFERS = (
     "parameters",

@@ -25,20 +25,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Bools, Floats, Ints
-from planner.lowering import SendPhases
+from hwprofiles.aliases import Bools, Floats, Ints
+from planner.lowering.send_phases import SendPhases
 from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts
-
-__all__ = [
-    "CHANNELS_LAST_POSITIONS",
-    "MESSAGE_JOIN_BYTES",
-    "PAIR_BYTES",
-    "CpuMemory",
-    "GradientForm",
-    "KernelPositions",
-    "gradient_forms",
-    "scratch_elements",
-]
 
 CHANNELS_LAST_POSITIONS = 144
 """Positions of a region from which the executor convolves with the channels last on a processor: measured on two

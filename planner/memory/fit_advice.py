@@ -8,24 +8,17 @@ from itertools import chain
 
 import numpy as np
 
-from hwprofiles import FittingChange, OrreryError
-from planner.cost import CostModel
-from planner.lowering import Program, lower
+from hwprofiles.errors import FittingChange, OrreryError
+from planner.cost.cost_model import CostModel
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import Program
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import peak_memory_bytes
-from planner.parallel import (
-    KEEP_ACTIVATIONS,
-    NAMED,
-    SEGMENTS,
-    MicroBatching,
-    Recompute,
-    named_strategy,
-    recompute_of,
-    space_of,
-    spaces_of,
-)
-
-__all__ = ["fitting_changes"]
+from planner.parallel.configurations import space_of
+from planner.parallel.micro_batches import MicroBatching
+from planner.parallel.named_rules import NAMED
+from planner.parallel.recomputation import KEEP_ACTIVATIONS, SEGMENTS, Recompute, recompute_of
+from planner.parallel.strategies import named_strategy, spaces_of
 
 _MOST_TASKS = 1_000_000
 """Tasks that are lowered for all attempts together, some seconds; changes that need more are not tried."""

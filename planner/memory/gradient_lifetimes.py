@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints
-from planner.graph import Edge
-from planner.lowering import KINDS, InputLayout, UnitTimes, unit_of
+from hwprofiles.aliases import Bools, Floats, Ints
+from planner.graph.computation_graph import Edge
+from planner.lowering.input_layouts import InputLayout
+from planner.lowering.program import KINDS
+from planner.lowering.unit_times import UnitTimes, unit_of
 from planner.memory.buffer_account import MemoryAccount
 from planner.memory.buffers import BufferRows
 from planner.memory.message_lifetimes import sent_until
-
-__all__ = ["activation_gradients"]
 
 _TRANSFER = KINDS.index("transfer")
 

@@ -2,16 +2,13 @@
 
 import numpy as np
 
-from hwprofiles import Floats
-from planner.graph import is_data
-from planner.lowering import UnitTimes
+from hwprofiles.aliases import Floats
+from planner.graph.data_sources import is_data
+from planner.lowering.unit_times import UnitTimes
 from planner.memory.buffer_account import MemoryAccount
 from planner.memory.buffers import BufferRows
-from planner.operations import BATCH_STATISTICS
-from planner.parallel import needed_regions
-
-__all__ = ["layer_buffers"]
-
+from planner.operations.base import BATCH_STATISTICS
+from planner.parallel.regions import needed_regions
 
 _STATISTICS_BYTES = 8
 """Statistics are summed in double precision."""

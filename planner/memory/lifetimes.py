@@ -7,8 +7,9 @@ when its last reader is done.
 
 from functools import lru_cache
 
-from hwprofiles import Floats
-from planner.lowering import Program, UnitTimes
+from hwprofiles.aliases import Floats
+from planner.lowering.program import Program
+from planner.lowering.unit_times import UnitTimes
 from planner.memory.activation_lifetimes import activations
 from planner.memory.buffer_account import MemoryAccount
 from planner.memory.buffers import Buffers
@@ -17,8 +18,6 @@ from planner.memory.layer_lifetimes import layer_buffers
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.message_lifetimes import compressed_messages, messages
 from planner.memory.parameter_lifetimes import parameter_gradients, persistent_buffers
-
-__all__ = ["BufferLifetimes"]
 
 
 @lru_cache(maxsize=2)

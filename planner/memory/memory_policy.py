@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from planner.memory.backend_memory import BackendMemory, GpuMemory
 from planner.memory.cpu_backend import CpuMemory
-
-__all__ = ["MOMENTUM", "OPTIMIZERS", "MemoryPolicy"]
 
 OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
 """Elements of state that an optimizer keeps for every parameter, beside its value and its gradient."""

@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from hwprofiles import Bools, Ints
-from planner.graph import Edge
-from planner.lowering import Program, phases
+from hwprofiles.aliases import Bools, Ints
+from planner.graph.computation_graph import Edge
+from planner.lowering.program import Program
+from planner.lowering.send_phases import phases
 from planner.memory.cpu_backend import MESSAGE_JOIN_BYTES
 from planner.memory.part_memory import PartMemory
-from planner.parallel import held_regions, needed_regions
-
-__all__ = ["are_copies"]
+from planner.parallel.regions import held_regions, needed_regions
 
 
 def are_copies(program: Program, parts: list[PartMemory], transfers: Ints) -> Bools:

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
-from planner.lowering import KINDS, UnitTimes, unit_of
+from hwprofiles.aliases import Floats, Ints
+from planner.lowering.program import KINDS
+from planner.lowering.unit_times import UnitTimes, unit_of
 from planner.memory.buffer_account import MemoryAccount
 from planner.memory.buffers import BufferRows
-
-__all__ = ["compressed_messages", "messages", "sent_until"]
 
 _COMPRESS, _DECOMPRESS, _TRANSFER = (KINDS.index(kind) for kind in ("compress", "decompress", "transfer"))
 

@@ -2,17 +2,17 @@
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
-from planner.graph import Edge
-from planner.lowering import KINDS, Program, UnitTimes, unit_of
+from hwprofiles.aliases import Floats, Ints
+from planner.graph.computation_graph import Edge
+from planner.lowering.program import KINDS, Program
+from planner.lowering.unit_times import UnitTimes, unit_of
 from planner.memory.backend_memory import BackendMemory
 from planner.memory.buffer_account import MemoryAccount, frozen_bytes, residuals
 from planner.memory.buffers import BufferRows, Buffers
 from planner.memory.message_lifetimes import sent_until
-from planner.operations import BATCH_STATISTICS
-from planner.parallel import needed_regions, shared_regions
-
-__all__ = ["parameter_gradients", "persistent_buffers"]
+from planner.operations.base import BATCH_STATISTICS
+from planner.parallel.regions import needed_regions
+from planner.parallel.shared_regions import shared_regions
 
 _UPDATE, _TRANSFER = KINDS.index("update"), KINDS.index("transfer")
 

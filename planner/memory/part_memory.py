@@ -7,26 +7,24 @@ from functools import cached_property
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints
-from planner.derivatives import recorded_memory
-from planner.graph import ComputationGraph, Edge, Layer, Operation, is_data
-from planner.lowering import Program
+from hwprofiles.aliases import Bools, Floats, Ints
+from planner.derivatives.recorded_memory import recorded_memory
+from planner.graph.computation_graph import ComputationGraph, Edge, Layer, Operation
+from planner.graph.data_sources import is_data
+from planner.lowering.program import Program
 from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts
 from planner.memory.memory_policy import MemoryPolicy
-from planner.operations import (
-    Concat,
-    Convolution,
-    Linear,
-    LocalResponseNorm,
-    Loss,
-    Mapped,
-    Part,
-    PartialProduct,
-    Pooling,
-)
-from planner.parallel import ConfigSpace, Regions, held_regions, needed_regions
-
-__all__ = ["PartMemory", "part_memories"]
+from planner.operations.base import Part
+from planner.operations.convolution import Convolution
+from planner.operations.joining import Concat
+from planner.operations.linear import Linear
+from planner.operations.loss import Loss
+from planner.operations.mapped import Mapped
+from planner.operations.normalisation import LocalResponseNorm
+from planner.operations.partial import PartialProduct
+from planner.operations.pooling import Pooling
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.regions import Regions, held_regions, needed_regions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

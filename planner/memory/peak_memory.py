@@ -5,14 +5,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles import DeviceMemoryError, FittingChange, Floats, Ints
-from planner.lowering import Program, program_order
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.errors import DeviceMemoryError, FittingChange
+from planner.lowering.program import Program
+from planner.lowering.send_phases import program_order
 from planner.memory.buffers import BUFFERS, Buffers, bytes_by_kind
 from planner.memory.lifetimes import BufferLifetimes
 from planner.memory.memory_policy import MemoryPolicy
-
-__all__ = ["COPIES_OF_PARAMETERS", "check_plan_memory", "held_over_time", "peak_by_kind_bytes", "peak_memory_bytes"]
-
 
 COPIES_OF_PARAMETERS = 3
 """Copies of every parameter that SGD with momentum keeps: value, gradient and momentum."""

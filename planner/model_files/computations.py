@@ -5,11 +5,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hwprofiles import ConfigError
-from planner.graph import Parameter, Shape
-from planner.operations import Constant, Operand, Plain, Step, parse_axis
-
-__all__ = ["step_row", "steps_of"]
+from hwprofiles.errors import ConfigError
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import Shape
+from planner.operations.computation import Constant, Operand, Plain, Step, parse_axis
 
 MOST_STEPS, MOST_DEPTH, MOST_ARGUMENTS = 200, 100, 10_000
 """Most steps of a layer, operations within one another of a constant, and elements of an argument."""

@@ -3,29 +3,18 @@
 from dataclasses import fields
 from typing import Any
 
-from hwprofiles import ConfigError, did_you_mean
-from planner.operations import (
-    Add,
-    Attention,
-    BatchNorm,
-    Concat,
-    Convolution,
-    Dropout,
-    Elementwise,
-    Embedding,
-    FeatureNorm,
-    GlobalPooling,
-    Linear,
-    LocalResponseNorm,
-    Loss,
-    Pooling,
-    Rearrangement,
-    TensorProduct,
-    TensorReduction,
-    Unknown,
-)
-
-__all__ = ["kind_names", "operation_class", "single_field"]
+from hwprofiles.errors import ConfigError
+from hwprofiles.suggestions import did_you_mean
+from planner.operations.convolution import Convolution
+from planner.operations.dropout import Dropout
+from planner.operations.joining import Add, Concat
+from planner.operations.linear import Linear
+from planner.operations.loss import Loss
+from planner.operations.normalisation import BatchNorm, LocalResponseNorm
+from planner.operations.pooling import GlobalPooling, Pooling
+from planner.operations.products import Attention, TensorProduct
+from planner.operations.rearrangement import Rearrangement
+from planner.operations.streaming import Elementwise, Embedding, FeatureNorm, TensorReduction, Unknown
 
 _ONE_NAME: tuple[type[Any], ...] = (
     Add, BatchNorm, Concat, Convolution, Dropout, Elementwise, Embedding, FeatureNorm, GlobalPooling, Linear,

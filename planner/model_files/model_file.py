@@ -15,13 +15,18 @@ from typing import Any
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
-from hwprofiles import ConfigError, broken_rules, did_you_mean, yaml_input
-from planner.graph import DATA, ComputationGraph, IntervalMap, Layer, Operation, Shape, data_names, is_data
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import yaml_input
+from hwprofiles.rule_texts import broken_rules
+from hwprofiles.suggestions import did_you_mean
+from planner.graph.computation_graph import ComputationGraph, Layer, Operation
+from planner.graph.data_sources import DATA, data_names, is_data
+from planner.graph.shapes import IntervalMap, Shape
 from planner.model_files.computations import steps_of
 from planner.model_files.kinds import operation_class, single_field
-from planner.operations import Mapped, Rearrangement, TensorProduct
-
-__all__ = ["FORMAT", "MODEL_SUFFIXES", "read_kept_file", "read_model_file"]
+from planner.operations.mapped import Mapped
+from planner.operations.products import TensorProduct
+from planner.operations.rearrangement import Rearrangement
 
 MODEL_SUFFIXES = (".yaml", ".yml")
 FORMAT = "orrery model 2"

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
-from planner.graph import ComputationGraph, IntervalMap, Layer, Parameter, Shape
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import IntervalMap, Shape
 from planner.model_files.computations import step_row
 from planner.model_files.kinds import single_field
 from planner.model_files.model_file import FORMAT
-from planner.operations import Mapped
-
-__all__ = ["model_text"]
+from planner.operations.mapped import Mapped
 
 
 def model_text(graph: ComputationGraph, *, heading: Sequence[str] = ()) -> str:

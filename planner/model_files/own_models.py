@@ -4,11 +4,9 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from hwprofiles import ConfigError
-from planner.graph import ComputationGraph
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph
 from planner.model_files.model_file import MODEL_SUFFIXES, read_model_file
-
-__all__ = ["is_own_model", "names_code", "own_model"]
 
 _FUNCTION = re.compile(r"(?P<where>[A-Za-z_][\w.]*:[A-Za-z_]\w*)(?:@(?P<sizes>.*))?")
 _LEAST_BATCH = 2
@@ -59,14 +57,17 @@ def _stamp(spec: str) -> int:
 @lru_cache(maxsize=8)
 def _imported(spec: str, stamp: int) -> ComputationGraph:
     """Return the network of an exported program, an ONNX file or a function, with the batch of the export."""
-    from planner.importing import imported_graph
-    from planner.tracing import built_module, input_specs, trace_of, trace_of_pt2
+    from planner.importing.graph_of import imported_graph
+    from planner.tracing.exported import trace_of
+    from planner.tracing.inputs import input_specs
+    from planner.tracing.pt2_file import trace_of_pt2
+    from planner.tracing.user_code import built_module
 
     del stamp  # a changed file is another program
     if Path(spec).suffix == ".pt2":
         return imported_graph(trace_of_pt2(Path(spec)), name=spec).graph
     if Path(spec).suffix == ".onnx":
-        from planner.onnx_files import trace_of_onnx
+        from planner.onnx_files.trace_of_onnx import trace_of_onnx
 
         return imported_graph(trace_of_onnx(Path(spec)), name=spec).graph
     match = _FUNCTION.fullmatch(spec)

@@ -12,8 +12,6 @@ from functools import partial
 from planner.models.builder import ModelBuilder
 from planner.models.registry import classes, register
 
-__all__: list[str] = []
-
 
 def _alexnet(net: ModelBuilder, *, hidden: int, classes: int) -> None:
     net.conv(64, 11, stride=4, pad=2)

@@ -4,24 +4,17 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
-from hwprofiles import ConfigError
-from planner.graph import ComputationGraph, Layer, Operation, Shape
-from planner.operations import (
-    Add,
-    BatchNorm,
-    Concat,
-    Convolution,
-    Dropout,
-    GlobalPooling,
-    Linear,
-    LocalResponseNorm,
-    Loss,
-    Pooling,
-    check_int,
-    position_dims,
-)
-
-__all__ = ["ModelBuilder"]
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph, Layer, Operation
+from planner.graph.shapes import Shape
+from planner.operations.checks import check_int, position_dims
+from planner.operations.convolution import Convolution
+from planner.operations.dropout import Dropout
+from planner.operations.joining import Add, Concat
+from planner.operations.linear import Linear
+from planner.operations.loss import Loss
+from planner.operations.normalisation import BatchNorm, LocalResponseNorm
+from planner.operations.pooling import GlobalPooling, Pooling
 
 _Sizes = int | tuple[int, ...]
 

@@ -14,8 +14,6 @@ from planner.models.registry import Field, classes, register
 from planner.models.resnet import basic_block
 from planner.models.vgg import VGG_DEPTHS, convolutions
 
-__all__: list[str] = []
-
 IMAGE = (3, 32, 32)
 
 

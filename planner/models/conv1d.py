@@ -8,8 +8,6 @@ Source:
 from planner.models.builder import ModelBuilder
 from planner.models.registry import classes, register
 
-__all__: list[str] = []
-
 
 def _conv1d(net: ModelBuilder, *, classes: int) -> None:
     net.conv(128, 80, stride=4, pad=38, batch_norm=True)

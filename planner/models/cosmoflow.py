@@ -14,8 +14,6 @@ Source:
 from planner.models.builder import ModelBuilder
 from planner.models.registry import Field, register
 
-__all__: list[str] = []
-
 _CHANNELS = (16, 32, 64, 128, 256, 256, 256)
 STRIDED = 4
 """Number of the convolution with stride 2, counted from 1."""

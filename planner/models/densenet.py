@@ -13,8 +13,6 @@ Source:
 from planner.models.builder import ModelBuilder
 from planner.models.registry import classes, register
 
-__all__: list[str] = []
-
 _DEPTHS = (6, 12, 24, 16)
 GROWTH = 32
 BOTTLENECK = 4

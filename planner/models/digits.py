@@ -8,8 +8,6 @@ Source:
 from planner.models.builder import ModelBuilder
 from planner.models.registry import classes, register
 
-__all__: list[str] = []
-
 
 def _digits(net: ModelBuilder, *, classes: int) -> None:
     net.conv(16, 3, pad=1)

@@ -8,8 +8,6 @@ Source:
 from planner.models.builder import ModelBuilder
 from planner.models.registry import classes, register
 
-__all__: list[str] = []
-
 Kernel = int | tuple[int, int]
 
 

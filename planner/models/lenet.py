@@ -8,8 +8,6 @@ Source:
 from planner.models.builder import ModelBuilder
 from planner.models.registry import classes, register
 
-__all__: list[str] = []
-
 
 def _lenet5(net: ModelBuilder, *, classes: int) -> None:
     for channels in (20, 50):

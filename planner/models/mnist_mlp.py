@@ -8,8 +8,6 @@ Source:
 from planner.models.builder import ModelBuilder
 from planner.models.registry import classes, register
 
-__all__: list[str] = []
-
 
 def _mnist_mlp(net: ModelBuilder, *, classes: int) -> None:
     net.dropout(0.2)

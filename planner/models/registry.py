@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from hwprofiles import AnyPath, ConfigError, did_you_mean, text_of
-from hwprofiles.plugins import load_plugin, naming_plugin, plugin_names, plugin_path
-from planner.graph import ComputationGraph
-from planner.model_files import is_own_model, names_code, own_model, read_kept_file, read_model_file
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import AnyPath, text_of
+from hwprofiles.plugins.entry_points import load_plugin, naming_plugin, plugin_names, plugin_path
+from hwprofiles.suggestions import did_you_mean
+from planner.graph.computation_graph import ComputationGraph
+from planner.model_files.model_file import read_kept_file, read_model_file
+from planner.model_files.own_models import is_own_model, names_code, own_model
 from planner.models.builder import ModelBuilder
-from planner.operations import check_int
-
-__all__ = ["MOST_SAMPLES", "Field", "check_no_code", "classes", "load_model", "model_names", "register"]
+from planner.operations.checks import check_int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,6 @@ from functools import partial
 from planner.models.builder import ModelBuilder
 from planner.models.registry import classes, register
 
-__all__ = ["basic_block"]
-
 _DEPTHS = {
     "resnet18": (2, 2, 2, 2),
     "resnet34": (3, 4, 6, 3),

@@ -9,8 +9,6 @@ from functools import partial
 from planner.models.builder import ModelBuilder
 from planner.models.registry import classes, register
 
-__all__ = ["VGG_DEPTHS", "convolutions"]
-
 _CHANNELS = (64, 128, 256, 512, 512)
 VGG_DEPTHS = {"vgg11": (1, 1, 2, 2, 2), "vgg13": (2, 2, 2, 2, 2), "vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
 """Convolutions of each block."""

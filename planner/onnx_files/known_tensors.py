@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hwprofiles import ConfigError
-from planner.tracing import TraceTensor
+from hwprofiles.errors import ConfigError
+from planner.tracing.trace import TraceTensor
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["KnownTensors", "UnknownSizesError"]
 
 _EVALUATED_WORDS = """
     Add And Cast Ceil Concat Constant ConstantOfShape Div Equal Expand Flatten Floor Gather Greater GreaterOrEqual

@@ -4,12 +4,12 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hwprofiles import ConfigError, input_bytes
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import input_bytes
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["loaded_onnx", "opset_of"]
 
 _FILE_MIB = 2048
 """Largest file; protocol buffers cannot be larger."""

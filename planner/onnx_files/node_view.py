@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from planner.onnx_files.known_tensors import KnownTensors
-from planner.tracing import Argument, TraceNode, TraceTensor
+from planner.tracing.trace import Argument, TraceNode, TraceTensor
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["TRANSLATIONS", "NodeView", "translates"]
 
 Translation = Callable[["NodeView"], None]
 TRANSLATIONS: dict[str, Translation] = {}

@@ -5,9 +5,7 @@ import math
 import numpy as np
 
 from planner.onnx_files.node_view import NodeView
-from planner.tracing import Argument, TraceTensor
-
-__all__ = ["MOST_PARTS", "SEQUENCES", "read_sequence"]
+from planner.tracing.trace import Argument, TraceTensor
 
 SEQUENCES = ("SplitToSequence", "SequenceAt")
 MOST_PARTS = 1000

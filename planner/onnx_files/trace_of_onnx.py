@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from planner.onnx_files import (  # noqa: F401 - each registers its translations
     translate_elementwise,
     translate_products,
@@ -25,20 +25,12 @@ from planner.onnx_files.known_tensors import KnownTensors, UnknownSizesError
 from planner.onnx_files.load import loaded_onnx, opset_of
 from planner.onnx_files.node_view import TRANSLATIONS, NodeView
 from planner.onnx_files.sequences import SEQUENCES, read_sequence
-from planner.tracing import (
-    Argument,
-    InputSpec,
-    Trace,
-    TraceNode,
-    TraceTensor,
-    one_sample_error,
-    with_two_samples,
-)
+from planner.tracing.inputs import InputSpec, one_sample_error, with_two_samples
+from planner.tracing.trace import Argument, Trace, TraceNode, TraceTensor
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["trace_of_onnx"]
 
 _CONTROL_FLOW = ("If", "Loop", "Scan")
 _NOT_TRAINED = {"BatchNormalization": (3, 4), "Resize": (1, 2), "Upsample": (1,)}

@@ -4,8 +4,6 @@ from typing import Any
 
 from planner.onnx_files.node_view import NodeView, translates
 
-__all__: list[str] = []
-
 _SAME_WORDS = """
     Abs:abs Acos:acos And:logical_and Atan:atan BitwiseAnd:bitwise_and BitwiseNot:bitwise_not BitwiseOr:bitwise_or
     Ceil:ceil Celu:celu Clip:clamp Cos:cos Div:div Elu:elu Equal:eq Erf:erf Exp:exp Floor:floor Gelu:gelu Greater:gt

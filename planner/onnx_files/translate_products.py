@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.onnx_files.node_view import NodeView, translates
-from planner.tracing import Argument
-
-__all__ = ["evenly_padded", "spread_pads"]
+from planner.tracing.trace import Argument
 
 
 def spread_pads(

@@ -5,8 +5,6 @@ from typing import Any
 from planner.onnx_files.node_view import NodeView, translates
 from planner.onnx_files.sequences import MOST_PARTS
 
-__all__: list[str] = []
-
 
 @translates("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def _view(node: NodeView) -> None:

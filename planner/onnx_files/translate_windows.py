@@ -5,8 +5,6 @@ from typing import Any
 from planner.onnx_files.node_view import NodeView, translates
 from planner.onnx_files.translate_products import evenly_padded, spread_pads
 
-__all__: list[str] = []
-
 
 @translates("MaxPool", "AveragePool", "LpPool")
 def _pooling(node: NodeView) -> None:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats
-from hwprofiles.compute import ConvolutionWindow, FusedKernels, Kernels
-from planner.graph import LAYER_PHASES, IntervalMap, Parameter, SavedTensors, Shape
-
-__all__ = ["BATCH_STATISTICS", "ELEMENT_BYTES", "INDEX_BYTES", "OperationBase", "Part", "identity_maps"]
-
+from hwprofiles.aliases import Floats
+from hwprofiles.compute.fused_kernels import FusedKernels
+from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import LAYER_PHASES, SavedTensors
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import IntervalMap, Shape
 
 ELEMENT_BYTES = 4
 """Size of the elements whose traffic kernels count."""
@@ -120,7 +121,7 @@ class Part:
 
 
 class OperationBase(ABC):
-    """Behaviour of ``planner.graph.Operation`` that most kinds have in common.
+    """Behaviour of ``planner.graph.computation_graph.Operation`` that most kinds have in common.
 
     A kind defines its work in ``_forward``, ``_activation_gradient`` and ``_weight_gradient``.  Memory traffic counts
     elements of 4 bytes, each operand once: those that a kernel reads and those that it writes.  The activation of a

@@ -3,19 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from hwprofiles import ConfigError
-from planner.graph import Shape
-
-__all__ = [
-    "check_activation",
-    "check_int",
-    "check_norm",
-    "check_window",
-    "position_dims",
-    "shape_text",
-    "single",
-    "window_size",
-]
+from hwprofiles.errors import ConfigError
+from planner.graph.shapes import Shape
 
 ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")
 POSITIONS = ((), ("length",), ("height", "width"), ("depth", "height", "width"))

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from hwprofiles import ConfigError
-
-__all__ = ["FORMS", "POINTWISE", "Constant", "DimFactor", "Operand", "Plain", "Step", "axis_of", "parse_axis"]
+from hwprofiles.errors import ConfigError
 
 FORMS = (
     "pointwise", "dropout", "contract", "attention", "along", "reduce", "norm", "take", "join", "pad", "embedding",

@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hwprofiles import ConfigError, Floats
-from hwprofiles.compute import ConvolutionWindow, Kernels
-from planner.graph import IntervalMap, Parameter, SavedTensors, Shape
+from hwprofiles.aliases import Floats
+from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import SavedTensors
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import IntervalMap, Shape
 from planner.operations.base import (
     ACTIVATION_ACCESSES,
     ACTIVATION_BACKWARD_ACCESSES,
@@ -24,8 +27,6 @@ from planner.operations.checks import (
     single,
     window_size,
 )
-
-__all__ = ["Convolution"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

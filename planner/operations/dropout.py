@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hwprofiles import ConfigError
-from hwprofiles.compute import Kernels
-from planner.graph import SavedTensors, Shape
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import SavedTensors
+from planner.graph.shapes import Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import single
-
-__all__ = ["Dropout"]
 
 _ACCESSES, _BACKWARD_ACCESSES = 2, 3
 """Accesses of each element: forward reads and writes; backward reads mask and gradient and writes."""

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hwprofiles import ConfigError
-from hwprofiles.compute import Kernels
-from planner.graph import IntervalMap, SavedTensors, Shape
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import SavedTensors
+from planner.graph.shapes import IntervalMap, Shape
 from planner.operations.base import (
     ACTIVATION_ACCESSES,
     ACTIVATION_BACKWARD_ACCESSES,
@@ -15,8 +16,6 @@ from planner.operations.base import (
     identity_maps,
 )
 from planner.operations.checks import check_activation, shape_text
-
-__all__ = ["Add", "Concat"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

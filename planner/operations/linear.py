@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hwprofiles import ConfigError, Floats
-from hwprofiles.compute import Kernels
-from planner.graph import IntervalMap, Parameter, SavedTensors, Shape
+from hwprofiles.aliases import Floats
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import SavedTensors
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import IntervalMap, Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import check_activation, check_int, single
-
-__all__ = ["Linear"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

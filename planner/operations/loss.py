@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hwprofiles import ConfigError
-from hwprofiles.compute import Kernels
-from planner.graph import IntervalMap, SavedTensors, Shape
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import SavedTensors
+from planner.graph.shapes import IntervalMap, Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import single
-
-__all__ = ["Loss"]
 
 FLOP_PER_ELEMENT = {"softmax": 5, "softmax_per_position": 5, "mean_squared_error": 3}
 """Operations on each element: maximum, difference, exponential, sum, quotient; difference, square, sum."""

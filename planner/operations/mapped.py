@@ -6,14 +6,15 @@ from typing import cast
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats
-from hwprofiles.compute import Kernels
-from planner.graph import IntervalMap, Operation, Parameter, Shape
+from hwprofiles.aliases import Floats
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import Operation
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import IntervalMap, Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import check_int, shape_text
 from planner.operations.computation import Step
-
-__all__ = ["Mapped"]
 
 DIMENSIONS = ("channel", "length", "depth", "height", "width")
 """Dimensions behind the samples, in the order of a shape."""

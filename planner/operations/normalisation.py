@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hwprofiles import ConfigError
-from hwprofiles.compute import Kernels
-from planner.graph import IntervalMap, Parameter, SavedTensors, Shape
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import SavedTensors
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import IntervalMap, Shape
 from planner.operations.base import BATCH_STATISTICS, OperationBase, Part, identity_maps
 from planner.operations.checks import check_activation, check_int, check_norm, single
-
-__all__ = ["BatchNorm", "LocalResponseNorm"]
 
 BATCH_NORM_FLOP = 5
 """Operations on each element: two for the sums, one each for the difference, the scale and the shift."""

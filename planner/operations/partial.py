@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hwprofiles import Floats
-from hwprofiles.compute import Kernels
-from planner.graph import IN_CHANNEL, IntervalMap, Layer, Parameter, SavedTensors, Shape
+from hwprofiles.aliases import Floats
+from hwprofiles.compute.kernels import Kernels
+from planner.graph.computation_graph import Layer, SavedTensors
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import IN_CHANNEL, IntervalMap, Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear
-
-__all__ = ["PartialProduct", "PartialSum", "Reducing", "undivided"]
 
 Reducing = Convolution | Linear
 """Kinds of layers that sum over their input channels; of convolutions, those of one group."""

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hwprofiles import ConfigError
-from hwprofiles.compute import Kernels
-from planner.graph import IntervalMap, SavedTensors, Shape
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import SavedTensors
+from planner.graph.shapes import IntervalMap, Shape
 from planner.operations.base import INDEX_BYTES, OperationBase, Part
 from planner.operations.checks import check_window, shape_text, single, window_size
-
-__all__ = ["GlobalPooling", "Pooling"]
 
 _MODES = ("max", "average")
 

@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats
-from hwprofiles.compute import FusedKernels, Kernels, attention_kernels
-from planner.graph import SavedTensors, Shape
+from hwprofiles.aliases import Floats
+from hwprofiles.compute.fused_kernels import FusedKernels, attention_kernels
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import SavedTensors
+from planner.graph.shapes import Shape
 from planner.operations.base import Part
 from planner.operations.checks import check_int
 from planner.operations.mapped import Mapped
-
-__all__ = ["Attention", "TensorProduct"]
 
 PRODUCTS = ("matrix_product", "batched_product", "convolution_of_any_kind", "transposed_convolution", "recurrence")
 

@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass
 
-from hwprofiles import ConfigError
-from hwprofiles.compute import Kernels
-from planner.graph import SavedTensors
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import SavedTensors
 from planner.operations.base import Part
 from planner.operations.mapped import Mapped
-
-__all__ = ["Rearrangement"]
 
 VIEWS = ("view", "slice")
 """Kinds that only read another's memory: nothing is copied."""

@@ -6,13 +6,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats
-from hwprofiles.compute import FusedKernels, Kernels, elementwise_kernels, norm_kernels
-from planner.graph import SavedTensors, Shape
+from hwprofiles.aliases import Floats
+from hwprofiles.compute.fused_kernels import FusedKernels, elementwise_kernels, norm_kernels
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import SavedTensors
+from planner.graph.shapes import Shape
 from planner.operations.base import ELEMENT_BYTES, Part
 from planner.operations.mapped import Mapped
-
-__all__ = ["Elementwise", "Embedding", "FeatureNorm", "TensorReduction", "Unknown"]
 
 FEATURE_NORM_FLOP = 8
 """Operations on each element: two for the sums, then difference, scale, factor and shift, and the roots."""

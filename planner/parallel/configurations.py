@@ -8,20 +8,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError, Ints, row_owners
-from planner.graph import IN_CHANNEL, Layer, Shape
-
-__all__ = [
-    "LETTERS",
-    "PLACEMENTS",
-    "ConfigSpace",
-    "Configuration",
-    "Strategy",
-    "all_configurations",
-    "part_bounds",
-    "placement_devices",
-    "space_of",
-]
+from hwprofiles.aliases import Ints
+from hwprofiles.errors import ConfigError
+from hwprofiles.rows import row_owners
+from planner.graph.computation_graph import Layer
+from planner.graph.shapes import IN_CHANNEL, Shape
 
 LETTERS = {
     "sample": "n", "channel": "c", IN_CHANNEL: "i", "length": "l", "depth": "d", "height": "h", "width": "w",

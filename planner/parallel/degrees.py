@@ -13,25 +13,15 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from hwprofiles import ConfigError, did_you_mean, positive_integer
-from hwprofiles.devices import DeviceGraph
-from planner.graph import IN_CHANNEL, ComputationGraph, Layer
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from hwprofiles.requests import positive_integer
+from hwprofiles.suggestions import did_you_mean
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.graph.shapes import IN_CHANNEL
 from planner.parallel.configurations import Configuration
 from planner.parallel.device_groups import grouped_devices
 from planner.parallel.input_channel_split import ordered_degrees, reducing_operation
-
-__all__ = [
-    "Hybrid",
-    "check_hybrid",
-    "grid_of",
-    "hybrid_of",
-    "hybrid_strategy",
-    "is_hybrid",
-    "largest_divisor",
-    "split_layer",
-    "split_list",
-    "stage_groups",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +127,7 @@ def hybrid_strategy(
     Raises:
         ConfigError: There are fewer devices, the data degree does not divide the batch, no layer can be split into so
             many parts, or there are stages, which need micro-batches too
-            (``planner.search.strategy_and_micro_batching``).
+            (``planner.search.pipeline_strategy.strategy_and_micro_batching``).
 
     Source:
         Kahira et al., "An Oracle for Guiding Large-Scale Model/Hybrid Parallel Training of Convolutional Neural

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
-from hwprofiles.devices import DeviceGraph
-from planner.topology import ClusterRoutes, routes_of_cluster
-
-__all__ = ["grouped_devices"]
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 
 _MESSAGE_BYTES = 2.0**20
 """Size of the message whose time is the distance between two devices of a node."""

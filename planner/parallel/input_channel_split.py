@@ -17,19 +17,13 @@ Costs, lowering, replay and execution therefore handle such strategies as ordina
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hwprofiles import ConfigError
-from planner.graph import IN_CHANNEL, ComputationGraph, Layer
-from planner.operations import Convolution, Linear, PartialProduct, PartialSum, Reducing
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.graph.shapes import IN_CHANNEL
+from planner.operations.convolution import Convolution
+from planner.operations.linear import Linear
+from planner.operations.partial import PartialProduct, PartialSum, Reducing
 from planner.parallel.configurations import LETTERS, ConfigSpace, Configuration, space_of
-
-__all__ = [
-    "check_configuration",
-    "ordered_degrees",
-    "reducing_operation",
-    "slices_of",
-    "space_in",
-    "split_input_channels",
-]
 
 
 def slices_of(strategy: Mapping[str, Configuration]) -> dict[str, int]:

@@ -19,20 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hwprofiles import ConfigError
-from planner.graph import ComputationGraph
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph
 from planner.parallel.configurations import ConfigSpace, space_of
 from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES, PipelineSchedule
-
-__all__ = [
-    "ORDERS",
-    "WHOLE_BATCH",
-    "MicroBatching",
-    "interleave_degree",
-    "micro_batch_spaces",
-    "micro_batching_of",
-    "schedule_of",
-]
 
 ORDERS = ("each", "all")
 """Orders of micro-batches in one stage.  ``each``: forward and backward of one micro-batch before the next; ``all``:

@@ -6,13 +6,12 @@ A new rule is a function here and a name in ``NAMED`` or ``REDUCING``.
 import math
 from collections.abc import Callable
 
-from hwprofiles import ConfigError
-from planner.graph import IN_CHANNEL, ComputationGraph, Layer
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.graph.shapes import IN_CHANNEL
 from planner.parallel.configurations import Configuration, Strategy, placement_devices
 from planner.parallel.degrees import grid_of, largest_divisor
 from planner.parallel.input_channel_split import ordered_degrees, reducing_operation
-
-__all__ = ["ALIASES", "NAMED", "REDUCING"]
 
 
 def _packed(degrees: dict[str, int], device_count: int) -> Configuration:

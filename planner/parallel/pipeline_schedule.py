@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from hwprofiles import ConfigError
-
-__all__ = ["BACKWARD", "FORWARD", "PIPELINE_SCHEDULES", "PipelineSchedule", "ScheduleEvent"]
+from hwprofiles.errors import ConfigError
 
 FORWARD = ("forward",)
 """Phases of a forward pass."""

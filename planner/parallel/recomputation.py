@@ -16,12 +16,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles import ConfigError
-from planner.graph import ComputationGraph
-from planner.operations import Part
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph
+from planner.operations.base import Part
 from planner.parallel.micro_batches import MicroBatching
-
-__all__ = ["KEEP_ACTIVATIONS", "SEGMENTS", "Recompute", "frontiers", "recompute_of", "segments_of"]
 
 SEGMENTS = "segments"
 """Request for segments of about equal size; see ``recompute_of``."""

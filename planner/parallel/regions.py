@@ -6,11 +6,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Ints
-from planner.graph import IntervalMap, Shape
+from hwprofiles.aliases import Ints
+from planner.graph.shapes import IntervalMap, Shape
 from planner.parallel.configurations import ConfigSpace, part_bounds
-
-__all__ = ["Regions", "TransferRegions", "held_regions", "layout_keys", "needed_regions", "transfer_regions"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import Ints
-from planner.graph import IntervalMap, SharedParameter
+from hwprofiles.aliases import Ints
+from planner.graph.parameters import SharedParameter
+from planner.graph.shapes import IntervalMap
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.regions import TransferRegions, needed_regions
-
-__all__ = ["ShardRows", "shard_rows", "shared_regions", "shared_transfers"]
 
 
 class ShardRows(NamedTuple):

@@ -3,17 +3,15 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from hwprofiles import ConfigError
-from hwprofiles.devices import DeviceGraph
-from hwprofiles.plugins import load_plugin, naming_plugin, plugin_names
-from planner.graph import ComputationGraph
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from hwprofiles.plugins.entry_points import load_plugin, naming_plugin, plugin_names
+from planner.graph.computation_graph import ComputationGraph
 from planner.parallel.configurations import ConfigSpace, Strategy
 from planner.parallel.degrees import hint_for, hybrid_of, hybrid_strategy, is_hybrid
 from planner.parallel.input_channel_split import space_in
 from planner.parallel.named_rules import ALIASES, NAMED, REDUCING
 from planner.parallel.strategy_file import SUFFIXES, own_strategy, strategy_from_file
-
-__all__ = ["PIPELINE", "SEARCHED", "check_strategy", "named_strategy", "spaces_of", "strategy_names"]
 
 PIPELINE = "pipeline"
 """Name of the strategy that splits the mini-batch too; ``planner.search.pipeline_strategy`` makes it."""
@@ -100,7 +98,7 @@ def spaces_of(graph: ComputationGraph, strategy: Strategy, device_count: int) ->
 
     Args:
         graph: The model's graph or, where the strategy splits input channels, that graph with partial sums
-            (``planner.cost.applied``).
+            (``planner.cost.applied_strategy.applied``).
         strategy: A configuration for every layer of the model.
         device_count: Devices of the cluster.
 

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hwprofiles import ConfigError, did_you_mean, json_input, yaml_input
-from hwprofiles.devices import DeviceGraph
-from planner.graph import IN_CHANNEL, ComputationGraph, Layer
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import json_input, yaml_input
+from hwprofiles.suggestions import did_you_mean
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.graph.shapes import IN_CHANNEL
 from planner.parallel.configurations import Configuration, Strategy
 from planner.parallel.input_channel_split import check_configuration, ordered_degrees, reducing_operation
-
-__all__ = ["OWN", "SUFFIXES", "OwnStrategy", "own_strategy", "strategy_from_file"]
 
 SUFFIXES = (".json", ".yaml", ".yml")
 """Endings of the names of strategy files."""

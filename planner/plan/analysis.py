@@ -6,29 +6,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwprofiles import Progress, grouped_rows
-from hwprofiles.devices import DeviceGraph
-from planner.lowering import Program
-from planner.simulation import (
-    ITERATIONS,
-    CriticalPath,
-    MemoryCurve,
-    Replay,
-    Sensitivity,
-    Shares,
-    carried_bytes,
-    memory_curve,
-    program_path,
-    replay,
-    sensitivities,
-)
-from planner.topology import copy_engines_of, routes_of_cluster
-from simulator.timelines import resource_use, union
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.progress import Progress
+from hwprofiles.rows import grouped_rows
+from planner.lowering.program import Program
+from planner.simulation.collective_use import carried_bytes
+from planner.simulation.execution_models import ITERATIONS
+from planner.simulation.memory_over_time import MemoryCurve, memory_curve
+from planner.simulation.program_replay import Replay, Shares, replay
+from planner.simulation.sensitivity import Sensitivity, sensitivities
+from planner.simulation.steady_path import CriticalPath, program_path
+from planner.topology.copy_engine_use import copy_engines_of
+from planner.topology.network_routes import routes_of_cluster
+from simulator.timelines.timeline import resource_use, union
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Analysis", "ResourceUse", "analyse", "resource_uses"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from hwprofiles import AnyPath, ConfigError, InfeasiblePlanError, Progress, keeping, renamed_keywords, text_of
-from hwprofiles.devices import DeviceGraph
-from planner.cost import Conditions, CostModel
-from planner.graph import ComputationGraph
-from planner.parallel import WHOLE_BATCH, MicroBatching, Strategy
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from hwprofiles.input_files import AnyPath, text_of
+from hwprofiles.old_keywords import renamed_keywords
+from hwprofiles.progress import Progress, keeping
+from planner.cost.conditions import Conditions
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import ComputationGraph
+from planner.parallel.configurations import Strategy
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.plan.comparison import Comparison, StrategyResult
 from planner.plan.data_parallel_note import data_parallel_note
 from planner.plan.layerwise_choice import SimulatedStrategy, layerwise, refined
@@ -18,10 +23,11 @@ from planner.plan.lowered_plan import lowered
 from planner.plan.no_strategy_fits import NoStrategyFitsError, fitting_batch
 from planner.plan.priced_strategy import compared_model, one_device_s, price_strategy, strategy_result
 from planner.plan.training_rates import above_peak
-from planner.search import HYBRID, search_hybrids, strategy_and_micro_batching
-from planner.simulation import Replay, additive_s, steady_s
-
-__all__ = ["compare"]
+from planner.search.hybrid_search import HYBRID, search_hybrids
+from planner.search.pipeline_strategy import strategy_and_micro_batching
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.ladder import steady_s
+from planner.simulation.program_replay import Replay
 
 _MIXTURES = 8
 """Random mixtures of the strategies that validate the additive model beside the strategies themselves."""

@@ -5,17 +5,16 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING
 
-from planner.expected import TimeParts, expected_s, likely_s
-from planner.parallel import WHOLE_BATCH, MicroBatching, Strategy
+from planner.expected.likely_times import TimeParts, expected_s, likely_s
+from planner.parallel.configurations import Strategy
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.plan.training_rates import TrainingRates
-from planner.simulation import LinkUse
+from planner.simulation.link_use import LinkUse
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from planner.plan.pace import Pace
-
-__all__ = ["Comparison", "LayerResult", "StrategyResult"]
 
 
 _NUMBERS = (
@@ -78,7 +77,7 @@ class StrategyResult:
     peak_memory_bytes: tuple[float, ...]
     """Peak memory of each device."""
     memory_by_kind_bytes: Mapping[str, float]
-    """What the fullest device holds at its peak, by kind, as of ``planner.memory.peak_by_kind_bytes``."""
+    """What the fullest device holds at its peak, by kind, as of ``planner.memory.peak_memory.peak_by_kind_bytes``."""
     lower_bound_s: float
     """Time of the busiest resource or of the longest path, which no schedule of these tasks can beat."""
     bound_reason: str

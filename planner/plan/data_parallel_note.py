@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from hwprofiles import MILLI, InfeasiblePlanError
-from planner.cost import CostModel
-from planner.parallel import named_strategy
+from hwprofiles.errors import InfeasiblePlanError
+from hwprofiles.units import MILLI
+from planner.cost.cost_model import CostModel
+from planner.parallel.strategies import named_strategy
 from planner.plan.comparison import StrategyResult
 from planner.plan.lowered_plan import lowered
-from planner.simulation import replay
-
-__all__ = ["data_parallel_note"]
+from planner.simulation.program_replay import replay
 
 _HIDDEN = 0.05
 """Share of the iteration below which exposed communication hardly counts."""

@@ -12,16 +12,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from hwprofiles import MILLI, ConfigError, InfeasiblePlanError, Progress
-from planner.cost import CostModel
-from planner.lowering import Program
-from planner.memory import check_plan_memory, peak_memory_bytes
-from planner.parallel import NAMED, Strategy, named_strategy
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from hwprofiles.progress import Progress
+from hwprofiles.units import MILLI
+from planner.cost.cost_model import CostModel
+from planner.lowering.program import Program
+from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
+from planner.parallel.configurations import Strategy
+from planner.parallel.named_rules import NAMED
+from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
-from planner.search import LayerwiseResult, Refined, near_best, refine, search_layerwise
-from planner.simulation import Replay, arithmetic_s, busiest_s, check_replay_fits, replay
-
-__all__ = ["NoCandidateFitsError", "SimulatedStrategy", "layerwise", "refined"]
+from planner.search.layerwise import LayerwiseResult, search_layerwise
+from planner.search.near_best_strategies import near_best
+from planner.search.refinement import Refined, refine
+from planner.simulation.lower_bound import arithmetic_s, busiest_s
+from planner.simulation.memory_over_time import check_replay_fits
+from planner.simulation.program_replay import Replay, replay
 
 _STARTS = 8
 """Strategies of least additive cost that a refinement starts from."""

@@ -4,20 +4,26 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 
-from hwprofiles import ConfigError
-from hwprofiles.devices import DeviceGraph
-from planner.compression import UNCOMPRESSED, CompressionSettings, compressed_of
-from planner.cost import Conditions, CostModel, applied
-from planner.graph import ComputationGraph
-from planner.lowering import Program, lower, relinked
-from planner.memory import MOMENTUM, MemoryPolicy, check_plan_memory, fitting_changes, peak_memory_bytes
-from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, MicroBatching, Recompute, Strategy
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from planner.compression.settings import UNCOMPRESSED, CompressionSettings, compressed_of
+from planner.cost.applied_strategy import applied
+from planner.cost.conditions import Conditions
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import ComputationGraph
+from planner.lowering.changed_links import relinked
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import Program
+from planner.memory.fit_advice import fitting_changes
+from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
+from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
+from planner.parallel.configurations import Strategy
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
-from planner.search import order_gradient_syncs
-from planner.simulation import check_messages
-
-__all__ = ["cost_model_of", "lower_plan", "lowered", "plan_lowering"]
+from planner.search.gradient_order import order_gradient_syncs
+from planner.simulation.transfer_pricing import check_messages
 
 
 def lowered(

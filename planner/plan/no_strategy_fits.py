@@ -4,15 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from hwprofiles import ConfigError, InfeasiblePlanError, OrreryError
-from planner.cost import CostModel
-from planner.memory import check_plan_memory, peak_memory_bytes
-from planner.parallel import NAMED, MicroBatching, Strategy
+from hwprofiles.errors import ConfigError, InfeasiblePlanError, OrreryError
+from planner.cost.cost_model import CostModel
+from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
+from planner.parallel.configurations import Strategy
+from planner.parallel.micro_batches import MicroBatching
+from planner.parallel.named_rules import NAMED
 from planner.plan.lowered_plan import lowered
-from planner.search import HYBRID, first_hybrids, strategy_and_micro_batching
-from planner.simulation import replay_that_fits
-
-__all__ = ["NoStrategyFitsError", "fitting_batch"]
+from planner.search.hybrid_search import HYBRID, first_hybrids
+from planner.search.pipeline_strategy import strategy_and_micro_batching
+from planner.simulation.memory_over_time import replay_that_fits
 
 _MOST_TASKS = 1_000_000
 """Tasks that are lowered for all attempts together, some seconds; larger programs are not tried."""

@@ -3,13 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hwprofiles import warn_old_name
-from planner.compression import CompressionSettings
-from planner.graph import ComputationGraph
-from planner.parallel import MicroBatching
-from planner.search import Pipeline
-
-__all__ = ["renamed_options"]
+from hwprofiles.old_keywords import warn_old_name
+from planner.compression.settings import CompressionSettings
+from planner.graph.computation_graph import ComputationGraph
+from planner.parallel.micro_batches import MicroBatching
+from planner.search.pipeline_strategy import Pipeline
 
 _Fields = dict[str, Any]
 

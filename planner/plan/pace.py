@@ -15,11 +15,11 @@ sets the pace, the sentence says why.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hwprofiles.devices import Link
+from hwprofiles.devices.device_graph import Link
 from planner.plan.analysis import Analysis, ResourceUse, resource_uses
-from planner.simulation import CriticalPath, PathStep, Replay, Sensitivity, program_path
-
-__all__ = ["Pace", "PaceSetter", "pace_of", "pace_of_analysis"]
+from planner.simulation.program_replay import Replay
+from planner.simulation.sensitivity import Sensitivity
+from planner.simulation.steady_path import CriticalPath, PathStep, program_path
 
 _LEAST_SHARE = 0.005
 """Share of the iteration below which a resource is not told of."""

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hwprofiles import html_table, warn_old_name
-from planner.compression import UNCOMPRESSED, CompressionSettings
-from planner.cost import SyncChoice
-from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, Configuration, MicroBatching, Recompute
+from hwprofiles.html_tables import html_table
+from hwprofiles.old_keywords import warn_old_name
+from planner.compression.settings import UNCOMPRESSED, CompressionSettings
+from planner.cost.all_reduce import SyncChoice
+from planner.parallel.configurations import Configuration
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.plan.plan_request import PlanRequest
-
-__all__ = ["Plan"]
 
 _OLD_NAMES = {
     "exchange": "gradient_sync",

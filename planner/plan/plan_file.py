@@ -12,13 +12,16 @@ from typing import Any, get_type_hints
 import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from hwprofiles import AnyPath, ConfigError, broken_rules, json_input, replacing
-from planner.models import check_no_code
-from planner.parallel import ORDERS, PIPELINE_SCHEDULES, MicroBatching, Recompute
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import AnyPath, json_input
+from hwprofiles.rule_texts import broken_rules
+from hwprofiles.whole_files import replacing
+from planner.models.registry import check_no_code
+from planner.parallel.micro_batches import ORDERS, MicroBatching
+from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES
+from planner.parallel.recomputation import Recompute
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
-
-__all__ = ["PLAN_VERSION", "load_plan", "save_plan"]
 
 PLAN_VERSION = 2
 _RENAMED_SINCE_1 = {

@@ -6,12 +6,13 @@ A new option of planning is one field here with its line of help, and one place 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from hwprofiles import ConfigError, check_fields, option, text_of, whole_number
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import text_of
+from hwprofiles.requests import check_fields, option, whole_number
 
 if TYPE_CHECKING:
-    from hwprofiles.devices import DeviceGraph
+    from hwprofiles.devices.device_graph import DeviceGraph
 
-__all__ = ["DTYPE_BYTES", "PlanRequest", "Precision", "SyncAlgorithm"]
 
 SyncAlgorithm = Literal[
     "ring",
@@ -26,7 +27,7 @@ SyncAlgorithm = Literal[
     "auto",
     "library",
 ]
-"""Algorithms that synchronise gradients, as ``planner.cost.GRADIENT_SYNCS`` lists them."""
+"""Algorithms that synchronise gradients, as ``planner.cost.all_reduce.GRADIENT_SYNCS`` lists them."""
 
 
 Precision = Literal["float32", "float64", "tf32", "float16", "bfloat16", "float8"]
@@ -68,7 +69,7 @@ class PlanRequest:
         help="All-reduce that synchronises gradients; auto picks the fastest for each layer; else auto where gradients "
         "are compressed to a type that has no sum, library where the cluster describes one, or ring.",
     )
-    """One of ``planner.cost.GRADIENT_SYNCS``; None: what ``resolved`` says."""
+    """One of ``planner.cost.all_reduce.GRADIENT_SYNCS``; None: what ``resolved`` says."""
     gradient_sync_order: Literal["end", "ready", "reuse"] = option(
         "end",
         help="Order of gradient synchronisation: end updates all layers at the end of the iteration; ready and reuse "
@@ -167,9 +168,9 @@ class PlanRequest:
 
     def __post_init__(self) -> None:
         # Here and not at the top: reading the fields for --help must not load NumPy.
-        from planner.cost import framework_of
-        from planner.parallel import SEARCHED
-        from planner.search import has_stages
+        from planner.cost.framework import framework_of
+        from planner.parallel.strategies import SEARCHED
+        from planner.search.pipeline_strategy import has_stages
 
         for each in ("model", "cluster", "strategy"):  # a path counts as its text, which a plan file holds
             object.__setattr__(self, each, text_of(getattr(self, each), each))
@@ -207,8 +208,9 @@ class PlanRequest:
         Raises:
             ConfigError: The cluster declares nothing of what is asked for.
         """
-        from planner.compression import can_synchronise, compression
-        from planner.cost import Conditions
+        from planner.compression.data_types import compression
+        from planner.compression.settings import can_synchronise
+        from planner.cost.conditions import Conditions
 
         framework = "ideal" if self.framework is None and self._needs_ideal else self.framework
         declared: SyncAlgorithm = "library" if cluster.library and not self.compresses_gradients else "ring"

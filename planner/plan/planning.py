@@ -4,37 +4,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hwprofiles import ConfigError, Progress
-from hwprofiles.compute import UNDER_USED
-from hwprofiles.devices import DeviceGraph
-from planner.compression import UNCOMPRESSED, CompressionSettings, compressed_of
-from planner.cost import CostModel, SyncChoice, gradient_sync_choices, under_used_layers
-from planner.graph import ComputationGraph
-from planner.memory import MemoryPolicy
-from planner.parallel import (
-    KEEP_ACTIVATIONS,
-    OWN,
-    WHOLE_BATCH,
-    MicroBatching,
-    OwnStrategy,
-    Recompute,
-    Strategy,
-    micro_batching_of,
-    own_strategy,
-    recompute_of,
-)
+from hwprofiles.compute.compute_profile import UNDER_USED
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from hwprofiles.progress import Progress
+from planner.compression.settings import UNCOMPRESSED, CompressionSettings, compressed_of
+from planner.cost.all_reduce import SyncChoice
+from planner.cost.compressed_sync import gradient_sync_choices
+from planner.cost.cost_model import CostModel
+from planner.cost.under_used import under_used_layers
+from planner.graph.computation_graph import ComputationGraph
+from planner.memory.memory_policy import MemoryPolicy
+from planner.parallel.configurations import Strategy
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batching_of
+from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute, recompute_of
+from planner.parallel.strategy_file import OWN, OwnStrategy, own_strategy
 from planner.plan.lowered_plan import cost_model_of, lowered
 from planner.plan.old_options import renamed_options
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
 from planner.plan.training_rates import TrainingRates, above_peak, training_rates
-from planner.search import HYBRID, Pipeline, choose_compressed_layers, strategy_and_micro_batching
-from planner.simulation import Replay, additive_s, replay_that_fits
+from planner.search.compression_choice import choose_compressed_layers
+from planner.search.hybrid_search import HYBRID
+from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.memory_over_time import replay_that_fits
+from planner.simulation.program_replay import Replay
 
 if TYPE_CHECKING:
-    from planner.search import LayerwiseResult, Refined
+    from planner.search.layerwise import LayerwiseResult
+    from planner.search.refinement import Refined
 
-__all__ = ["SimulatedPlan", "make_plan", "simulated_plan"]
 
 _NAMED = 6
 """Layers that a note names."""
@@ -86,7 +86,7 @@ def simulated_plan(
         progress: Called as ``progress(label, done, total)``.
         options: Fields of ``PlanRequest``, in place of a request: ``make_plan(graph, cluster, strategy="owt")``.  Here
             ``strategy`` may also be a mapping from layers to configurations, or a function of layer and cluster that
-            returns one; both as of ``planner.parallel.own_strategy``.
+            returns one; both as of ``planner.parallel.strategy_file.own_strategy``.
 
     Returns:
         The plan and its replay.
@@ -163,7 +163,8 @@ def _layerwise(model: CostModel, plans: int, progress: Progress | None) -> _Chos
 
 def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
     """Return the fastest hybrid; the refinement of one knows no stages."""
-    from planner.search import refine, search_hybrids  # here: rules do without them
+    from planner.search.hybrid_search import search_hybrids  # here: rules do without them
+    from planner.search.refinement import refine  # here: rules do without them
 
     searched = search_hybrids(model, stages=not plans, progress=progress)
     if not plans:

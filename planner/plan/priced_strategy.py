@@ -4,33 +4,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.devices import DeviceGraph
-from planner.cost import IDEAL_CONDITIONS, Conditions, CostModel, applied, declared_sync, layer_choice
-from planner.expected import TimeParts, expected_s
-from planner.graph import ComputationGraph
-from planner.lowering import KINDS, Program, lower
-from planner.memory import peak_by_kind_bytes, peak_memory_bytes
-from planner.parallel import ConfigSpace, Configuration, MicroBatching, Strategy
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.cost.all_reduce import layer_choice
+from planner.cost.applied_strategy import applied
+from planner.cost.conditions import IDEAL_CONDITIONS, Conditions, declared_sync
+from planner.cost.cost_model import CostModel
+from planner.expected.likely_times import TimeParts, expected_s
+from planner.graph.computation_graph import ComputationGraph
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS, Program
+from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
+from planner.parallel.configurations import ConfigSpace, Configuration, Strategy
+from planner.parallel.micro_batches import MicroBatching
 from planner.plan.comparison import LayerResult, StrategyResult
 from planner.plan.lowered_plan import lowered
 from planner.plan.pace import pace_of
 from planner.plan.training_rates import training_rates
-from planner.simulation import (
-    Replay,
-    additive_s,
-    additive_terms,
-    iteration_bound,
-    ladder_s,
-    program_sync_s,
-    replay_that_fits,
-    steady_s,
-    upper_rungs_s,
-)
-
-__all__ = [
-    "PricedStrategy", "compared_model", "layer_results", "one_device_s", "price_strategy", "strategy_ladder",
-    "strategy_result",
-]  # fmt: skip
+from planner.simulation.additive_cost import additive_s, additive_terms, program_sync_s
+from planner.simulation.ladder import ladder_s, steady_s, upper_rungs_s
+from planner.simulation.lower_bound import iteration_bound
+from planner.simulation.memory_over_time import replay_that_fits
+from planner.simulation.program_replay import Replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles import HOUR_S
-from planner.cost import CostModel
-from planner.lowering import Program
-
-__all__ = ["TrainingRates", "above_peak", "training_rates"]
+from hwprofiles.units import HOUR_S
+from planner.cost.cost_model import CostModel
+from planner.lowering.program import Program
 
 _ABOVE_PEAK = (
     "MFU above 100 %: it counts the multiplications of direct convolutions, and libraries multiply less, by Winograd's "

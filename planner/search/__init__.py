@@ -1,5 +1,1 @@
 """Searches: layer-wise strategies, refinement, hybrids, pipeline stages, compression, order of synchronisation."""
-
-import lazy_loader as lazy
-
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

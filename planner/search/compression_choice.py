@@ -5,15 +5,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles import MILLI, InfeasiblePlanError, Progress
-from planner.compression import CompressionSettings
-from planner.cost import CostModel, applied
-from planner.lowering import KINDS, Program, lower
-from planner.memory import MOMENTUM, MemoryPolicy, check_plan_memory, peak_memory_bytes
-from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, MicroBatching, Recompute, Strategy
-from planner.simulation import replay_that_fits
-
-__all__ = ["choose_compressed_layers"]
+from hwprofiles.errors import InfeasiblePlanError
+from hwprofiles.progress import Progress
+from hwprofiles.units import MILLI
+from planner.compression.settings import CompressionSettings
+from planner.cost.applied_strategy import applied
+from planner.cost.cost_model import CostModel
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS, Program
+from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
+from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
+from planner.parallel.configurations import Strategy
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
+from planner.simulation.memory_over_time import replay_that_fits
 
 _Item = tuple[str, str]
 """A field of ``CompressionSettings`` that lists layers, and the name of a layer."""

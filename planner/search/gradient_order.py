@@ -17,16 +17,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats
-from planner.graph import dependency_distances
-from planner.lowering import Program
+from hwprofiles.aliases import Floats
+from hwprofiles.errors import ConfigError
+from planner.graph.layer_paths import dependency_distances
+from planner.lowering.program import Program
 from planner.search.gradient_sync_chain import chain_gradient_syncs, gradient_syncs_of, slice_gradient_syncs
-from planner.simulation import ITERATIONS, ProgramGraph, build_program_graph, replay
-from simulator.engines import simulate
-from simulator.timelines import alone_s
-
-__all__ = ["GRADIENT_SYNC_ORDERS", "SLICE_BYTES", "check_gradient_sync_order", "order_gradient_syncs"]
-
+from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
+from planner.simulation.program_replay import replay
+from simulator.engines.engine import simulate
+from simulator.timelines.timeline import alone_s
 
 GRADIENT_SYNC_ORDERS = ("end", "ready", "reuse")
 """``end``: all updates end the iteration; else each waits for its own all-reduce.  ``ready``: all-reduces go in the

@@ -10,12 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles import Ints
-from planner.lowering import KINDS, Collective, Program
-from planner.simulation import build_program_graph
-from simulator.timelines import alone_s
-
-__all__ = ["chain_gradient_syncs", "gradient_syncs_of", "slice_gradient_syncs"]
+from hwprofiles.aliases import Ints
+from planner.lowering.program import KINDS, Collective, Program
+from planner.simulation.execution_models import build_program_graph
+from simulator.timelines.timeline import alone_s
 
 _LATENCY_SHARE = 0.05
 """Most of a slice's time that its latency may take; slices are larger if it would take more."""

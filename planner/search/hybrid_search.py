@@ -12,16 +12,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import MILLI, ConfigError, InfeasiblePlanError, Progress
-from planner.cost import CostModel, applied, kernel_s
-from planner.graph import LAYER_PHASES
-from planner.lowering import lower
-from planner.memory import check_plan_memory, peak_memory_bytes
-from planner.parallel import Hybrid, MicroBatching, Strategy, check_hybrid, split_layer
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from hwprofiles.progress import Progress
+from hwprofiles.units import MILLI
+from planner.cost.applied_strategy import applied
+from planner.cost.compute_time import kernel_s
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import LAYER_PHASES
+from planner.lowering.lower_strategy import lower
+from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
+from planner.parallel.configurations import Strategy
+from planner.parallel.degrees import Hybrid, check_hybrid, split_layer
+from planner.parallel.micro_batches import MicroBatching
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
-from planner.simulation import additive_s, replay_that_fits
-
-__all__ = ["HYBRID", "Candidate", "FoundHybrid", "candidates_of", "first_hybrids", "search_hybrids"]
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.memory_over_time import replay_that_fits
 
 HYBRID = "hybrid"
 """Name of the strategy that this search finds."""

@@ -23,29 +23,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from hwprofiles import Bools, Floats
-from planner.cost import CostModel
-from planner.elimination import (
-    SLACK,
-    WIDE_LIMIT_SUMS,
-    FoundStrategy,
-    GraphTooWideError,
-    SearchProblem,
-    TensorCost,
-    edge_bounds,
-    eliminate,
-    keep_within,
-    relax,
-    restrict,
-    search_wide,
-    strategy_cost,
-    whole_choice,
-)
-from planner.graph import Edge
-from planner.parallel import ConfigSpace, Configuration, Strategy
+from hwprofiles.aliases import Bools, Floats
+from planner.cost.cost_model import CostModel
+from planner.elimination.bounds import SLACK, edge_bounds, keep_within, relax
+from planner.elimination.eliminate_nodes import eliminate
+from planner.elimination.elimination_state import GraphTooWideError
+from planner.elimination.search_problem import SearchProblem, TensorCost, restrict, strategy_cost
+from planner.elimination.wide_search import WIDE_LIMIT_SUMS, FoundStrategy, search_wide, whole_choice
+from planner.graph.computation_graph import Edge
+from planner.parallel.configurations import ConfigSpace, Configuration, Strategy
 from planner.search.search_tables import search_problem
-
-__all__ = ["BOUND_SAMPLES", "LayerwiseResult", "price_within", "search_layerwise"]
 
 _R = TypeVar("_R")
 

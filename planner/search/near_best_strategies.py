@@ -6,14 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from hwprofiles import Bools
-from planner.cost import CostModel
-from planner.elimination import Ranked, k_best
-from planner.parallel import ConfigSpace, Configuration
+from hwprofiles.aliases import Bools
+from planner.cost.cost_model import CostModel
+from planner.elimination.best_strategies import Ranked, k_best
+from planner.parallel.configurations import ConfigSpace, Configuration
 from planner.search.layerwise import BOUND_SAMPLES, price_within
 from planner.search.search_tables import search_problem
-
-__all__ = ["near_best"]
 
 MARGINS = (0.002, 0.02, 0.2, math.inf)
 """Relative margins above the optimum within which strategies are searched, one after another until enough are there."""

@@ -11,11 +11,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from planner.cost import CostModel
-from planner.graph import Layer
-from planner.parallel import PLACEMENTS, ConfigSpace, Configuration, Strategy, placement_devices, space_of
-
-__all__ = ["Neighbours", "Spaces", "StrategyChange"]
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import Layer
+from planner.parallel.configurations import (
+    PLACEMENTS,
+    ConfigSpace,
+    Configuration,
+    Strategy,
+    placement_devices,
+    space_of,
+)
 
 Spaces = tuple[ConfigSpace, ...]
 """A strategy as spaces, for every layer one that holds its one configuration."""

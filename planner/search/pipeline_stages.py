@@ -12,15 +12,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles import GIB, ConfigError, Floats, InfeasiblePlanError, Ints, memory_in_words
-from hwprofiles.devices import Device
-from planner.cost import CostModel
-from planner.graph import Edge, Layer
-from planner.memory import COPIES_OF_PARAMETERS
-from planner.parallel import ConfigSpace, Configuration, PipelineSchedule, needed_regions, space_of
-from planner.simulation import transfer_prices
-
-__all__ = ["Layout", "balanced", "stage_bounds"]
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.devices.device import Device
+from hwprofiles.errors import ConfigError, InfeasiblePlanError, memory_in_words
+from hwprofiles.units import GIB
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import Edge, Layer
+from planner.memory.peak_memory import COPIES_OF_PARAMETERS
+from planner.parallel.configurations import ConfigSpace, Configuration, space_of
+from planner.parallel.pipeline_schedule import PipelineSchedule
+from planner.parallel.regions import needed_regions
+from planner.simulation.transfer_pricing import transfer_prices
 
 Layout = Callable[[Layer, Sequence[int]], Configuration]
 """Function from a layer and the devices of its stage to the layer's configuration; the first device has a part."""

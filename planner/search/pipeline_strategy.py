@@ -4,34 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from hwprofiles import ConfigError
-from planner.cost import CostModel
-from planner.graph import ComputationGraph, Layer
-from planner.parallel import (
-    PIPELINE,
-    PIPELINE_SCHEDULES,
-    SUFFIXES,
-    WHOLE_BATCH,
-    Configuration,
-    Hybrid,
-    MicroBatching,
-    PipelineSchedule,
-    Strategy,
-    hybrid_of,
-    is_hybrid,
-    named_strategy,
-    split_layer,
-    stage_groups,
-)
+from hwprofiles.errors import ConfigError
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.parallel.configurations import Configuration, Strategy
+from planner.parallel.degrees import Hybrid, hybrid_of, is_hybrid, split_layer, stage_groups
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES, PipelineSchedule
+from planner.parallel.strategies import PIPELINE, named_strategy
+from planner.parallel.strategy_file import SUFFIXES
 from planner.search.pipeline_stages import Layout, stage_bounds
-
-__all__ = [
-    "Pipeline",
-    "has_stages",
-    "micro_batch_parts",
-    "pipeline_strategy",
-    "strategy_and_micro_batching",
-]
 
 _PER_STAGE = 4
 """Micro-batches for every stage, with which the bubble is small (Huang et al., "GPipe", NeurIPS 2019, Sec. 2.3)."""
@@ -42,7 +24,7 @@ class Pipeline:
     """Request for a pipeline: its schedule, stages and micro-batches."""
 
     schedule: str = "1f1b"
-    """One of ``planner.parallel.PIPELINE_SCHEDULES``."""
+    """One of ``planner.parallel.pipeline_schedule.PIPELINE_SCHEDULES``."""
     stages: int = 0
     """Number of stages; 0: as many as ``stage_at`` begins, else one a device, at most one a layer, and two a device
     for ``interleaved``."""
@@ -64,7 +46,7 @@ def strategy_and_micro_batching(
 
     Args:
         model: Costs of a network on a cluster.
-        name: ``pipeline``, degrees with a pipeline among them, or a name for ``planner.parallel.named_strategy``.
+        name: ``pipeline``, degrees with a pipeline among them, or a name for ``named_strategy``.
         micro_batching: Micro-batches of strategies that are not pipelines.
         pipeline: Request for a pipeline; None: defaults.
 

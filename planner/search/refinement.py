@@ -13,16 +13,17 @@ from math import inf
 
 import numpy as np
 
-from hwprofiles import ConfigError, InfeasiblePlanError
-from planner.cost import CostModel, LinkLoads
-from planner.elimination import SLACK
-from planner.lowering import Program, lower
-from planner.memory import check_plan_memory, peak_memory_bytes
-from planner.parallel import Configuration, Strategy
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.cost.cost_model import CostModel
+from planner.cost.link_loads import LinkLoads
+from planner.elimination.bounds import SLACK
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import Program
+from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
+from planner.parallel.configurations import Configuration, Strategy
 from planner.search.neighbours import Neighbours, Spaces, StrategyChange
-from planner.simulation import iteration_bound, replay_that_fits
-
-__all__ = ["Refined", "refine"]
+from planner.simulation.lower_bound import iteration_bound
+from planner.simulation.memory_over_time import replay_that_fits
 
 WAVE = 4
 """Plans simulated side by side; fixed, so that the result does not depend on the number of cores."""

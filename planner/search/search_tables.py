@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from planner.cost import CostModel, EdgeTable
-from planner.elimination import SearchProblem, TensorCost
-from planner.parallel import ConfigSpace
-
-__all__ = ["search_problem"]
+from planner.cost.cost_model import CostModel
+from planner.cost.transfer_time import EdgeTable
+from planner.elimination.search_problem import SearchProblem, TensorCost
+from planner.parallel.configurations import ConfigSpace
 
 
 def search_problem(model: CostModel, spaces: Sequence[ConfigSpace], table: EdgeTable) -> SearchProblem:

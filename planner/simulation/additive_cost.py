@@ -11,22 +11,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.compression import UNCOMPRESSED, CompressionSettings
-from planner.cost import CostModel, applied, compressed_choices
-from planner.lowering import KINDS, Program, lower
-from planner.parallel import (
-    KEEP_ACTIVATIONS,
-    WHOLE_BATCH,
-    ConfigSpace,
-    MicroBatching,
-    Recompute,
-    Strategy,
-    micro_batch_spaces,
-)
+from planner.compression.settings import UNCOMPRESSED, CompressionSettings
+from planner.cost.applied_strategy import applied
+from planner.cost.compressed_sync import compressed_choices
+from planner.cost.cost_model import CostModel
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS, Program
+from planner.parallel.configurations import ConfigSpace, Strategy
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batch_spaces
+from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.simulation.program_replay import Replay, replay
 from planner.simulation.transfer_pricing import transfer_prices
-
-__all__ = ["AdditiveTerms", "additive_s", "additive_terms", "program_sync_s"]
 
 
 class AdditiveTerms(NamedTuple):

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
-from planner.lowering import Collective, Program
-from planner.topology import ClusterRoutes, CopyEngineUses
-
-__all__ = ["CollectiveEngines", "CollectiveLinks", "carried_bytes"]
+from hwprofiles.aliases import Floats, Ints
+from planner.lowering.program import Collective, Program
+from planner.topology.copy_engine_use import CopyEngineUses
+from planner.topology.network_routes import ClusterRoutes
 
 
 def carried_bytes(program: Program, network: ClusterRoutes) -> Floats:

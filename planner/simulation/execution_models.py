@@ -16,15 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import Floats, Ints, row_owners
-from planner.lowering import Program
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.rows import row_owners
+from planner.lowering.program import Program
 from planner.simulation.collective_use import CollectiveEngines, CollectiveLinks
 from planner.simulation.message_overhead_use import message_overheads_of
-from planner.topology import ClusterRoutes, CopyEngineUses, copy_engines_of, routes_of_cluster
-from simulator.graph import TaskGraph
-
-__all__ = ["ITERATIONS", "ProgramGraph", "build_program_graph"]
-
+from planner.topology.copy_engine_use import CopyEngineUses, copy_engines_of
+from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
+from simulator.graph.task_graph import TaskGraph
 
 ITERATIONS = 4
 """Iterations that are replayed in a row, so that there is a steady state."""

@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-from planner.lowering import KINDS
+from planner.lowering.program import KINDS
 from planner.simulation.program_replay import Replay
-from simulator.formats import write_graph
-
-__all__ = ["write_replayed_graph"]
+from simulator.formats.graph_file import write_graph
 
 
 def write_replayed_graph(replay: Replay, path: Path) -> None:

@@ -14,15 +14,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
-from hwprofiles.compute import load_profile
-from hwprofiles.devices import DeviceGraph
-from planner.cost import Conditions
-from planner.lowering import KINDS, Collective, Program
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.compute.profile_file import load_profile
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.cost.conditions import Conditions
+from planner.lowering.program import KINDS, Collective, Program
 from planner.simulation.execution_models import ProgramGraph
-from simulator.timelines import alone_s
-
-__all__ = ["with_interference"]
+from simulator.timelines.timeline import alone_s
 
 _MOST = 0.9
 """Largest share of a device that messages can take."""

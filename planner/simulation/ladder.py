@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, row_owners
-from planner.cost import Conditions
-from planner.lowering import Program
+from hwprofiles.aliases import Bools, Floats
+from hwprofiles.rows import row_owners
+from planner.cost.conditions import Conditions
+from planner.lowering.program import Program
 from planner.simulation.execution_models import ITERATIONS
 from planner.simulation.program_replay import (
     check_first_iteration,
@@ -13,10 +14,8 @@ from planner.simulation.program_replay import (
     replayed_graph,
     steady_window_s,
 )
-from simulator.engines import simulate
-from simulator.graph import TaskGraph
-
-__all__ = ["ladder_s", "steady_s", "upper_rungs_s"]
+from simulator.engines.engine import simulate
+from simulator.graph.task_graph import TaskGraph
 
 _ABOVE = ("interference", "spread")
 """Rungs above contention."""

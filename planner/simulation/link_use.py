@@ -5,8 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LinkUse"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:

@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from planner.cost import CostModel, applied
-from planner.lowering import KINDS, Program
-from planner.parallel import Strategy
+from planner.cost.applied_strategy import applied
+from planner.cost.cost_model import CostModel
+from planner.lowering.program import KINDS, Program
+from planner.parallel.configurations import Strategy
 from planner.simulation.execution_models import build_program_graph
-from simulator.graph import TaskGraph
-from simulator.timelines import alone_s, busiest_resource
-
-__all__ = ["arithmetic_s", "busiest_s", "iteration_bound"]
+from simulator.graph.task_graph import TaskGraph
+from simulator.timelines.timeline import alone_s, busiest_resource
 
 
 def arithmetic_s(model: CostModel, strategy: Strategy) -> float:

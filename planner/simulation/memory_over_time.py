@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
-from planner.lowering import Program
-from planner.memory import BUFFERS, BufferLifetimes, Buffers, MemoryPolicy, check_plan_memory, held_over_time
+from hwprofiles.aliases import Floats, Ints
+from planner.lowering.program import Program
+from planner.memory.buffers import BUFFERS, Buffers
+from planner.memory.lifetimes import BufferLifetimes
+from planner.memory.memory_policy import MemoryPolicy
+from planner.memory.peak_memory import check_plan_memory, held_over_time
 from planner.simulation.program_replay import Replay, replay
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["MemoryCurve", "buffers", "check_replay_fits", "memory_curve", "replay_that_fits"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

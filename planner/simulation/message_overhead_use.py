@@ -6,11 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Floats, Ints
-from hwprofiles.devices import DeviceGraph
-from planner.lowering import Collective
-
-__all__ = ["ArithmeticUses", "MessageOverheads", "message_overheads_of"]
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.lowering.program import Collective
 
 
 class ArithmeticUses(NamedTuple):

@@ -8,37 +8,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import AnyPath, ConfigError, Floats, Ints, html_table, row_owners
-from hwprofiles.compute import profile_in
-from planner.expected import TimeParts, expected_s, likely_s
-from planner.lowering import KINDS, Program
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.compute.profile_file import profile_in
+from hwprofiles.errors import ConfigError
+from hwprofiles.html_tables import html_table
+from hwprofiles.input_files import AnyPath
+from hwprofiles.rows import row_owners
+from planner.expected.likely_times import TimeParts, expected_s, likely_s
+from planner.lowering.program import KINDS, Program
 from planner.simulation.collective_use import carried_bytes
 from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
 from planner.simulation.interference_use import with_interference
 from planner.simulation.link_use import LinkUse
 from planner.simulation.rank_spread import drawn_factors, wait_share, with_factors, with_slowest_rank
-from planner.topology import routes_of_cluster
-from simulator.engines import simulate
-from simulator.formats import write_trace
-from simulator.graph import Schedule, TaskGraph, check_task_graph
-from simulator.timelines import before_in_streams, last_causes, resource_use, union
+from planner.topology.network_routes import routes_of_cluster
+from simulator.engines.engine import simulate
+from simulator.formats.chrome_trace import write_trace
+from simulator.graph.graph_checks import check_task_graph
+from simulator.graph.task_graph import Schedule, TaskGraph
+from simulator.timelines.last_causes import before_in_streams, last_causes
+from simulator.timelines.timeline import resource_use, union
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "Replay",
-    "Shares",
-    "check_first_iteration",
-    "first_tasks",
-    "iteration_ends_s",
-    "iteration_rows",
-    "last_waited_for",
-    "replay",
-    "replayed_graph",
-    "steady_window_s",
-    "stream_before",
-]
 
 
 _TRACED_LINKS = 16
@@ -427,7 +419,7 @@ def check_first_iteration(graph: TaskGraph, iterations: int) -> None:
     Those of later ones also wait for tasks of the iteration before, so that no cycle can pass through several.
 
     Raises:
-        ConfigError: See ``simulator.graph.check_task_graph``.
+        ConfigError: See ``simulator.graph.graph_checks.check_task_graph``.
     """
     check_task_graph(first_tasks(graph, graph.size // iterations))
 

@@ -16,13 +16,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles import Floats
-from hwprofiles.devices import DeviceGraph
-from planner.cost import Conditions
-from planner.lowering import Program
+from hwprofiles.aliases import Floats
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.cost.conditions import Conditions
+from planner.lowering.program import Program
 from planner.simulation.execution_models import ProgramGraph
-
-__all__ = ["drawn_factors", "late_deviations", "wait_share", "with_factors", "with_slowest_rank"]
 
 _SCALE = math.sqrt(6) / math.pi
 """Scale of a Gumbel distribution with standard deviation 1."""

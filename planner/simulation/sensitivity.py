@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
-from hwprofiles.devices import DeviceGraph, Latency, Link
-from planner.lowering import Program
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.latency import Latency
+from planner.lowering.program import Program
 from planner.simulation.execution_models import ITERATIONS
 from planner.simulation.program_replay import Replay, replay
-
-__all__ = ["Sensitivity", "faster", "sensitivities"]
 
 STEP = 0.01
 """Relative change of the difference quotient."""

@@ -5,11 +5,9 @@ from itertools import groupby
 
 import numpy as np
 
-from planner.lowering import KINDS
+from planner.lowering.program import KINDS
 from planner.simulation.program_replay import Replay
-from simulator.timelines import CriticalStep, critical_path
-
-__all__ = ["CriticalPath", "ExposedCommunication", "PathStep", "Stretch", "program_path"]
+from simulator.timelines.path_analysis import CriticalStep, critical_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

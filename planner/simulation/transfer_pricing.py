@@ -4,16 +4,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwprofiles import Floats
-from planner.compression import UNCOMPRESSED, Compression, CompressionSettings
-from planner.cost import ACTIVATIONS, CostModel, EdgeTable, codec_s, compression_of, decompression_of
-from planner.graph import Edge
-from planner.parallel import ConfigSpace, needed_regions
+from hwprofiles.aliases import Floats
+from planner.compression.data_types import Compression
+from planner.compression.settings import UNCOMPRESSED, CompressionSettings
+from planner.cost.codec_time import ACTIVATIONS, codec_s, compression_of, decompression_of
+from planner.cost.cost_model import CostModel
+from planner.cost.transfer_time import EdgeTable
+from planner.graph.computation_graph import Edge
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.regions import needed_regions
 from planner.simulation.execution_models import ITERATIONS
-from simulator.graph import check_replay_memory, engine_bytes, graph_bytes
-
-__all__ = ["check_messages", "transfer_prices"]
-
+from simulator.graph.memory_need import check_replay_memory, engine_bytes, graph_bytes
 
 _INTERFERING = 2
 """Devices whose memory a message uses beside its links, where that is taken into account."""

@@ -5,11 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints
-from hwprofiles.devices import DeviceGraph
+from hwprofiles.aliases import Bools, Floats, Ints
+from hwprofiles.devices.device_graph import DeviceGraph
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
-
-__all__ = ["CopyEngineUses", "EngineUses", "copy_engines_of"]
 
 
 class EngineUses(NamedTuple):

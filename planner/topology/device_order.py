@@ -4,10 +4,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints
-from hwprofiles.devices import DeviceGraph
-
-__all__ = ["cycles", "racks_of", "ring_ranks"]
+from hwprofiles.aliases import Bools, Floats, Ints
+from hwprofiles.devices.device_graph import DeviceGraph
 
 _MOST_SEARCHED = 8
 """Devices of a node up to which a cycle over direct links is looked for."""

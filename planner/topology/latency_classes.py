@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
-from hwprofiles.devices import Latency, Link
-
-__all__ = ["LatencyClasses", "LatencyFunctions"]
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.devices.device_graph import Link
+from hwprofiles.devices.latency import Latency
 
 
 class LatencyFunctions(NamedTuple):

@@ -4,15 +4,13 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from hwprofiles import Floats, Ints, row_entries
-from hwprofiles.devices import DeviceGraph
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.rows import row_entries
 from planner.topology.device_order import racks_of, ring_ranks
 from planner.topology.latency_classes import LatencyClasses
 from planner.topology.route_levels import RouteLevels, levels_of
 from planner.topology.route_store import RouteStore, mirrors, swapped_routes, transposed
-
-__all__ = ["ClusterRoutes", "routes_of_cluster"]
-
 
 _TABLE_DEVICES = 512
 """Largest number of devices whose routes between all pairs are searched at once."""

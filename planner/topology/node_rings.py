@@ -5,11 +5,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
+from hwprofiles.aliases import Floats, Ints
 from planner.topology.device_order import cycles
 from planner.topology.network_routes import ClusterRoutes
-
-__all__ = ["chain_order", "joined_directly", "ring_orders"]
 
 _MOST_SEARCHED = 8
 """Devices of a node up to which all cycles are looked at: 2,520 of them."""

@@ -24,12 +24,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from hwprofiles import Floats, Ints, row_entries, row_owners
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.rows import row_entries, row_owners
 from planner.topology.latency_classes import LatencyFunctions
-from simulator.compiled import inner, spare_scipy
-
-__all__ = ["RouteLevels", "levels_of"]
-
+from simulator.compiled.jit import inner
+from simulator.compiled.numba_start import spare_scipy
 
 spare_scipy()
 

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from hwprofiles import Floats, Ints, row_entries
-from hwprofiles.devices import DeviceGraph
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.rows import row_entries
 from planner.topology.latency_classes import LatencyClasses
-
-__all__ = ["RouteStore", "mirrors", "swapped_routes", "transposed"]
 
 
 class RouteStore:

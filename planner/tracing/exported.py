@@ -10,14 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from planner.tracing.inputs import InputSpec, one_sample_error, with_two_samples
 from planner.tracing.trace import Argument, Trace, TraceNode, TraceTensor
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["trace_of"]
 
 _MOST_VALUES = 4096
 """Most elements of a buffer that are written down where no ``state_dict`` holds it."""

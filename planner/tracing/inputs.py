@@ -4,9 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hwprofiles import ConfigError
-
-__all__ = ["InputSpec", "input_specs", "one_sample_error", "with_two_samples"]
+from hwprofiles.errors import ConfigError
 
 _NAMED = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<sizes>[^:]*)(?::(?P<type>\w+))?")
 MOST_ELEMENTS = 2**40

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hwprofiles import ConfigError, check_input
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import check_input
 from planner.tracing.trace import Argument, Trace, TraceNode, TraceTensor
-
-__all__ = ["trace_of_pt2"]
 
 _FILE_MIB = 1 << 20
 """Largest archive: its weights are not read."""

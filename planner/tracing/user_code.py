@@ -10,12 +10,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from hwprofiles import ConfigError, check_input
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import check_input
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["built_module"]
 
 _CODE_MIB = 8
 MOST_BUILT = 2**28

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
-
-__all__ = ["alike_owners"]
+from hwprofiles.aliases import Floats, Ints
 
 
 def alike_owners(owner: Ints, code: Ints, values: Floats, slack: Floats, count: int) -> Ints:

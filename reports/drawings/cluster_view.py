@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from hwprofiles.devices import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from reports.drawings.draw_cluster import cluster_drawing, depths_of, machine_prefixes, machines_of
-
-__all__ = ["cluster_view"]
 
 _MANY = 5
 """Machines from which on equal ones are drawn as one."""

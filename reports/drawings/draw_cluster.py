@@ -5,9 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from hwprofiles.devices import DeviceGraph
-
-__all__ = ["cluster_drawing", "depths_of", "machine_prefixes", "machines_of"]
+from hwprofiles.devices.device_graph import DeviceGraph
 
 _STEP_X, _STEP_Y, _GAP = 46, 44, 22
 _APART = 2.2

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
-from planner.graph import ComputationGraph
-from planner.plan import LayerResult
-from reports.style import CONFIGURATIONS, byte_unit, time_unit
-
-__all__ = ["COLUMN", "ROW", "layer_places", "layer_strips", "strategy_drawing"]
+from planner.graph.computation_graph import ComputationGraph
+from planner.plan.comparison import LayerResult
+from reports.style.palette import CONFIGURATIONS
+from reports.style.units import byte_unit, time_unit
 
 COLUMN, ROW, WIDTH, HEIGHT = 146, 58, 137, 38
 """Distances between the boxes of layers, and the size of a box, in pixels."""

@@ -7,15 +7,20 @@ from pathlib import Path
 
 import pandas as pd
 
-from hwprofiles import ConfigError
-from planner.cost import CostModel
-from planner.lowering import Program
-from planner.plan import LayerResult, Plan, layer_results, pace_of, training_rates
-from planner.simulation import CriticalPath, MemoryCurve, Replay, memory_curve, program_path, replay
-from reports.style import time_unit
-from reports.tables import expected_time, rate_tiles
-
-__all__ = ["PlanView"]
+from hwprofiles.errors import ConfigError
+from planner.cost.cost_model import CostModel
+from planner.lowering.program import Program
+from planner.plan.comparison import LayerResult
+from planner.plan.pace import pace_of
+from planner.plan.plan import Plan
+from planner.plan.priced_strategy import layer_results
+from planner.plan.training_rates import training_rates
+from planner.simulation.memory_over_time import MemoryCurve, memory_curve
+from planner.simulation.program_replay import Replay, replay
+from planner.simulation.steady_path import CriticalPath, program_path
+from reports.style.units import time_unit
+from reports.tables.likely_text import expected_time
+from reports.tables.rate_tiles import rate_tiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +45,7 @@ class PlanView:
         Raises:
             ConfigError: ``path`` is not a measurement, or is one of another program.
         """
-        from executor.measurement import read_measurement
+        from executor.measurement.measured_run import read_measurement
 
         measurement = read_measurement(path)
         tasks = measurement.start_s.shape[1]

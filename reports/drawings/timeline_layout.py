@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hwprofiles import Ints
-
-__all__ = ["TimelineRow", "assign_lanes", "side_by_side", "timeline_rows", "with_members"]
+from hwprofiles.aliases import Ints
 
 
 def with_members(timeline: pd.DataFrame, collective_devices: Mapping[int, Sequence[int]]) -> pd.DataFrame:

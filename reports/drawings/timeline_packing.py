@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hwprofiles import Ints
+from hwprofiles.aliases import Ints
 from reports.drawings.alike_rows import alike_owners
 from reports.drawings.timeline_layout import assign_lanes
-from reports.style import pack_array, pack_json, pack_signed, pack_steps
-
-__all__ = ["pack_timeline"]
+from reports.style.packing import pack_array, pack_json, pack_signed, pack_steps
 
 _COMMUNICATION = ("transfer", "collective", "coordinate", "push", "fetch", "send", "receive")
 """Kinds that are drawn in the row of communication of every device that takes part."""

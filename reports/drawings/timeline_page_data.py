@@ -5,15 +5,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hwprofiles import Ints
-from planner.simulation import CriticalPath, Replay, stream_before
+from hwprofiles.aliases import Ints
+from planner.simulation.program_replay import Replay, stream_before
+from planner.simulation.steady_path import CriticalPath
 from reports.drawings.alike_rows import alike_owners
 from reports.drawings.timeline_layout import side_by_side, with_members
 from reports.drawings.timeline_packing import pack_timeline
-from reports.style import pack_array, pack_json, pack_signed, pack_steps
-from simulator.timelines import alone_s
-
-__all__ = ["timeline_data"]
+from reports.style.packing import pack_array, pack_json, pack_signed, pack_steps
+from simulator.timelines.timeline import alone_s
 
 
 def timeline_data(replay: Replay, path: CriticalPath, measured: pd.DataFrame | None = None) -> dict[str, Any]:

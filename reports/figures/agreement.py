@@ -5,13 +5,12 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from planner.plan import Comparison, StrategyResult
+from planner.plan.comparison import Comparison, StrategyResult
 from reports.figures.labels import label_places
 from reports.figures.look import log_ticks, spread_out, styled
-from reports.style import COMPUTE, IDLE, MARK, time_unit
-from reports.tables import winner_of
-
-__all__ = ["agreement_figure"]
+from reports.style.palette import COMPUTE, IDLE, MARK
+from reports.style.units import time_unit
+from reports.tables.likely_text import winner_of
 
 
 def agreement_figure(comparison: Comparison) -> go.Figure:

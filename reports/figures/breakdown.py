@@ -2,11 +2,10 @@
 
 import plotly.graph_objects as go
 
-from planner.plan import Comparison, StrategyResult
+from planner.plan.comparison import Comparison, StrategyResult
 from reports.figures.look import styled
-from reports.style import COMMUNICATION, COMPUTE, IDLE, MARK, PLAIN, Unit, time_unit
-
-__all__ = ["breakdown_figure"]
+from reports.style.palette import COMMUNICATION, COMPUTE, IDLE, MARK, PLAIN
+from reports.style.units import Unit, time_unit
 
 _PARTS = (
     ("compute_s", "compute", COMPUTE, ""),

@@ -7,11 +7,9 @@ from itertools import cycle
 import plotly.graph_objects as go
 
 from reports.figures.look import log_ticks, styled
-from reports.style import BLUE, GREEN, IDLE, MARK, OLIVE, ORANGE, PLAIN, PURPLE, SERIES, SYMBOLS
-from reports.tables import ReproducedValue
-from studies.fidelity import ErrorSummary
-
-__all__ = ["fidelity_figure", "printed_figure"]
+from reports.style.palette import BLUE, GREEN, IDLE, MARK, OLIVE, ORANGE, PLAIN, PURPLE, SERIES, SYMBOLS
+from reports.tables.reproduced_values import ReproducedValue
+from studies.fidelity.error_summary import ErrorSummary
 
 _BAND = 0.1
 _COLOURS = {

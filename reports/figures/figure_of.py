@@ -7,9 +7,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from hwprofiles import ConfigError
-
-__all__ = ["figure"]
+from hwprofiles.errors import ConfigError
 
 _HOMES: Mapping[str, Mapping[str, str]] = {
     "Comparison": {

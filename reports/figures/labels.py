@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-__all__ = ["label_places"]
-
 _LETTER, _HIGH, _POINT = 0.02, 0.075, 0.025
 """Width of a letter, height of a line and half a marker, as shares of a small figure's axes."""
 _SIDES = ("top center", "bottom center", "middle right", "middle left")

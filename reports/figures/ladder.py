@@ -6,11 +6,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from planner.plan import Comparison
+from planner.plan.comparison import Comparison
 from reports.figures.look import styled
-from reports.style import RUNGS, time_unit
-
-__all__ = ["ladder_figure", "ladder_models", "plain_ladder"]
+from reports.style.palette import RUNGS
+from reports.style.units import time_unit
 
 
 def ladder_models(comparison: Comparison) -> list[str]:

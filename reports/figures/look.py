@@ -6,8 +6,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-__all__ = ["log_ticks", "spread_out", "styled"]
-
 
 def styled(figure: go.Figure, *, height: int = 340, **layout: Any) -> go.Figure:
     """Set margins, fonts and a transparent background, so that the figure fits light and dark themes."""

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from planner.plan import StrategyResult
+from planner.plan.comparison import StrategyResult
 from reports.figures.look import styled
-from reports.style import COMPUTE, MARK, memory_unit
-
-__all__ = ["memory_figure"]
+from reports.style.palette import COMPUTE, MARK
+from reports.style.units import memory_unit
 
 
 def memory_figure(strategy: StrategyResult, devices: Sequence[str], capacity_bytes: Sequence[float]) -> go.Figure:

@@ -6,10 +6,10 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from reports.figures.look import log_ticks, styled
-from reports.style import BLUE, GREEN, MARK, OLIVE, ORANGE, PLAIN, PURPLE, Unit, kind_colours, memory_unit, time_unit
-from studies.oracle import STRATEGIES, OracleRow, OracleTable
-
-__all__ = ["epoch_figure", "iteration_figure", "oracle_memory_figure"]
+from reports.style.palette import BLUE, GREEN, MARK, OLIVE, ORANGE, PLAIN, PURPLE, kind_colours
+from reports.style.units import Unit, memory_unit, time_unit
+from studies.oracle.oracle_request import STRATEGIES
+from studies.oracle.oracle_table import OracleRow, OracleTable
 
 _KINDS = kind_colours(("forward", "update", "collective", "transfer", "compress", "weight_gradient"))
 _PARTS = (

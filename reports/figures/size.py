@@ -4,12 +4,10 @@ import math
 
 import plotly.graph_objects as go
 
-from hwprofiles import GIB, GIGA, HOUR_S
+from hwprofiles.units import GIB, GIGA, HOUR_S
 from reports.figures.look import log_ticks, spread_out, styled
-from reports.style import MARK, SERIES
-from studies.size import CurvePoint, SizeAnswer
-
-__all__ = ["size_figure"]
+from reports.style.palette import MARK, SERIES
+from studies.size.size_answer import CurvePoint, SizeAnswer
 
 _SCALES = {"time": (HOUR_S, "time [h]"), "memory": (GIB, "memory [GiB]"), "loss": (0.01, "samples/s lost [%]")}
 """Unit and title of the vertical axis by measure."""

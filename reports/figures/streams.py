@@ -4,10 +4,9 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from reports.figures.look import styled
-from reports.style import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours, time_unit
-from studies.streams import ScheduleResult, StreamComparison
-
-__all__ = ["ladder_of_streams", "occupancy_figure", "timelines_figure"]
+from reports.style.palette import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours
+from reports.style.units import time_unit
+from studies.streams.schedule_comparison import ScheduleResult, StreamComparison
 
 _KINDS = ("forward", "epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient", "update")
 _LINES = (IDLE, RUNGS[1], COMMUNICATION, MARK)

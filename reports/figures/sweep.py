@@ -5,12 +5,10 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from reports.figures.look import log_ticks, spread_out, styled
-from reports.style import SERIES, SYMBOLS
-from reports.tables import column_label, column_unit
-
-__all__ = ["sweep_figure"]
+from reports.style.palette import SERIES, SYMBOLS
+from reports.tables.sweep_columns import column_label, column_unit
 
 
 def sweep_figure(

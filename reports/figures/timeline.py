@@ -6,13 +6,12 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from hwprofiles import Ints
-from planner.simulation import Replay
-from reports.drawings import TimelineRow, timeline_rows
+from hwprofiles.aliases import Ints
+from planner.simulation.program_replay import Replay
+from reports.drawings.timeline_layout import TimelineRow, timeline_rows
 from reports.figures.look import styled
-from reports.style import Unit, kind_colours, time_unit
-
-__all__ = ["timeline_figure"]
+from reports.style.palette import kind_colours
+from reports.style.units import Unit, time_unit
 
 _MOST_BARS = 6000
 _CELLS = 1000

@@ -7,12 +7,12 @@ import numpy as np
 import plotly.graph_objects as go
 
 from reports.figures.look import log_ticks, styled
-from reports.style import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours, time_unit
+from reports.style.palette import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours
+from reports.style.units import time_unit
 
 if TYPE_CHECKING:
-    from executor.validation import StrategyValidation, Validation
+    from executor.validation.validation_result import StrategyValidation, Validation
 
-__all__ = ["measured_ladder_figure", "task_figure", "validation_figure"]
 
 BAND = 0.1
 """Half width of the band of tasks that are predicted well."""

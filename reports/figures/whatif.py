@@ -6,10 +6,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from reports.figures.look import styled
-from reports.style import MARK, SERIES
-from studies.whatif import WhatIf, WhatIfRow
-
-__all__ = ["whatif_figure"]
+from reports.style.palette import MARK, SERIES
+from studies.whatif.scenarios import WhatIf, WhatIfRow
 
 
 def whatif_figure(result: WhatIf) -> go.Figure:

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from executor.accuracy import FLOAT32, AccuracyResult
+from executor.accuracy.accuracy_request import FLOAT32
+from executor.accuracy.accuracy_result import AccuracyResult
 from reports.pages.page_file import write_page
 from reports.pages.page_template import rendered
-from reports.style import PLAIN, SERIES
-from reports.tables import MODE_WORDS, accuracy_headline, difference_text, interval_text, remarks
-
-__all__ = ["accuracy_html", "write_accuracy_page"]
+from reports.style.palette import PLAIN, SERIES
+from reports.tables.accuracy_tables import MODE_WORDS, accuracy_headline, difference_text, interval_text, remarks
 
 _COLOURS = (PLAIN, *SERIES)
 """Colours of the types, float32 first; further types repeat them, with dashed lines."""

@@ -2,26 +2,22 @@
 
 from pathlib import Path
 
-from reports.figures import size_figure, whatif_figure
+from reports.figures.size import size_figure
+from reports.figures.whatif import whatif_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
-from reports.style import plain_unit, time_unit
-from reports.tables import (
+from reports.style.units import plain_unit, time_unit
+from reports.tables.size_text import size_columns, size_headline, size_lines, training_unit
+from reports.tables.whatif_tables import (
     sensitivity_cells,
-    size_columns,
-    size_headline,
-    size_lines,
-    training_unit,
     whatif_cells,
     whatif_extremes,
     whatif_finding,
     whatif_headers,
     whatif_reason_lines,
 )
-from studies.size import SizeAnswer
-from studies.whatif import WhatIf
-
-__all__ = ["size_html", "whatif_html", "write_size_page", "write_whatif_page"]
+from studies.size.size_answer import SizeAnswer
+from studies.whatif.scenarios import WhatIf
 
 
 def write_size_page(answer: SizeAnswer, path: Path) -> None:

@@ -5,11 +5,10 @@ from typing import Any
 
 from reports.pages.page_file import write_page
 from reports.pages.page_template import rendered
-from reports.style import PLAIN, SERIES, SYMBOLS, time_unit
-from reports.tables import crossing_words, eight_bit_headline, shown_crossings, speed_text
-from studies.eight_bit import CompressionSweep
-
-__all__ = ["eight_bit_html", "write_eight_bit_page"]
+from reports.style.palette import PLAIN, SERIES, SYMBOLS
+from reports.style.units import time_unit
+from reports.tables.eight_bit_tables import crossing_words, eight_bit_headline, shown_crossings, speed_text
+from studies.eight_bit.compression_sweep import CompressionSweep
 
 _LOOKS = tuple(zip((PLAIN, *SERIES), SYMBOLS, strict=False))
 """Colour and marker of the types, float32 first, dotted; further types repeat them, with dashed lines."""

@@ -4,11 +4,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from reports.figures import fidelity_figure
+from reports.figures.fidelity import fidelity_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
-from reports.style import time_unit
-from reports.tables import (
+from reports.style.units import time_unit
+from reports.tables.fidelity_text import (
     STUDY_SENTENCE,
     STUDY_TITLE,
     coverage_rows,
@@ -16,9 +16,8 @@ from reports.tables import (
     fidelity_headers,
     fidelity_headline,
 )
-from studies.fidelity import ErrorSummary, FidelityTable
-
-__all__ = ["fidelity_html", "fidelity_values", "write_fidelity_page"]
+from studies.fidelity.error_summary import ErrorSummary
+from studies.fidelity.fidelity_table import FidelityTable
 
 
 def write_fidelity_page(table: FidelityTable, path: Path) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from hwprofiles import ConfigError, json_input, printable
+from hwprofiles.control_characters import printable
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import json_input
 from reports.pages.page_template import rendered
-from reports.style import byte_unit, time_unit
-
-__all__ = ["IndexEntry", "check_no_other_page", "found_results", "index_html"]
+from reports.style.units import byte_unit, time_unit
 
 _HEAD_BYTES = 4096
 """Number of bytes at the begin of a page that hold its description."""

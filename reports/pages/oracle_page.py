@@ -3,15 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from hwprofiles import HOUR_S
-from reports.figures import epoch_figure, iteration_figure, oracle_memory_figure
+from hwprofiles.units import HOUR_S
+from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
-from reports.style import memory_unit, plain_unit, time_unit
-from reports.tables import booking_line, oracle_columns, oracle_headline, refused_lines, rows_in_order
-from studies.oracle import OracleRow, OracleTable
-
-__all__ = ["oracle_html", "write_oracle_page"]
+from reports.style.units import memory_unit, plain_unit, time_unit
+from reports.tables.oracle_tables import booking_line, oracle_columns, oracle_headline, refused_lines, rows_in_order
+from studies.oracle.oracle_table import OracleRow, OracleTable
 
 
 def write_oracle_page(table: OracleTable, path: Path) -> None:

@@ -1,8 +1,7 @@
 """Files of pages, written whole or not at all."""
 
-from hwprofiles import AnyPath, replacing
-
-__all__ = ["write_page"]
+from hwprofiles.input_files import AnyPath
+from hwprofiles.whole_files import replacing
 
 
 def write_page(html: str, path: AnyPath) -> None:

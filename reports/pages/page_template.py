@@ -9,9 +9,7 @@ from typing import Any
 import jinja2
 import plotly.graph_objects as go
 
-from reports.style import PALETTE
-
-__all__ = ["Links", "packed_plotly", "plain_figure", "rendered", "template_text"]
+from reports.style.palette import PALETTE
 
 Links = tuple[tuple[str, str], ...]
 """Linked pages: name and address; an empty address stands for the page itself."""

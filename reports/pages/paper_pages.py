@@ -6,23 +6,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hwprofiles import Progress
-from reports.figures import printed_figure
+from hwprofiles.progress import Progress
+from reports.figures.fidelity import printed_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
-from reports.style import BLUE, GREEN, ORANGE, PLAIN, PURPLE
-from reports.tables import reproduced_headline, reproduced_values
-from studies.reproduce import ComputedValue, PaperRow, eight_bit_values
-
-__all__ = [
-    "INCONSISTENCIES",
-    "computed_values",
-    "paper_headline",
-    "paper_html",
-    "reproduce_html",
-    "write_paper_page",
-    "write_reproduce_page",
-]
+from reports.style.palette import BLUE, GREEN, ORANGE, PLAIN, PURPLE
+from reports.tables.reproduced_values import reproduced_headline, reproduced_values
+from studies.reproduce.eight_bit_claims import eight_bit_values
+from studies.reproduce.paper_claims import ComputedValue
+from studies.reproduce.rows import PaperRow
 
 PRINTED = "printed"
 _LOOKS = {
@@ -65,7 +57,7 @@ def computed_values(*, numbers: int = 25_000_000, progress: Progress | None = No
     values = list(eight_bit_values(progress))
     if find_spec("torch") is None:
         return values
-    from executor.compression import table_2
+    from executor.compression.printed import table_2
 
     return values + list(table_2(count=numbers, progress=progress))
 

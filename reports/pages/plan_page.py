@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from reports.drawings import PlanView, cluster_view, strategy_drawing
+from reports.drawings.cluster_view import cluster_view
+from reports.drawings.draw_network import strategy_drawing
+from reports.drawings.plan_view import PlanView
 from reports.pages.page_file import write_page
 from reports.pages.page_template import Links, rendered
 from reports.pages.timeline_page import write_timeline_page
-from reports.style import byte_unit, memory_unit, pack_array, pack_json
-from reports.tables import layer_table
-from simulator.timelines import resource_use
-
-__all__ = ["plan_html", "write_plan_pages"]
+from reports.style.packing import pack_array, pack_json
+from reports.style.units import byte_unit, memory_unit
+from reports.tables.layer_rows import layer_table
+from simulator.timelines.timeline import resource_use
 
 _PAGES = (("plan", "index.html"), ("timeline", "timeline.html"))
 """Names and files of the pages of a plan."""

@@ -5,13 +5,11 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from reports.figures import ladder_of_streams, occupancy_figure, timelines_figure
+from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
-from reports.style import memory_unit, three_digits, time_unit
-from studies.streams import StreamComparison
-
-__all__ = ["stream_rows", "streams_headline", "streams_html", "streams_table", "write_streams_page"]
+from reports.style.units import memory_unit, three_digits, time_unit
+from studies.streams.schedule_comparison import StreamComparison
 
 
 def streams_headline(comparison: StreamComparison) -> str:

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from reports.pages.page_file import write_page
 from reports.pages.page_template import Links, rendered
-from reports.style import MARK, SERIES, SYMBOLS, pack_json, time_unit
-from reports.tables import column_label, column_unit, is_answer, is_whole
-
-__all__ = ["sweep_headline", "sweep_html", "write_sweep_page"]
+from reports.style.packing import pack_json
+from reports.style.palette import MARK, SERIES, SYMBOLS
+from reports.style.units import time_unit
+from reports.tables.sweep_columns import column_label, column_unit, is_answer, is_whole
 
 _VALUES = (
     "expected_s", "likely_low_s", "likely_high_s", "iteration_s",

@@ -5,13 +5,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from planner.simulation import Stretch
-from reports.drawings import PlanView, timeline_data
+from planner.simulation.steady_path import Stretch
+from reports.drawings.plan_view import PlanView
+from reports.drawings.timeline_page_data import timeline_data
 from reports.pages.page_file import write_page
 from reports.pages.page_template import Links, rendered
-from reports.style import kind_colours, time_unit
-
-__all__ = ["timeline_html", "write_timeline_page"]
+from reports.style.palette import kind_colours
+from reports.style.units import time_unit
 
 _GRADIENTS = ("epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient")
 

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from reports.drawings import pack_timeline, side_by_side, with_members
-from reports.figures import measured_ladder_figure, task_figure
+from reports.drawings.timeline_layout import side_by_side, with_members
+from reports.drawings.timeline_packing import pack_timeline
+from reports.figures.validation import measured_ladder_figure, task_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
-from reports.style import byte_unit, kind_colours, plain_unit, time_unit
+from reports.style.palette import kind_colours
+from reports.style.units import byte_unit, plain_unit, time_unit
 
 if TYPE_CHECKING:
-    from executor.validation import StrategyValidation, Validation
+    from executor.validation.validation_result import StrategyValidation, Validation
 
-__all__ = ["validation_headline", "validation_html", "write_validation_page"]
 
 _MOST_SHOWN = 15
 

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-__all__ = ["compact_devices"]
-
 
 def compact_devices(devices: Sequence[int]) -> str:
     """Return devices in their order as text, with runs of equal steps written as ranges.

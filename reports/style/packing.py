@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Packed", "pack_array", "pack_json", "pack_signed", "pack_steps"]
-
 Packed = dict[str, str]
 """A packed column: ``type`` (a JavaScript typed array, or ``json``), ``data`` in base64, and ``steps`` if these are
 differences of neighbours."""

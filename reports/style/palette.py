@@ -9,27 +9,6 @@ Source:
 
 from collections.abc import Iterable
 
-__all__ = [
-    "BLUE",
-    "COMMUNICATION",
-    "COMPUTE",
-    "CONFIGURATIONS",
-    "GRADIENT_SYNC",
-    "GREEN",
-    "IDLE",
-    "MARK",
-    "MOVED",
-    "OLIVE",
-    "ORANGE",
-    "PALETTE",
-    "PLAIN",
-    "PURPLE",
-    "RUNGS",
-    "SERIES",
-    "SYMBOLS",
-    "kind_colours",
-]
-
 BLUE, ORANGE, GREEN, PURPLE, OLIVE = "#1f83c4", "#e2711d", "#17b25c", "#8744d6", "#6c651e"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, OLIVE, "#c4316e", "#4a63c9", "#b58900")
 """Colours of lines, points and bars in order; further series repeat them, lines then dashed."""

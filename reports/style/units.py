@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Unit", "byte_unit", "memory_unit", "plain_unit", "three_digits", "time_unit"]
-
 _DIGITS = 3
 _LEAST_PLAIN, _NOISE = 1e-4, 1e-9
 """Numbers below the first are written with a power of ten, those below the second are errors of rounding."""

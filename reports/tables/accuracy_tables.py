@@ -3,9 +3,8 @@
 from rich.table import Table
 from rich.text import Text
 
-from executor.accuracy import FLOAT32, AccuracyResult, Compared, Interval
-
-__all__ = ["MODE_WORDS", "accuracy_headline", "accuracy_table", "difference_text", "interval_text", "remarks"]
+from executor.accuracy.accuracy_request import FLOAT32
+from executor.accuracy.accuracy_result import AccuracyResult, Compared, Interval
 
 MODE_WORDS = {"data": "data parallel, gradients", "model": "model parallel, activations and their gradients"}
 """Description of each mode, and of the messages that it compresses."""

@@ -4,11 +4,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner.plan import Comparison, StrategyResult
-from reports.style import Unit, byte_unit, memory_unit, plain_unit, three_digits, time_unit
+from planner.plan.comparison import Comparison, StrategyResult
+from reports.style.units import Unit, byte_unit, memory_unit, plain_unit, three_digits, time_unit
 from reports.tables.likely_text import expected_time, likely_ends, winner_of
-
-__all__ = ["Column", "comparison_columns", "comparison_headline", "fullest_device"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

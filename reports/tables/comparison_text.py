@@ -3,11 +3,9 @@
 from rich.table import Table
 from rich.text import Text
 
-from planner.plan import Comparison
+from planner.plan.comparison import Comparison
 from reports.tables.comparison_summary import comparison_columns
 from reports.tables.likely_text import undecided_line, winner_of
-
-__all__ = ["comparison_table", "pace_lines"]
 
 
 def comparison_table(comparison: Comparison) -> Table:

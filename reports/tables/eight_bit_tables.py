@@ -5,16 +5,9 @@ import math
 from rich.table import Table
 from rich.text import Text
 
-from studies.eight_bit import BEST, CompressionPoint, CompressionSweep, Crossing
-
-__all__ = [
-    "compression_table",
-    "crossing_lines",
-    "crossing_words",
-    "eight_bit_headline",
-    "shown_crossings",
-    "speed_text",
-]
+from studies.eight_bit.compression_points import CompressionPoint
+from studies.eight_bit.compression_sweep import CompressionSweep
+from studies.eight_bit.thresholds import BEST, Crossing
 
 _AXES = {"link_speed": "link speed", "devices": "devices", "sub_batches": "sub-batches"}
 

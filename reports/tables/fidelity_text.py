@@ -6,18 +6,8 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
-from studies.fidelity import ErrorSummary, FidelityTable
-
-__all__ = [
-    "STUDY_SENTENCE",
-    "STUDY_TITLE",
-    "coverage_rows",
-    "fidelity_cells",
-    "fidelity_headers",
-    "fidelity_headline",
-    "fidelity_lines",
-    "fidelity_tables",
-]
+from studies.fidelity.error_summary import ErrorSummary
+from studies.fidelity.fidelity_table import FidelityTable
 
 STUDY_TITLE = "By formulas of a study"
 STUDY_SENTENCE = (

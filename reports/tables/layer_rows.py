@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from planner.plan import LayerResult
-from reports.style import byte_unit, compact_devices, time_unit
+from planner.plan.comparison import LayerResult
+from reports.style.device_lists import compact_devices
+from reports.style.units import byte_unit, time_unit
 from reports.tables.repeated_blocks import repeated_blocks
-
-__all__ = ["layer_table"]
 
 
 def layer_table(layers: Sequence[LayerResult]) -> dict[str, Any]:

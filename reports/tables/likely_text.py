@@ -1,10 +1,8 @@
 """The winner of a comparison, and intervals of its times in words, printed alike by the terminal and the page."""
 
-from planner.expected import told_apart
-from planner.plan import Comparison, StrategyResult
-from reports.style import Unit, three_digits, time_unit
-
-__all__ = ["expected_time", "likely_ends", "undecided_line", "winner_of"]
+from planner.expected.likely_times import told_apart
+from planner.plan.comparison import Comparison, StrategyResult
+from reports.style.units import Unit, three_digits, time_unit
 
 
 def winner_of(comparison: Comparison) -> StrategyResult | None:

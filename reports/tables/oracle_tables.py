@@ -5,20 +5,10 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from hwprofiles import HOUR_S
-from reports.style import Unit, memory_unit, plain_unit, three_digits, time_unit
+from hwprofiles.units import HOUR_S
+from reports.style.units import Unit, memory_unit, plain_unit, three_digits, time_unit
 from reports.tables.comparison_summary import Column
-from studies.oracle import OracleRow, OracleTable
-
-__all__ = [
-    "booking_line",
-    "limit_lines",
-    "oracle_columns",
-    "oracle_headline",
-    "oracle_table",
-    "refused_lines",
-    "rows_in_order",
-]
+from studies.oracle.oracle_table import OracleRow, OracleTable
 
 
 def oracle_headline(table: OracleTable) -> str:

@@ -1,9 +1,7 @@
 """Tiles of what an expected time means in the words of the field, alike on all pages."""
 
-from planner.plan import TrainingRates
-from reports.style import three_digits
-
-__all__ = ["money_words", "rate_tiles"]
+from planner.plan.training_rates import TrainingRates
+from reports.style.units import three_digits
 
 
 def rate_tiles(rates: TrainingRates, samples_are: str) -> list[tuple[str, str, str]]:

@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import Ints
-
-__all__ = ["RepeatedBlock", "repeated_blocks"]
+from hwprofiles.aliases import Ints
 
 _READABLE = 40
 """Rows that a reader sees at once: tables of as many have nothing folded."""

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hwprofiles import GIGA
-from studies.reproduce import PaperRow
-
-__all__ = ["ReproducedValue", "reproduced_headline", "reproduced_values"]
+from hwprofiles.units import GIGA
+from studies.reproduce.rows import PaperRow
 
 _NEAR = 0.05
 

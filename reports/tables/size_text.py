@@ -7,11 +7,9 @@ from dataclasses import replace
 from rich.table import Table
 from rich.text import Text
 
-from hwprofiles import GIB, GIGA, HOUR_S
-from reports.style import three_digits, time_unit
-from studies.size import CurvePoint, SizeAnswer
-
-__all__ = ["size_columns", "size_headline", "size_lines", "size_table", "training_unit"]
+from hwprofiles.units import GIB, GIGA, HOUR_S
+from reports.style.units import three_digits, time_unit
+from studies.size.size_answer import CurvePoint, SizeAnswer
 
 
 def _scale(answer: SizeAnswer) -> tuple[float, str]:

@@ -10,18 +10,7 @@ from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 from rich.table import Table
 from rich.text import Text
 
-from reports.style import Unit, byte_unit, memory_unit, plain_unit, time_unit
-
-__all__ = [
-    "column_label",
-    "column_texts",
-    "column_unit",
-    "fitting_columns",
-    "is_answer",
-    "is_whole",
-    "reason_lines",
-    "sweep_table",
-]
+from reports.style.units import Unit, byte_unit, memory_unit, plain_unit, time_unit
 
 _UNITS = {"_per_s": plain_unit, "memory_bytes": memory_unit, "_bytes": byte_unit, "_s": time_unit}
 """Functions that choose the unit, by the end of a column's name; the first that fits is taken."""

@@ -5,22 +5,9 @@ import math
 from rich.table import Table
 from rich.text import Text
 
-from planner.simulation import Sensitivity
-from reports.style import plain_unit, three_digits, time_unit
-from studies.whatif import WhatIf, WhatIfRow
-
-__all__ = [
-    "sensitivity_cells",
-    "sensitivity_table",
-    "whatif_cells",
-    "whatif_extremes",
-    "whatif_finding",
-    "whatif_headers",
-    "whatif_headline",
-    "whatif_reason_lines",
-    "whatif_table",
-    "whatif_why_lines",
-]
+from planner.simulation.sensitivity import Sensitivity
+from reports.style.units import plain_unit, three_digits, time_unit
+from studies.whatif.scenarios import WhatIf, WhatIfRow
 
 
 def whatif_headline(result: WhatIf) -> str:

@@ -7,11 +7,9 @@ Source:
 
 import numpy as np
 
-from hwprofiles import Ints
+from hwprofiles.aliases import Ints
 from simulator.collectives.rings import ring_all_gather, ring_reduce_scatter
 from simulator.collectives.rounds import ChunkPattern, Round, round_of
-
-__all__ = ["doubling_all_gather", "halving_all_reduce", "halving_reduce_scatter"]
 
 
 def halving_all_reduce(count: int) -> list[Round]:

@@ -8,8 +8,6 @@ import numpy as np
 from simulator.collectives.rings import nested_ring_all_reduce, ring_all_reduce
 from simulator.collectives.rounds import Round
 
-__all__ = ["three_level_all_reduce", "two_level_all_reduce"]
-
 Member = TypeVar("Member")
 
 

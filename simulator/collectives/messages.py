@@ -5,12 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints, row_entries
+from hwprofiles.aliases import Bools, Floats, Ints
+from hwprofiles.rows import row_entries
 from simulator.collectives.rounds import Round
-from simulator.graph import check_replay_memory
-
-__all__ = ["Messages", "messages_of"]
-
+from simulator.graph.memory_need import check_replay_memory
 
 _CHUNK_BYTES, _PAIR_BYTES = 120, 64
 """Memory of one chunk of one message, and of one dependency, while a collective is expanded: measured, rounded up."""

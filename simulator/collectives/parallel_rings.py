@@ -4,10 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles import Ints
+from hwprofiles.aliases import Ints
 from simulator.collectives.rounds import ChunkPattern, Round, round_of, whole_round
-
-__all__ = ["RING_COLLECTIVES", "chain_rounds", "parallel_rings"]
 
 RING_COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter")
 """Collectives that rings carry out, each rank sending in every step."""

@@ -4,10 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles import Ints
+from hwprofiles.aliases import Ints
 from simulator.collectives.rounds import ChunkPattern, Round, round_of
-
-__all__ = ["nested_ring_all_reduce", "ring_all_gather", "ring_all_reduce", "ring_reduce_scatter"]
 
 
 def ring_all_reduce(count: int) -> list[Round]:

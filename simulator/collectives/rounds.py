@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
-
-__all__ = ["WHOLE_BUFFER", "ChunkPattern", "Round", "Traffic", "round_of", "whole_round"]
+from hwprofiles.aliases import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

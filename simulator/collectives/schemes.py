@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from hwprofiles import ConfigError, Ints
+from hwprofiles.aliases import Ints
+from hwprofiles.errors import ConfigError
 from simulator.collectives.halving import doubling_all_gather, halving_all_reduce, halving_reduce_scatter
 from simulator.collectives.hierarchy import three_level_all_reduce, two_level_all_reduce
 from simulator.collectives.rings import ring_all_gather, ring_all_reduce, ring_reduce_scatter
@@ -16,8 +17,6 @@ from simulator.collectives.servers import (
     spread_servers,
 )
 from simulator.collectives.trees import double_tree_all_reduce, scattered_broadcast, tree_all_reduce, tree_broadcast
-
-__all__ = ["ALL_GATHERS", "ALL_REDUCES", "BROADCASTS", "REDUCE_SCATTERS", "rank_rounds"]
 
 Flat = Callable[[int], list[Round]]
 """A collective that needs to know nothing but the number of ranks."""

@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from hwprofiles import Ints
+from hwprofiles.aliases import Ints
 from simulator.collectives.rounds import ChunkPattern, Round, round_of
-
-__all__ = ["direct_all_gather", "direct_reduce_scatter", "one_server", "one_shot", "spread_servers"]
 
 
 def _ordered_pairs(count: int) -> tuple[Ints, Ints]:

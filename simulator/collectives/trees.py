@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from hwprofiles import Ints
+from hwprofiles.aliases import Ints
 from simulator.collectives.rings import ring_all_gather
 from simulator.collectives.rounds import ChunkPattern, Round, round_of, whole_round
-
-__all__ = ["double_tree_all_reduce", "scattered_broadcast", "tree_all_reduce", "tree_broadcast"]
 
 TREE_CHUNKS = 8
 """Chunks of each half of the buffer that follow each other through a double tree."""

@@ -20,8 +20,6 @@ from simulator.compiled.state import (
     int64,
 )
 
-__all__ = ["become_ready", "begin_work", "dependencies_met", "end_latency", "finish_work"]
-
 
 @compiled
 def dependencies_met(state: ReplayState, i: int, now: float, limit: float) -> None:

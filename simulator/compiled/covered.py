@@ -17,10 +17,8 @@ a third of all uses goes::
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints
+from hwprofiles.aliases import Bools, Floats, Ints
 from simulator.compiled.jit import saved
-
-__all__ = ["covered_resources"]
 
 _CANDIDATES = 12
 """Most resources that are considered to cover one; the routes of messages are shorter, but for collectives."""

@@ -22,9 +22,7 @@ from simulator.compiled.state import (
     ReplayState,
     int64,
 )
-from simulator.graph import TOLERANCE
-
-__all__ = ["replay_of"]
+from simulator.graph.sharing import TOLERANCE
 
 
 @compiled

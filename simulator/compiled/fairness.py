@@ -10,9 +10,7 @@ from simulator.compiled.filling import solve_rates
 from simulator.compiled.heap import post
 from simulator.compiled.jit import compiled
 from simulator.compiled.state import BEGUN, FLOWS, INSTANT, LINKS, MIXED, SERIAL, TOUCHED, ReplayState, int64
-from simulator.graph import TOLERANCE
-
-__all__ = ["update_rates"]
+from simulator.graph.sharing import TOLERANCE
 
 _ROUNDS = 6
 """Solutions of a growing set of activities before everything that is coupled to a change is solved."""

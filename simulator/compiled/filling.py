@@ -6,9 +6,7 @@ This is the compiled form of ``simulator.graph.sharing.max_min_rates``, over the
 from simulator.compiled.heap import pop, push
 from simulator.compiled.jit import compiled
 from simulator.compiled.state import FLOWS, INSTANT, LINKS, MIXED, SOLUTION, ReplayState, int64
-from simulator.graph import TOLERANCE
-
-__all__ = ["solve_rates"]
+from simulator.graph.sharing import TOLERANCE
 
 _LATER, _RISING = -2.0, -1.0
 """Marks in place of a share: the priority class of the activity is not filled yet; its rate still rises."""

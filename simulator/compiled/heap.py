@@ -6,8 +6,6 @@ An event that no longer holds stays in the heap; its serial number shows that it
 from simulator.compiled.jit import compiled
 from simulator.compiled.state import HEAP, Records, ReplayState, int64
 
-__all__ = ["is_live", "pop", "post", "push"]
-
 
 @compiled
 def push(heap: Records, size: int, key: float, item: int, serial: int) -> None:

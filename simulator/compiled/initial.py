@@ -2,13 +2,11 @@
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints
+from hwprofiles.aliases import Bools, Floats, Ints
 from simulator.compiled.covered import covered_resources
 from simulator.compiled.jit import saved
 from simulator.compiled.state import COUNTERS, ENTRY, MIXED, RESOURCE, TASK, USE, ReplayState
-from simulator.graph import TaskGraph
-
-__all__ = ["initial_state"]
+from simulator.graph.task_graph import TaskGraph
 
 
 @saved

@@ -7,8 +7,6 @@ import numba
 
 from simulator.compiled.numba_start import spare_scipy
 
-__all__ = ["compiled", "inner", "saved"]
-
 spare_scipy()
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -7,8 +7,6 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["spare_scipy"]
-
 _MODULE = "numba.np.arraymath"
 """Asks whether there is a BLAS by importing ``scipy.linalg``, which takes longer than all of numba's own imports."""
 

@@ -16,8 +16,6 @@ from simulator.compiled.jit import compiled
 from simulator.compiled.queues import dequeue, enqueue
 from simulator.compiled.state import OFFERED, ReplayState
 
-__all__ = ["hand_over"]
-
 
 @compiled
 def _port_in_use(state: ReplayState, i: int) -> int:

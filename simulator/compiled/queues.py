@@ -3,8 +3,6 @@
 from simulator.compiled.jit import compiled
 from simulator.compiled.state import ReplayState
 
-__all__ = ["dequeue", "enqueue"]
-
 _INSTANT = 1 << 31
 """An entry is the instant at which the task became ready, times this, plus the task: the earlier is the smaller."""
 

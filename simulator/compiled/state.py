@@ -6,35 +6,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Floats, Ints
-
-__all__ = [
-    "BEGUN",
-    "COUNTERS",
-    "EARLIEST",
-    "ENDED",
-    "ENTRY",
-    "FINISHED",
-    "FLOWS",
-    "HEAP",
-    "INSTANT",
-    "LATENCY",
-    "LINKS",
-    "MIXED",
-    "OFFERED",
-    "RESOURCE",
-    "SERIAL",
-    "SOLUTION",
-    "SOURCES",
-    "TASK",
-    "TIMER",
-    "TOUCHED",
-    "USE",
-    "Indices",
-    "Records",
-    "ReplayState",
-    "int64",
-]
+from hwprofiles.aliases import Floats, Ints
 
 Records = Any
 """Structured arrays, whose fields numba reads as attributes."""

@@ -18,10 +18,10 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from simulator.compiled import FINISHED, initial_state, replay_of
-from simulator.graph import Schedule, TaskGraph
-
-__all__ = ["COMPILED_FILES", "digest", "is_cached", "replay_compiled", "replay_kernel"]
+from simulator.compiled.event_loop import replay_of
+from simulator.compiled.initial import initial_state
+from simulator.compiled.state import FINISHED
+from simulator.graph.task_graph import Schedule, TaskGraph
 
 _SIMULATOR = Path(__file__).parents[1]
 COMPILED_FILES = (*sorted((_SIMULATOR / "compiled").glob("*.py")), _SIMULATOR / "graph" / "sharing.py")

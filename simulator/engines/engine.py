@@ -8,10 +8,10 @@ from types import ModuleType
 
 import numpy as np
 
-from hwprofiles import ConfigError
-from simulator.graph import Schedule, TaskGraph, check_replay_memory, check_task_graph, engine_bytes
-
-__all__ = ["ENGINES", "check_task_graph", "pick_engine", "prepare", "simulate"]
+from hwprofiles.errors import ConfigError
+from simulator.graph.graph_checks import check_task_graph
+from simulator.graph.memory_need import check_replay_memory, engine_bytes
+from simulator.graph.task_graph import Schedule, TaskGraph
 
 ENGINES = ("auto", "compiled", "simpy")
 

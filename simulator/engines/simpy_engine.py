@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import simpy
 
-from hwprofiles import Floats, Ints, row_entries
-from simulator.graph import TOLERANCE, Schedule, TaskGraph, max_min_rates
-
-__all__ = ["replay_simpy"]
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.rows import row_entries
+from simulator.graph.sharing import TOLERANCE, max_min_rates
+from simulator.graph.task_graph import Schedule, TaskGraph
 
 
 def replay_simpy(graph: TaskGraph) -> Schedule:

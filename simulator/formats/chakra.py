@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hwprofiles import ConfigError, input_bytes, printable
+from hwprofiles.control_characters import printable
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import input_bytes
 from simulator.formats.whole_files import whole_file
-
-__all__ = ["CHAKRA_COLLECTIVES", "ChakraNode", "read_chakra", "write_chakra"]
 
 _VERSION = "0.0.4"
 _MOST_NODES, _MOST_TEXT, _MOST_VARINT = 5_000_000, 1 << 16, 10

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from hwprofiles import AnyPath, ConfigError, Ints
+from hwprofiles.aliases import Ints
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import AnyPath
 from simulator.formats.whole_files import whole_file
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["write_trace"]
 
 Event = dict[str, Any]
 """One entry of ``traceEvents``."""

@@ -11,21 +11,11 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from hwprofiles import ConfigError, Floats, Ints, did_you_mean, row_entries
-from simulator.graph import TaskGraph
-
-__all__ = [
-    "GRAPH_VERSION",
-    "GraphColumns",
-    "GraphFile",
-    "ResourceRow",
-    "check_version",
-    "number_resources",
-    "number_tasks",
-    "resource_rows",
-    "task_label",
-    "unknown_resource",
-]
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.errors import ConfigError
+from hwprofiles.rows import row_entries
+from hwprofiles.suggestions import did_you_mean
+from simulator.graph.task_graph import TaskGraph
 
 GRAPH_VERSION = 1
 """Version of the file format."""

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from hwprofiles import ConfigError, check_input, check_texts
+from hwprofiles.control_characters import check_texts
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import check_input
 from simulator.formats.graph_columns import GraphFile, number_resources, number_tasks, resource_rows
 from simulator.formats.graph_json import read_json, write_json
 from simulator.formats.graph_parquet import read_parquet, write_columns, write_parquet
 from simulator.formats.whole_files import whole_file
-from simulator.graph import Schedule, TaskGraph
-
-__all__ = ["GraphFile", "read_graph", "write_graph", "write_schedule"]
+from simulator.graph.task_graph import Schedule, TaskGraph
 
 _PARQUET = ".parquet"
 _GRAPH_MIB = 4096

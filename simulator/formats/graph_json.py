@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from hwprofiles import Floats, Ints
+from hwprofiles.aliases import Floats, Ints
 from simulator.formats.graph_columns import (
     GRAPH_VERSION,
     GraphColumns,
@@ -23,9 +23,8 @@ from simulator.formats.graph_columns import (
     task_label,
     unknown_resource,
 )
-from simulator.graph import TaskGraph, check_free_memory
-
-__all__ = ["TaskGraphFile", "read_json", "write_json"]
+from simulator.graph.memory_need import check_free_memory
+from simulator.graph.task_graph import TaskGraph
 
 _INFLATION = 12
 """Bytes of memory while reading a byte of JSON: measured 9 for transfers, 19 for tasks without dependencies."""

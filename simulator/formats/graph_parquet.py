@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError, Floats, Ints
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.errors import ConfigError
 from simulator.formats.graph_columns import (
     GRAPH_VERSION,
     GraphColumns,
@@ -24,12 +25,12 @@ from simulator.formats.graph_columns import (
     task_label,
     unknown_resource,
 )
-from simulator.graph import TaskGraph, check_free_memory, graph_bytes
+from simulator.graph.memory_need import check_free_memory, graph_bytes
+from simulator.graph.task_graph import TaskGraph
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["read_parquet", "write_columns", "write_parquet"]
 
 _ATTRIBUTES = b"PANDAS_ATTRS"
 """Key of the metadata under which pandas keeps ``DataFrame.attrs``."""

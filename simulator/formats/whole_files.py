@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO
 
-from hwprofiles import AnyPath, ConfigError, replacing
-
-__all__ = ["whole_file"]
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import AnyPath
+from hwprofiles.whole_files import replacing
 
 
 @contextmanager

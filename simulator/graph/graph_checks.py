@@ -6,10 +6,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Bools, ConfigError, Ints
+from hwprofiles.aliases import Bools, Ints
+from hwprofiles.errors import ConfigError
 from simulator.graph.task_graph import TaskGraph
-
-__all__ = ["check_task_graph"]
 
 _NAMED_TASKS = 12
 """Most tasks of a cycle that a message names."""

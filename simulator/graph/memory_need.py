@@ -7,16 +7,8 @@ from pathlib import Path
 
 import psutil
 
-from hwprofiles import GIB, InfeasiblePlanError
-
-__all__ = [
-    "MEMORY_LIMIT",
-    "allocatable_bytes",
-    "check_free_memory",
-    "check_replay_memory",
-    "engine_bytes",
-    "graph_bytes",
-]
+from hwprofiles.errors import InfeasiblePlanError
+from hwprofiles.units import GIB
 
 MEMORY_LIMIT = "ORRERY_MAX_MEMORY_GIB"
 """Variable of the environment, which other processes of a command inherit, with the GiB that a replay may take."""

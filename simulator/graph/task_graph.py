@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints, row_owners
+from hwprofiles.aliases import Bools, Floats, Ints
+from hwprofiles.rows import row_owners
 from simulator.graph.sharing import alone_rates
-
-__all__ = ["Schedule", "TaskGraph", "pack_rows"]
 
 
 def pack_rows(rows: Iterable[Sequence[int]]) -> tuple[Ints, Ints]:

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
-
-__all__ = ["before_in_streams", "last_causes"]
+from hwprofiles.aliases import Floats, Ints
 
 
 def before_in_streams(stream: Ints) -> Ints:

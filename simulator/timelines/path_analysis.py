@@ -4,12 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import Floats, Ints, grouped_rows
-from simulator.graph import TOLERANCE, Schedule, TaskGraph
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.rows import grouped_rows
+from simulator.graph.sharing import TOLERANCE
+from simulator.graph.task_graph import Schedule, TaskGraph
 from simulator.timelines.timeline import alone_s
-
-__all__ = ["CriticalStep", "critical_path"]
-
 
 _SAME = 10 * TOLERANCE
 """Largest relative difference of times that belong to one instant."""

@@ -4,11 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles import Floats
-from simulator.engines import simulate
-from simulator.graph import Schedule, TaskGraph
-
-__all__ = ["Bound", "alone_s", "busiest_resource", "longest_path_s", "lower_bound", "resource_use", "union"]
+from hwprofiles.aliases import Floats
+from simulator.engines.engine import simulate
+from simulator.graph.task_graph import Schedule, TaskGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from hwprofiles import MICRO, ConfigError
-from hwprofiles.compute import ComputeProfile, ProfileFile
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.profile_file import ProfileFile
+from hwprofiles.errors import ConfigError
+from hwprofiles.units import MICRO
 from studies.calibrate.cross_validation import HeldOutErrors, cross_validated, summary
 from studies.calibrate.fitted_parameters import Fitted, fit_convolutions, fit_products
 from studies.calibrate.fused_tables import MeasuredFused, fit_fused, held_out_fused
@@ -20,8 +22,6 @@ from studies.calibrate.profile_content import (
     kernel_section,
 )
 from studies.calibrate.smooth_corrections import with_table
-
-__all__ = ["Calibrated", "calibrated"]
 
 _LEAST_ROWS = {"product": 8, "convolution": 12}
 _LEAST_FAMILIES = 3

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import Floats
-from hwprofiles.compute import ComputeProfile
+from hwprofiles.aliases import Floats
+from hwprofiles.compute.compute_profile import ComputeProfile
 from studies.calibrate.measured_kernels import KernelGroup, log_errors
-
-__all__ = ["HeldOutErrors", "cross_validated", "summary"]
 
 _FOLDS = 6
 _SEED = 0

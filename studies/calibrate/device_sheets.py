@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from hwprofiles import ConfigError, did_you_mean, yaml_input
-from hwprofiles.compute import catalogue, profile_names, profile_path
-
-__all__ = ["base_content", "check_library", "device_labels", "device_names"]
+from hwprofiles.compute.profile_file import catalogue, profile_names, profile_path
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import yaml_input
+from hwprofiles.suggestions import did_you_mean
 
 _FILE = Path(__file__).with_name("device_sheets.yaml")
 _NUMBERS = ("peak_tflop_per_s", "memory_bandwidth_gbyte_per_s", "memory_gib", "multiprocessors")

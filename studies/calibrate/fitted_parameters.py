@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 from scipy.optimize import least_squares
 
-from hwprofiles import MICRO, Floats
-from hwprofiles.compute import ComputeProfile, ConvolutionEfficiency, HalfSizes
+from hwprofiles.aliases import Floats
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.convolution_efficiency import ConvolutionEfficiency, HalfSizes
+from hwprofiles.units import MICRO
 from studies.calibrate.measured_kernels import KernelGroup, log_errors
-
-__all__ = ["Fitted", "fit_convolutions", "fit_products"]
 
 _ERROR = 0.15
 """Size of an ordinary residual, in logarithms: beyond it rows count less, as libraries now and then choose badly."""

@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from hwprofiles import MICRO, Bools, ConfigError, Floats
-from hwprofiles.compute import (
-    ComputeProfile,
+from hwprofiles.aliases import Bools, Floats
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.fused_kernels import (
     FusedEfficiency,
     FusedKernels,
     attention_kernels,
     elementwise_kernels,
     expert_kernels,
-    fused_s,
     norm_kernels,
 )
+from hwprofiles.compute.fused_times import fused_s
+from hwprofiles.errors import ConfigError
+from hwprofiles.units import MICRO
 from studies.calibrate.kernel_tables import OPERAND_BYTES, precisions
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MeasuredFused", "fit_fused", "fused_columns", "held_out_fused", "table_fused"]
 
 _COLUMNS = {
     "attention": ("pass", "causal", "batch", "seq", "q_heads", "kv_heads", "head_dim", "time_us"),

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hwprofiles import ConfigError, did_you_mean, input_text, printable
-from hwprofiles.compute import ConvolutionWindow
-from hwprofiles.measured import measured_table, measured_table_names
+from hwprofiles.compute.kernels import ConvolutionWindow
+from hwprofiles.control_characters import printable
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import input_text
+from hwprofiles.measured.measured_tables import measured_table, measured_table_names
+from hwprofiles.suggestions import did_you_mean
 from studies.calibrate.measured_kernels import MeasuredKernel
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OPERAND_BYTES", "layout_priced", "measurement_table", "precisions", "table_devices", "table_kernels"]
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """Units of times, as the end of a column's name; tables with another one, or several, are refused."""

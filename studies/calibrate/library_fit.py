@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from hwprofiles import ConfigError, Floats, Ints
-from hwprofiles.catalogue import cluster_of_content, library_of_section
-from hwprofiles.devices import DeviceGraph
-from hwprofiles.readers import Collectives
-from planner.cost import library_collective_s
-from planner.topology import ClusterRoutes
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.catalogue.cluster_catalogue import cluster_of_content
+from hwprofiles.catalogue.library_section import library_of_section
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from hwprofiles.readers.facts import Collectives
+from planner.cost.library_rounds import library_collective_s
+from planner.topology.network_routes import ClusterRoutes
 from studies.calibrate.cross_validation import HeldOutErrors, summary
-
-__all__ = ["FittedLibrary", "fitted_library"]
 
 _ERROR, _IDENTIFIED = 0.15, 0.5
 """Size of an ordinary residual, in logarithms; share of a parameter's information that must come from the rows."""

@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles import Bools, Floats
-from hwprofiles.compute import PROFILE_PHASES, ComputeProfile, ConvolutionWindow, Kernels
-
-__all__ = ["KernelGroup", "MeasuredKernel", "grouped", "log_errors"]
+from hwprofiles.aliases import Bools, Floats
+from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
+from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hwprofiles import ConfigError, json_input
-from hwprofiles.compute import PROFILE_PHASES
-from planner.models import load_model
+from hwprofiles.compute.compute_profile import PROFILE_PHASES
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import json_input
+from planner.models.registry import load_model
 from studies.calibrate.device_sheets import check_library, device_labels
 from studies.calibrate.fused_tables import MeasuredFused, fused_columns, table_fused
 from studies.calibrate.kernel_tables import measurement_table, table_kernels
@@ -19,7 +20,6 @@ from studies.calibrate.network_tables import MeasuredNetwork, table_networks
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Measurements", "read_measurements"]
 
 _DEVICE_COLUMNS = ("gpu", "config", "device")
 

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from hwprofiles import MICRO, ConfigError, Floats
-from hwprofiles.compute import ComputeProfile
-from planner.cost import kernel_s, stored_kernels
-from planner.graph import LAYER_PHASES, ComputationGraph
-from planner.models import load_model
+from hwprofiles.aliases import Floats
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.errors import ConfigError
+from hwprofiles.units import MICRO
+from planner.cost.compute_time import kernel_s, stored_kernels
+from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph
+from planner.models.registry import load_model
 from studies.calibrate.kernel_tables import precisions
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MeasuredNetwork", "fit_networks", "held_out_networks", "iteration_s", "table_networks"]
 
 _MODELS = {
     "alexnet": "alexnet", "inceptionv3": "inception-v3", "inception3": "inception-v3", "resnet50": "resnet50",

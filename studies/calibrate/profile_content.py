@@ -6,18 +6,12 @@ from typing import Any
 
 import yaml
 
-from hwprofiles import MICRO
-from hwprofiles.compute import PROFILE_PHASES, ConvolutionEfficiency, Efficiency, FusedEfficiency, KernelTable
+from hwprofiles.compute.compute_profile import PROFILE_PHASES, Efficiency
+from hwprofiles.compute.convolution_efficiency import ConvolutionEfficiency
+from hwprofiles.compute.fused_kernels import FusedEfficiency
+from hwprofiles.compute.kernel_table import KernelTable
+from hwprofiles.units import MICRO
 from studies.calibrate.cross_validation import HeldOutErrors
-
-__all__ = [
-    "convolution_section",
-    "efficiency_section",
-    "error_section",
-    "fused_section",
-    "kernel_section",
-    "write_content",
-]
 
 _PHASES = PROFILE_PHASES[:3]
 

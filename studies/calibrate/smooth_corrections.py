@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.compute import PROFILE_PHASES, ComputeProfile, KernelTable, TableRows
+from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
+from hwprofiles.compute.kernel_table import KernelTable, TableRows
 from studies.calibrate.measured_kernels import KernelGroup
-
-__all__ = ["with_table"]
 
 _LENGTHS = (1.5, 0.7, 1.5, 1.0, 1.0)
 """Natural logarithms of rows, columns, depth, window positions, stride: a factor of 2 (columns) to 4.5 in a size."""

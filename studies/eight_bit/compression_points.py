@@ -5,14 +5,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from hwprofiles import ConfigError, InfeasiblePlanError
-from hwprofiles.devices import DeviceGraph
-from planner.compression import compression
-from planner.graph import ComputationGraph
-from planner.plan import make_plan
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.compression.data_types import compression
+from planner.graph.computation_graph import ComputationGraph
+from planner.plan.planning import make_plan
 from studies.eight_bit.compression_request import UNCOMPRESSED_TYPE, CompressionRequest
-
-__all__ = ["CompressionPoint", "SimulatedPoints"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from hwprofiles import ConfigError, check_fields, option
+from hwprofiles.errors import ConfigError
+from hwprofiles.requests import check_fields, option
 from studies.eight_bit.lists import factors, type_list, whole_numbers
 
 if TYPE_CHECKING:
-    from hwprofiles.devices import DeviceGraph
+    from hwprofiles.devices.device_graph import DeviceGraph
 
-__all__ = ["UNCOMPRESSED_TYPE", "CompressionRequest"]
 
 UNCOMPRESSED_TYPE = "float32"
 """Data type of messages that are not compressed; every other type is compared with it."""
@@ -63,7 +63,7 @@ class CompressionRequest:
     the two points that they lie between; all others are interpolated."""
 
     def __post_init__(self) -> None:
-        from planner.compression import compression  # loads numpy, which --help does without
+        from planner.compression.data_types import compression  # loads numpy, which --help does without
 
         set_field = object.__setattr__  # the class is frozen
         for name in ("sub_batches", "devices", "link_speeds"):

@@ -16,16 +16,15 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
-from hwprofiles import ConfigError, Progress
-from hwprofiles.devices import DeviceGraph
-from planner.compression import compression
-from planner.graph import ComputationGraph
-from planner.plan import make_plan
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from hwprofiles.progress import Progress
+from planner.compression.data_types import compression
+from planner.graph.computation_graph import ComputationGraph
+from planner.plan.planning import make_plan
 from studies.eight_bit.compression_points import CompressionPoint, SimulatedPoints
 from studies.eight_bit.compression_request import UNCOMPRESSED_TYPE, CompressionRequest
 from studies.eight_bit.thresholds import BEST, Crossing, bisected, crossing
-
-__all__ = ["CompressionSweep", "sweep_compression"]
 
 AXES = ("sub_batches", "devices", "link_speed")
 

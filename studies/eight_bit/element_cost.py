@@ -3,9 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from hwprofiles import ConfigError
-
-__all__ = ["EIGHT_BIT_COST", "FLOAT32_COST", "ElementCost"]
+from hwprofiles.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """Lists as they are typed on the command line: numbers and data types, separated by commas."""
 
-from hwprofiles import ConfigError, positive_integer
-
-__all__ = ["factors", "type_list", "whole_numbers"]
+from hwprofiles.errors import ConfigError
+from hwprofiles.requests import positive_integer
 
 
 def whole_numbers(field: str, text: str) -> tuple[int, ...]:

@@ -10,17 +10,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.devices import DeviceGraph
-from planner.compression import UNCOMPRESSED, CompressionSettings
-from planner.cost import CostModel
-from planner.lowering import KINDS, Program
-from planner.models import load_model
-from planner.parallel import micro_batching_of, named_strategy
-from planner.plan import lowered
-from planner.simulation import replay
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.compression.settings import UNCOMPRESSED, CompressionSettings
+from planner.cost.cost_model import CostModel
+from planner.lowering.program import KINDS, Program
+from planner.models.registry import load_model
+from planner.parallel.micro_batches import micro_batching_of
+from planner.parallel.strategies import named_strategy
+from planner.plan.lowered_plan import lowered
+from planner.simulation.program_replay import replay
 from studies.eight_bit.paper_tables import BASELINES_S, PAPER_SAMPLES, linear_layers, read_table
-
-__all__ = ["machine_iteration_s"]
 
 _COLUMNS = {"forward": "fprop", "activation_gradient": "bprop", "weight_gradient": "update"}
 """Columns of Table 4 by kind of task."""

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats
-
-__all__ = ["PCIE_BYTES_PER_S", "LinearLayers", "machine_penalty_s", "machine_speedup", "machine_sync_s"]
-
+from hwprofiles.aliases import Floats
+from hwprofiles.errors import ConfigError
 
 PCIE_BYTES_PER_S = 5.25e9
 """Bandwidth for large messages (A.1.1).  With sizes in MiB it gives the times that the paper gets from MB and its

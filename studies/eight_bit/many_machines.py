@@ -10,20 +10,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats
-from hwprofiles.devices import Latency
+from hwprofiles.aliases import Floats
+from hwprofiles.devices.latency import Latency
+from hwprofiles.errors import ConfigError
 from studies.eight_bit.element_cost import ElementCost
-
-__all__ = [
-    "Interpretation",
-    "Setting",
-    "SubBatchTimes",
-    "Workload",
-    "exposed_s",
-    "gradient_sync_s",
-    "single_pass_s",
-    "sub_batch_times",
-]
 
 _Number = float | Floats
 

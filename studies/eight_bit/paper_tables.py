@@ -13,25 +13,10 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError, Floats
+from hwprofiles.aliases import Floats
+from hwprofiles.errors import ConfigError
 from studies.eight_bit.machine import LinearLayers
 from studies.eight_bit.many_machines import Workload
-
-__all__ = [
-    "BASELINES_S",
-    "BITS",
-    "DEVICES_PER_MACHINE",
-    "GRADIENT_S",
-    "MACHINES",
-    "PASS_BYTES_PER_S",
-    "PassTable",
-    "alexnet",
-    "linear_layers",
-    "machine_gradient_s",
-    "pass_table",
-    "read_table",
-]
-
 
 BITS = (32, 8)
 """Columns of the arrays below."""

@@ -5,8 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-__all__ = ["BEST", "Crossing", "bisected", "crossing"]
-
 BEST = 0
 """Stands for a number of sub-batches where every type has the number that is best for it."""
 LEAST_GAIN = 1e-6

@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hwprofiles.devices import DeviceGraph
-from planner.topology import routes_of_cluster
-from simulator.collectives import ALL_GATHERS
-from simulator.engines import simulate
-from simulator.graph import TaskGraph, pack_rows
-
-__all__ = ["SubBatchGraph", "all_to_all_s", "in_turn_s", "scheme_s", "serial_pass_s"]
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.topology.network_routes import routes_of_cluster
+from simulator.collectives.schemes import ALL_GATHERS
+from simulator.engines.engine import simulate
+from simulator.graph.task_graph import TaskGraph, pack_rows
 
 NO_STREAM = -1
 

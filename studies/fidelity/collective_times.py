@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from hwprofiles import MICRO
-from hwprofiles.catalogue import cluster_names, load_cluster
-from hwprofiles.devices import DeviceGraph
-from planner.cost import choose_all_reduce, library_collective_s
-from planner.graph import Layer, Shape
-from planner.operations import Linear
-from planner.parallel import ConfigSpace, Configuration, space_of
-from planner.topology import routes_of_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.units import MICRO
+from planner.cost.all_reduce import choose_all_reduce
+from planner.cost.library_rounds import library_collective_s
+from planner.graph.computation_graph import Layer
+from planner.graph.shapes import Shape
+from planner.operations.linear import Linear
+from planner.parallel.configurations import ConfigSpace, Configuration, space_of
+from planner.topology.network_routes import routes_of_cluster
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
-
-__all__ = ["collective_rows", "judged_cluster"]
 
 _MIB = 2**20
 _FOLDER = Path(__file__).parent / "clusters"

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from hwprofiles.compute import catalogue, load_profile
-from hwprofiles.measured import measured_table
-
-__all__ = ["is_fitted_to", "profile_named", "rows_of_table"]
+from hwprofiles.compute.profile_file import catalogue, load_profile
+from hwprofiles.measured.measured_tables import measured_table
 
 _PROFILES = {
     "k80": ("k80",),

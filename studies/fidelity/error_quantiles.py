@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import Floats
-from planner.expected import (
+from hwprofiles.aliases import Floats
+from planner.expected.likely_times import (
     BETWEEN,
     BY_RELATIVE,
     COMPUTATION,
@@ -24,8 +24,6 @@ from planner.expected import (
     likely_s,
 )
 from studies.fidelity.judged_row import RELATIVE_MEASURE, JudgedRow
-
-__all__ = ["Coverage", "coverages", "part_errors"]
 
 _TAIL = 0.1
 """Share of the errors below, and above, an interval."""
@@ -74,7 +72,7 @@ class _Errors(NamedTuple):
 
 
 def part_errors(rows: Iterable[JudgedRow]) -> dict[str, PartError]:
-    """Return the errors of each part that a prediction can be made of, for ``planner.expected.likely_s``.
+    """Return the errors of each part that a prediction can be made of, for ``planner.expected.likely_times.likely_s``.
 
     Rows to which a profile was fitted are left out.
     """

@@ -4,12 +4,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hwprofiles import yaml_input
-from hwprofiles.compute import catalogue
-from studies.calibrate import device_labels
+from hwprofiles.compute.profile_file import catalogue
+from hwprofiles.input_files import yaml_input
+from studies.calibrate.device_sheets import device_labels
 from studies.fidelity.judged_row import Measure
-
-__all__ = ["ErrorSummary", "WorstRow", "held_out_errors", "held_out_measure"]
 
 _NETWORK = "network"
 

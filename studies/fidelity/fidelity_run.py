@@ -6,7 +6,8 @@ from contextlib import closing
 from itertools import chain
 from typing import NamedTuple
 
-from hwprofiles import ConfigError, Progress
+from hwprofiles.errors import ConfigError
+from hwprofiles.progress import Progress
 from studies.fidelity.collective_times import collective_rows
 from studies.fidelity.judged_row import KINDS_JUDGED, JudgedRow
 from studies.fidelity.many_gpu_training import many_gpu_rows, replica_rows
@@ -16,9 +17,7 @@ from studies.fidelity.paper_tables import paper_rows
 from studies.fidelity.planned_transformers import planned_rows
 from studies.fidelity.single_kernels import kernel_rows
 from studies.fidelity.transformer_training import sharded_rows, transformer_rows
-from studies.sweep import DIED, compute_in_processes
-
-__all__ = ["judged_rows"]
+from studies.sweep.local import DIED, compute_in_processes
 
 
 class _Job(NamedTuple):

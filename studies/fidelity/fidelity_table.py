@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.expected import PartError
+from planner.expected.likely_times import PartError
 from studies.fidelity.error_quantiles import Coverage, coverages, part_errors
 from studies.fidelity.error_summary import ErrorSummary, WorstRow, held_out_measure
 from studies.fidelity.judged_row import MEASURES, JudgedRow, Measure
-
-__all__ = ["FidelityTable", "summarised"]
 
 _CLOSE = 0.1
 """Largest absolute error of rows that count as close."""
@@ -79,7 +77,7 @@ def summarised(rows: Iterable[JudgedRow], held_out: Iterable[ErrorSummary] = ())
 
     Args:
         rows: Rows of all comparisons, in order.
-        held_out: Summaries of rows that were held out of fits (``studies.fidelity.held_out_errors``).
+        held_out: Summaries of rows that were held out of fits (``studies.fidelity.error_summary.held_out_errors``).
     """
     everything, left_out = list(rows), list(held_out)
     measures, comparisons = list[ErrorSummary](), list[ErrorSummary]()

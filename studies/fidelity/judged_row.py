@@ -4,8 +4,6 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["KINDS_JUDGED", "MEASURES", "RELATIVE_MEASURE", "JudgedRow", "Measure", "OwnMeasure"]
-
 KINDS_JUDGED = ("kernels", "one-gpu", "many-gpu", "collectives", "transformers", "papers")
 """Kinds of comparison, as ``orrery fidelity --only`` names them."""
 

@@ -7,19 +7,18 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.devices import DeviceGraph
-from planner.cost import Conditions, CostModel, declared_sync
-from planner.models import load_model
-from planner.parallel import named_strategy
-from planner.plan import lowered
-from planner.simulation import replay
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.cost.conditions import Conditions, declared_sync
+from planner.cost.cost_model import CostModel
+from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy
+from planner.plan.lowered_plan import lowered
+from planner.simulation.program_replay import replay
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 from studies.fidelity.one_gpu_training import MODELS_MEASURED
 from studies.fidelity.transformer_training import gpt_iteration_s, gpt_row
-
-__all__ = ["many_gpu_rows", "replica_rows"]
 
 _ROCE_SHARE = 0.248
 """25 Gbit/s less 4 % for headers, as a share of the 12.1 GB/s of an EDR card."""

@@ -6,19 +6,21 @@ from functools import cache, lru_cache
 
 import pandas as pd
 
-from hwprofiles import MILLI, ConfigError, InfeasiblePlanError
-from hwprofiles.compute import ComputeProfile, ProfileFile, catalogue, load_profile
-from hwprofiles.devices import Device, DeviceGraph
-from planner.cost import CostModel
-from planner.models import load_model
-from planner.parallel import named_strategy
-from planner.plan import lowered
-from planner.simulation import replay
-from studies.calibrate import base_content, device_labels, device_names, iteration_s
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.profile_file import ProfileFile, catalogue, load_profile
+from hwprofiles.devices.device import Device
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from hwprofiles.units import MILLI
+from planner.cost.cost_model import CostModel
+from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy
+from planner.plan.lowered_plan import lowered
+from planner.simulation.program_replay import replay
+from studies.calibrate.device_sheets import base_content, device_labels, device_names
+from studies.calibrate.network_tables import iteration_s
 from studies.fidelity.device_names import is_fitted_to, profile_named, rows_of_table
 from studies.fidelity.judged_row import RELATIVE_MEASURE, JudgedRow
-
-__all__ = ["MODELS_MEASURED", "one_gpu_rows", "unlimited_device"]
 
 MODELS_MEASURED = {
     "alexnet": "alexnet", "alexnet (one weird trick)": "alexnet", "vgg-a": "vgg11", "vgg16": "vgg16", "vgg-16": "vgg16",

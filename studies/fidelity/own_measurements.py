@@ -4,18 +4,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from hwprofiles import MILLI, yaml_input
-from hwprofiles.compute import catalogue, fused_s, load_profile
-from hwprofiles.measured import measured_table
-from planner.models import load_model
-from planner.plan import DTYPE_BYTES, simulated_plan
-from studies.calibrate import layout_priced, table_fused
+from hwprofiles.compute.fused_times import fused_s
+from hwprofiles.compute.profile_file import catalogue, load_profile
+from hwprofiles.input_files import yaml_input
+from hwprofiles.measured.measured_tables import measured_table
+from hwprofiles.units import MILLI
+from planner.models.registry import load_model
+from planner.plan.plan_request import DTYPE_BYTES
+from planner.plan.planning import simulated_plan
+from studies.calibrate.fused_tables import table_fused
+from studies.calibrate.kernel_tables import layout_priced
 from studies.fidelity.device_names import is_fitted_to, rows_of_table
 from studies.fidelity.judged_row import JudgedRow, OwnMeasure
 from studies.fidelity.one_gpu_training import unlimited_device
 from studies.fidelity.single_kernels import convolution_rows, product_row
-
-__all__ = ["own_kernel_rows", "own_training_rows"]
 
 _DEVICE = "h200"
 _TOKENS = {"gpt2": 1024, "llama-1b": 2048}

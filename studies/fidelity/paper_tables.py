@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from studies.fidelity.judged_row import JudgedRow
-from studies.reproduce import PaperRow, reproduce
-
-__all__ = ["paper_rows"]
+from studies.reproduce.papers import reproduce
+from studies.reproduce.rows import PaperRow
 
 _CLOCKED = ("depth-first search", "elimination", "search time")
 """Words of the rows for which a search is run and its time is measured here."""
@@ -18,7 +17,7 @@ def paper_rows(paper: str) -> Iterator[JudgedRow]:
     other texts, bounds, and zeros.
 
     Args:
-        paper: As ``studies.reproduce.reproduce`` names it.
+        paper: As ``studies.reproduce.papers.reproduce`` names it.
     """
     for row in reproduce(paper):
         if row.unit == "s" and any(word in row.source for word in _CLOCKED):

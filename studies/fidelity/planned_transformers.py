@@ -8,14 +8,12 @@ all of MPT and Llama, cannot be planned.
 from collections.abc import Iterator
 from typing import Any
 
-from hwprofiles.catalogue import load_cluster
-from planner.plan import simulated_plan
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.plan.planning import simulated_plan
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 from studies.fidelity.transformer_training import GPT_WORDS, gpt_row
-from studies.sharded import mpt_network
-
-__all__ = ["planned_rows"]
+from studies.sharded.decoder_networks import mpt_network
 
 _PER_NODE = 8
 

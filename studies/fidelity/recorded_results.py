@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hwprofiles import ConfigError, broken_rules, json_input
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import json_input
+from hwprofiles.rule_texts import broken_rules
 from studies.fidelity.error_quantiles import Coverage
 from studies.fidelity.error_summary import ErrorSummary
 from studies.fidelity.fidelity_table import FidelityTable
-
-__all__ = ["RecordedFile", "read_recorded", "recorded_text", "worse_lines"]
 
 _LEAST = 0.005
 """Growth of an error that counts as none: half a point."""

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from hwprofiles import MICRO, MILLI
-from hwprofiles.compute import ComputeProfile, load_profile
-from planner.cost import kernel_s
-from planner.graph import Layer, Shape
-from planner.operations import Convolution, Linear
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.profile_file import load_profile
+from hwprofiles.units import MICRO, MILLI
+from planner.cost.compute_time import kernel_s
+from planner.graph.computation_graph import Layer
+from planner.graph.shapes import Shape
+from planner.operations.convolution import Convolution
+from planner.operations.linear import Linear
 from studies.fidelity.device_names import is_fitted_to, profile_named, rows_of_table
 from studies.fidelity.judged_row import MEASURES, JudgedRow
-
-__all__ = ["convolution_rows", "kernel_rows", "product_row"]
 
 _PHASES = {"forward": "fwd", "activation_gradient": "bwd_data", "weight_gradient": "bwd_weight"}
 _MODEL = "deepbench"

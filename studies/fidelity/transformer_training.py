@@ -29,16 +29,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hwprofiles import MILLI, Floats
-from hwprofiles.compute import ComputeProfile, Kernels, elementwise_kernels, fused_s, load_profile, norm_kernels
-from planner.cost import library_collective_s
-from planner.topology import routes_of_cluster
+from hwprofiles.aliases import Floats
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.fused_kernels import elementwise_kernels, norm_kernels
+from hwprofiles.compute.fused_times import fused_s
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.compute.profile_file import load_profile
+from hwprofiles.units import MILLI
+from planner.cost.library_rounds import library_collective_s
+from planner.topology.network_routes import routes_of_cluster
 from studies.fidelity.collective_times import judged_cluster
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
-from studies.sharded import FITTED_HEAD, llama_iteration_s, mpt_iteration_s
-
-__all__ = ["GPT_WORDS", "gpt_iteration_s", "gpt_row", "host_s", "sharded_rows", "transformer_rows"]
+from studies.sharded.sharded_iteration import FITTED_HEAD, llama_iteration_s, mpt_iteration_s
 
 _PROFILE, _PER_NODE = "a100-80gb@float16", 8
 _CLUSTER, _CLUSTER_OF = "dgx-a100", {"VIA-Research/vTrain": "vtrain-a100"}

@@ -15,11 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Floats, Ints
-from planner.topology import ClusterRoutes
-
-__all__ = ["Wire", "boundaries", "columns", "direct", "neighbours", "ring", "rows"]
-
+from hwprofiles.aliases import Floats, Ints
+from planner.topology.network_routes import ClusterRoutes
 
 _ALL = 16
 """Largest pattern, in devices, of which every message is counted."""

@@ -2,14 +2,12 @@
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints
-from planner.topology import ClusterRoutes
+from hwprofiles.aliases import Bools, Floats, Ints
+from planner.topology.network_routes import ClusterRoutes
 from studies.oracle import alpha_beta as wires, forms
 from studies.oracle.cases import OracleCase
 from studies.oracle.layer_sizes import Sizes
 from studies.oracle.oracle_request import OracleRequest
-
-__all__ = ["Communication", "communication_s", "stage_transfers_s"]
 
 Communication = dict[str, float]
 """Seconds of an iteration by the fields of ``OracleRow``: ``gradient_sync_s``, ``activations_s``, ``halo_s``."""

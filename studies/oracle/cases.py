@@ -4,16 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import ConfigError
-from hwprofiles.devices import DeviceGraph
-from planner.graph import ComputationGraph
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph
 from studies.oracle.datasets import samples_of
 from studies.oracle.layer_sizes import Sizes
 from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.oracle_table import Limit
 from studies.oracle.splits import Split
-
-__all__ = ["HYBRIDS", "SAMPLED", "OracleCase", "OracleInputs", "case_of", "inputs_of", "limit_of", "limits_of"]
 
 HYBRIDS = {"data+filter": "filter", "data+spatial": "spatial"}
 """Hybrid strategies with the strategy inside each group; the groups are replicas that split the samples."""

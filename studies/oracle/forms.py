@@ -16,17 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Floats
-
-__all__ = [
-    "activation_collectives_s",
-    "computation_s",
-    "gradient_all_reduce_s",
-    "halo_exchange_s",
-    "memory_bytes",
-    "pipeline_computation_s",
-    "pipeline_transfer_s",
-]
+from hwprofiles.aliases import Floats
 
 _Values = NDArray[Any] | float
 

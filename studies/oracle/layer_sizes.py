@@ -9,11 +9,10 @@ from itertools import product
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints
-from planner.graph import ComputationGraph, Edge, IntervalMap, Layer
-from planner.parallel import part_bounds
-
-__all__ = ["Sizes", "is_flat"]
+from hwprofiles.aliases import Bools, Floats, Ints
+from planner.graph.computation_graph import ComputationGraph, Edge, Layer
+from planner.graph.shapes import IntervalMap
+from planner.parallel.configurations import part_bounds
 
 Grid = tuple[int, ...]
 

@@ -4,19 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles import Ints
-from hwprofiles.devices import DeviceGraph
-from planner.cost import CostModel
-from planner.graph import ComputationGraph
-from planner.lowering import lower
-from planner.memory import peak_memory_bytes
-from planner.parallel import Configuration, spaces_of
+from hwprofiles.aliases import Ints
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import ComputationGraph
+from planner.lowering.lower_strategy import lower
+from planner.memory.peak_memory import peak_memory_bytes
+from planner.parallel.configurations import Configuration
+from planner.parallel.strategies import spaces_of
 from studies.oracle import forms
 from studies.oracle.cases import OracleCase
 from studies.oracle.layer_sizes import Sizes
 from studies.oracle.oracle_request import OracleRequest
-
-__all__ = ["case_memory_bytes", "least_memory_bytes", "memory_reuse"]
 
 
 def case_memory_bytes(

@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from hwprofiles import ConfigError, check_fields, did_you_mean, option, positive_integer
+from hwprofiles.errors import ConfigError
+from hwprofiles.requests import check_fields, option, positive_integer
+from hwprofiles.suggestions import did_you_mean
 from studies.oracle.datasets import samples_of
-
-__all__ = ["STRATEGIES", "OracleRequest", "device_counts", "strategy_list"]
 
 STRATEGIES = ("serial", "data", "spatial", "layer", "filter", "channel", "data+filter", "data+spatial")
 """Rows of Table 1, and data + spatial, which the paper measures."""

@@ -6,9 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from hwprofiles import HOUR_S
-
-__all__ = ["Booking", "Limit", "OracleRow", "OracleTable", "Simulated", "WireRow"]
+from hwprofiles.units import HOUR_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

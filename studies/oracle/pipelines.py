@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwprofiles import Floats, InfeasiblePlanError, Ints
-from planner.cost import CostModel
-from planner.graph import Layer
-from planner.parallel import Configuration, PipelineSchedule
-from planner.search import stage_bounds
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.errors import InfeasiblePlanError
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import Layer
+from planner.parallel.configurations import Configuration
+from planner.parallel.pipeline_schedule import PipelineSchedule
+from planner.search.pipeline_stages import stage_bounds
 from studies.oracle import alpha_beta as wires
 from studies.oracle.cases import OracleCase
 from studies.oracle.layer_sizes import Sizes
-
-__all__ = ["boundaries_s", "pipeline_makespan_s", "planned_bounds"]
 
 
 def pipeline_makespan_s(

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import HOUR_S, Floats, Ints
-from hwprofiles.devices import DeviceGraph
-from planner.cost import CostModel
-from planner.search import balanced
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.units import HOUR_S
+from planner.cost.cost_model import CostModel
+from planner.search.pipeline_stages import balanced
 from studies.oracle import forms
 from studies.oracle.case_costs import Communication, communication_s, stage_transfers_s
 from studies.oracle.cases import OracleCase, OracleInputs
@@ -19,8 +20,6 @@ from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.oracle_table import Limit, OracleRow
 from studies.oracle.pipelines import boundaries_s, pipeline_makespan_s, planned_bounds
 from studies.oracle.splits import Split, layer_times
-
-__all__ = ["project_rows"]
 
 
 class _LayerTimes(NamedTuple):

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles import ConfigError, Progress, keeping
-from hwprofiles.devices import DeviceGraph
-from planner.cost import CostModel
-from planner.graph import ComputationGraph
-from planner.topology import ClusterRoutes
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from hwprofiles.progress import Progress, keeping
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import ComputationGraph
+from planner.topology.network_routes import ClusterRoutes
 from studies.oracle import alpha_beta as wires
 from studies.oracle.cases import SAMPLED, OracleCase, OracleInputs, case_of, inputs_of, limits_of
 from studies.oracle.oracle_memory import least_memory_bytes, memory_reuse
@@ -18,8 +19,6 @@ from studies.oracle.oracle_request import STRATEGIES, OracleRequest
 from studies.oracle.oracle_table import Limit, OracleRow, OracleTable, Simulated, WireRow
 from studies.oracle.projected_rows import project_rows
 from studies.oracle.simulated_cases import simulate_cases
-
-__all__ = ["oracle"]
 
 LEVEL_BYTES = 2**20
 """Size of the message whose alpha the table reports for each level of the cluster."""

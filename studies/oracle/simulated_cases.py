@@ -5,18 +5,19 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hwprofiles import OrreryError
-from hwprofiles.devices import DeviceGraph
-from planner.cost import CostModel, applied
-from planner.graph import ComputationGraph
-from planner.lowering import Program, lower
-from planner.search import Pipeline, strategy_and_micro_batching
-from planner.simulation import memory_curve, replay
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import OrreryError
+from planner.cost.applied_strategy import applied
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import ComputationGraph
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import Program
+from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
+from planner.simulation.memory_over_time import memory_curve
+from planner.simulation.program_replay import replay
 from studies.oracle.cases import HYBRIDS, OracleCase
 from studies.oracle.oracle_table import Simulated
-from studies.sweep import DIED, compute_in_processes
-
-__all__ = ["plan_text", "program_of_case", "simulate_cases"]
+from studies.sweep.local import DIED, compute_in_processes
 
 _ITERATIONS = 3
 """Replayed iterations; the second is measured, because one precedes it and one follows."""

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import Floats
-from planner.cost import CostModel, kernel_s
-from planner.graph import IN_CHANNEL, LAYER_PHASES, Layer
-from planner.parallel import largest_divisor, reducing_operation
+from hwprofiles.aliases import Floats
+from planner.cost.compute_time import kernel_s
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import LAYER_PHASES, Layer
+from planner.graph.shapes import IN_CHANNEL
+from planner.parallel.degrees import largest_divisor
+from planner.parallel.input_channel_split import reducing_operation
 from studies.oracle.layer_sizes import Sizes
-
-__all__ = ["Split", "layer_times"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

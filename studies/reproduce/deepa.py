@@ -14,14 +14,12 @@ ICLR 2018 submission.
 from collections.abc import Callable, Iterator
 from time import perf_counter
 
-from hwprofiles import Progress
-from planner.cost import CostModel
-from planner.search import search_layerwise
+from hwprofiles.progress import Progress
+from planner.cost.cost_model import CostModel
+from planner.search.layerwise import search_layerwise
 from studies.reproduce.deepa_tables import table_rows
 from studies.reproduce.priced_cases import PricedCase, PricedCases, PricedOutcome
 from studies.reproduce.rows import ClaimResult, PaperRow, claim_row, range_text, stored
-
-__all__ = ["DEEPA_CLAIMS", "deepa_rows"]
 
 MODELS = ("alexnet", "vgg16", "inception-v3")
 _BATCH = 512

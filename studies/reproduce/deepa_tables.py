@@ -12,13 +12,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from planner.cost import CostModel
-from planner.parallel import ConfigSpace
+from planner.cost.cost_model import CostModel
+from planner.parallel.configurations import ConfigSpace
 from studies.reproduce.paper_clusters import BUS_BYTES_PER_S
 from studies.reproduce.priced_cases import PricedCase, PricedCases
 from studies.reproduce.rows import PaperRow, row, stored
-
-__all__ = ["Costs", "costs_ms", "table_rows"]
 
 _TABLES = {"2": ("alexnet", ("fc1",)), "3": ("vgg16", ("conv5_1", "conv5_2", "conv5_3"))}
 COLUMNS = ("transfer", "compute", "update", "total")

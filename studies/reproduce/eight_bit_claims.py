@@ -12,38 +12,35 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 
-from hwprofiles import Progress
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.devices import Latency
-from studies.eight_bit import (
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.latency import Latency
+from hwprofiles.progress import Progress
+from studies.eight_bit.element_cost import EIGHT_BIT_COST, FLOAT32_COST, ElementCost
+from studies.eight_bit.machine import machine_speedup, machine_sync_s
+from studies.eight_bit.many_machines import (
+    Interpretation,
+    Setting,
+    exposed_s,
+    gradient_sync_s,
+    single_pass_s,
+    sub_batch_times,
+)
+from studies.eight_bit.paper_tables import (
     BASELINES_S,
     BITS,
     DEVICES_PER_MACHINE,
-    EIGHT_BIT_COST,
-    FLOAT32_COST,
     GRADIENT_S,
     MACHINES,
     PASS_BYTES_PER_S,
-    ElementCost,
-    Interpretation,
-    Setting,
     alexnet,
-    exposed_s,
-    gradient_sync_s,
     linear_layers,
     machine_gradient_s,
-    machine_speedup,
-    machine_sync_s,
     pass_table,
     read_table,
-    single_pass_s,
-    sub_batch_times,
 )
 from studies.reproduce.eight_bit_simulated import as_written, simulated
 from studies.reproduce.paper_claims import Claim, ComputedValue
 from studies.reproduce.rows import PaperRow
-
-__all__ = ["Claim", "Method", "claims", "eight_bit_rows", "eight_bit_values"]
 
 _Result = tuple[float, str]
 """Our value in the unit of the claim, and a note."""

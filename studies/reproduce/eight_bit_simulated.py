@@ -9,25 +9,19 @@ Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 
 from collections.abc import Callable
 from functools import cache
 
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.devices import DeviceGraph
-from studies.eight_bit import (
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
+from studies.eight_bit.paper_tables import (
     BASELINES_S,
     BITS,
     DEVICES_PER_MACHINE,
     GRADIENT_S,
     MACHINES,
-    SubBatchGraph,
     alexnet,
-    all_to_all_s,
-    in_turn_s,
     pass_table,
     read_table,
-    scheme_s,
-    serial_pass_s,
 )
-
-__all__ = ["as_written", "simulated"]
+from studies.eight_bit.transfer_graphs import SubBatchGraph, all_to_all_s, in_turn_s, scheme_s, serial_pass_s
 
 _Result = tuple[float, str]
 MIB = 2.0**20
@@ -74,7 +68,7 @@ def _many() -> DeviceGraph:
 
 
 def _node(which: str) -> _Result:
-    from studies.eight_bit import machine_iteration_s
+    from studies.eight_bit.lowered_iteration import machine_iteration_s
 
     kernels = "convnet2" if which == "convnet2" else "nervana"
     iteration_s = machine_iteration_s(_machine(), bits=8 if which == "8" else 32, kernels=kernels)

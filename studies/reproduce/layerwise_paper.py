@@ -14,17 +14,19 @@ from itertools import accumulate
 from operator import mul
 from time import perf_counter
 
-from hwprofiles import Progress
-from planner.cost import CostModel
-from planner.elimination import SearchProblem, depth_first, eliminate
-from planner.lowering import lower
-from planner.parallel import Configuration, spaces_of
-from planner.search import search_layerwise, search_problem
-from planner.simulation import additive_s
+from hwprofiles.progress import Progress
+from planner.cost.cost_model import CostModel
+from planner.elimination.depth_first_search import depth_first
+from planner.elimination.eliminate_nodes import eliminate
+from planner.elimination.search_problem import SearchProblem
+from planner.lowering.lower_strategy import lower
+from planner.parallel.configurations import Configuration
+from planner.parallel.strategies import spaces_of
+from planner.search.layerwise import search_layerwise
+from planner.search.search_tables import search_problem
+from planner.simulation.additive_cost import additive_s
 from studies.reproduce.priced_cases import PricedCase, PricedCases, PricedOutcome
 from studies.reproduce.rows import ClaimResult, PaperRow, claim_row, range_text, stored
-
-__all__ = ["LAYERWISE_CLAIMS", "layerwise_rows"]
 
 _MODELS = ("alexnet", "vgg16", "inception-v3")
 OTHERS = ("data", "model", "owt")

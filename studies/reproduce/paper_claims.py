@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from studies.reproduce.rows import PaperRow, row
 
-__all__ = ["Claim", "ComputedValue"]
-
 
 @dataclass(frozen=True, slots=True)
 class Claim:

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.devices import DeviceGraph, Latency, Link
-
-__all__ = ["BUS_BYTES_PER_S", "bus_of", "cluster_of", "with_host_server"]
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.latency import Latency
 
 BUS_BYTES_PER_S = {"k80": 4.5e9, "p100": 18e9, "p100-4": 18e9}
 """The one bandwidth of the papers' form.  K80: the one that Table 2 of DeePa implies, 2 x 16 x 9216 x 4096 x 4 B /

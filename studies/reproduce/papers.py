@@ -1,14 +1,13 @@
 """Reproduction of the printed values of five papers."""
 
-from hwprofiles import ConfigError, Progress
+from hwprofiles.errors import ConfigError
+from hwprofiles.progress import Progress
 from studies.reproduce.deepa import deepa_rows
 from studies.reproduce.eight_bit_claims import eight_bit_rows
 from studies.reproduce.layerwise_paper import layerwise_rows
 from studies.reproduce.paradl import paradl_rows
 from studies.reproduce.rows import PaperRow
 from studies.reproduce.turbodl import turbodl_rows
-
-__all__ = ["PaperRow", "reproduce"]
 
 PAPERS = {
     "deepa": deepa_rows, "layerwise": layerwise_rows, "eight-bit": eight_bit_rows, "paradl": paradl_rows,

@@ -14,15 +14,15 @@ from statistics import mean
 
 import numpy as np
 
-from hwprofiles import Progress
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.devices import DeviceGraph
-from planner.models import load_model
-from planner.topology import routes_of_cluster
-from studies.oracle import OracleRequest, OracleTable, oracle
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.progress import Progress
+from planner.models.registry import load_model
+from planner.topology.network_routes import routes_of_cluster
+from studies.oracle.oracle_request import OracleRequest
+from studies.oracle.oracle_table import OracleTable
+from studies.oracle.projection import oracle
 from studies.reproduce.rows import ClaimResult, PaperRow, claim_row, stored
-
-__all__ = ["PARADL_CLAIMS", "paradl_rows"]
 
 _MODELS = ("resnet50", "vgg16")
 _SAMPLES = 32

@@ -6,16 +6,17 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.cost import CostModel
-from planner.lowering import KINDS, Program, lower
-from planner.memory import peak_memory_bytes
-from planner.models import load_model
-from planner.parallel import Strategy, named_strategy, spaces_of
-from planner.search import search_layerwise
-from planner.simulation import additive_s, replay
+from planner.cost.cost_model import CostModel
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS, Program
+from planner.memory.peak_memory import peak_memory_bytes
+from planner.models.registry import load_model
+from planner.parallel.configurations import Strategy
+from planner.parallel.strategies import named_strategy, spaces_of
+from planner.search.layerwise import search_layerwise
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.program_replay import replay
 from studies.reproduce.paper_clusters import cluster_of
-
-__all__ = ["PricedCase", "PricedCases", "PricedOutcome"]
 
 
 @dataclass(frozen=True, slots=True)

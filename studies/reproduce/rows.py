@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["ClaimResult", "PaperRow", "Value", "claim_row", "range_text", "row", "stored"]
-
 Value = float | str
 """A number; or a range ``low-high``, a bound ``>number`` or a configuration as text."""
 ClaimResult = tuple[Value, str]

@@ -15,14 +15,13 @@ from functools import cache
 
 import numpy as np
 
-from hwprofiles import Progress
-from hwprofiles.compute import OCCUPANCY_MODELS
-from planner.lowering import KINDS
-from planner.models import load_model
+from hwprofiles.compute.kernel_occupancy import OCCUPANCY_MODELS
+from hwprofiles.progress import Progress
+from planner.lowering.program import KINDS
+from planner.models.registry import load_model
 from studies.reproduce.rows import ClaimResult, PaperRow, row, stored
-from studies.streams import OccupancyModel, StreamComparison, StreamRequest, compare_schedules, work_of
-
-__all__ = ["TURBODL_CLAIMS", "claim_rows", "turbodl_rows"]
+from studies.streams.schedule_comparison import StreamComparison, compare_schedules, work_of
+from studies.streams.stream_request import OccupancyModel, StreamRequest
 
 DEVICE = "p100"
 

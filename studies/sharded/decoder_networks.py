@@ -2,11 +2,15 @@
 
 from typing import Any, TypedDict
 
-from planner.graph import ComputationGraph, IntervalMap, Parameter
-from planner.models import ModelBuilder
-from planner.operations import Add, Attention, Elementwise, Embedding, FeatureNorm, Loss, Rearrangement, TensorProduct
-
-__all__ = ["MPT_WORDS", "llama_network", "mpt_network"]
+from planner.graph.computation_graph import ComputationGraph
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import IntervalMap
+from planner.models.builder import ModelBuilder
+from planner.operations.joining import Add
+from planner.operations.loss import Loss
+from planner.operations.products import Attention, TensorProduct
+from planner.operations.rearrangement import Rearrangement
+from planner.operations.streaming import Elementwise, Embedding, FeatureNorm
 
 MPT_WORDS = 50368
 """Words of MPT's table."""

@@ -33,16 +33,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.compute import ComputeProfile, FusedEfficiency, elementwise_kernels, fused_s, profile_in
-from hwprofiles.devices import Device
-from planner.cost import kernel_s, library_collective_s
-from planner.graph import LAYER_PHASES, ComputationGraph
-from planner.simulation import late_deviations
-from planner.topology import ClusterRoutes, routes_of_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.fused_kernels import FusedEfficiency, elementwise_kernels
+from hwprofiles.compute.fused_times import fused_s
+from hwprofiles.compute.profile_file import profile_in
+from hwprofiles.devices.device import Device
+from planner.cost.compute_time import kernel_s
+from planner.cost.library_rounds import library_collective_s
+from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph
+from planner.simulation.rank_spread import late_deviations
+from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 from studies.sharded.decoder_networks import llama_network, mpt_network
-
-__all__ = ["FITTED_HEAD", "llama_iteration_s", "mpt_iteration_s"]
 
 _CLUSTERS = {"a100-40gb": ("dgx-a100", "hdr", 1600), "a100-80gb": ("dgx-a100", "hdr", 1600),
              "h100-80gb": ("dgx-h100", "ndr", 3200)}  # fmt: skip

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["Boundary", "find_boundary"]
-
 _MOST_SCANNED = 64
 """Candidates that are tried beside the bisection where the values are not monotone."""
 

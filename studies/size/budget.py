@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from hwprofiles import ConfigError, Progress
+from hwprofiles.errors import ConfigError
+from hwprofiles.progress import Progress
 from studies.size.boundary import Boundary, find_boundary
 from studies.size.deadline import trained_point
 from studies.size.size_answer import CurvePoint, SizeAnswer
@@ -20,8 +21,6 @@ from studies.size.tried_points import (
     run_text,
     scan_notes,
 )
-
-__all__ = ["Budget", "best_for_budget"]
 
 
 class Budget:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hwprofiles import Progress
+from hwprofiles.progress import Progress
 from studies.size.boundary import find_boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_cluster import SizedCluster, cluster_sizes
@@ -17,8 +17,6 @@ from studies.size.tried_points import (
     run_text,
     scan_notes,
 )
-
-__all__ = ["fewest_devices", "trained_point"]
 
 
 def trained_point(subject: Subject, sized: SizedCluster, training: TrainingRun, price: float | None) -> CurvePoint:

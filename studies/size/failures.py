@@ -18,9 +18,7 @@ Sources:
 import math
 from dataclasses import dataclass
 
-from hwprofiles import ConfigError
-
-__all__ = ["Failures", "expected_time_s", "least_time_s", "optimal_interval_s"]
+from hwprofiles.errors import ConfigError
 
 _LARGEST_EXPONENT = 700.0
 """Above it the exponential function overflows: no such run would ever end."""

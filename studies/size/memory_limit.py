@@ -2,16 +2,15 @@
 
 from dataclasses import replace
 
-from hwprofiles import GIB, Progress
-from hwprofiles.catalogue import load_cluster
-from planner.models import MOST_SAMPLES
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.progress import Progress
+from hwprofiles.units import GIB
+from planner.models.registry import MOST_SAMPLES
 from studies.size.boundary import find_boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_cluster import SizedCluster
 from studies.size.sized_point import Subject, sized_point
 from studies.size.tried_points import TriedPoints, best_so_far, explained, scan_notes
-
-__all__ = ["largest_batch"]
 
 
 def largest_batch(subject: Subject, cluster: str, *, progress: Progress | None = None) -> SizeAnswer:

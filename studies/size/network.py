@@ -1,15 +1,15 @@
 """The slowest links of a class that cost less than a share of the speed."""
 
-from hwprofiles import ConfigError, Progress, did_you_mean
-from hwprofiles.catalogue import cluster_with, load_cluster
-from planner.expected import likely_ratio
+from hwprofiles.catalogue.cluster_catalogue import cluster_with, load_cluster
+from hwprofiles.errors import ConfigError
+from hwprofiles.progress import Progress
+from hwprofiles.suggestions import did_you_mean
+from planner.expected.likely_times import likely_ratio
 from studies.size.boundary import find_boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_cluster import SizedCluster
 from studies.size.sized_point import SizedPoint, Subject, sized_point
 from studies.size.tried_points import TriedPoints, best_so_far, explained, scan_notes
-
-__all__ = ["slowest_network"]
 
 _STEP = 1.05
 """Ratio of the bandwidths of neighbouring candidates."""

@@ -3,16 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hwprofiles import ConfigError, Progress
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.errors import ConfigError
+from hwprofiles.progress import Progress
 from studies.size.deadline import trained_point
 from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_cluster import SizedCluster
 from studies.size.sized_point import Subject
 from studies.size.training import TrainingRun
 from studies.size.tried_points import best_so_far, check_positive, explained, hours_text, run_text
-
-__all__ = ["best_offer"]
 
 
 def best_offer(

@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from planner.plan import Pace
+from planner.plan.pace import Pace
 from studies.size.sized_point import SizedPoint
 from studies.size.training import TrainingCost
-
-__all__ = ["CurvePoint", "SizeAnswer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

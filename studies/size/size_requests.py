@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hwprofiles import ConfigError, option, whole_number
-from planner.plan import Precision, SyncAlgorithm
+from hwprofiles.errors import ConfigError
+from hwprofiles.requests import option, whole_number
+from planner.plan.plan_request import Precision, SyncAlgorithm
 from studies.size.typed_values import duration_s
 
 if TYPE_CHECKING:  # reading the fields for --help must not load NumPy
     from studies.size.sized_point import Subject
     from studies.size.training import TrainingRun
 
-__all__ = ["BudgetRequest", "SubjectRequest", "TrainingRequest"]
 
 _BATCH_PER_DEVICE = 32
 """Samples of each device where no batch is given."""
@@ -19,7 +19,7 @@ _BATCH_PER_DEVICE = 32
 
 def _strategy_names(text: str) -> tuple[str, ...]:
     """Return the strategies that commas separate."""
-    from planner.parallel import split_list
+    from planner.parallel.degrees import split_list
 
     return tuple(split_list(text))
 
@@ -85,7 +85,7 @@ class TrainingRequest:
         Raises:
             ConfigError: The data set is neither known nor a number of samples.
         """
-        from studies.oracle import samples_of
+        from studies.oracle.datasets import samples_of
         from studies.size.failures import Failures
         from studies.size.training import TrainingRun
 

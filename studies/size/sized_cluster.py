@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from hwprofiles import ConfigError
-from hwprofiles.catalogue import cluster_with, describe_cluster, load_cluster
-from hwprofiles.devices import DeviceGraph
-
-__all__ = ["SizedCluster", "cluster_sizes"]
+from hwprofiles.catalogue.cluster_catalogue import cluster_with, describe_cluster, load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
 
 NODES = "nodes"
 """Parameter of a cluster that counts its nodes."""

@@ -4,19 +4,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hwprofiles import ConfigError, InfeasiblePlanError, OrreryError
-from hwprofiles.devices import DeviceGraph
-from planner.expected import TimeParts, expected_s, likely_s
-from planner.graph import ComputationGraph
-from planner.lowering import Program
-from planner.memory import MemoryPolicy, peak_memory_bytes
-from planner.models import load_model
-from planner.parallel import check_strategy
-from planner.plan import DTYPE_BYTES, Pace, Plan, SimulatedPlan, lower_plan, pace_of, simulated_plan
-from planner.simulation import replay
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError, InfeasiblePlanError, OrreryError
+from planner.expected.likely_times import TimeParts, expected_s, likely_s
+from planner.graph.computation_graph import ComputationGraph
+from planner.lowering.program import Program
+from planner.memory.memory_policy import MemoryPolicy
+from planner.memory.peak_memory import peak_memory_bytes
+from planner.models.registry import load_model
+from planner.parallel.strategies import check_strategy
+from planner.plan.lowered_plan import lower_plan
+from planner.plan.pace import Pace, pace_of
+from planner.plan.plan import Plan
+from planner.plan.plan_request import DTYPE_BYTES
+from planner.plan.planning import SimulatedPlan, simulated_plan
+from planner.simulation.program_replay import replay
 from studies.size.sized_cluster import SizedCluster
-
-__all__ = ["SizedPoint", "Subject", "sized_point"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class Subject:
     strategies: tuple[str, ...]
     """Strategies, of which the fastest that fits is taken."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Other fields of ``planner.plan.PlanRequest``."""
+    """Other fields of ``planner.plan.plan_request.PlanRequest``."""
 
     def __post_init__(self) -> None:
         if bool(self.batch) == bool(self.batch_per_device):

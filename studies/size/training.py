@@ -3,12 +3,11 @@
 import math
 from dataclasses import dataclass
 
-from hwprofiles import HOUR_S, ConfigError
+from hwprofiles.errors import ConfigError
+from hwprofiles.units import HOUR_S
 from studies.size.board_power import board_power_w
 from studies.size.failures import Failures, least_time_s
 from studies.size.sized_point import SizedPoint
-
-__all__ = ["TrainingCost", "TrainingRun", "training_cost"]
 
 _JOULES_PER_KWH = 3.6e6
 

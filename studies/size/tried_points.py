@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
-from hwprofiles import HOUR_S, ConfigError, Progress, keeping
+from hwprofiles.errors import ConfigError
+from hwprofiles.progress import Progress, keeping
+from hwprofiles.units import HOUR_S
 from studies.size.board_power import power_sources
 from studies.size.boundary import Boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_point import Subject
 from studies.size.training import TrainingRun
-
-__all__ = ["TriedPoints", "best_so_far", "check_positive", "explained", "hours_text", "run_text", "scan_notes"]
 
 
 @dataclass(slots=True, eq=False)

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import Bools, ConfigError, Ints
-from planner.graph import Block, dependency_distances, layer_blocks
-from planner.lowering import KINDS, Program
+from hwprofiles.aliases import Bools, Ints
+from hwprofiles.errors import ConfigError
+from planner.graph.layer_paths import Block, dependency_distances, layer_blocks
+from planner.lowering.program import KINDS, Program
 from studies.streams.stream_plan import pairs_of
 from studies.streams.stream_request import PathOptions
-
-__all__ = ["SUB_TASK_TYPES", "Paths", "numbered_streams", "path_streams", "paths_of", "update_waits"]
 
 _FARTHEST = 1_000_000_000
 """Largest distance of priorities, so that they fit in 64 bits."""

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from hwprofiles import Bools, Floats, Ints
-from hwprofiles.compute import ComputeProfile, Kernels, occupancy
-from planner.cost import CostModel
-from planner.graph import ComputationGraph, Layer
-from planner.lowering import KINDS, Program
-from planner.operations import ELEMENT_BYTES
-from planner.parallel import held_regions
+from hwprofiles.aliases import Bools, Floats, Ints
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.kernel_occupancy import occupancy
+from hwprofiles.compute.kernels import Kernels
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.lowering.program import KINDS, Program
+from planner.operations.base import ELEMENT_BYTES
+from planner.parallel.regions import held_regions
 from studies.streams.program_extension import with_sub_tasks
-
-__all__ = ["Decomposed", "decompose", "sub_kernels", "with_measured"]
 
 _Measured = Mapping[tuple[str, str], float]
 """Seconds of whole sub-tasks, launch included, by (layer, kind)."""

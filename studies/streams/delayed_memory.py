@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats
-from planner.lowering import KINDS, Program
+from hwprofiles.aliases import Floats
+from hwprofiles.errors import ConfigError
+from planner.lowering.program import KINDS, Program
 from studies.streams.stream_plan import StreamPlan, pairs_of, run_order
-
-__all__ = ["bounded", "held_bytes", "needed_bytes"]
 
 _WEIGHT = KINDS.index("weight_gradient")
 _BACK = [KINDS.index(kind) for kind in ("epilogue_gradient", "activation_gradient")]

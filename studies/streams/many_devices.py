@@ -14,19 +14,22 @@ from itertools import product
 
 import numpy as np
 
-from hwprofiles import Bools, ConfigError, Ints, Progress
-from hwprofiles.compute import Launch, launch_of
-from hwprofiles.devices import DeviceGraph
-from planner.cost import CostModel
-from planner.graph import ComputationGraph, dependency_distances
-from planner.lowering import KINDS, Program, lower
-from planner.parallel import named_strategy, spaces_of
-from planner.simulation import ITERATIONS
+from hwprofiles.aliases import Bools, Ints
+from hwprofiles.compute.kernel_occupancy import launch_of
+from hwprofiles.compute.launch import Launch
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from hwprofiles.progress import Progress
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import ComputationGraph
+from planner.graph.layer_paths import dependency_distances
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS, Program
+from planner.parallel.strategies import named_strategy, spaces_of
+from planner.simulation.execution_models import ITERATIONS
 from studies.streams.decomposition import Decomposed, decompose
 from studies.streams.stream_plan import StreamPlan, pairs_of, replay_streams
 from studies.streams.stream_schedules import check_streams, schedule
-
-__all__ = ["PLACES", "SHARING_ORDERS", "Arrangement", "ManyDevices", "arrange", "arranged"]
 
 PLACES = ("delayed", "even", "advanced")
 """Places of a layer's weight gradient beside the activation gradients."""

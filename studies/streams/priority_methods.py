@@ -5,15 +5,14 @@ Source: "TurboDL", Sec. 3.3, Some Implement Issues, whose method one is ``queue`
 
 import numpy as np
 
-from hwprofiles import Bools, ConfigError, Ints
-from hwprofiles.compute import Launch
-from planner.lowering import Program
+from hwprofiles.aliases import Bools, Ints
+from hwprofiles.compute.launch import Launch
+from hwprofiles.errors import ConfigError
+from planner.lowering.program import Program
 from studies.streams.critical_paths import Paths, numbered_streams, path_streams, paths_of, update_waits
 from studies.streams.decomposition import Decomposed
 from studies.streams.stream_plan import StreamPlan, pairs_of, run_order
 from studies.streams.stream_request import METHODS, PathOptions
-
-__all__ = ["critical_path_plan"]
 
 _NAME = "critical-path"
 

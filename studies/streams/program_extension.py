@@ -6,10 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
-from planner.lowering import KINDS, Program
-
-__all__ = ["with_sub_tasks"]
+from hwprofiles.aliases import Floats, Ints
+from planner.lowering.program import KINDS, Program
 
 _EPILOGUE, _ACTIVATION, _WEIGHT, _BIAS = (
     KINDS.index(f"{name}_gradient") for name in ("epilogue", "activation", "weight", "bias")

@@ -6,30 +6,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from hwprofiles import Floats, Progress
-from hwprofiles.compute import ComputeProfile, Launch, launch_of, load_profile
-from hwprofiles.devices import Device, DeviceGraph
-from planner.cost import CostModel
-from planner.graph import ComputationGraph
-from planner.lowering import KINDS, Program, lower
-from planner.parallel import named_strategy, spaces_of
-from planner.simulation import ITERATIONS, Replay
-from simulator.timelines import lower_bound, resource_use
+from hwprofiles.aliases import Floats
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.kernel_occupancy import launch_of
+from hwprofiles.compute.launch import Launch
+from hwprofiles.compute.profile_file import load_profile
+from hwprofiles.devices.device import Device
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.progress import Progress
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import ComputationGraph
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS, Program
+from planner.parallel.strategies import named_strategy, spaces_of
+from planner.simulation.execution_models import ITERATIONS
+from planner.simulation.program_replay import Replay
+from simulator.timelines.timeline import lower_bound, resource_use
 from studies.streams.critical_paths import paths_of
 from studies.streams.decomposition import Decomposed, decompose
 from studies.streams.delayed_memory import bounded, held_bytes
 from studies.streams.stream_plan import StreamPlan, replay_streams
 from studies.streams.stream_request import METHODS, StreamRequest
 from studies.streams.stream_schedules import schedule
-
-__all__ = [
-    "ScheduleResult",
-    "StreamComparison",
-    "compare_schedules",
-    "one_device",
-    "whole_program",
-    "work_of",
-]
 
 BINS = 400
 """Bins of the curve of occupancy over an iteration."""

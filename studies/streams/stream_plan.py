@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles import Floats, Ints, row_owners
-from planner.simulation import ITERATIONS, ProgramGraph, Replay, build_program_graph, message_overheads_of
-from simulator.engines import simulate
+from hwprofiles.aliases import Floats, Ints
+from hwprofiles.rows import row_owners
+from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
+from planner.simulation.message_overhead_use import message_overheads_of
+from planner.simulation.program_replay import Replay
+from simulator.engines.engine import simulate
 from studies.streams.decomposition import Decomposed
-
-__all__ = ["StreamPlan", "pairs_of", "replay_streams", "run_order", "streamed_graph"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,9 +6,8 @@ The module imports nothing heavy, so that the command line can read the fields.
 from dataclasses import dataclass
 from typing import Literal
 
-from hwprofiles import ConfigError, check_fields, option
-
-__all__ = ["METHODS", "SCHEDULES", "OccupancyModel", "PathOptions", "StreamRequest", "schedule_list"]
+from hwprofiles.errors import ConfigError
+from hwprofiles.requests import check_fields, option
 
 OccupancyModel = Literal["geometry", "throughput"]
 """Model of the share of the device that a kernel takes, where it was not measured."""

@@ -7,16 +7,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hwprofiles import ConfigError, Ints
-from hwprofiles.compute import Launch
-from planner.lowering import KINDS
+from hwprofiles.aliases import Ints
+from hwprofiles.compute.launch import Launch
+from hwprofiles.errors import ConfigError
+from planner.lowering.program import KINDS
 from studies.streams.critical_paths import SUB_TASK_TYPES, Paths, numbered_streams, path_streams, paths_of, update_waits
 from studies.streams.decomposition import Decomposed
 from studies.streams.priority_methods import critical_path_plan
 from studies.streams.stream_plan import StreamPlan, pairs_of
 from studies.streams.stream_request import SCHEDULES, PathOptions
-
-__all__ = ["check_streams", "schedule"]
 
 
 def schedule(

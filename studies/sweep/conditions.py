@@ -6,10 +6,8 @@ from collections.abc import Collection
 
 import pandas as pd
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from studies.sweep.old_keys import with_old_columns
-
-__all__ = ["selected"]
 
 _LONGEST, _MOST_NODES, _DEEPEST = 2_000, 300, 40
 """Bounds of a condition in characters, in parts and in levels of nesting: more than people write."""

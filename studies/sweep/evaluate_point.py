@@ -4,16 +4,15 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from time import perf_counter
 
-from hwprofiles import OrreryError
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.devices import DeviceGraph
-from planner.graph import ComputationGraph
-from planner.memory import peak_by_kind_bytes, peak_memory_bytes
-from planner.models import load_model
-from planner.plan import PlanRequest, simulated_plan
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import OrreryError
+from planner.graph.computation_graph import ComputationGraph
+from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
+from planner.models.registry import load_model
+from planner.plan.plan_request import PlanRequest
+from planner.plan.planning import simulated_plan
 from studies.sweep.point import SweepPoint
-
-__all__ = ["PointResult", "evaluate_point"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,6 @@ from studies.sweep.evaluate_point import PointResult, evaluate_point
 from studies.sweep.point import SweepPoint
 from studies.sweep.workers import WorkerDiedError, Workers
 
-__all__ = ["DIED", "compute_in_processes", "compute_locally"]
-
 DIED = "the process that computed it died (out of memory?)"
 _AHEAD = 2
 """Points sent to each process in advance, so that it never waits, and a stop loses few of them."""

@@ -7,8 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["RENAMED_KEYS", "new_column", "warn_of_old_key", "with_new_keys", "with_old_columns"]
-
 RENAMED_KEYS = {"exchange": "gradient_sync"}
 """New name of every key that was renamed, by its old name."""
 

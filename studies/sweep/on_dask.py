@@ -6,12 +6,11 @@ from itertools import islice
 from multiprocessing import resource_tracker
 from typing import Any
 
-from hwprofiles import ConfigError, positive_integer
+from hwprofiles.errors import ConfigError
+from hwprofiles.requests import positive_integer
 from studies.sweep.evaluate_point import PointResult, evaluate_point
 from studies.sweep.point import SweepPoint
 from studies.sweep.workers import signals_held
-
-__all__ = ["compute_on_dask"]
 
 DASK_WAIT_S = 10.0
 """Longest wait for a scheduler that does not respond."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["SweepPoint", "inputs_digest", "point_columns"]
-
 _FOLDERS = ("hwprofiles", "simulator", "planner", "studies")
 _SUFFIXES = {".py", ".yaml", ".yml", ".csv", ".json"}
 
@@ -67,7 +65,7 @@ def _file_digest(name: str) -> str:
 @cache
 def _cluster_files(spec: str) -> tuple[str, ...]:
     """Return the cluster's file, and the profiles that it names by path."""
-    from hwprofiles.catalogue import cluster_path, load_cluster
+    from hwprofiles.catalogue.cluster_catalogue import cluster_path, load_cluster
 
     path = cluster_path(spec)
     profiles = dict.fromkeys(device.profile for device in load_cluster(spec).devices)

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from hwprofiles import AnyPath, ConfigError, check_input, check_texts, path_of
+from hwprofiles.control_characters import check_texts
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import AnyPath, check_input, path_of
 from studies.sweep.evaluate_point import PointResult
 from studies.sweep.old_keys import with_new_keys
 from studies.sweep.point import SweepPoint, point_columns
-
-__all__ = ["Store"]
 
 _APPLICATION, VERSION = 0x4F525259, 1
 WAIT_S = 5.0

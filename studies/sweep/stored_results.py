@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from hwprofiles import ConfigError, did_you_mean
+from hwprofiles.errors import ConfigError
+from hwprofiles.suggestions import did_you_mean
 from studies.sweep.conditions import selected
 from studies.sweep.old_keys import new_column
-
-__all__ = ["exported", "priced", "result_table"]
 
 _ALL = "all"
 """Word that stands for all columns."""

@@ -11,18 +11,19 @@ from typing import Any
 import pandas as pd
 from pydantic import ValidationError
 
-from hwprofiles import ConfigError, broken_rules, yaml_input
-from hwprofiles.catalogue import load_cluster
-from planner.compression import compression
-from planner.cost import GRADIENT_SYNCS, framework_of
-from planner.models import check_no_code, load_model
-from planner.parallel import check_strategy
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import yaml_input
+from hwprofiles.rule_texts import broken_rules
+from planner.compression.data_types import compression
+from planner.cost.all_reduce import GRADIENT_SYNCS
+from planner.cost.framework import framework_of
+from planner.models.registry import check_no_code, load_model
+from planner.parallel.strategies import check_strategy
 from studies.sweep.conditions import selected
 from studies.sweep.old_keys import RENAMED_KEYS, warn_of_old_key, with_new_keys
 from studies.sweep.point import SweepPoint, point_columns
 from studies.sweep.sweep_schema import SweepFile
-
-__all__ = ["MOST_POINTS", "Sweep", "read_sweep"]
 
 MOST_POINTS = 10_000
 """Most points that are computed without ``--yes``."""

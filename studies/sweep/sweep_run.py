@@ -4,14 +4,13 @@ import os
 from contextlib import closing
 from dataclasses import dataclass
 
-from hwprofiles import ConfigError, Progress, keeping
-from simulator.graph import check_free_memory
+from hwprofiles.errors import ConfigError
+from hwprofiles.progress import Progress, keeping
+from simulator.graph.memory_need import check_free_memory
 from studies.sweep.local import compute_locally
 from studies.sweep.on_dask import compute_on_dask
 from studies.sweep.store import Store
 from studies.sweep.sweep_file import Sweep
-
-__all__ = ["SweepOutcome", "run_sweep"]
 
 _WORKER_BYTES = 70 * 2**20
 """Memory of a process of a sweep of its own, before it plans: of 76 MiB measured."""

@@ -7,9 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from planner.plan import Precision
-
-__all__ = ["SweepFile"]
+from planner.plan.plan_request import Precision
 
 
 def _listed(value: object) -> object:

@@ -18,8 +18,6 @@ from multiprocessing.context import SpawnProcess
 from traceback import format_exc
 from typing import Any, Generic, TypeVar
 
-__all__ = ["WorkerDiedError", "Workers", "signals_held"]
-
 # What is started holds pipes alone, of which nothing is left behind, and a new tracker takes the place of a killed one.
 warnings.filterwarnings("ignore", "resource_tracker: process died unexpectedly", UserWarning)
 _Item = TypeVar("_Item")

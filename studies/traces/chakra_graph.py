@@ -5,16 +5,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hwprofiles import MICRO, ConfigError
-from hwprofiles.devices import DeviceGraph
-from planner.lowering import Collective
-from planner.simulation import CollectiveLinks
-from planner.topology import ClusterRoutes, routes_of_cluster
-from simulator.collectives import RING_COLLECTIVES, parallel_rings, round_of
-from simulator.formats import CHAKRA_COLLECTIVES, ChakraNode
-from simulator.graph import TaskGraph, pack_rows
-
-__all__ = ["ChakraGraph", "chakra_graph"]
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from hwprofiles.units import MICRO
+from planner.lowering.program import Collective
+from planner.simulation.collective_use import CollectiveLinks
+from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
+from simulator.collectives.parallel_rings import RING_COLLECTIVES, parallel_rings
+from simulator.collectives.rounds import round_of
+from simulator.formats.chakra import CHAKRA_COLLECTIVES, ChakraNode
+from simulator.graph.task_graph import TaskGraph, pack_rows
 
 _MOST_BYTES = 2**60
 

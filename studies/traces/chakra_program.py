@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import MICRO, ConfigError
-from planner.lowering import KINDS, Program
-from simulator.formats import CHAKRA_COLLECTIVES, ChakraNode
-
-__all__ = ["chakra_traces"]
+from hwprofiles.errors import ConfigError
+from hwprofiles.units import MICRO
+from planner.lowering.program import KINDS, Program
+from simulator.formats.chakra import CHAKRA_COLLECTIVES, ChakraNode
 
 _FORWARD, _UPDATE = KINDS.index("forward"), KINDS.index("update")
 

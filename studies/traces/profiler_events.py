@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hwprofiles import MICRO, ConfigError, json_input
-
-__all__ = ["TracedIteration", "TracedOperation", "traced_iterations"]
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import json_input
+from hwprofiles.units import MICRO
 
 _STEP = "ProfilerStep#"
 _ENGINE = "autograd::engine::evaluate_function: "

@@ -8,12 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hwprofiles import ConfigError
-from planner.graph import ComputationGraph, Layer
-from planner.operations import Loss
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.operations.loss import Loss
 from studies.traces.profiler_events import TracedIteration, TracedOperation
-
-__all__ = ["LayerTimes", "traced_layer_times"]
 
 _OPERATORS = {
     "convolution": (

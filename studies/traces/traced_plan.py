@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwprofiles import ConfigError
-from planner.simulation import Replay, iteration_rows
+from hwprofiles.errors import ConfigError
+from planner.simulation.program_replay import Replay, iteration_rows
 from studies.traces.profiler_events import traced_iterations
 from studies.traces.traced_layers import LayerTimes, traced_layer_times
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from planner.lowering import Program
-
-__all__ = ["TracedPlan", "traced_plan"]
+    from planner.lowering.program import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ def _typical(rows: Sequence[LayerTimes]) -> LayerTimes:
 
 def _phases(program: "Program") -> list[tuple[str, np.ndarray]]:
     """Return the computing tasks of each phase, as flags."""
-    from planner.lowering import KINDS
+    from planner.lowering.program import KINDS
 
     update = program.kind == KINDS.index("update")
     computes = program.is_compute & ~program.is_codec

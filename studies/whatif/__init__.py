@@ -1,5 +1,1 @@
 """Scenarios of a changed cluster, and the plans on it."""
-
-import lazy_loader as lazy
-
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

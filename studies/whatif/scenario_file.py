@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from hwprofiles import ConfigError, broken_rules, did_you_mean, yaml_input
-from hwprofiles.catalogue import load_cluster
-from planner.models import check_no_code
-from planner.plan import Precision, SyncAlgorithm
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.errors import ConfigError
+from hwprofiles.input_files import yaml_input
+from hwprofiles.rule_texts import broken_rules
+from hwprofiles.suggestions import did_you_mean
+from planner.models.registry import check_no_code
+from planner.plan.plan_request import Precision, SyncAlgorithm
 from studies.whatif.scenarios import TODAY, Scenario
-
-__all__ = ["ScenarioSet", "read_scenarios"]
 
 _BASE, _BATCH = "from", "batch"
 """Keys of a scenario that are no changes of the cluster."""

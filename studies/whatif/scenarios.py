@@ -6,18 +6,21 @@ from typing import Any
 
 import pandas as pd
 
-from hwprofiles import ConfigError, OrreryError, Progress, keeping
-from hwprofiles.catalogue import cluster_with, load_cluster, load_surviving
-from hwprofiles.devices import DeviceGraph, Link
-from planner.expected import TimeParts, likely_ratio
-from planner.graph import ComputationGraph
-from planner.models import load_model
-from planner.parallel import check_strategy
-from planner.plan import DTYPE_BYTES, Pace, Plan, pace_of, plan_lowering, simulated_plan
-from planner.simulation import Sensitivity, sensitivities
+from hwprofiles.catalogue.cluster_catalogue import cluster_with, load_cluster, load_surviving
+from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.errors import ConfigError, OrreryError
+from hwprofiles.progress import Progress, keeping
+from planner.expected.likely_times import TimeParts, likely_ratio
+from planner.graph.computation_graph import ComputationGraph
+from planner.models.registry import load_model
+from planner.parallel.strategies import check_strategy
+from planner.plan.lowered_plan import plan_lowering
+from planner.plan.pace import Pace, pace_of
+from planner.plan.plan import Plan
+from planner.plan.plan_request import DTYPE_BYTES
+from planner.plan.planning import simulated_plan
+from planner.simulation.sensitivity import Sensitivity, sensitivities
 from studies.whatif.ways_round import way_round
-
-__all__ = ["TODAY", "Scenario", "WhatIf", "WhatIfRow", "standard_scenarios", "whatif"]
 
 TODAY = "today"
 STRAGGLER_SPEED, SLOW_LINK = 0.5, 0.1

@@ -1,8 +1,6 @@
 """Ways round failed links: the route that transfers take instead, or the devices that nothing reaches any more."""
 
-from hwprofiles.devices import DeviceGraph
-
-__all__ = ["way_round"]
+from hwprofiles.devices.device_graph import DeviceGraph
 
 _MOST_PAIRS = 20_000
 """Pairs of devices whose routes are looked at for one that used a failed link."""

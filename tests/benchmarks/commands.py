@@ -44,7 +44,7 @@ def run_here(commands: list[tuple[str, tuple[str, str, int]]], folder: Path) -> 
     import time
 
     from orrery.cli import app
-    from orrery.terminal import run_app
+    from orrery.terminal.exit_codes import run_app
 
     gc.set_threshold(50_000, 10, 10)  # as the program does
     for command, subject in commands:

@@ -33,7 +33,7 @@ from executor.data.load import load_data
 from executor.processes.status_board import own_status
 from executor.runtime.boxes import Box, whole_box
 from executor.runtime.devices import CpuDevice
-from executor.runtime.optimizers import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.parameter_init import initial_parameters
 from executor.runtime.positional_random import key_of, uniform
 from executor.training.session import open_session

@@ -23,13 +23,16 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from hwprofiles import ConfigError
-from hwprofiles.catalogue import load_cluster
-from planner.graph import ComputationGraph
-from planner.importing import imported_graph
-from planner.plan import PlanRequest, lower_plan, make_plan
-from planner.simulation import replay
-from planner.tracing import input_specs, trace_of
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph
+from planner.importing.graph_of import imported_graph
+from planner.plan.lowered_plan import lower_plan
+from planner.plan.plan_request import PlanRequest
+from planner.plan.planning import make_plan
+from planner.simulation.program_replay import replay
+from planner.tracing.exported import trace_of
+from planner.tracing.inputs import input_specs
 
 CLUSTER = "dgx-a100:nodes=2"
 """16 devices with room for images of 1024 x 2048."""

@@ -23,10 +23,13 @@ import httpx
 import psutil
 from playwright.sync_api import sync_playwright
 
-from hwprofiles.catalogue import load_cluster
-from planner.models import load_model
-from planner.plan import compare, compared_model, lowered
-from planner.simulation import additive_s, replay
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.models.registry import load_model
+from planner.plan.compare_strategies import compare
+from planner.plan.lowered_plan import lowered
+from planner.plan.priced_strategy import compared_model
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.program_replay import replay
 
 SUBJECT = {"model": "vgg16", "cluster": "fdr-32x3", "batch": 768, "strategies": ["data", "owt", "spatial", "layerwise"]}
 BENCH = "benchmark-of-the-workbench"

@@ -19,8 +19,6 @@ from chaos.commands import COMMANDS, make_samples  # noqa: E402, as the path is 
 from chaos.faults import KINDS, ROOT, Fault  # noqa: E402
 from chaos.keeper import Case, case_of, folder_of, outcome  # noqa: E402
 
-__all__ = ["Campaign", "preload"]
-
 NO_FAULT = Fault(kind="none", about="no fault", at=0, seed=0)
 
 
@@ -34,7 +32,7 @@ def preload() -> None:
             if not module.name.endswith(("__main__", "on_dask")):
                 importlib.import_module(module.name)
     import executor.checkpoints.checkpoint
-    import executor.run  # noqa: F401
+    import executor.run.plan_run  # noqa: F401
 
 
 class Campaign:

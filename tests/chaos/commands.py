@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["COMMANDS", "Command", "make_samples", "wrong_outputs"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
@@ -68,7 +66,7 @@ STORE, CHECKPOINTS = "out/store.sqlite", "out/kept"
 def make_samples(folder: Path) -> None:
     """Write what the commands read."""
     from orrery.cli import app
-    from orrery.terminal import run_app
+    from orrery.terminal.exit_codes import run_app
 
     (folder / "sweep.yaml").write_text(SWEEP)
     plan = f"plan lenet5 --cluster lab-4:nodes=2 --batch 16 --strategy data --out {folder / 'plan.json'}"
@@ -146,7 +144,7 @@ def _wrong_store(path: Path) -> list[str]:
     if not path.is_file():
         return []
     from orrery.cli import app
-    from orrery.terminal import run_app
+    from orrery.terminal.exit_codes import run_app
 
     connection = sqlite3.connect(path)
     try:
@@ -175,7 +173,7 @@ def _wrong_checkpoints(folder: Path) -> list[str]:
     if not (folder / "latest").exists():
         return []
     from executor.checkpoints.checkpoint import latest_step
-    from hwprofiles import ConfigError
+    from hwprofiles.errors import ConfigError
 
     try:
         step = latest_step(folder, {})

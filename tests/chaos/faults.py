@@ -15,8 +15,6 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["KINDS", "ROOT", "Fault", "Scene", "fault_of", "fill", "private_mounts", "small_disk"]
-
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 _NEW_MOUNTS = 0x00020000
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)

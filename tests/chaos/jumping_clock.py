@@ -4,8 +4,6 @@ import os
 import random
 import time
 
-__all__ = ["VARIABLE", "jump"]
-
 VARIABLE = "ORRERY_TEST_CLOCK"
 
 

@@ -24,8 +24,6 @@ from typing import NoReturn
 from chaos.commands import COMMANDS, STORE, wrong_outputs
 from chaos.faults import ROOT, Fault, Scene, fault_of, private_mounts
 
-__all__ = ["Case", "Outcome", "case_of", "folder_of", "outcome"]
-
 PATIENCE_S, VANISH_S = 30.0, 5.0
 """Time to end after a fault, and for processes to be gone after the command."""
 ENDS = (0, 1, 2, 129, 130, 143)

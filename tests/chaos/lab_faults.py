@@ -15,12 +15,10 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[2])]
 
-from executor.lab import lab_hosts, run_inside  # noqa: E402, as the path is set above
-from hwprofiles.catalogue import load_cluster  # noqa: E402
+from executor.lab.inside import lab_hosts, run_inside  # noqa: E402, as the path is set above
+from hwprofiles.catalogue.cluster_catalogue import load_cluster  # noqa: E402
 from orrery.cli import app  # noqa: E402
-from orrery.terminal import run_app  # noqa: E402
-
-__all__ = ["cut_and_mended"]
+from orrery.terminal.exit_codes import run_app  # noqa: E402
 
 CLUSTER, STALL_S, STEPS = "lab-4:nodes=2", 6.0, 60
 PATIENCE_S = 60.0

@@ -30,8 +30,6 @@ from chaos import faults  # noqa: E402, as the path is set above
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_path  # noqa: E402
 
-__all__ = ["disturbed"]
-
 SUBJECT = {"model": "lenet5", "cluster": "titanx-4", "batch": 64, "strategies": ["data", "owt"]}
 LONG = {"model": "inception-v3", "cluster": "fdr-32x3", "batch": 768, "strategies": ["data", "layerwise"]}
 CHANGED = {**SUBJECT, "edits": {"link.slot.bandwidth_factor": "0.5"}}

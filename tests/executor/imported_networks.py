@@ -14,8 +14,6 @@ from executor.families.configuration import PublishedFields
 from executor.families.gpt2 import gpt2
 from executor.families.llama import llama
 
-__all__ = ["NETWORKS", "Network"]
-
 
 class _Basic(nn.Module):
     """Residual block of ResNet-18."""

@@ -4,8 +4,6 @@ import ipaddress
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["listened_at", "listening"]
-
 LISTENS, WORD_BYTES = "0A", 4
 """State of a socket in /proc/net/tcp; addresses are there in words, in the machine's order of bytes."""
 

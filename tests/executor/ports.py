@@ -2,8 +2,6 @@
 
 import socket
 
-__all__ = ["free_port"]
-
 
 def free_port() -> int:
     """Return a TCP port that is free on the loopback interface now; another process may take it before it is used."""

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.compression.tables import POSITIVE, values_of
-from planner.compression import Compression
+from planner.compression.data_types import Compression
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]

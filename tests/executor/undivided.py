@@ -24,8 +24,6 @@ from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.pooling import GlobalPooling, Pooling
 
-__all__ = ["Pass", "Undivided", "first_parameters", "graph_of", "random_parameters", "undivided_run", "wide"]
-
 Named = dict[tuple[str, str], Tensor]
 ACTIVATIONS = {
     None: lambda values: values,

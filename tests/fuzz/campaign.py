@@ -154,7 +154,7 @@ def _become(case: Case, folder: Path, out: int, err: int) -> None:
         os.chdir(folder)
         from orrery import entry
         from orrery.cli import app
-        from orrery.terminal import run_app
+        from orrery.terminal.exit_codes import run_app
 
         for number in case.closed:
             os.close(number)

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["DECISIONS", "DECISION_FILES", "put_scenario_file"]
-
 DECISIONS = {
     "deadline": "size deadline lenet5 --cluster titanx-4 --batch-per-device 8 --dataset 1024 --epochs 1 --within 1s "
     "--most-devices 8 --node-mtbf 1d --checkpoint 1s --restart 1min --price 2 --json",

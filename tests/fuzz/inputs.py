@@ -15,8 +15,6 @@ from machine_inputs import MACHINE_COMMANDS, MACHINE_FILES, put_machine_files
 from model_inputs import MODEL_COMMANDS, MODEL_FILES, put_model_files, spoiled_onnx
 from trace_inputs import TRACE_COMMANDS, TRACE_FILES, put_traces
 
-__all__ = ["COMMANDS", "file_as_output", "make_samples", "spoiled_file", "spoiled_words"]
-
 COMMANDS = DECISIONS | {
     "plan": "plan lenet5 --cluster titanx-4 --batch 8 --strategy data --out new.json",
     "search": "plan lenet5 --cluster titanx-4 --batch 8 --gradient-sync auto --out new.json --json",
@@ -104,9 +102,9 @@ _FIELD_WORDS = [
 
 def make_samples(folder: Path) -> None:
     """Write a valid file of every kind that commands read."""
-    from hwprofiles.catalogue import cluster_path
+    from hwprofiles.catalogue.cluster_catalogue import cluster_path
     from orrery.cli import app
-    from orrery.terminal import run_app
+    from orrery.terminal.exit_codes import run_app
 
     def run(words: str) -> None:
         assert run_app(app, words.split()) == 0, words

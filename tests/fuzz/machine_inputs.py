@@ -3,8 +3,6 @@
 import shutil
 from pathlib import Path
 
-__all__ = ["MACHINE_COMMANDS", "MACHINE_FILES", "put_machine_files"]
-
 _DATA = Path(__file__).parents[1] / "hwprofiles" / "data"
 _SAMPLES = {
     "table.txt": "topo/dgx1_nv1_8gpu.txt",

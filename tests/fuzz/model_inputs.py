@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["MODEL_COMMANDS", "MODEL_FILES", "put_model_files", "spoiled_onnx"]
-
 MODEL_COMMANDS = {
     "model file": "plan model.yaml --cluster titanx-4 --batch 8 --strategy data --out new.json",
     "imported file": "plan u-net.yaml --cluster titanx-4 --batch 4 --strategy data --out new.json",
@@ -44,8 +42,8 @@ torch.export.save(torch.export.export(Net(), (torch.zeros(2, 3, 8, 8),)), sys.ar
 
 def put_model_files(folder: Path) -> None:
     """Write a model file of built-in kinds, and one of imported kinds."""
-    from planner.model_files import model_text
-    from planner.models import load_model
+    from planner.model_files.model_text import model_text
+    from planner.models.registry import load_model
 
     (folder / "model.yaml").write_text(model_text(load_model("lenet5", batch=8)))
     _put_onnx(folder / "net.onnx")
@@ -118,9 +116,10 @@ def _put_recorded(folder: Path) -> None:
     """Write a model file whose layers say what they compute, and a plan of it."""
     from dataclasses import replace
 
-    from hwprofiles.catalogue import load_cluster
-    from planner.models import load_model
-    from planner.plan import make_plan, save_plan
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
+    from planner.models.registry import load_model
+    from planner.plan.plan_file import save_plan
+    from planner.plan.planning import make_plan
 
     (folder / "words.yaml").write_text(_WORDS)
     plan = make_plan(load_model("words.yaml", batch=4), load_cluster("lab-4:nodes=2"), strategy="data")

@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-__all__ = ["TRACE_COMMANDS", "TRACE_FILES", "put_traces"]
-
 TRACE_COMMANDS = {
     "trace": "trace plan.json kineto.json --out new.html",
     "chakra write": "chakra write plan.json --out new",
@@ -23,7 +21,7 @@ def _event(name: str, start_us: float, duration_us: float, sequence: int, dims: 
 
 def put_traces(folder: Path) -> None:
     """Put a valid trace of every kind into a folder."""
-    from simulator.formats import ChakraNode, write_chakra
+    from simulator.formats.chakra import ChakraNode, write_chakra
 
     engine = "autograd::engine::evaluate_function: "
     events = [

@@ -10,7 +10,9 @@ from hypothesis import given, settings, strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.copy_engines import CopyEngines
-from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
+from hwprofiles.devices.device import Device
+from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.latency import Latency
 from hwprofiles.devices.message_overhead import MessageOverhead
 from hwprofiles.errors import ConfigError, UnreachableError
 

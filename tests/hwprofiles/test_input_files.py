@@ -9,8 +9,8 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 
-from hwprofiles import ConfigError
 from hwprofiles.control_characters import check_texts, printable
+from hwprofiles.errors import ConfigError
 from hwprofiles.input_files import INPUT_LIMIT, input_bytes, json_input, last_input, yaml_input
 from hwprofiles.input_values import MOST_LEVELS, parsed_yaml
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from hwprofiles.compute.compute_profile import NAIVE_SHARE, PROFILE_PHASES
-from hwprofiles.compute.convolution_efficiency import padded_rows
+from hwprofiles.compute.compute_profile import PROFILE_PHASES
+from hwprofiles.compute.convolution_efficiency import NAIVE_SHARE, padded_rows
 from hwprofiles.compute.kernel_table import KernelTable, TableRows
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from hwprofiles.compute.profile_file import load_profile, profile_names

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import hwprofiles.measured.measured_tables as module
-from hwprofiles.compute import load_profile
-from hwprofiles.measured import measured_table, measured_table_names
+from hwprofiles.compute.profile_file import load_profile
+from hwprofiles.measured.measured_tables import measured_table, measured_table_names
 
 README = Path(module.__file__).with_name("README.md").read_text()
 PARTS = [name for name in measured_table_names() if name.startswith("h200_")]

@@ -8,8 +8,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["PAGE", "answer_lines", "questions", "write_scenarios"]
-
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "decisions.md"
 _BLOCK = re.compile(r"```text\n\$ (orrery .*?)\n(.*?)```\n", re.DOTALL)
 _SHOWN = (

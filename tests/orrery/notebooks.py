@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["TUTORIAL", "code_cells", "outputs_of"]
-
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial.ipynb"
 PICTURE = {"width": 1100, "height": 480}
 

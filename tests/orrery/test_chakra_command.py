@@ -5,8 +5,8 @@ import json
 import pytest
 
 from orrery.cli import app
-from orrery.terminal import run_app
-from simulator.formats import ChakraNode, write_chakra
+from orrery.terminal.exit_codes import run_app
+from simulator.formats.chakra import ChakraNode, write_chakra
 
 
 def orrery(*arguments):

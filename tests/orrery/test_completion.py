@@ -6,9 +6,9 @@ import subprocess
 import pytest
 
 from orrery.cli import app
-from orrery.terminal import run_app
 from orrery.terminal.completion import COMPLETERS
-from planner.models import model_names
+from orrery.terminal.exit_codes import run_app
+from planner.models.registry import model_names
 
 ASKED = {
     "orrery plan vg": [name for name in model_names() if name.startswith("vg")],

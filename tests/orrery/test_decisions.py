@@ -6,7 +6,7 @@ import pytest
 from decision_answers import PAGE, answer_lines, questions
 
 from orrery.cli import app
-from orrery.terminal import run_app
+from orrery.terminal.exit_codes import run_app
 
 QUESTIONS = dict(questions(PAGE.read_text()))
 QUICK = [command for command in QUESTIONS if "--node-mtbf" in command]

@@ -1,6 +1,5 @@
 """However a command goes wrong: one line on standard error, exit code 2, and nothing half done."""
 
-import sys
 import types
 
 import pytest
@@ -8,14 +7,6 @@ import pytest
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
-
-
-def provide(monkeypatch, **modules):
-    """Put modules with the given contents in place of those below the command line."""
-    for name, contents in modules.items():
-        module = types.ModuleType(name)
-        vars(module).update(contents)
-        monkeypatch.setitem(sys.modules, name.replace("__", "."), module)
 
 
 def raises(error):
@@ -32,14 +23,16 @@ def planner_that_ends_with(monkeypatch):
     """Make a planner whose ``simulated_plan`` raises the given error, after writing nothing."""
 
     def make(error):
-        provide(
-            monkeypatch,
-            hwprofiles__catalogue={"load_cluster": str},
-            planner__models={
-                "load_model": lambda spec, batch, element_bytes: types.SimpleNamespace(element_bytes=element_bytes)
-            },
-            planner__plan={"simulated_plan": raises(error), "save_plan": lambda plan, path: path.write_text("plan")},
-        )
+        answers = {
+            "hwprofiles.catalogue.cluster_catalogue.load_cluster": str,
+            "planner.models.registry.load_model": lambda spec, batch, element_bytes: types.SimpleNamespace(
+                element_bytes=element_bytes
+            ),
+            "planner.plan.planning.simulated_plan": raises(error),
+            "planner.plan.plan_file.save_plan": lambda plan, path: path.write_text("plan"),
+        }
+        for name, answer in answers.items():
+            monkeypatch.setattr(name, answer)
 
     return make
 

@@ -72,8 +72,8 @@ def test_help_loads_nothing_heavy(command, helped):
         assert "orrery.cli" in loaded
     assert [name for name in HEAVY if name in loaded] == []
     below = {name for name in loaded if name.partition(".")[0] in ("planner", "studies", "executor")}
-    rooms = {room for name in REQUESTS for room in (name.partition(".")[0], name.rpartition(".")[0])}
-    assert below - rooms - REQUESTS == set()
+    packages = {package for name in REQUESTS for package in (name.partition(".")[0], name.rpartition(".")[0])}
+    assert below - packages - REQUESTS == set()
 
 
 def test_help_lists_every_command(capsys):
@@ -113,8 +113,8 @@ def test_no_option_is_passed_over():
     root = Path(__file__).parents[2]
     code = "".join(
         path.read_text()
-        for floor in ("planner", "studies", "executor", "orrery")
-        for path in (root / floor).rglob("*.py")
+        for package in ("planner", "studies", "executor", "orrery")
+        for path in (root / package).rglob("*.py")
     )
     for request in requests:
         for field in dataclasses.fields(request):

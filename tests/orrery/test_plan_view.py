@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from orrery.cli import app
-from orrery.terminal import run_app
+from orrery.terminal.exit_codes import run_app
 from orrery.terminal.plan_view import configuration_rows, plan_command
 from planner.plan.plan_request import PlanRequest
 

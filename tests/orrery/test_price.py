@@ -5,7 +5,7 @@ import json
 import pytest
 
 from orrery.cli import app
-from orrery.terminal import run_app
+from orrery.terminal.exit_codes import run_app
 from planner.plan.training_rates import TrainingRates
 from studies.sweep.evaluate_point import evaluate_point
 from studies.sweep.point import SweepPoint

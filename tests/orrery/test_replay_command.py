@@ -111,7 +111,7 @@ def test_missing_graph_is_named(tmp_path, capsys):
     assert "none.json cannot be read: No such file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("step", ["simulator.engines.simulate", "simulator.formats.write_schedule"])
+@pytest.mark.parametrize("step", ["simulator.engines.engine.simulate", "simulator.formats.graph_file.write_schedule"])
 def test_interruption_leaves_nothing(graph_file, tmp_path, capsys, monkeypatch, step):
     """Ctrl-C while the engine runs, or while the rows are written, keeps what was there."""
 

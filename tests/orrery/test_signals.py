@@ -11,7 +11,7 @@ import pytest
 ENDS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "hung up")]
 SLOW = """
 import sys, time
-import planner.plan
+import planner.plan.plan_file
 from orrery.entry import main
 
 def save_plan(plan, path):
@@ -19,7 +19,7 @@ def save_plan(plan, path):
     print("at work", flush=True)
     time.sleep(60)
 
-planner.plan.save_plan = save_plan
+planner.plan.plan_file.save_plan = save_plan
 main()
 """
 """The command line, which writes half a plan and then takes a minute."""
@@ -89,8 +89,8 @@ def test_a_signal_where_interrupts_are_lost_ends_as_any_other(tmp_path, work):
     It passes over one in a callback, as compilers of kernels make them.
     """
     script = (
-        "import ctypes, os, time, planner.models, orrery.cli; from orrery.entry import main; "
-        f"planner.models.model_names = lambda: {LOST[work]}; main()"
+        "import ctypes, os, time, planner.models.registry, orrery.cli; from orrery.entry import main; "
+        f"planner.models.registry.model_names = lambda: {LOST[work]}; main()"
     )
     tmp_path.joinpath("program.py").write_text(script)
     path = os.pathsep.join([str(tmp_path), *sys.path])

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from orrery.cli import app
-from orrery.terminal import run_app
+from orrery.terminal.exit_codes import run_app
 
 SUBJECT = ["lenet5", "--cluster", "fdr-32x3", "--batch-per-device", "64"]
 RUN = ["--dataset", "60000", "--epochs", "10"]

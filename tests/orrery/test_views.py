@@ -2,7 +2,7 @@
 
 import pytest
 
-from orrery.terminal import print_pairs, print_table
+from orrery.terminal.views import print_pairs, print_table
 
 
 def cells(printed):

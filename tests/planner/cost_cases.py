@@ -4,7 +4,9 @@ import itertools
 
 import numpy as np
 
-from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
+from hwprofiles.devices.device import Device
+from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.latency import Latency
 from planner.cost.all_reduce import replica_groups
 from planner.parallel.regions import needed_regions
 from planner.topology.network_routes import routes_of_cluster

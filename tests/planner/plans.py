@@ -6,7 +6,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
-from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
+from hwprofiles.devices.device import Device
+from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.latency import Latency
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder

@@ -12,8 +12,6 @@ from planner.memory.buffer_account import parameter_bytes, residuals
 from planner.memory.peak_memory import COPIES_OF_PARAMETERS
 from planner.parallel.micro_batches import schedule_of
 
-__all__ = ["surely_needed_bytes"]
-
 
 def surely_needed_bytes(program: Program) -> NDArray[np.float64]:
     """Bytes that each device surely holds, at the layer of the backward pass where that is most.

@@ -10,19 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.pages import packed_plotly
-
-__all__ = [
-    "CHROMIUM",
-    "asked_for",
-    "chromium",
-    "close_chromium",
-    "needs_chromium",
-    "new_page",
-    "on_a_phone",
-    "opened_in",
-    "own_part",
-]
+from reports.pages.page_template import packed_plotly
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]

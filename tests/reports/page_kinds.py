@@ -11,8 +11,6 @@ from synthetic_comparison import make_comparison
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 
-__all__ = ["KINDS", "page_of", "small_view", "sweep_frame"]
-
 
 @cache
 def small_view(where="p100-4x4:nodes=1", model="lenet5"):

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from synthetic_comparison import NAMES, make_comparison
 
-from reports.style import three_digits
+from reports.style.units import three_digits
 from reports.tables.comparison_summary import comparison_headline
 from reports.tables.comparison_text import comparison_table
 

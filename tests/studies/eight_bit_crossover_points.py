@@ -8,11 +8,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError, Floats
+from hwprofiles.aliases import Floats
+from hwprofiles.errors import ConfigError
 from studies.eight_bit.element_cost import FLOAT32_COST, ElementCost
 from studies.eight_bit.many_machines import Interpretation, Setting, Workload, sub_batch_times
-
-__all__ = ["Crossover", "crossover"]
 
 Pays = Callable[[Floats], NDArray[np.bool_]]
 

@@ -19,8 +19,6 @@ SHOWN = (
 )
 """Measures of the README: rows that nothing was fitted to, the worst of today among them."""
 
-__all__ = ["TABLE", "tables"]
-
 
 def _measures(recorded):
     """Return (name, summary, cells) of every measure with rows."""

@@ -5,8 +5,6 @@ import numpy as np
 from studies.fidelity.fidelity_table import summarised
 from studies.fidelity.judged_row import MEASURES, JudgedRow
 
-__all__ = ["make_row", "make_table"]
-
 
 def make_row(measured_s=1.0, predicted_s=1.0, *, measure="training on one GPU", comparison="table, device", **fields):
     defaults = {"label": "resnet50, batch 32", "group": "device", "subject": "resnet50"}

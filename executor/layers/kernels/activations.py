@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-__all__ = ["activate_", "activation_backward"]
-
 SLOPE = 0.01
 """Slope of leaky ReLU below zero."""
 

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from planner.memory import CHANNELS_LAST_POSITIONS
-
-__all__ = ["channels_last", "laid_out", "laid_out_as", "memory_format", "memory_order"]
+from planner.memory.cpu_backend import CHANNELS_LAST_POSITIONS
 
 
 def channels_last(region: Sequence[int]) -> bool:

@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from planner.memory import GradientForm, KernelPositions
-
-__all__ = ["PositionProduct", "Product", "WindowProduct", "product_of"]
+from planner.memory.cpu_backend import GradientForm, KernelPositions
 
 
 class Product(ABC):

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.runtime import Box
-from planner.graph import IntervalMap
-
-__all__ = ["Window", "cropped", "padded", "windows_of"]
+from executor.runtime.boxes import Box
+from planner.graph.shapes import IntervalMap
 
 
 @dataclass(frozen=True, slots=True)

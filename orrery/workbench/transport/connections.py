@@ -5,8 +5,6 @@ from typing import cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["ACCEPTED_AT_ONCE", "BoundedConnection"]
-
 _HEADERS_S = 10.0
 """Time in which a connection must bring all headers of its first request, or of the next."""
 _TAKING_S = 60.0

@@ -13,11 +13,9 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from hwprofiles import ConfigError
-from orrery.terminal import ENDED_BY
+from hwprofiles.errors import ConfigError
+from orrery.terminal.signals import ENDED_BY
 from orrery.workbench.transport.connections import ACCEPTED_AT_ONCE, BoundedConnection
-
-__all__ = ["listening_socket", "serve_application"]
 
 _LOOPBACK = "127.0.0.1"
 _GRACE_S = 1

@@ -9,7 +9,7 @@ from ranks import options, pool_of, slices_of, train, whole
 from executor.checkpoints.resume import Checkpoints
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
-from executor.runtime.optimizers import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.run_options import RunOptions
 from executor.training.session import open_session
 from hwprofiles.errors import ConfigError

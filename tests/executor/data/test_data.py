@@ -264,7 +264,7 @@ def test_other_specifications_and_models_without_a_loss_are_refused():
 def test_without_pillow_the_error_names_the_extra(tmp_path):
     code = (
         "import sys; sys.modules['PIL'] = None\n"
-        "import torch; from executor.data import load_data; from planner.models import load_model\n"
+        "import torch; from executor.data.load import load_data; from planner.models.registry import load_model\n"
         f"load_data({str(tmp_path)!r}, load_model('lenet5', batch=1), seed=0, dtype=torch.float32, device='cpu')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

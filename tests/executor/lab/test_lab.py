@@ -16,7 +16,9 @@ from executor.lab.inside import is_inside, lab_hosts, run_inside
 from executor.lab.tools import require_lab
 from executor.lab.wiring import lab_cluster, wiring_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
+from hwprofiles.devices.device import Device
+from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
 
 LAB = "lab-2x2"
@@ -190,7 +192,7 @@ def test_a_command_inside_gives_its_code_and_leaves_nothing(tmp_path):
 def test_whoever_is_killed_nothing_is_left(tmp_path, whom, how):
     """Processes in the hosts go too, and with them the network."""
     before, report = machine(), tmp_path / "report"
-    script = "import sys; from executor.lab import run_inside; sys.exit(run_inside(sys.argv[1:]))"
+    script = "import sys; from executor.lab.inside import run_inside; sys.exit(run_inside(sys.argv[1:]))"
     supervisor = subprocess.Popen(
         [sys.executable, "-c", script, sys.executable, str(HOLD), LAB, str(report), "stay"],
         stderr=subprocess.DEVNULL,
@@ -230,7 +232,7 @@ time.sleep(60)
 @pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
 def test_the_command_hears_each_signal_once_and_ends_both(tmp_path, whom, how):
     """Whether a signal is sent to the process outside or to all of its group; the code is the command's own."""
-    script = "import sys; from executor.lab import run_inside; sys.exit(run_inside(sys.argv[1:]))"
+    script = "import sys; from executor.lab.inside import run_inside; sys.exit(run_inside(sys.argv[1:]))"
     command = [sys.executable, "-c", script, sys.executable, "-c", LISTENS, str(tmp_path / "begun")]
     supervisor = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -268,7 +270,7 @@ def newest(report):
 KILLED_UP = """
 import os, signal, sys
 from pathlib import Path
-from executor.lab import namespaces, up
+from executor.lab import namespaces; from executor.lab.commands import up
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 namespaces._set_system = lambda name: os.kill(os.getpid(), signal.SIGKILL)
 up(load_cluster(sys.argv[1]), state_path=Path(sys.argv[2]))

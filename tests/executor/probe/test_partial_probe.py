@@ -7,7 +7,7 @@ from executor.probe.probe_run import probe
 from executor.probe.probe_settings import ProbeSettings
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
-from executor.runtime.optimizers import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.validation.part_samples import PartSamples
 from executor.validation.prediction import with_samples
 from hwprofiles.catalogue.cluster_catalogue import load_cluster

@@ -14,7 +14,7 @@ from executor.probe.probed_cluster import cluster_content, fitted_link, topology
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
-from hwprofiles.machines import read_topo
+from hwprofiles.machines.topology_graph import read_topo
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lowered

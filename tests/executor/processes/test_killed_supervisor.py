@@ -33,8 +33,8 @@ SUPERVISOR = """
 import sys
 from pathlib import Path
 from executor.processes import scratch_folders
-from executor.run import run_plan
-from executor.runtime import RunOptions
+from executor.run.plan_run import run_plan
+from executor.runtime.run_options import RunOptions
 scratch_folders._MEMORY = Path(sys.argv[2])
 run_plan(RunOptions(plan=sys.argv[1], steps=1_000_000, device="cpu", threads=1))
 """

@@ -3,9 +3,10 @@
 import pytest
 from plans import cluster_of, program_of
 
-from executor.program.buckets import JOIN_BYTES, MOST_JOIN_BYTES, gradient_buckets, largest_bucket_bytes
+from executor.program.buckets import MOST_JOIN_BYTES, gradient_buckets, largest_bucket_bytes
 from executor.program.messages import region_messages_of
 from executor.program.rank_program import RankProgram
+from executor.runtime.run_options import JOIN_BYTES
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy

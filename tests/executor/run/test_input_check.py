@@ -95,7 +95,7 @@ def test_data_that_fit_pass_without_the_rules(tmp_path, monkeypatch, name):
     """Which take torch; the rules agree."""
     data = RIGHT[name](tmp_path)
     load_data(data, GRAPH, seed=0, dtype=torch.float32, device="cpu")
-    monkeypatch.setattr("executor.data.load_data", None)
+    monkeypatch.setattr("executor.data.load.load_data", None)
 
     check_inputs(RunOptions(data=data, device="cpu"), GRAPH, 1)
 

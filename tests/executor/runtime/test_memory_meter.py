@@ -8,7 +8,7 @@ from imported_networks import NETWORKS
 from ranks import options, pool_of
 
 from executor.measurement.memory_meter import ALLOCATED, MemoryMeter
-from executor.runtime.optimizers import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.predicted_memory import memory_policy_of, predicted_bytes
 from planner.models.registry import load_model
 from planner.parallel.recomputation import Recompute

@@ -6,7 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from executor.runtime.optimizers import OptimizerSpec, make_optimizer
+from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.runtime.optimizers import make_optimizer
 from hwprofiles.errors import ConfigError
 
 SPECS = [

@@ -19,7 +19,7 @@ from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.boxes import whole_box
 from executor.runtime.devices import CpuDevice
-from executor.runtime.optimizers import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from planner.compression.settings import DECOMPRESSING_SYNCS, UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower

@@ -15,7 +15,7 @@ from test_training import dense_block, small_alexnet, small_vgg
 from executor.measurement.measured_run import join
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice, CudaDevice, device_of
-from executor.runtime.optimizers import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.training.session import open_session
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel

@@ -13,7 +13,7 @@ from undivided import first_parameters, wide
 from executor.checks.program_check import check_program
 from executor.data.load import load_data
 from executor.runtime.boxes import whole_box
-from executor.runtime.optimizers import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from planner.cost.cost_model import CostModel
 from planner.importing.graph_of import imported_graph
 from planner.lowering.lower_strategy import lower

@@ -13,7 +13,7 @@ from undivided import Undivided, first_parameters, undivided_run, wide
 from executor.data.load import load_data
 from executor.measurement.measured_run import join
 from executor.runtime.boxes import whole_box
-from executor.runtime.optimizers import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS

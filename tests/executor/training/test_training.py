@@ -8,7 +8,7 @@ from ranks import options, pool_of, train, trained_to, whole
 from undivided import undivided_run, wide
 
 from executor.measurement.measured_run import join
-from executor.runtime.optimizers import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.cost.framework import framework_of

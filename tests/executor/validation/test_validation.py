@@ -207,7 +207,7 @@ def test_the_command_writes_the_page_and_its_numbers(capsys, tmp_path, monkeypat
         asked.update(changes, model=model, request=request)
         return found
 
-    monkeypatch.setattr("executor.validation.validate", answer)
+    monkeypatch.setattr("executor.validation.validation_run.validate", answer)
     words = ["lenet5", "--processes", "2", "--batch", "8", "--cluster", CLUSTER, "--strategies", "data, model,data"]
     words += ["--gradient-sync-order", "ready, reuse"]
     assert run_app(app, ["validate", *words, "--rounds", "4", "--out", str(tmp_path), "--json", "--threads", "1"]) == 0

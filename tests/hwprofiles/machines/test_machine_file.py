@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import yaml
 
-from hwprofiles import ConfigError
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.machines import machine_file, write_cluster_file
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.errors import ConfigError
 from hwprofiles.machines.generations import generation_of
 from hwprofiles.machines.gpu_names import gpu_of_model
+from hwprofiles.machines.machine_file import machine_file
+from hwprofiles.machines.written_cluster import write_cluster_file
 from hwprofiles.readers.recognise import read_facts
-from planner.cost import library_collective_s
-from planner.topology import ClusterRoutes
+from planner.cost.library_rounds import library_collective_s
+from planner.topology.network_routes import ClusterRoutes
 from reports.drawings.draw_cluster import cluster_drawing
 
 DATA = Path(__file__).parents[1] / "data"

@@ -9,10 +9,10 @@ from workbench_server import SMALL, asked, compared, said, served
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from planner.plan import compared_model, lowered
 from planner.plan.compare_strategies import compare
-from planner.plan.lowered_plan import lower_plan
+from planner.plan.lowered_plan import lower_plan, lowered
 from planner.plan.planning import make_plan
+from planner.plan.priced_strategy import compared_model
 from planner.simulation.program_replay import replay
 from reports.tables.comparison_summary import comparison_columns
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from hwprofiles import ConfigError
+from hwprofiles.errors import ConfigError
 from orrery.workbench.working_folder import WorkingFolder
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import httpx
 
-__all__ = ["SMALL", "Served", "asked", "compared", "said", "served"]
-
 SMALL = {"model": "lenet5", "cluster": "titanx-4", "batch": 64, "strategies": ["data", "owt"]}
 LAST = ("done", "failed", "cancelled")
 

@@ -8,7 +8,9 @@ from hypothesis import given, settings, strategies as st
 from plans import lowering_of, program_of, questions
 
 from hwprofiles.devices.copy_engines import CopyEngines
-from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
+from hwprofiles.devices.device import Device
+from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.latency import Latency
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder

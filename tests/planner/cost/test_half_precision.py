@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from hwprofiles.compute import load_profile, profile_names
-from hwprofiles.compute.profile_file import profile_file
-from planner.cost import kernel_s
-from planner.graph import LAYER_PHASES
-from planner.models import load_model
+from hwprofiles.compute.profile_file import load_profile, profile_file, profile_names
+from planner.cost.compute_time import kernel_s
+from planner.graph.computation_graph import LAYER_PHASES
+from planner.models.registry import load_model
 
 MODELS = ("alexnet", "efficientnet-b0", "vit-b16", "swin-t", "conv1d")
 SAMPLES = np.array([1.0, 16.0, 256.0])

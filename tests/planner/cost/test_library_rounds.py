@@ -7,10 +7,10 @@ import pytest
 from plans import random_strategy
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.devices import InSwitchSums
-from hwprofiles.devices.device_graph import Latency
+from hwprofiles.devices.collective_library import InSwitchSums
+from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
-from hwprofiles.measured import measured_table
+from hwprofiles.measured.measured_tables import measured_table
 from planner.cost.all_reduce import all_reduce_s, choose_all_reduce, layer_choice
 from planner.cost.cost_model import CostModel
 from planner.cost.library_rounds import COLLECTIVES, library_collective, library_collective_s, library_schemes

@@ -3,7 +3,8 @@
 import yaml
 
 from hwprofiles.compute.profile_file import catalogue
-from hwprofiles.devices.device_graph import Device, DeviceGraph
+from hwprofiles.devices.device import Device
+from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
 from planner.cost.under_used import under_used_layers
 from planner.models.registry import load_model

@@ -4,15 +4,22 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from search_cases import make_problem
 
-from hwprofiles import MILLI
-from hwprofiles.catalogue import load_cluster
-from planner.cost import CostModel
-from planner.elimination import GraphTooWideError, eliminate, restrict, search_wide, strategy_cost, wide_search
-from planner.models import load_model
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.units import MILLI
+from planner.cost.cost_model import CostModel
+from planner.elimination import wide_search
+from planner.elimination.eliminate_nodes import eliminate
+from planner.elimination.elimination_state import GraphTooWideError
+from planner.elimination.search_problem import restrict, strategy_cost
+from planner.elimination.wide_search import search_wide
 from planner.models.builder import ModelBuilder
-from planner.plan import PlanRequest, layerwise_choice, make_plan
-from planner.search import layerwise, search_layerwise
-from planner.simulation import additive_s
+from planner.models.registry import load_model
+from planner.plan import layerwise_choice
+from planner.plan.plan_request import PlanRequest
+from planner.plan.planning import make_plan
+from planner.search import layerwise
+from planner.search.layerwise import search_layerwise
+from planner.simulation.additive_cost import additive_s
 
 DENSE = [(u, list(range(u + 1, 8))) for u in range(7)]
 """Every node joined with every other one: width 7."""

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["CASES", "Case", "TiedModel"]
-
 
 class _Function(nn.Module):
     """A module that applies a function to its input and its parts."""

@@ -9,9 +9,10 @@ torch = pytest.importorskip("torch", reason="the importer needs torch")
 
 from imported_modules import CASES  # noqa: E402
 
-from planner.graph import ComputationGraph  # noqa: E402
-from planner.importing import imported_graph  # noqa: E402
-from planner.tracing import input_specs, trace_of  # noqa: E402
+from planner.graph.computation_graph import ComputationGraph  # noqa: E402
+from planner.importing.graph_of import imported_graph  # noqa: E402
+from planner.tracing.exported import trace_of  # noqa: E402
+from planner.tracing.inputs import input_specs  # noqa: E402
 
 
 def places(mask: np.ndarray) -> list[np.ndarray]:

@@ -10,11 +10,12 @@ from imported_modules import CASES, TiedModel  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from hwprofiles import ConfigError  # noqa: E402
-from planner.importing import imported_graph  # noqa: E402
-from planner.model_files import model_text  # noqa: E402
-from planner.models import load_model  # noqa: E402
-from planner.tracing import input_specs, trace_of  # noqa: E402
+from hwprofiles.errors import ConfigError  # noqa: E402
+from planner.importing.graph_of import imported_graph  # noqa: E402
+from planner.model_files.model_text import model_text  # noqa: E402
+from planner.models.registry import load_model  # noqa: E402
+from planner.tracing.exported import trace_of  # noqa: E402
+from planner.tracing.inputs import input_specs  # noqa: E402
 
 
 def imported(module: nn.Module, *specs: str, loss: str = "softmax"):

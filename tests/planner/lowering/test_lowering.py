@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from plans import cluster_of, inception_module, program_of, random_strategy, residual_block, small_graphs
 
 from planner.cost.cost_model import CostModel
-from planner.graph.computation_graph import Parameter
+from planner.graph.parameters import Parameter
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.operations.normalisation import BatchNorm

@@ -2,10 +2,10 @@
 
 import pytest
 
-from hwprofiles import ConfigError
-from planner.graph import ComputationGraph
-from planner.model_files import model_text
-from planner.models import load_model, model_names
+from hwprofiles.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph
+from planner.model_files.model_text import model_text
+from planner.models.registry import load_model, model_names
 
 
 def written(tmp_path, text: str) -> str:
@@ -38,8 +38,9 @@ def test_imported_modules_come_back(tmp_path):
     pytest.importorskip("torch", reason="the importer needs torch")
     from importing.imported_modules import CASES
 
-    from planner.importing import imported_graph
-    from planner.tracing import input_specs, trace_of
+    from planner.importing.graph_of import imported_graph
+    from planner.tracing.exported import trace_of
+    from planner.tracing.inputs import input_specs
 
     for name, case in CASES.items():
         sizes = "x".join(map(str, case.shape))

@@ -4,9 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from hwprofiles import ConfigError
-from planner.model_files import model_file, model_text
-from planner.models import load_model
+from hwprofiles.errors import ConfigError
+from planner.model_files import model_file
+from planner.model_files.model_text import model_text
+from planner.models.registry import load_model
 
 PRINTED = {
     # torchvision's documentation of each model: parameters, multiply-adds in 10^9 at 224 x 224

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan.plan_file import load_plan, save_plan
 from planner.plan.planning import make_plan
 

@@ -4,12 +4,15 @@ import re
 
 import pytest
 
-from hwprofiles.catalogue import load_cluster
-from planner.models import load_model
-from planner.plan import compare, lower_plan, make_plan, plan_lowering, simulated_plan
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.models.registry import load_model
 from planner.plan.analysis import ResourceUse, resource_uses
+from planner.plan.compare_strategies import compare
+from planner.plan.lowered_plan import lower_plan, plan_lowering
 from planner.plan.pace import Pace, PaceSetter, pace_of
-from planner.simulation import replay, sensitivities
+from planner.plan.planning import make_plan, simulated_plan
+from planner.simulation.program_replay import replay
+from planner.simulation.sensitivity import sensitivities
 
 
 def pace(model, spec, batch):

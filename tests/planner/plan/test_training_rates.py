@@ -2,12 +2,13 @@
 
 import pytest
 
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.compute import load_profile
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
-from planner.memory import MemoryPolicy, peak_by_kind_bytes, peak_memory_bytes
-from planner.model_files import model_text
-from planner.models import load_model
+from planner.memory.memory_policy import MemoryPolicy
+from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
+from planner.model_files.model_text import model_text
+from planner.models.registry import load_model
 from planner.plan.compare_strategies import compare
 from planner.plan.planning import simulated_plan
 

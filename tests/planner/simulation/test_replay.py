@@ -18,7 +18,7 @@ from planner.simulation import program_replay
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
-from simulator.graph import check_task_graph
+from simulator.graph.graph_checks import check_task_graph
 
 SAME = 1e-9
 

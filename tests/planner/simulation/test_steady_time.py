@@ -18,7 +18,7 @@ from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation import ladder
 from planner.simulation.ladder import steady_s
 from planner.simulation.program_replay import replay, replayed_graph
-from simulator.engines import simulate
+from simulator.engines.engine import simulate
 
 RUNGS = ({}, {"contention": False}, {"overlap": False}, {"overlap": False, "contention": False})
 

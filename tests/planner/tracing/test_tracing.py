@@ -11,9 +11,12 @@ torch = pytest.importorskip("torch", reason="the importer needs torch")
 
 from torch import nn  # noqa: E402
 
-from hwprofiles import ConfigError  # noqa: E402
-from planner.importing import imported_graph  # noqa: E402
-from planner.tracing import built_module, input_specs, trace_of, trace_of_pt2  # noqa: E402
+from hwprofiles.errors import ConfigError  # noqa: E402
+from planner.importing.graph_of import imported_graph  # noqa: E402
+from planner.tracing.exported import trace_of  # noqa: E402
+from planner.tracing.inputs import input_specs  # noqa: E402
+from planner.tracing.pt2_file import trace_of_pt2  # noqa: E402
+from planner.tracing.user_code import built_module  # noqa: E402
 
 CODE = """
 import torch

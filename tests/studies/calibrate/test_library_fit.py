@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hwprofiles import ConfigError
-from hwprofiles.catalogue import cluster_of_content, cluster_path, load_cluster, read_tree
-from hwprofiles.readers import Collectives
-from planner.cost import library_collective_s
-from planner.topology import ClusterRoutes
+from hwprofiles.catalogue.cluster_catalogue import cluster_of_content, cluster_path, load_cluster
+from hwprofiles.catalogue.cluster_reader import read_tree
+from hwprofiles.errors import ConfigError
+from hwprofiles.readers.facts import Collectives
+from planner.cost.library_rounds import library_collective_s
+from planner.topology.network_routes import ClusterRoutes
 from studies.calibrate.library_fit import _Fit, _group, fitted_library
 
 SIZES = tuple(float(4**power) for power in range(2, 15))
@@ -123,7 +124,7 @@ def test_steps_of_trees_between_machines_come_back():
 def test_a_fitted_file_is_a_cluster_file(tmp_path):
     """The command writes it; errors on held-out rows, residuals and sources are in it."""
     from orrery.cli import app
-    from orrery.terminal import run_app
+    from orrery.terminal.exit_codes import run_app
 
     lines = (MACHINES / "all_reduce_a100_8gpu.txt").read_text().splitlines(keepends=True)
     (tmp_path / "short.txt").write_text("".join(lines[:25]))
@@ -150,7 +151,7 @@ def test_a_fitted_file_is_a_cluster_file(tmp_path):
 )
 def test_what_cannot_be_fitted_is_said_in_one_line(tmp_path, capsys, monkeypatch, words, message):
     from orrery.cli import app
-    from orrery.terminal import run_app
+    from orrery.terminal.exit_codes import run_app
 
     lines = (MACHINES / "all_reduce_a100_8gpu.txt").read_text().splitlines(keepends=True)
     (tmp_path / "short.txt").write_text("".join(lines[:25]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hwprofiles.measured import measured_table
+from hwprofiles.measured.measured_tables import measured_table
 from studies.calibrate.kernel_tables import table_kernels
 from studies.fidelity.judged_row import OwnMeasure
 from studies.fidelity.own_measurements import own_kernel_rows, own_training_rows

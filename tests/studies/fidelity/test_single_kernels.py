@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hwprofiles.measured import measured_table
+from hwprofiles.measured.measured_tables import measured_table
 from planner.cost.compute_time import kernel_s
 from studies.calibrate.kernel_tables import table_kernels
 from studies.fidelity import single_kernels

@@ -9,11 +9,11 @@ import pytest
 from hwprofiles.compute.profile_file import load_profile
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
-from planner.model_files import model_text
+from planner.model_files.model_text import model_text
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.planned_transformers import planned_rows
 from studies.fidelity.transformer_training import gpt_iteration_s, host_s, transformer_rows
-from studies.sharded import mpt_network
+from studies.sharded.decoder_networks import mpt_network
 
 SIZES = {"layers": 24, "hidden": 2048, "heads": 16, "seq_len": 1024, "micro_batch": 8, "micro_batches": 1,
          "tensor": 1, "pipeline": 1, "replicas": 1, "source": "VIA-Research/vTrain"}  # fmt: skip

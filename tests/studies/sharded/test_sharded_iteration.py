@@ -11,12 +11,13 @@ torch = pytest.importorskip("torch", reason="the importer needs torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from hwprofiles.compute import load_profile  # noqa: E402
-from planner.importing import imported_graph  # noqa: E402
-from planner.tracing import input_specs, trace_of  # noqa: E402
+from hwprofiles.compute.profile_file import load_profile  # noqa: E402
+from planner.importing.graph_of import imported_graph  # noqa: E402
+from planner.tracing.exported import trace_of  # noqa: E402
+from planner.tracing.inputs import input_specs  # noqa: E402
 from studies.fidelity.transformer_training import sharded_rows  # noqa: E402
-from studies.sharded import llama_iteration_s, mpt_iteration_s  # noqa: E402
 from studies.sharded.decoder_networks import MPT_WORDS, llama_network, mpt_network  # noqa: E402
+from studies.sharded.sharded_iteration import llama_iteration_s, mpt_iteration_s  # noqa: E402
 
 SIZES = {"layers": 24, "hidden": 2048, "heads": 16, "seq_len": 2048, "micro_batch": 8, "micro_batches": 1, "gpus": 8,
          "gpu": "a100-80gb", "precision": "bfloat16", "gradient_bytes": 4, "gathered": 2, "recomputed": 0}  # fmt: skip

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hwprofiles import yaml_input
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.input_files import yaml_input
 from studies.size import board_power
 
 

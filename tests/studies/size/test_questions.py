@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from hwprofiles import GIB, ConfigError, DeviceMemoryError
-from hwprofiles.catalogue import cluster_path, load_cluster
-from planner.models import load_model
-from planner.plan import make_plan, simulated_plan
+from hwprofiles.catalogue.cluster_catalogue import cluster_path, load_cluster
+from hwprofiles.errors import ConfigError, DeviceMemoryError
+from hwprofiles.units import GIB
+from planner.models.registry import load_model
+from planner.plan.planning import make_plan, simulated_plan
 from studies.size import memory_limit
 from studies.size.budget import Budget, best_for_budget
 from studies.size.deadline import fewest_devices

@@ -212,8 +212,8 @@ def test_a_full_disk_is_said_to_be_full(tmp_path):
     script = """
 import sys
 from pathlib import Path
-from hwprofiles import ConfigError
-from studies.sweep import Store
+from hwprofiles.errors import ConfigError
+from studies.sweep.store import Store
 from studies.sweep.evaluate_point import PointResult
 from studies.sweep.point import SweepPoint
 try:

@@ -4,15 +4,19 @@ import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from hwprofiles import ConfigError
-from hwprofiles.catalogue import load_cluster
-from planner.cost import Conditions, CostModel, framework_of
-from planner.models import load_model
-from planner.plan import lowered, make_plan
-from planner.simulation import build_program_graph
-from simulator.engines import simulate
-from simulator.formats import CHAKRA_COLLECTIVES, ChakraNode, read_chakra, write_chakra
-from studies.traces import chakra_graph, chakra_traces
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.errors import ConfigError
+from planner.cost.conditions import Conditions
+from planner.cost.cost_model import CostModel
+from planner.cost.framework import framework_of
+from planner.models.registry import load_model
+from planner.plan.lowered_plan import lowered
+from planner.plan.planning import make_plan
+from planner.simulation.execution_models import build_program_graph
+from simulator.engines.engine import simulate
+from simulator.formats.chakra import CHAKRA_COLLECTIVES, ChakraNode, read_chakra, write_chakra
+from studies.traces.chakra_graph import chakra_graph
+from studies.traces.chakra_program import chakra_traces
 
 TYPES = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
 OURS = {"compute": "COMP", "send": "COMM_SEND", "receive": "COMM_RECV", "collective": "COMM_COLL"}

@@ -5,14 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from hwprofiles import ConfigError
-from hwprofiles.catalogue import load_cluster
-from planner.models import load_model
-from planner.plan import lower_plan, make_plan
-from planner.simulation import replay
-from studies.traces import traced_plan
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.errors import ConfigError
+from planner.models.registry import load_model
+from planner.plan.lowered_plan import lower_plan
+from planner.plan.planning import make_plan
+from planner.simulation.program_replay import replay
 from studies.traces.profiler_events import traced_iterations
 from studies.traces.traced_layers import traced_layer_times
+from studies.traces.traced_plan import traced_plan
 
 
 @pytest.fixture(scope="module")

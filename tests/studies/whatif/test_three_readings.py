@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from hwprofiles.catalogue import cluster_with, load_cluster
-from planner.models import load_model
-from planner.plan import make_plan
-from studies.whatif import Scenario, whatif
+from hwprofiles.catalogue.cluster_catalogue import cluster_with, load_cluster
+from planner.models.registry import load_model
+from planner.plan.planning import make_plan
+from studies.whatif.scenarios import Scenario, whatif
 
 BATCH = 96
 CLUSTERS = (

@@ -1,29 +1,25 @@
-"""The house holds: imports point down, rooms show what they lend, torch stays in the executor, all is documented.
+"""The architecture: imports point down and name what defines a thing, torch stays in the executor, all is documented.
 
-A floor is a folder at the top (``planner``), a room is a folder with Python files (``planner/cost``).
+A package is a folder at the top (``planner``), a subpackage a folder with Python files in one (``planner/cost``).
 """
 
 import ast
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FLOORS = ("hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
-"""From the ground up."""
+PACKAGES = ("hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
+"""Each imports those before it."""
 TORCH_AT_TOP = {"executor"}
 TORCH_INSIDE_FUNCTIONS = {"executor", "planner"}
 
-FILES = sorted(path for floor in FLOORS for path in (ROOT / floor).rglob("*.py"))
+FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
-ROOMS = {module: path.with_suffix(".pyi") for module, path in MODULES.items() if path.name == "__init__.py"}
-"""Every room with the stub that lists what others may use of it; rooms that nobody uses have none."""
-MOST_FILES = 16
-ENTRANCES = {"orrery": "the command line and the public names import whatever they show"}
 
 
 @cache
@@ -78,21 +74,48 @@ def public_definitions(tree: ast.Module) -> Iterator[ast.AST]:
             yield node
 
 
-def floor_of(path: Path) -> str:
-    """Return the floor that a file lies on."""
+def package_of(path: Path) -> str:
+    """Return the package that a file lies in."""
     return path.relative_to(ROOT).parts[0]
 
 
+def folder_of(module: str) -> str:
+    """Return the package or subpackage that a module lies in; it lies in itself."""
+    return module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+
+
+@cache
+def defined(module: str) -> frozenset[str]:
+    """Return the names that a module defines itself."""
+    nodes = list(ast.walk(tree_of(MODULES[module])))
+    definitions = {n.name for n in nodes if isinstance(n, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
+    return frozenset(definitions | {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)})
+
+
 def test_imports_point_down():
-    """A folder imports itself and the folders below it, also inside functions."""
+    """A package imports itself and the packages below it, also inside functions."""
     above = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in FILES
         for name in imported(path)
-        if name.split(".")[0] in FLOORS[FLOORS.index(floor_of(path)) + 1 :]
+        if name.split(".")[0] in PACKAGES[PACKAGES.index(package_of(path)) + 1 :]
     }
 
     assert above == set()
+
+
+def test_names_are_imported_from_the_modules_that_define_them():
+    """No name is taken from a module or package that merely imported it; ``orrery`` itself is for users."""
+    tests = sorted((ROOT / "tests").rglob("*.py"))
+    through = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in [*FILES, *tests]
+        for name in imported(path)
+        if name not in MODULES and (module := module_of(name)) not in (None, "orrery")
+        if name.removeprefix(f"{module}.") not in defined(module)
+    }
+
+    assert through == set()
 
 
 def test_torch_stays_in_the_executor():
@@ -102,8 +125,8 @@ def test_torch_stays_in_the_executor():
         for names in (imported_at_top, imported)
     )
 
-    assert {path for path in top if floor_of(path) not in TORCH_AT_TOP} == set()
-    assert {path for path in anywhere if floor_of(path) not in TORCH_INSIDE_FUNCTIONS} == set()
+    assert {path for path in top if package_of(path) not in TORCH_AT_TOP} == set()
+    assert {path for path in anywhere if package_of(path) not in TORCH_INSIDE_FUNCTIONS} == set()
 
 
 def test_no_import_cycles():
@@ -118,68 +141,18 @@ def test_no_import_cycles():
     assert set(order) == set(MODULES)
 
 
-def room_of(module: str) -> str:
-    """Return the room that a module lies in; a room lies in itself."""
-    return module if module in ROOMS else module.rpartition(".")[0]
-
-
-def imports_between_rooms() -> Iterator[tuple[str, str, str]]:
-    """Yield (module, room, imported name) for every import of another room, also inside functions."""
+def test_no_two_subpackages_import_each_other():
+    """Packages and subpackages can be put in an order in which each comes after all that it imports."""
+    graph = {folder_of(module): set[str]() for module in MODULES}
     for module, path in MODULES.items():
         for name in imported(path):
             found = module_of(name)
-            if found and room_of(found) != room_of(module):
-                yield module, room_of(found), name
-
-
-def listed(room: str) -> set[str]:
-    """Return the names that a room lends to others, by its stub."""
-    if not ROOMS[room].exists():
-        return set()
-    tree = ast.parse(ROOMS[room].read_text())
-    return {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-
-
-def test_rooms_import_one_another_through_their_lists():
-    """No file reaches past the list of another room to one of its modules."""
-    past = {
-        f"{module}: {name}" for module, room, name in imports_between_rooms() if name.count(".") > room.count(".") + 1
-    }
-
-    assert past == set()
-
-
-def test_rooms_list_what_others_use_and_nothing_else():
-    """The list of a room is what is imported from it."""
-    used = {room: set[str]() for room in ROOMS}
-    for _, room, name in imports_between_rooms():
-        used[room].add(name.rpartition(".")[2])
-    public = imported(MODULES["orrery"])
-
-    for room in ROOMS.keys() - ENTRANCES.keys():
-        lent = used[room] | {name.rpartition(".")[2] for name in public if name.rpartition(".")[0] == room}
-        assert listed(room) == lent, room
-
-
-def test_no_two_rooms_import_each_other():
-    """Rooms can be put in an order in which each comes after all that it imports."""
-    graph = {room: set[str]() for room in ROOMS}
-    for module, room, _ in imports_between_rooms():
-        graph[room_of(module)].add(room)
+            if found and folder_of(found) != folder_of(module):
+                graph[folder_of(module)].add(folder_of(found))
 
     order = list(TopologicalSorter(graph).static_order())  # raises CycleError with the cycle
 
-    assert set(order) == set(ROOMS)
-
-
-def test_rooms_are_no_larger_than_one_can_take_in():
-    """A room holds few files, and most files are short."""
-    files = Counter(room_of(module) for module in MODULES)
-    lengths = sorted(len(path.read_text().splitlines()) for path in FILES)
-
-    assert {room: count for room, count in files.items() if count > MOST_FILES} == {}
-    assert lengths[len(lengths) // 2] <= 130
-    assert lengths[len(lengths) * 9 // 10] <= 320
+    assert set(order) == set(graph)
 
 
 def test_no_name_is_public_in_two_places():
@@ -198,20 +171,6 @@ def test_no_name_is_public_in_two_places():
                 homes[name] |= {module}
 
     assert {name: sorted(where) for name, where in homes.items() if len(where) > 1 and name[0] != "_"} == {}
-
-
-def test_modules_say_what_is_public():
-    """Every module with code has one ``__all__``."""
-    silent = []
-    for path in FILES:
-        tree = tree_of(path)
-        assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
-        targets = [node.targets if isinstance(node, ast.Assign) else [node.target] for node in assigned]
-        said = [each for each in targets if any("__all__" in ast.unparse(target) for target in each)]
-        if len(said) != 1 and not (len(tree.body) == 1 and ast.get_docstring(tree)):
-            silent.append(path)
-
-    assert silent == []
 
 
 def test_everything_public_is_documented():

@@ -1,1 +1,0 @@
-from .program_check import check_program as check_program

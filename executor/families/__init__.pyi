@@ -1,3 +1,0 @@
-from .published import (
-    configured_model as configured_model,
-)

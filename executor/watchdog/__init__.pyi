@@ -1,3 +1,0 @@
-from .rank_watchdog import (
-    watched as watched,
-)

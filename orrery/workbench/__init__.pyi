@@ -1,3 +1,0 @@
-from .server import (
-    serve_workbench as serve_workbench,
-)

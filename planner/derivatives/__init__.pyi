@@ -1,3 +1,0 @@
-from .recorded_memory import (
-    recorded_memory as recorded_memory,
-)

@@ -1,3 +1,0 @@
-from .trace_of_onnx import (
-    trace_of_onnx as trace_of_onnx,
-)

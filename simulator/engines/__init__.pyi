@@ -1,4 +1,0 @@
-from .engine import (
-    prepare as prepare,
-    simulate as simulate,
-)
