@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("executor", "hwprofiles", "orrery", "planner", "reports", "simulator", "studies")
+PACKAGES = ("executor", "hwprofiles", "orrery", "planner", "reports", "simulator", "studies")
 OTHERS = {"self", "work", "kernels", "costs"}
 """Owners of other attributes of this name: a device or profile that checks its field, traffic of kernels, a need."""
 
@@ -24,6 +24,6 @@ def compares_all_memory(source):
 
 def test_nothing_is_compared_with_all_memory_of_a_device():
     assert compares_all_memory("fits = needed.max() <= min(device.memory_bytes for device in devices)")
-    files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     found = {str(path.relative_to(ROOT)) for path in files if compares_all_memory(path.read_text())}
     assert found == set()

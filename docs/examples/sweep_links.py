@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import orrery
-from studies.sweep.sweep_file import read_sweep
-from studies.sweep.sweep_run import run_sweep
 
 SWEEP = """
 version: 1
@@ -22,7 +20,7 @@ def main() -> None:
     """Sweep, print a table, draw."""
     Path("links.yaml").write_text(SWEEP)
     with orrery.Store.writing(Path("links.sqlite")) as store:
-        outcome = run_sweep(read_sweep(Path("links.yaml")), store, processes=1)
+        outcome = orrery.run_sweep(orrery.read_sweep(Path("links.yaml")), store, processes=1)
         frame = store.to_frame()
         figure = orrery.figure(store, x="link.nvlink1.bandwidth_factor")
     times = frame.pivot(index="link.nvlink1.bandwidth_factor", columns="strategy", values="iteration_s")

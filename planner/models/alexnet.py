@@ -10,7 +10,7 @@ Source:
 from functools import partial
 
 from planner.models.builder import ModelBuilder
-from planner.models.registry import classes, register
+from planner.models.registry import class_count, register_model
 
 
 def _alexnet(net: ModelBuilder, *, hidden: int, classes: int) -> None:
@@ -45,6 +45,6 @@ def _head(net: ModelBuilder, hidden: int, classes: int) -> None:
     net.loss()
 
 
-register("alexnet", partial(_alexnet, hidden=4096), image=(3, 224, 224), classes=classes())
-register("alexnet-3072", partial(_alexnet, hidden=3072), image=(3, 224, 224), classes=classes())
-register("caffenet", _caffenet, image=(3, 227, 227), classes=classes())
+register_model("alexnet", partial(_alexnet, hidden=4096), image=(3, 224, 224), classes=class_count())
+register_model("alexnet-3072", partial(_alexnet, hidden=3072), image=(3, 224, 224), classes=class_count())
+register_model("caffenet", _caffenet, image=(3, 227, 227), classes=class_count())

@@ -10,7 +10,7 @@ Source:
 """
 
 from planner.models.builder import ModelBuilder
-from planner.models.registry import Field, classes, register
+from planner.models.registry import Field, class_count, register_model
 from planner.models.resnet import basic_block
 from planner.models.vgg import VGG_DEPTHS, convolutions
 
@@ -48,6 +48,8 @@ def _resnet(net: ModelBuilder, *, depth: int, classes: int) -> None:
     net.loss()
 
 
-register("alexnet-cifar", _alexnet, image=IMAGE, classes=classes(10))
-register("vgg11-cifar", _vgg11, image=IMAGE, classes=classes(10))
-register("resnet-cifar", _resnet, image=IMAGE, depth=Field(default=20, low=8, high=1202, step=6), classes=classes(10))
+register_model("alexnet-cifar", _alexnet, image=IMAGE, classes=class_count(10))
+register_model("vgg11-cifar", _vgg11, image=IMAGE, classes=class_count(10))
+register_model(
+    "resnet-cifar", _resnet, image=IMAGE, depth=Field(default=20, low=8, high=1202, step=6), classes=class_count(10)
+)

@@ -6,7 +6,7 @@ Source:
 """
 
 from planner.models.builder import ModelBuilder
-from planner.models.registry import classes, register
+from planner.models.registry import class_count, register_model
 
 
 def _conv1d(net: ModelBuilder, *, classes: int) -> None:
@@ -20,4 +20,4 @@ def _conv1d(net: ModelBuilder, *, classes: int) -> None:
     net.loss()
 
 
-register("conv1d", _conv1d, image=(1, 32_000), classes=classes(10))
+register_model("conv1d", _conv1d, image=(1, 32_000), classes=class_count(10))

@@ -12,7 +12,7 @@ Source:
 """
 
 from planner.models.builder import ModelBuilder
-from planner.models.registry import Field, register
+from planner.models.registry import Field, register_model
 
 _CHANNELS = (16, 32, 64, 128, 256, 256, 256)
 STRIDED = 4
@@ -36,4 +36,4 @@ def _image(*, size: int) -> tuple[int, ...]:
     return (4, size, size, size)
 
 
-register("cosmoflow", _cosmoflow, image=_image, size=Field(default=128, low=64, high=512, power_of_two=True))
+register_model("cosmoflow", _cosmoflow, image=_image, size=Field(default=128, low=64, high=512, power_of_two=True))

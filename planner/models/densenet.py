@@ -11,7 +11,7 @@ Source:
 """
 
 from planner.models.builder import ModelBuilder
-from planner.models.registry import classes, register
+from planner.models.registry import class_count, register_model
 
 _DEPTHS = (6, 12, 24, 16)
 GROWTH = 32
@@ -43,4 +43,4 @@ def _dense_layer(net: ModelBuilder, name: str) -> None:
     net.concat((running, features), name=f"{name}.concat")
 
 
-register("densenet121", _densenet121, image=(3, 224, 224), classes=classes())
+register_model("densenet121", _densenet121, image=(3, 224, 224), classes=class_count())

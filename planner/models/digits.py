@@ -6,7 +6,7 @@ Source:
 """
 
 from planner.models.builder import ModelBuilder
-from planner.models.registry import classes, register
+from planner.models.registry import class_count, register_model
 
 
 def _digits(net: ModelBuilder, *, classes: int) -> None:
@@ -18,4 +18,4 @@ def _digits(net: ModelBuilder, *, classes: int) -> None:
     net.loss()
 
 
-register("digits", _digits, image=(1, 8, 8), classes=classes(10))
+register_model("digits", _digits, image=(1, 8, 8), classes=class_count(10))

@@ -7,7 +7,7 @@ Source:
 """
 
 from planner.models.builder import ModelBuilder
-from planner.models.registry import classes, register
+from planner.models.registry import class_count, register_model
 
 BLOCKS = {
     "3a": (64, 96, 128, 16, 32, 32),
@@ -53,4 +53,4 @@ def _block(net: ModelBuilder, name: str, widths: tuple[int, ...]) -> None:
     net.concat(branches, name=f"{name}.concat")
 
 
-register("googlenet", _googlenet, image=(3, 224, 224), classes=classes())
+register_model("googlenet", _googlenet, image=(3, 224, 224), classes=class_count())

@@ -6,7 +6,7 @@ Source:
 """
 
 from planner.models.builder import ModelBuilder
-from planner.models.registry import classes, register
+from planner.models.registry import class_count, register_model
 
 Kernel = int | tuple[int, int]
 
@@ -103,4 +103,4 @@ def _block_e(net: ModelBuilder, name: str) -> None:
     net.concat(branches, name=f"{name}.concat")
 
 
-register("inception-v3", _inception_v3, image=(3, 299, 299), classes=classes())
+register_model("inception-v3", _inception_v3, image=(3, 299, 299), classes=class_count())

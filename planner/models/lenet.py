@@ -6,7 +6,7 @@ Source:
 """
 
 from planner.models.builder import ModelBuilder
-from planner.models.registry import classes, register
+from planner.models.registry import class_count, register_model
 
 
 def _lenet5(net: ModelBuilder, *, classes: int) -> None:
@@ -18,4 +18,4 @@ def _lenet5(net: ModelBuilder, *, classes: int) -> None:
     net.loss()
 
 
-register("lenet5", _lenet5, image=(1, 28, 28), classes=classes(10))
+register_model("lenet5", _lenet5, image=(1, 28, 28), classes=class_count(10))

@@ -6,7 +6,7 @@ Source:
 """
 
 from planner.models.builder import ModelBuilder
-from planner.models.registry import classes, register
+from planner.models.registry import class_count, register_model
 
 
 def _mnist_mlp(net: ModelBuilder, *, classes: int) -> None:
@@ -17,4 +17,4 @@ def _mnist_mlp(net: ModelBuilder, *, classes: int) -> None:
     net.loss()
 
 
-register("mnist-mlp", _mnist_mlp, image=(1, 28, 28), classes=classes(10))
+register_model("mnist-mlp", _mnist_mlp, image=(1, 28, 28), classes=class_count(10))

@@ -82,12 +82,12 @@ def known_models() -> dict[str, RegisteredModel]:
     return _MODELS
 
 
-def classes(default: int = 1000) -> Field:
+def class_count(default: int = 1000) -> Field:
     """Return the parameter for the number of classes of a classifier."""
     return Field(default=default, low=2, high=10_000_000)
 
 
-def register(
+def register_model(
     name: str,
     write: Callable[..., None],
     *,

@@ -8,7 +8,7 @@ Source:
 from functools import partial
 
 from planner.models.builder import ModelBuilder
-from planner.models.registry import classes, register
+from planner.models.registry import class_count, register_model
 
 _DEPTHS = {
     "resnet18": (2, 2, 2, 2),
@@ -65,4 +65,4 @@ def _join(net: ModelBuilder, name: str, source: str, stride: int) -> None:
 
 for _name, _depths in _DEPTHS.items():
     _write = partial(_resnet, depths=_depths, bottleneck=_name not in BASIC)
-    register(_name, _write, image=(3, 224, 224), classes=classes())
+    register_model(_name, _write, image=(3, 224, 224), classes=class_count())

@@ -7,7 +7,7 @@ Source:
 from functools import partial
 
 from planner.models.builder import ModelBuilder
-from planner.models.registry import classes, register
+from planner.models.registry import class_count, register_model
 
 _CHANNELS = (64, 128, 256, 512, 512)
 VGG_DEPTHS = {"vgg11": (1, 1, 2, 2, 2), "vgg13": (2, 2, 2, 2, 2), "vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
@@ -35,4 +35,4 @@ def _vgg(net: ModelBuilder, *, depths: tuple[int, ...], classes: int) -> None:
 
 
 for _name, _depths in VGG_DEPTHS.items():
-    register(_name, partial(_vgg, depths=_depths), image=(3, 224, 224), classes=classes())
+    register_model(_name, partial(_vgg, depths=_depths), image=(3, 224, 224), classes=class_count())

@@ -1,4 +1,4 @@
-"""Output files of this room: written whole or not at all, with an error that names the folder."""
+"""Output files of task graphs: written whole or not at all, with an error that names the folder."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

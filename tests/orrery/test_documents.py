@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
 
@@ -18,6 +17,7 @@ import pytest
 from planner.models.registry import known_models
 
 ROOT = Path(__file__).resolve().parents[2]
+INTERNAL = ("hwprofiles", "simulator", "planner", "studies", "executor", "reports")
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
     *sorted((ROOT / "docs").glob("*.md")),
@@ -63,10 +63,17 @@ def test_examples_run(page, tmp_path, monkeypatch, warm_programs):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    """Relative links and pictures name files of the project; the site makes a page of reference of each package."""
+    """Relative links and pictures name files of the project."""
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
-    packages = [target for target in targets if target.startswith("reference/")]
 
-    assert [target for target in targets if target not in packages and not (page.parent / target).exists()] == []
-    for package in packages:
-        assert find_spec(package.removeprefix("reference/").removesuffix(".md")), package
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *sorted((ROOT / "docs" / "examples").glob("*.py"))], ids=lambda page: page.name
+)
+def test_examples_import_public_names_alone(page):
+    """What examples show is what the reference promises."""
+    modules = re.findall(r"^ *(?:from|import) ([\w.]+)", page.read_text(), re.MULTILINE)
+
+    assert [module for module in modules if module.partition(".")[0] in INTERNAL] == []

@@ -129,9 +129,11 @@ def test_public_names_load_on_first_use():
 
     import orrery
 
-    assert all(getattr(orrery, name).__name__ == name for name in orrery.__all__)
-    assert dir(orrery) == sorted(orrery.__all__)
-    assert all(re.search(rf"\b{name}\b", orrery.__doc__) for name in orrery.__all__)
+    assert len(orrery.__all__) > 60
+    assert dir(orrery) == orrery.__all__
+    for name in orrery.__all__:
+        assert getattr(orrery, name).__name__ == name
+        assert getattr(orrery, name).__doc__, name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = orrery.nothing
 

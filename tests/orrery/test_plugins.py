@@ -26,7 +26,7 @@ from planner.parallel.strategies import named_strategy, strategy_names
 MODULE = """
 from pathlib import Path
 from planner.model_files.model_text import model_text
-from planner.models.registry import classes, register
+from planner.models.registry import class_count, register_model
 
 def write(net, *, classes):
     net.conv(8, 3, pad=1)
@@ -43,9 +43,9 @@ def by_size(layer, cluster):
 def nonsense(layer, cluster):
     return 3
 
-register("tiny", write, image=(3, 32, 32), classes=classes(10))
-register("faulty", faulty, image=(3, 32, 32))
-register("vgg16", faulty, image=(3, 32, 32))
+register_model("tiny", write, image=(3, 32, 32), classes=class_count(10))
+register_model("faulty", faulty, image=(3, 32, 32))
+register_model("vgg16", faulty, image=(3, 32, 32))
 FILE, CLUSTER, DEVICE = (Path(__file__).with_name(f"{name}.yaml") for name in ("model", "cluster", "device"))
 TEXT = "no-such-file.yaml"
 """
