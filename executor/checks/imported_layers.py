@@ -35,7 +35,7 @@ def check_imported(graph: ComputationGraph, index: int, space: ConfigSpace) -> N
     if not operation.computes:
         raise ConfigError(
             f"layer {layer.name} of {graph.name} is planned only and cannot be run: {kind} (what it computes is not "
-            f"recorded: the import has no rule for that, or the file is of version 1 and can be imported again)"
+            f"recorded: the import has no rule for that)"
         )
     for step in operation.computes:
         if step.form not in ("norm", "attention", "take", "join", "pad", "dropout", "contract", "embedding"):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -77,15 +77,6 @@ class _Row(Section):
         return self
 
 
-def _renamed_keys(mapping: Any, new_names: dict[str, str]) -> Any:
-    """Return a mapping of a file with new names for old keys; a key that is there by both names stays as it is."""
-    if not isinstance(mapping, dict):
-        return mapping
-    return {
-        new_names[key] if key in new_names and new_names[key] not in mapping else key: mapping[key] for key in mapping
-    }
-
-
 class _CodecRow(Section):
     """A row of ``compression``: the measured speed of a codec."""
 
@@ -97,12 +88,6 @@ class _CodecRow(Section):
     elements: Annotated[list[Count], Field(min_length=1)]
     median_ms: list[Positive]
     spread: Share
-
-    @model_validator(mode="before")
-    @classmethod
-    def _new_names(cls, row: Any) -> Any:
-        """Accept the names of version 0.1: ``numbers`` for ``elements``, and so for their rate."""
-        return _renamed_keys(row, {"numbers": "elements", "numbers_per_s": "elements_per_s"})
 
     @model_validator(mode="after")
     def _one_median_each(self) -> Self:
@@ -153,12 +138,6 @@ class ProfileFile(Section):
     fit: FitSection | None = None
     measured: Annotated[list[_Row], Field(default_factory=list)]
     compression: _CodecSection | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _new_names(cls, file: Any) -> Any:
-        """Accept the name of version 0.1: ``coding`` for ``compression``."""
-        return _renamed_keys(file, {"coding": "compression"})
 
     def profile(self, name: str, arithmetic: str = "") -> ComputeProfile:
         """Return the profile in SI units, in the file's arithmetic, in float64 or in another of its ``precisions``.

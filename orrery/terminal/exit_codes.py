@@ -15,7 +15,6 @@ from hwprofiles.errors import ConfigError, OrreryError
 from hwprofiles.input_files import last_input, noted_inputs
 from hwprofiles.suggestions import did_you_mean
 from orrery.terminal.completion import prepare_completion
-from orrery.terminal.old_names import with_new_options
 from orrery.terminal.signals import ENDED_BY, cut_short, forget_signals, received
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -51,7 +50,7 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     forget_signals()
     try:
         with noted_inputs():
-            code = _command_of(app)(with_new_options(words), prog_name="orrery", standalone_mode=False) or 0
+            code = _command_of(app)(words, prog_name="orrery", standalone_mode=False) or 0
         if cut_short():
             sys.stdout.flush()
             code = code or INTERRUPTED

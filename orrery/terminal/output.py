@@ -15,7 +15,6 @@ from hwprofiles.control_characters import check_texts
 from hwprofiles.errors import ConfigError
 from hwprofiles.input_files import reserved_output
 from hwprofiles.whole_files import replacing
-from orrery.terminal.old_names import with_old_fields
 from orrery.terminal.signals import hold_signals, release_signals
 
 _open: list[Path] = []
@@ -134,14 +133,10 @@ def out_files(out: Out | None) -> Iterator[tuple[Path, ...]]:
 
 
 def to_json(value: Any) -> bytes:
-    """Encode dataclasses, dicts, lists and NumPy numbers; NaN and infinity become null.
-
-    Renamed fields stand there by their old names, too (``orrery.terminal.old_names``).
-    """
+    """Encode dataclasses, dicts, lists and NumPy numbers; NaN and infinity become null."""
     import msgspec
 
-    plain = msgspec.to_builtins(value, enc_hook=lambda number: number.tolist())
-    return msgspec.json.encode(with_old_fields(plain))
+    return msgspec.json.encode(msgspec.to_builtins(value, enc_hook=lambda number: number.tolist()))
 
 
 def print_json(value: Any) -> None:

@@ -30,9 +30,7 @@ from planner.operations.rearrangement import Rearrangement
 
 MODEL_SUFFIXES = (".yaml", ".yml")
 FORMAT = "orrery model 2"
-"""First line of every model file that is written."""
-_FORMATS = ("orrery model 1", FORMAT)
-"""First lines of files that are read; in version 1 imported layers lack what they compute, and can be planned only."""
+"""First line of every model file."""
 _LAYER_KEYS = ("name", "kind", "inputs", "output", "parallel", "parameters", "reads", "computes")
 _MARKS = ("frozen", "key", "aliases")
 """Fields of a parameter that are those of its layer."""
@@ -73,8 +71,10 @@ def _model_of(content: Any, path: Path, *, name: str, batch: int, element_bytes:
     """Return the model that a file holds, whose content stays as it is."""
     where = f"model file {path}"
     _check_keys(where, content, _TOP_KEYS, required=("format", "data", "layers"))
-    if content["format"] not in _FORMATS:
-        raise ConfigError(f"{where}: format must be {' or '.join(map(repr, _FORMATS))}, got {content['format']!r}")
+    if content["format"] == "orrery model 1":
+        raise ConfigError(f"{where} has version 1, which Orrery 0.1 wrote: make it again by orrery import")
+    if content["format"] != FORMAT:
+        raise ConfigError(f"{where}: format must be {FORMAT!r}, got {content['format']!r}")
     data = {
         key: _shape(f"{where}: data.{key}", sizes, batch) for key, sizes in _mapping(where, "data", content).items()
     }

@@ -9,7 +9,6 @@ import pandas as pd
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.input_files import AnyPath, text_of
-from hwprofiles.old_keywords import renamed_keywords
 from hwprofiles.progress import Progress, keeping
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
@@ -64,7 +63,6 @@ class _Found:
         return [self.results[name] for name in names if name in self.results]
 
 
-@renamed_keywords(exchange="gradient_sync")
 def compare(
     graph: ComputationGraph,
     cluster: DeviceGraph,

@@ -4,20 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hwprofiles.html_tables import html_table
-from hwprofiles.old_keywords import warn_old_name
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.all_reduce import SyncChoice
 from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.plan.plan_request import PlanRequest
-
-_OLD_NAMES = {
-    "exchange": "gradient_sync",
-    "exchange_order": "gradient_sync_order",
-    "exchanges": "gradient_syncs",
-    "cut": "micro_batching",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +49,6 @@ class Plan:
     gradient_syncs: Mapping[str, SyncChoice] = field(default_factory=dict)
     """Algorithm for each layer's most expensive buffer, and the next cheapest, where they were chosen."""
     notes: tuple[str, ...] = ()
-
-    def __getattr__(self, name: str) -> object:
-        if name not in _OLD_NAMES:
-            raise AttributeError(f"'Plan' object has no attribute {name!r}")
-        warn_old_name(f"Plan.{name} is now called {_OLD_NAMES[name]}")
-        return getattr(self, _OLD_NAMES[name])
 
     def __repr__(self) -> str:
         return (

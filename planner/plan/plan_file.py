@@ -24,17 +24,6 @@ from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
 
 PLAN_VERSION = 2
-_RENAMED_SINCE_1 = {
-    "exchange": "gradient_sync",
-    "exchange_order": "gradient_sync_order",
-    "exchanges": "gradient_syncs",
-    "cut": "micro_batching",
-    "recompute": "recompute_ends",
-    "element_bytes": "dtype",
-}
-"""Fields of version 1 by the names that they have now."""
-_BEFORE_CONDITIONS = {"gradient_sync": "ring", "framework": "ideal", "interference": False, "spread": False}
-"""What plans were made for that do not name these fields."""
 _RESULTS = tuple(each for each in fields(Plan) if each.name not in ("request", "recompute"))
 """Fields of a plan that a file holds as they are."""
 
@@ -57,20 +46,18 @@ def save_plan(plan: Plan, path: AnyPath) -> None:
 
 
 def load_plan(path: AnyPath) -> Plan:
-    """Read a plan of this version or of an older one.
+    """Read a plan.
 
     Raises:
-        ConfigError: The file cannot be read, is cut off, of a newer version, or breaks a rule; the message
+        ConfigError: The file cannot be read, is cut off, of another version, or breaks a rule; the message
             names all of them with their fields.
     """
     content = json_input(path, "plan file")
     version = content.get("version") if isinstance(content, dict) else None
-    if type(version) is int and not 1 <= version <= PLAN_VERSION:
-        raise ConfigError(f"plan file {path} has version {version}, this program reads 1 to {PLAN_VERSION}")
     if version == 1:
-        content = _upgraded(content)
-    if isinstance(content, dict):
-        content = {**_BEFORE_CONDITIONS, **content}
+        raise ConfigError(f"plan file {path} has version 1, which Orrery 0.1 wrote: make it again by orrery plan")
+    if type(version) is int and version != PLAN_VERSION:
+        raise ConfigError(f"plan file {path} has version {version}, this program reads {PLAN_VERSION}")
     try:
         values = dict(_file_model().model_validate_json(msgspec.json.encode(content)))
         return _plan(values)
@@ -78,17 +65,6 @@ def load_plan(path: AnyPath) -> Plan:
         raise ConfigError(f"plan file {path}: {broken_rules(error, known=_known)}") from None
     except ConfigError as error:
         raise ConfigError(f"plan file {path}: {error}") from None
-
-
-def _upgraded(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of version 1 in today's form.
-
-    That version kept the results only; options that it does not name have their defaults in the request.
-    """
-    upgraded = {_RENAMED_SINCE_1.get(name, name): value for name, value in content.items()}
-    if "dtype" in upgraded:
-        upgraded["dtype"] = {4: "float32", 8: "float64"}.get(upgraded["dtype"], upgraded["dtype"])
-    return upgraded
 
 
 @cache

@@ -20,7 +20,6 @@ from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_bat
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute, recompute_of
 from planner.parallel.strategy_file import OWN, OwnStrategy, own_strategy
 from planner.plan.lowered_plan import cost_model_of, lowered
-from planner.plan.old_options import renamed_options
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
 from planner.plan.training_rates import TrainingRates, above_peak, training_rates
@@ -64,8 +63,6 @@ def make_plan(
         The plan, whose ``request`` names ``graph`` and ``cluster``, and the conditions that the cluster declares where
         none were given.
     """
-    if request is None:
-        options = renamed_options(graph, options)
     return simulated_plan(graph, cluster, request, progress=progress, **options).plan
 
 

@@ -7,7 +7,6 @@ from collections.abc import Collection
 import pandas as pd
 
 from hwprofiles.errors import ConfigError
-from studies.sweep.old_keys import with_old_columns
 
 _LONGEST, _MOST_NODES, _DEEPEST = 2_000, 300, 40
 """Bounds of a condition in characters, in parts and in levels of nesting: more than people write."""
@@ -23,7 +22,7 @@ def selected(frame: pd.DataFrame, condition: str, what: str) -> "pd.Series[bool]
     """Return for each row of a frame whether it meets a condition such as ``devices <= 96 and strategy != 'data'``.
 
     Args:
-        frame: Columns that the condition may name, also by an old name.
+        frame: Columns that the condition may name.
         condition: Expression of ``pandas.DataFrame.eval`` with comparisons and sums, without calls.
         what: Words for the condition in an error message.
 
@@ -34,7 +33,7 @@ def selected(frame: pd.DataFrame, condition: str, what: str) -> "pd.Series[bool]
     problem = _problem(condition, texts)
     if not problem:
         try:
-            kept = with_old_columns(frame, condition).eval(condition, engine="python")
+            kept = frame.eval(condition, engine="python")
             if isinstance(kept, pd.Series) and kept.dtype == bool:
                 return kept
             problem = "must compare columns"

@@ -17,7 +17,6 @@ from hwprofiles.control_characters import check_texts
 from hwprofiles.errors import ConfigError
 from hwprofiles.input_files import AnyPath, check_input, path_of
 from studies.sweep.evaluate_point import PointResult
-from studies.sweep.old_keys import with_new_keys
 from studies.sweep.point import SweepPoint, point_columns
 
 _APPLICATION, VERSION = 0x4F525259, 1
@@ -125,7 +124,7 @@ class Store:
         return {row[0] for row in rows}
 
     def rows(self) -> Iterator[tuple[SweepPoint, PointResult]]:
-        """Yield all points with their results, ordered by hash; rows with old names of fields are read too."""
+        """Yield all points with their results, ordered by hash."""
         for digest, point, result in self._connection.execute(
             "select digest, point, result from results order by digest"
         ):
@@ -172,8 +171,11 @@ class Store:
 
 
 def _decoded(point: str, result: str) -> tuple[SweepPoint, PointResult]:
-    """Return a stored point, also one with old names of fields, and its result."""
-    of_point = msgspec.convert(with_new_keys(msgspec.json.decode(point, type=dict[str, Any])), SweepPoint)
+    """Return a stored point and its result."""
+    fields = msgspec.json.decode(point, type=dict[str, Any])
+    if unknown := fields.keys() - SweepPoint.__dataclass_fields__.keys():
+        raise ValueError(f"its point has the unknown fields {', '.join(sorted(unknown))}")  # they would be passed over
+    of_point = msgspec.convert(fields, SweepPoint)
     of_result = msgspec.json.decode(result, type=PointResult)
     check_texts((*map(str, asdict(of_point).values()), *of_result.values, of_result.error), "row")
     return of_point, of_result

@@ -9,7 +9,6 @@ import pandas as pd
 from hwprofiles.errors import ConfigError
 from hwprofiles.suggestions import did_you_mean
 from studies.sweep.conditions import selected
-from studies.sweep.old_keys import new_column
 
 _ALL = "all"
 """Word that stands for all columns."""
@@ -58,8 +57,7 @@ def result_table(frame: pd.DataFrame, *, where: Iterable[str] = (), sort: str = 
 
 
 def _column(frame: pd.DataFrame, option: str, name: str) -> str:
-    """Return the name of a column, which may have been given by its old name."""
-    name = new_column(frame, option, name)
+    """Return the name of a column, or raise where there is none."""
     if name in frame.columns:
         return name
     hint = did_you_mean(name, frame.columns)

@@ -2,11 +2,10 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from pydantic import ValidationError
@@ -21,7 +20,6 @@ from planner.cost.framework import framework_of
 from planner.models.registry import check_no_code, load_model
 from planner.parallel.strategies import check_strategy
 from studies.sweep.conditions import selected
-from studies.sweep.old_keys import RENAMED_KEYS, warn_of_old_key, with_new_keys
 from studies.sweep.point import SweepPoint, point_columns
 from studies.sweep.sweep_schema import SweepFile
 
@@ -52,7 +50,7 @@ def read_sweep(path: Path, *, most_points: int | None = MOST_POINTS) -> Sweep:
     """
     origin = f"sweep file {path}"
     try:
-        file = SweepFile.model_validate(_with_new_keys(yaml_input(path, "sweep file"), origin))
+        file = SweepFile.model_validate(yaml_input(path, "sweep file"))
     except ValidationError as error:
         raise ConfigError(f"{origin}: {broken_rules(error, known=_known)}") from None
     _check_names(file)
@@ -60,21 +58,6 @@ def read_sweep(path: Path, *, most_points: int | None = MOST_POINTS) -> Sweep:
     if most_points is not None and len(points) > most_points:
         raise ConfigError(f"{origin} has {len(points):,} points, more than {most_points:,}; add --yes to compute them")
     return Sweep(name=file.name, points=points)
-
-
-def _with_new_keys(content: Any, origin: str) -> Any:
-    """Return the content of a file by the new names of its keys, and warn once of each old name."""
-    if not isinstance(content, Mapping):
-        return content  # which the model refuses
-    points = content.get("points")
-    mappings = [content, *(row for row in (points if isinstance(points, list) else []) if isinstance(row, Mapping))]
-    for old in RENAMED_KEYS:
-        if any(old in mapping for mapping in mappings):
-            warn_of_old_key(old, origin)
-    renamed = with_new_keys(content)
-    if isinstance(points, list):
-        renamed["points"] = [with_new_keys(row) if isinstance(row, Mapping) else row for row in points]
-    return renamed
 
 
 def _known(location: Sequence[int | str]) -> Sequence[str]:

@@ -70,17 +70,6 @@ def test_speeds_come_back_from_the_file(tmp_path):
     assert first["spread"] == 0
 
 
-def test_a_profile_by_its_old_names_is_read(tmp_path):
-    path = written(tmp_path, rows())
-    speeds = load_profile(str(path)).codecs
-    section = yaml.safe_load(path.read_text())
-    section["coding"] = section.pop("compression")
-    for row in section["coding"]["rows"]:
-        row["numbers"], row["numbers_per_s"] = row.pop("elements"), row.pop("elements_per_s")
-    path.write_text(yaml.safe_dump(section))
-    assert load_profile(str(path)).codecs == speeds
-
-
 def test_a_profile_without_measured_types_says_nothing_of_them(tmp_path):
     path = written(tmp_path, [])
     assert "compression" not in yaml.safe_load(path.read_text())

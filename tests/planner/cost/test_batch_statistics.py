@@ -282,9 +282,6 @@ def test_plans_keep_both(tmp_path):
         (tmp_path / "bad.json").write_text(json.dumps({**content, field: value}))
         with pytest.raises(ConfigError, match=field):
             load_plan(tmp_path / "bad.json")
-    old = {field: value for field, value in content.items() if field not in ("batch_norm", "dtype")}
-    (tmp_path / "old.json").write_text(json.dumps(old))
-    assert (load_plan(tmp_path / "old.json").batch_norm, load_plan(tmp_path / "old.json").element_bytes) == ("local", 4)
 
 
 def test_the_command_line_plans_and_replays_them(tmp_path, capsys):

@@ -91,7 +91,8 @@ def test_inputs_of_one_shape_are_told_apart(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("format: orrery model 2", "format: 3", "format must be 'orrery model 1' or 'orrery model 2'"),
+        ("format: orrery model 2", "format: 3", "format must be 'orrery model 2', got 3"),
+        ("orrery model 2", "orrery model 1", "has version 1, which Orrery 0.1 wrote: make it again by orrery import"),
         ("kind: pooling", "kind: poolin", "kind must be a kind of layer, got 'poolin'; did you mean 'pooling'"),
         ("  mode: max", "  mode: most", "pooling.mode must be one of max, average, got 'most'"),
         ("  mode: max", "  mood: max", "unknown key 'mood'; did you mean 'mode'"),

@@ -88,7 +88,8 @@ def test_every_cut_off_file_is_refused(content, tmp_path):
 
 
 MISTAKES = {
-    "newer": ({"version": PLAN_VERSION + 1}, f"has version {PLAN_VERSION + 1}, this program reads 1 to {PLAN_VERSION}"),
+    "newer": ({"version": PLAN_VERSION + 1}, f"has version {PLAN_VERSION + 1}, this program reads {PLAN_VERSION}"),
+    "of the version before": ({"version": 1}, "has version 1, which Orrery 0.1 wrote: make it again by orrery plan"),
     "newer, with more": ({"version": 9, "streams": 2}, "has version 9, this program"),
     "older than any": ({"version": 0}, "has version 0"),
     "unknown key": ({"strategie": "data"}, "strategie: unknown key; did you mean 'strategy'"),

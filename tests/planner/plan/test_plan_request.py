@@ -1,30 +1,27 @@
 """Requests for plans: checked once, whoever makes them."""
 
 import re
-import warnings
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
-from plans import cluster_of, star
+from plans import cluster_of
 
 import orrery
 from hwprofiles.errors import ConfigError
-from planner.compression.settings import CompressionSettings
 from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.sync_time import BATCH_NORMS
 from planner.memory.memory_policy import OPTIMIZERS
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import ORDERS, micro_batching_of
+from planner.parallel.micro_batches import ORDERS
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.plan_file import load_plan, save_plan
 from planner.plan.plan_request import PlanRequest
 from planner.plan.planning import make_plan
 from planner.search.gradient_order import GRADIENT_SYNC_ORDERS
-from planner.search.pipeline_strategy import Pipeline
 from planner.simulation.memory_over_time import memory_curve
 from planner.simulation.program_replay import replay
 
@@ -151,47 +148,6 @@ def test_a_request_and_options_are_not_mixed():
         make_plan(graph, cluster, request(), strategy="data")
     with pytest.raises(TypeError, match="strategie"):
         make_plan(graph, cluster, strategie="data")
-
-
-def test_old_keywords_work_and_warn():
-    graph, cluster = load_model("lenet5", batch=8), star(4)
-    with pytest.warns(FutureWarning, match="make_plan: exchange is now given as gradient_sync; the old name") as caught:
-        plan = orrery.make_plan(graph, cluster, strategy="data", exchange="tree")
-    assert [warning.filename for warning in caught] == [__file__]
-    assert plan == orrery.make_plan(graph, cluster, strategy="data", gradient_sync="tree")
-    with pytest.warns(FutureWarning, match="Plan.exchange is now called gradient_sync") as caught:
-        assert plan.exchange == "tree"
-    assert [warning.filename for warning in caught] == [__file__]
-    with pytest.raises(AttributeError, match="no attribute 'exchangs'"):
-        _ = plan.exchangs
-
-
-OBJECTS = {
-    "cut": lambda graph: (
-        {"cut": micro_batching_of(graph, 2, first="fc2", order="all")},
-        {"sub_batches": 2, "sub_batch_from": "fc2", "sub_batch_order": "all"},
-    ),
-    "pipeline": lambda graph: (
-        {"strategy": "pipeline", "pipeline": Pipeline(stages=2, schedule="gpipe")},
-        {"strategy": "pipeline", "stages": 2, "schedule": "gpipe"},
-    ),
-    "compressed": lambda graph: (
-        {"compressed": CompressionSettings(activations="linear", activation_layers=("fc1",)), "where_it_pays": True},
-        {"compress_activations": "linear", "activation_layers": ("fc1",), "compress_where": "pays"},
-    ),
-}
-
-
-@pytest.mark.parametrize("options", OBJECTS.values(), ids=OBJECTS)
-def test_objects_stand_for_fields(options):
-    graph, cluster = load_model("lenet5", batch=8), star(2)
-    old, new = options(graph)
-    with pytest.warns(FutureWarning, match=r"the old name works in this version only"):
-        made = make_plan(graph, cluster, **{"strategy": "owt", **old})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        expected = make_plan(graph, cluster, **{"strategy": "owt", **new})
-    assert replace(made, request=expected.request) == expected
 
 
 def test_results_say_what_they_are_in_one_line_and_as_tables():

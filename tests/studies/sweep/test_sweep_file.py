@@ -53,7 +53,7 @@ def test_listed_points_come_after_the_product_and_each_once(read):
     points:
       - {model: lenet5, cluster: p100-4x4, batch: 64, strategy: data}
       - {model: lenet5, cluster: p100-4x4, batch: 64, strategy: data}
-      - {model: lenet5, cluster: p100-4x4, batch: 64, strategy: layerwise, exchange: tree}
+      - {model: lenet5, cluster: p100-4x4, batch: 64, strategy: layerwise, gradient_sync: tree}
     """
     assert [point.strategy for point in read(listed).points] == ["data", "layerwise"]
 
