@@ -89,7 +89,7 @@ from executor.validation.validation_run import validate as validate
 
 """Errors: all that a user can cause."""
 
-from hwprofiles.errors import (
+from groundwork.errors import (
     ConfigError as ConfigError,
     InfeasiblePlanError as InfeasiblePlanError,
     OrreryError as OrreryError,

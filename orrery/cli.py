@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from hwprofiles.input_files import INPUT_LIMIT
-from hwprofiles.requests import whole_number
+from groundwork.input_files import INPUT_LIMIT
+from groundwork.requests import whole_number
 from orrery.commands.accuracy_command import orrery_accuracy
 from orrery.commands.compare_command import orrery_compare
 from orrery.commands.fidelity_command import orrery_fidelity, orrery_reproduce

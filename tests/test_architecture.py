@@ -13,7 +13,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
+PACKAGES = ("groundwork", "hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
 """Each imports those before it."""
 TORCH_AT_TOP = {"executor"}
 TORCH_INSIDE_FUNCTIONS = {"executor", "planner"}

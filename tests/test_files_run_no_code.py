@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
 from planner.plan.plan_file import load_plan, save_plan
 from planner.plan.planning import make_plan

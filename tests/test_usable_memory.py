@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("executor", "hwprofiles", "orrery", "planner", "reports", "simulator", "studies")
+PACKAGES = ("executor", "groundwork", "hwprofiles", "orrery", "planner", "reports", "simulator", "studies")
 OTHERS = {"self", "work", "kernels", "costs"}
 """Owners of other attributes of this name: a device or profile that checks its field, traffic of kernels, a need."""
 

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
+PACKAGES = ("groundwork", "hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
 NOT_HERE = ("__main__", "triton_kernels", "first_process")
 """Modules that run when they are imported, or that need what not every machine has."""
 LIBRARIES = ("pandas", "numba.np.arraymath", "safetensors.torch", "plotly.graph_objects", "typer.rich_utils")

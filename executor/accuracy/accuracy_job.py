@@ -6,8 +6,8 @@ from typing import Any
 
 from executor.accuracy.accuracy_request import FLOAT32, AccuracyCase, AccuracyRequest
 from executor.checks.program_check import check_program
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program
 from planner.models.registry import load_model

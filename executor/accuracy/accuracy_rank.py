@@ -24,7 +24,7 @@ from executor.processes.status_board import RankState, RankStatus
 from executor.runtime.devices import ComputeDevice, device_of
 from executor.runtime.run_options import RunOptions
 from executor.training.session import Session, open_session
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 
 class _Trainer:

@@ -5,8 +5,8 @@ from typing import Literal
 
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.typed_lists import typed_data_types, typed_words
-from hwprofiles.errors import ConfigError
-from hwprofiles.requests import option
+from groundwork.errors import ConfigError
+from groundwork.requests import option
 
 FLOAT32 = "float32"
 _MODES = ("data", "model")

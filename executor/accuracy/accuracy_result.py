@@ -10,7 +10,7 @@ import numpy as np
 
 from executor.accuracy.accuracy_request import FLOAT32, AccuracyRequest
 from executor.measurement.confidence import CONFIDENCE
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

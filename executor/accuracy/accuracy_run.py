@@ -12,7 +12,7 @@ from executor.data.dataset import DataRequirements
 from executor.processes.launcher import LaunchSpec, launch, threads_of
 from executor.processes.scratch_folders import scratch_folder
 from executor.processes.status_progress import loss_of, reporter
-from hwprofiles.progress import Progress
+from groundwork.progress import Progress
 from planner.models.registry import load_model
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.data.idx import read_mnist
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 Samples = tuple[NDArray[Any], NDArray[np.int64]]
 """Inputs, shape (N, channel, height, width), and labels, shape (N,)."""

@@ -34,8 +34,8 @@ from executor.checkpoints.checkpoint_format import (
     parsed,
 )
 from executor.runtime.boxes import Box
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import json_input
+from groundwork.errors import ConfigError
+from groundwork.input_files import json_input
 from planner.graph.computation_graph import ComputationGraph
 
 _T = TypeVar("_T")

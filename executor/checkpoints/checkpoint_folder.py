@@ -12,8 +12,8 @@ from itertools import chain, count
 from pathlib import Path
 
 from executor.checkpoints.checkpoint_format import ABOUT, SavedCheckpoint, encoded
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import input_text
+from groundwork.errors import ConfigError
+from groundwork.input_files import input_text
 
 _LATEST, _PARTIAL = "latest", ".partial"
 _OWN = re.compile(r"step-[0-9]{6,}(-[0-9]+)?(\.partial)?")

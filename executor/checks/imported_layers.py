@@ -9,7 +9,7 @@ from executor.layers.factory import part_layer
 from executor.layers.parameters import parameter_box
 from executor.recorded.calls import channels_apart, check_call
 from executor.runtime.devices import DTYPES
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.operations.computation import Constant, parse_axis
 from planner.operations.mapped import Mapped

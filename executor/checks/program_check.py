@@ -1,6 +1,6 @@
 """Checks that a program can be run."""
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.lowering.program import Program
 from planner.operations.loss import Loss
 from planner.operations.mapped import Mapped

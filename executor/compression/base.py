@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from executor.compression.kernel_choice import kernels_for
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.compression.data_types import Compression
 
 

@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from executor.compression.base import DataType, check_finite
 from executor.compression.kernel_choice import kernels_for
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.compression.data_types import SCALE_BYTES, Compression
 
 _SIGN = -(2**31)

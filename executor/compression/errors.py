@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from executor.compression.base import DataType
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

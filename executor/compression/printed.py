@@ -16,8 +16,8 @@ from executor.compression.errors import Distribution, mean_errors
 from executor.compression.published import published_type
 from executor.compression.registry import data_type
 from executor.compression.table_types import TableType
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Progress
+from groundwork.errors import ConfigError
+from groundwork.progress import Progress
 from planner.compression.data_types import compression
 from studies.eight_bit.paper_tables import read_table
 from studies.reproduce.paper_claims import Claim, ComputedValue

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from executor.compression.table_types import TableType
 from executor.compression.tables import POSITIVE, Table, table_with
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.compression.data_types import compression
 
 _Values = NDArray[np.float64]

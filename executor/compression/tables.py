@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.compression.data_types import Compression
 
 _Floats = NDArray[np.float32]

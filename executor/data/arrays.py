@@ -14,9 +14,9 @@ from torch import Tensor
 
 from executor.data.dataset import DataRequirements, RequiredInput
 from executor.runtime.boxes import Box
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_arrays import ARRAYS_MIB, check_archive
-from hwprofiles.input_files import check_input
+from groundwork.errors import ConfigError
+from groundwork.input_arrays import ARRAYS_MIB, check_archive
+from groundwork.input_files import check_input
 
 Array = NDArray[Any]
 

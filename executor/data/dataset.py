@@ -12,7 +12,7 @@ from torch import Tensor
 
 from executor.runtime.boxes import Box, whole_box
 from executor.runtime.positional_random import key_of, uniform
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.graph.data_sources import DATA
 from planner.operations.loss import Loss

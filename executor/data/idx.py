@@ -13,9 +13,9 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_arrays import ARRAYS_MIB
-from hwprofiles.input_files import check_input
+from groundwork.errors import ConfigError
+from groundwork.input_arrays import ARRAYS_MIB
+from groundwork.input_files import check_input
 
 MNIST_FILES = {
     "training": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from executor.data.dataset import DataRequirements, Shuffled, Source
 from executor.runtime.boxes import Box
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 _SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 _MODES = {1: "L", 3: "RGB"}

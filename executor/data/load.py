@@ -9,7 +9,7 @@ from executor.data.arrays import ArraySource, open_npy, open_npz
 from executor.data.dataset import DataRequirements, Dataset, Shuffled, Source
 from executor.data.generated import Endless, Repeated
 from executor.data.images import ImageSource, Prefetching
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 
 

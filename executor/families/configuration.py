@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import json_input
+from groundwork.errors import ConfigError
+from groundwork.input_files import json_input
 
 _MOST = 2**24
 """Greatest value of a count, such as that of words."""

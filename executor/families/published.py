@@ -13,7 +13,7 @@ from executor.families.gpt2 import gpt2
 from executor.families.llama import llama
 from executor.families.vit import VIT_ARCHITECTURES, vit
 from executor.families.whisper import whisper
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.tracing.inputs import InputSpec
 
 _MOST_WORDS = 4096

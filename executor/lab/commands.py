@@ -12,8 +12,8 @@ import msgspec
 
 from executor.lab.namespaces import LabHosts, make_network, members, processes, remove_network
 from executor.lab.wiring import wiring_of
+from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
 
 STATE = Path("/run/orrery-lab.json")
 """File with the state of the lab; it lies beside the namespaces, and like them is gone after a restart."""

@@ -14,8 +14,8 @@ from types import FrameType
 from executor.lab.namespaces import LabHosts, temporary_network
 from executor.lab.tools import UNSHARE, call, require_lab, tool
 from executor.lab.wiring import wiring_of
+from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
 
 _MARK = "ORRERY_LAB"
 """Environment variable that names the mount namespace inside."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 PACKAGES = {"ip": "iproute2", "tc": "iproute2"} | dict.fromkeys(("unshare", "nsenter", "mount", "umount"), "util-linux")
 UNSHARE = ("-Urnmpf", "--mount-proc", "--kill-child=KILL")

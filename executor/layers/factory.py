@@ -18,7 +18,7 @@ from executor.layers.pooling import GlobalPoolingPart, PoolingPart
 from executor.layers.recorded import RecordedPart
 from executor.runtime.boxes import Box
 from executor.runtime.samples import BatchSamples
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer, Operation
 from planner.operations.convolution import Convolution
 from planner.operations.dropout import Dropout

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from executor.layers.base import PartContext, PartLayer, TrainingStep
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.operations.loss import Loss
 
 

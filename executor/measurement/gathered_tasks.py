@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from executor.measurement.joined_tasks import JoinedTasks
 from executor.program.recorder import RankMeasurement
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 
 _CHUNK_BYTES = 16 * 2**20
 """Size of a message with the times of some iterations; one iteration may be larger."""

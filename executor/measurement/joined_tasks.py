@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 
 
 class JoinedTasks:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.measurement.joined_tasks import JoinedTasks
-from hwprofiles.aliases import Floats
-from hwprofiles.control_characters import check_texts
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_arrays import array_input
-from hwprofiles.whole_files import replacing
+from groundwork.array_types import Floats
+from groundwork.control_characters import check_texts
+from groundwork.errors import ConfigError
+from groundwork.input_arrays import array_input
+from groundwork.whole_files import replacing
 from planner.lowering.program import Program
 
 if TYPE_CHECKING:

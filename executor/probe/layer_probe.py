@@ -19,7 +19,7 @@ from executor.runtime.devices import ComputeDevice, Mark
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.optimizers import make_optimizer
 from executor.runtime.parameter_init import initial_parameters
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph
 from planner.graph.data_sources import is_data
 from planner.operations.loss import Loss

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.parallel.configurations import ConfigSpace, Strategy, all_configurations
 from planner.parallel.input_channel_split import slices_of, split_input_channels

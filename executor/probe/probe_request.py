@@ -12,8 +12,8 @@ from executor.probe.link_probe import MeasuredLinks
 from executor.probe.measured_rows import ProbeRow
 from executor.probe.parts_to_measure import ProbePart, divided_parts, portions
 from executor.probe.probe_settings import PORTION_BYTES, ProbeSettings
-from hwprofiles.errors import ConfigError
-from hwprofiles.whole_files import replacing
+from groundwork.errors import ConfigError
+from groundwork.whole_files import replacing
 from planner.compression.data_types import compression_names
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model

@@ -21,8 +21,8 @@ from executor.processes.scratch_folders import scratch_folder
 from executor.processes.status_board import RankRow
 from executor.processes.status_progress import reporter
 from executor.runtime.devices import device_of
-from hwprofiles.input_files import reserved_output
-from hwprofiles.progress import Progress
+from groundwork.input_files import reserved_output
+from groundwork.progress import Progress
 
 CLUSTER, PROFILE = "cluster.yaml", "profile.yaml"
 STALL_S = 120.0

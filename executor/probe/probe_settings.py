@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from executor.runtime.typed_lists import typed_data_types, typed_strategies
-from hwprofiles.errors import ConfigError
-from hwprofiles.requests import option, whole_number
+from groundwork.errors import ConfigError
+from groundwork.requests import option, whole_number
 
 LEAST_SAMPLES = 5
 """Samples of every part are at least so many, unless fewer repetitions are requested."""

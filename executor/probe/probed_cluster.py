@@ -10,10 +10,10 @@ from typing import Any
 from executor.probe.device_probe import DeviceFacts
 from executor.probe.link_probe import MeasuredLinks, MessageRow, OverheadRow
 from executor.probe.probed_profile import write_yaml
+from groundwork.units import GIB, GIGA, KILO, MICRO, NANO
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.latency import Latency
 from hwprofiles.machines.topology_graph import read_topo
-from hwprofiles.units import GIB, GIGA, KILO, MICRO, NANO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ import yaml
 from executor.probe.codec_probe import CodecRow, speeds_of
 from executor.probe.device_probe import DeviceFacts
 from executor.probe.measured_rows import ProbeRow
+from groundwork.input_files import yaml_input
+from groundwork.units import GIB, GIGA, MICRO, MILLI, TERA
+from groundwork.whole_files import replacing
 from hwprofiles.compute.compute_profile import PROFILE_PHASES
 from hwprofiles.compute.profile_file import profile_path
-from hwprofiles.input_files import yaml_input
-from hwprofiles.units import GIB, GIGA, MICRO, MILLI, TERA
-from hwprofiles.whole_files import replacing
 
 _PRODUCT_PHASES = PROFILE_PHASES[:3]
 

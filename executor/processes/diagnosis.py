@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from executor.processes.status_board import RankRow, RankState
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 SETTLE_S = 0.3
 """Time in which an earlier failure, or one with a plainer cause, may still appear on the board."""

@@ -18,7 +18,7 @@ from executor.processes.rank_environment import (
 )
 from executor.processes.status_board import RankRow, StatusBoard
 from executor.processes.supervisor import supervise
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from simulator.graph.memory_need import check_free_memory
 
 KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(2 * 2**30)}

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import input_bytes
+from groundwork.errors import ConfigError
+from groundwork.input_files import input_bytes
 
 LOOPBACK = "127.0.0.1"
 INTERFACE_VARIABLE, SECRET_VARIABLE = "ORRERY_INTERFACE", "ORRERY_SECRET_FILE"

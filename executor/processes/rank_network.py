@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import psutil
 
 from executor.processes.rank_environment import RankEnvironment, local_ranks, under_torchrun
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 
 def several_machines(where: RankEnvironment, environment: Mapping[str, str] = os.environ) -> bool:

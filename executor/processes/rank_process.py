@@ -15,7 +15,7 @@ from executor.processes.rank_network import check_network, use_network
 from executor.processes.rank_store import opened_store
 from executor.processes.status_board import BOARD_VARIABLE, RankState, RankStatus, own_status, read_row
 from executor.runtime.devices import ComputeDevice
-from hwprofiles.errors import OrreryError
+from groundwork.errors import OrreryError
 
 _WATCHED, _ALONE = timedelta(days=7), timedelta(minutes=30)
 """Time-outs of the back end: long with a supervisor, which sees a rank that hangs much earlier; shorter without."""

@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from torch.distributed import Store  # type: ignore[attr-defined]  # its stubs hide it
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 _DIGEST = "sha256"
 _SIGNATURE_BYTES, _SALT_BYTES, _LENGTH_BYTES = hashlib.new(_DIGEST).digest_size, 8, 8

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 BOARD_VARIABLE = "ORRERY_STATUS_BOARD"
 """Environment variable with the board's path, set by the supervisor for its ranks."""

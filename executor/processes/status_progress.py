@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from executor.processes.status_board import RankRow
-from hwprofiles.progress import Progress
+from groundwork.progress import Progress
 
 
 def reporter(

@@ -11,7 +11,7 @@ from pathlib import Path
 from executor.processes.diagnosis import Ending, FailureDetector, Patience, ending
 from executor.processes.status_board import BOARD_VARIABLE, RankRow, RankState, StatusBoard
 from executor.processes.system_processes import RankProcess, end_all, out_of_memory_kills
-from hwprofiles.errors import ConfigError, OrreryError
+from groundwork.errors import ConfigError, OrreryError
 
 _CHECK_S = 0.05
 """Time between two checks of the ranks."""

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from executor.runtime.devices import ComputeDevice, Mark
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

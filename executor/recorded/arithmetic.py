@@ -11,8 +11,8 @@ from executor.recorded.calls import channels_apart, function_of, keywords_of
 from executor.recorded.constants import in_lists
 from executor.recorded.step_context import StepContext, check_one_sample, every
 from executor.runtime.boxes import Box
-from hwprofiles.aliases import Ints
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Ints
+from groundwork.errors import ConfigError
 
 _CONDITIONS = {"where": ("condition",), "masked_fill": ("mask",)}
 _LOGICAL = ("logical_not", "logical_and", "logical_or", "logical_xor")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.operations.computation import POINTWISE
 
 _MAKERS = "arange zeros ones full linspace eye scalar_tensor"

@@ -12,7 +12,7 @@ from executor.recorded.constants import value_of
 from executor.recorded.step_context import Geometry, StepContext, StepTensor
 from executor.recorded.views import ResultView, axes_in, cover, sizes_of
 from executor.runtime.boxes import Box
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import Layer
 from planner.graph.shapes import Shape
 from planner.operations.computation import Operand, Step

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from executor.recorded.calls import function_of, keywords_of
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.operations.computation import Constant
 
 MOST_CONSTANT_ELEMENTS = 2**28

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from executor.recorded.step_context import StepContext, every
-from hwprofiles.aliases import Ints
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Ints
+from groundwork.errors import ConfigError
 
 
 def taken_elements(context: StepContext) -> Tensor:

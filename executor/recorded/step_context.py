@@ -11,8 +11,8 @@ from torch import Tensor
 
 from executor.recorded.views import ResultView, ViewAxes, selection, sizes_of
 from executor.runtime.boxes import Box
-from hwprofiles.aliases import Ints
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Ints
+from groundwork.errors import ConfigError
 from planner.operations.computation import Step
 
 _T = TypeVar("_T")

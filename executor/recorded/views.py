@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from executor.runtime.boxes import Box
-from hwprofiles.aliases import Ints
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Ints
+from groundwork.errors import ConfigError
 from planner.graph.shapes import Shape
 from planner.operations.computation import parse_axis
 

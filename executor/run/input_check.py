@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.runtime.run_options import RunOptions
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_arrays import ARRAYS_MIB
-from hwprofiles.input_files import check_input
+from groundwork.errors import ConfigError
+from groundwork.input_arrays import ARRAYS_MIB
+from groundwork.input_files import check_input
 from planner.graph.computation_graph import ComputationGraph
 from planner.operations.loss import Loss
 from planner.operations.mapped import Mapped

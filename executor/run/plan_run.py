@@ -17,7 +17,7 @@ from executor.processes.status_progress import loss_of, reporter
 from executor.run.input_check import check_inputs
 from executor.runtime.lowered_programs import program_of
 from executor.runtime.run_options import RunOptions, write_options
-from hwprofiles.progress import Progress
+from groundwork.progress import Progress
 from planner.lowering.program import Program
 from planner.plan.plan import Plan
 from planner.plan.plan_file import load_plan

@@ -28,7 +28,7 @@ from executor.program.recorder import RankMeasurement
 from executor.runtime.devices import ComputeDevice, device_of
 from executor.runtime.run_options import RunOptions, read_options
 from executor.training.session import Session, open_session
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.lowering.program import Program
 
 _KEPT = 500

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from typing_extensions import override
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 Mark = float | torch.cuda.Event
 """A moment: a time of the host's clock, or an event on a stream."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import check_input
+from groundwork.errors import ConfigError
+from groundwork.input_files import check_input
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.operations.mapped import Mapped
 from planner.operations.normalisation import BatchNorm

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 OPTIMIZER_NAMES = ("sgd", "adam")
 

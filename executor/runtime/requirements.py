@@ -2,7 +2,7 @@
 
 import importlib.util
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 
 def check_torch(command: str) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Literal
 
 from executor.runtime.optimizer_spec import OptimizerSpec
-from hwprofiles.errors import ConfigError
-from hwprofiles.requests import option
+from groundwork.errors import ConfigError
+from groundwork.requests import option
 
 JOIN_BYTES = 4 * 1024.0 * 1024.0
 """Gradients of several layers with two replicas join one bucket up to this size."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from executor.streams.issue import issued_tasks, stream_priorities
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.lowering.program import Program
 from studies.streams.stream_plan import StreamPlan
 

@@ -19,8 +19,8 @@ from executor.streams.schedule_setups import LoadedRunner, PlannedSchedule, Sche
 from executor.streams.stream_results import MeasuredSchedule, MeasuredStreams
 from executor.streams.threads import StepTimes, ThreadRunner
 from executor.streams.turns import in_turns
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Progress
+from groundwork.errors import ConfigError
+from groundwork.progress import Progress
 from planner.graph.computation_graph import ComputationGraph
 from studies.streams.decomposition import with_measured
 from studies.streams.delayed_memory import held_bytes

@@ -16,9 +16,9 @@ from executor.streams.network import SubTaskNetwork
 from executor.streams.stream_results import MeasuredSchedule, MeasuredStreams
 from executor.streams.threads import StepTimes
 from executor.streams.turns import in_turns
+from groundwork.progress import Progress
 from hwprofiles.compute.kernel_occupancy import launch_of
 from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.progress import Progress
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import KINDS, Program
 from studies.streams.decomposition import Decomposed, with_measured

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.requests import option
+from groundwork.errors import ConfigError
+from groundwork.requests import option
 
 MEASURED_SCHEDULES = ("one-stream", "layers", "asynchronous", "critical-path")
 """Schedules that are measured if none are named; the first is the one that the others are compared with."""

@@ -10,9 +10,9 @@ import numpy as np
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes, ThreadRunner
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.progress import Progress
 from hwprofiles.compute.launch import Launch
-from hwprofiles.progress import Progress
 from planner.lowering.program import KINDS, Program
 from studies.streams.decomposition import Decomposed, with_measured
 from studies.streams.delayed_memory import bounded

@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from planner.lowering.program import Program
 from studies.streams.stream_plan import StreamPlan
 

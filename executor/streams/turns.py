@@ -5,7 +5,7 @@ from typing import Protocol
 
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
-from hwprofiles.progress import Progress
+from groundwork.progress import Progress
 
 
 class StepRunner(Protocol):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from executor.streams.stream_results import MeasuredSchedule, MeasuredStreams
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from planner.simulation.program_replay import iteration_rows
 from simulator.timelines.timeline import lower_bound
 from studies.streams.critical_paths import paths_of

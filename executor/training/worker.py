@@ -18,7 +18,7 @@ from executor.training.rank_tensors import RankTensors
 from executor.training.stand_in import wake_in_time
 from executor.training.statistics_sync import StatisticsSync
 from executor.training.task_timer import StandInMode, TaskTimer
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.lowering.program import KINDS
 
 _Run = Callable[[int, LayerUnit], None]

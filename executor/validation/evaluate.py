@@ -8,7 +8,7 @@ import pandas as pd
 from executor.measurement.measured_run import WARM_UP, Measurement
 from executor.validation.spread import median_interval
 from executor.validation.validation_result import StrategyValidation
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from planner.lowering.program import KINDS, Program
 from planner.simulation.ladder import ladder_s
 from planner.simulation.program_replay import replay

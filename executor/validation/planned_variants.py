@@ -9,9 +9,9 @@ from executor.runtime.run_options import RunOptions
 from executor.validation.prediction import with_codec_times, with_samples
 from executor.validation.validation_spec import PlanSamples
 from executor.validation.variants import Variant
+from groundwork.errors import InfeasiblePlanError
+from groundwork.progress import Progress
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import InfeasiblePlanError
-from hwprofiles.progress import Progress
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program
 from planner.parallel.strategies import SEARCHED

@@ -40,7 +40,7 @@ from executor.validation.validation_spec import (
     write_plan_samples,
     write_rounds,
 )
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from planner.lowering.program import Program
 
 _LEAST_COUNTED, _MOST_COUNTED = 3, 100

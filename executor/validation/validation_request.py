@@ -6,8 +6,8 @@ from typing import Literal
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.run_options import RunOptions
 from executor.runtime.typed_lists import typed_data_types, typed_strategies, typed_words
-from hwprofiles.errors import ConfigError
-from hwprofiles.requests import option, whole_number
+from groundwork.errors import ConfigError
+from groundwork.requests import option, whole_number
 from planner.plan.plan_request import SyncAlgorithm
 
 

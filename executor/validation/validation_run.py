@@ -29,10 +29,10 @@ from executor.validation.validation_spec import (
     write_spec,
 )
 from executor.validation.variants import Variant, variants_of
+from groundwork.errors import ConfigError
+from groundwork.progress import Progress, keeping
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Progress, keeping
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program
 from planner.models.registry import load_model

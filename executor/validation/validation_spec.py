@@ -10,8 +10,8 @@ from executor.probe.codec_probe import CodecRow
 from executor.probe.measured_rows import ProbeRow
 from executor.runtime.run_options import RunOptions
 from executor.validation.validation_request import check_bounds
-from hwprofiles.errors import ConfigError
-from hwprofiles.whole_files import replacing
+from groundwork.errors import ConfigError
+from groundwork.whole_files import replacing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.compression.data_types import compression
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings, can_synchronise, compressed_of
 from planner.graph.computation_graph import ComputationGraph

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from groundwork.errors import ConfigError
+from groundwork.suggestions import did_you_mean
+from groundwork.units import GIB
 from hwprofiles.catalogue.switch_sharing import with_devices_per_port
 from hwprofiles.devices.device_graph import DeviceGraph, Link
 from hwprofiles.devices.latency import Latency
-from hwprofiles.errors import ConfigError
-from hwprofiles.suggestions import did_you_mean
-from hwprofiles.units import GIB
 
 _EXCLUDES = {
     "bandwidth_gbyte_per_s": "bandwidth_gbit_per_s",

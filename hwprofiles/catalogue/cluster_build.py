@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from groundwork.errors import ConfigError
+from groundwork.suggestions import did_you_mean
 from hwprofiles.catalogue.cluster_file import ClusterFile, DeviceGroup, Level, LinkRule, SwitchGroup
 from hwprofiles.devices.copy_engines import CopyEngines
 from hwprofiles.devices.device import Device
 from hwprofiles.devices.device_graph import DeviceGraph, Link
-from hwprofiles.errors import ConfigError
-from hwprofiles.suggestions import did_you_mean
 
 MOST_VERTICES = 200_000
 """Devices and switches of the largest cluster, ten times as many as of the largest that is known."""

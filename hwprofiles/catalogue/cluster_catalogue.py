@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from groundwork.errors import ConfigError, UnreachableError
+from groundwork.input_files import AnyPath, text_of
+from groundwork.suggestions import did_you_mean
 from hwprofiles.catalogue.changes import (
     ClusterChange,
     changed_classes,
@@ -18,10 +21,7 @@ from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule
 from hwprofiles.catalogue.cluster_reader import parse_cluster, read_parameters, read_tree
 from hwprofiles.catalogue.cut_off import cut_off_devices
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError, UnreachableError
-from hwprofiles.input_files import AnyPath, text_of
 from hwprofiles.plugins.entry_points import plugin_names, plugin_path
-from hwprofiles.suggestions import did_you_mean
 
 CLUSTERS = Path(__file__).parents[1] / "clusters"
 

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from groundwork.units import BITS_PER_BYTE, GIB, GIGA, MICRO, NANO
 from hwprofiles.catalogue.library_section import LibrarySection
 from hwprofiles.devices.latency import Latency
 from hwprofiles.devices.memory_reserve import GPU_RESERVE, MemoryReserve
 from hwprofiles.devices.message_overhead import MessageOverhead
-from hwprofiles.units import BITS_PER_BYTE, GIB, GIGA, MICRO, NANO
 
 
 def _number(value: object) -> object:

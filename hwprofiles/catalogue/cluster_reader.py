@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from groundwork.errors import ConfigError
+from groundwork.input_files import input_text
+from groundwork.input_values import parsed_yaml
+from groundwork.rule_texts import broken_rules
 from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule, VertexName
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import input_text
-from hwprofiles.input_values import parsed_yaml
-from hwprofiles.rule_texts import broken_rules
 
 PARAMETRIC = frozenset(
     {"count", "at_most", "each", "bandwidth_gbyte_per_s", "bandwidth_gbit_per_s", "latency_us", "memory_gib"}

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from groundwork.units import GIGA, MICRO
 from hwprofiles.devices.collective_library import CollectiveLibrary, InSwitchSums, LibraryProtocol
-from hwprofiles.units import GIGA, MICRO
 
 _Microseconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False, strict=True)]
 _Share = Annotated[float, Field(gt=0.01, le=1, allow_inf_nan=False, strict=True)]

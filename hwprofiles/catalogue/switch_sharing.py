@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph, Link
-from hwprofiles.errors import ConfigError
 
 
 def with_devices_per_port(graph: DeviceGraph, pattern: str, count: int) -> DeviceGraph:

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
+from groundwork.errors import ConfigError
 from hwprofiles.compute.convolution_efficiency import NAIVE_SHARE, ConvolutionEfficiency, naive_factor
 from hwprofiles.compute.fused_kernels import FusedEfficiency
 from hwprofiles.compute.kernel_table import KernelTable
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from hwprofiles.compute.launch import Launch
-from hwprofiles.errors import ConfigError
 
 PROFILE_PHASES = ("forward", "activation_gradient", "weight_gradient", "bias_gradient", "update")
 """Phases of a layer that have times of their own."""

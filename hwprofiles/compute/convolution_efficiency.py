@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 
 _TILE = 64

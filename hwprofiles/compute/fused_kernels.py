@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import KERNEL_KINDS
-from hwprofiles.errors import ConfigError
 
 FUSED_KINDS = KERNEL_KINDS[2:]
 """Kinds of kernels that have an efficiency of their own."""

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.convolution_efficiency import NAIVE_SHARE
 from hwprofiles.compute.fused_kernels import FUSED_PHASES, HEAD_SIZE, FusedEfficiency, FusedKernels
-from hwprofiles.errors import ConfigError
 
 
 def fused_s(profile: ComputeProfile, kernels: FusedKernels, phase: str = "forward") -> Floats:

@@ -5,11 +5,11 @@ from typing import Literal
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.launch import Launch
-from hwprofiles.errors import ConfigError
 
 OCCUPANCY_MODELS: tuple[Literal["geometry", "throughput"], ...] = ("geometry", "throughput")
 """Limits of the kernels that run beside another: the room for its blocks, or only the units that it keeps busy."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from hwprofiles.compute.kernels import ConvolutionWindow
 
 _NODES = np.array([*range(17), *range(18, 32, 2)], dtype=np.float64)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hwprofiles.aliases import Bools, Floats
+from groundwork.array_types import Bools, Floats
 
 KERNEL_KINDS = ("product", "convolution", "attention", "norm", "elementwise", "moe")
 """Kinds of kernels that profiles know: the first two are products, or end as products."""

@@ -7,6 +7,11 @@ from typing import Annotated, Literal, Self, cast
 
 from pydantic import Field, ValidationError, model_validator
 
+from groundwork.errors import ConfigError
+from groundwork.input_files import yaml_input
+from groundwork.rule_texts import broken_rules
+from groundwork.suggestions import did_you_mean
+from groundwork.units import GIB, GIGA, MICRO, MILLI, TERA
 from hwprofiles.compute.compute_profile import (
     PROFILE_PHASES,
     CodecSpeed,
@@ -32,12 +37,7 @@ from hwprofiles.compute.profile_sections import (
     Section,
     Share,
 )
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import yaml_input
 from hwprofiles.plugins.entry_points import plugin_names, plugin_path
-from hwprofiles.rule_texts import broken_rules
-from hwprofiles.suggestions import did_you_mean
-from hwprofiles.units import GIB, GIGA, MICRO, MILLI, TERA
 
 ARITHMETICS = ("float32", "float64", "tf32", "float16", "bfloat16", "float8")
 """Arithmetic of products; all but the first two use tensor cores, and sum in float32."""

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from groundwork.units import MICRO
 from hwprofiles.compute.compute_profile import PROFILE_PHASES, Efficiency
 from hwprofiles.compute.convolution_efficiency import ConvolutionEfficiency, HalfSizes
 from hwprofiles.compute.fused_kernels import FusedEfficiency
 from hwprofiles.compute.kernel_table import KernelTable, TableRows
-from hwprofiles.units import MICRO
 
 TABLE_COLUMNS = ("phase", "rows", "columns", "depth", "window", "stride", "correction")
 """Columns of the text of measured kernels."""

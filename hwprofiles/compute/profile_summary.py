@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from groundwork.units import GIB, GIGA, TERA
 from hwprofiles.compute.profile_file import profile_file
-from hwprofiles.units import GIB, GIGA, TERA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

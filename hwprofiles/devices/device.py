@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass, field
 
+from groundwork.errors import ConfigError
 from hwprofiles.devices.copy_engines import CopyEngines
 from hwprofiles.devices.memory_reserve import MemoryReserve
 from hwprofiles.devices.message_overhead import MessageOverhead
-from hwprofiles.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

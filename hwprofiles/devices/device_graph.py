@@ -10,14 +10,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
+from groundwork.errors import ConfigError, UnreachableError
+from groundwork.notebook_tables import html_table
+from groundwork.units import GIB
 from hwprofiles.devices.collective_library import CollectiveLibrary
 from hwprofiles.devices.device import Device
 from hwprofiles.devices.latency import Latency
 from hwprofiles.devices.routes import Arc, Router, RouteTable, unreachable_pair
-from hwprofiles.errors import ConfigError, UnreachableError
-from hwprofiles.html_tables import html_table
-from hwprofiles.units import GIB
 
 ROUTING_BYTES = float(2**20)
 """Size of the message whose time over the links of a route, one after another, is least."""

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 
 _Size = TypeVar("_Size", float, Floats)
 

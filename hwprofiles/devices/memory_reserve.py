@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.units import GIB
+from groundwork.errors import ConfigError
+from groundwork.units import GIB
 
 _MOST_FIXED = 0.1
 """Largest share of the memory that the fixed part takes: devices of a few MiB, which only questions have, would

@@ -3,7 +3,7 @@
 import math
 from dataclasses import astuple, dataclass, fields
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Bools, Ints
+from groundwork.array_types import Bools, Ints
 
 LINKS_BITS = 16
 """Bits of the number of links in the integer that the search compares: the cost, shifted by these, plus the links."""

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from groundwork.units import GIGA
 from hwprofiles.machines.cluster_content import rounded
 from hwprofiles.readers.facts import Card, Collectives, Gpu, PairRates, Topology
-from hwprofiles.units import GIGA
 
 _SAME_CLASS = 1.1
 _ALIKE = 1.2

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from groundwork.units import BITS_PER_BYTE, GIB, GIGA, MICRO
 from hwprofiles.machines.generations import Generation, assumed_library
 from hwprofiles.machines.gpu_names import GpuKind
 from hwprofiles.machines.topology_graph import topology_graph
 from hwprofiles.readers.facts import Gpu, Topology
-from hwprofiles.units import BITS_PER_BYTE, GIB, GIGA, MICRO
 
 MACHINE = "machine"
 """Name of the level that is one machine."""

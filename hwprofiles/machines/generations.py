@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from groundwork.units import GIGA
 from hwprofiles.catalogue.cluster_catalogue import cluster_path
 from hwprofiles.catalogue.cluster_reader import read_tree
 from hwprofiles.machines.topology_graph import LinkRates
-from hwprofiles.units import GIGA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from groundwork.control_characters import printable
+from groundwork.errors import ConfigError
+from groundwork.suggestions import did_you_mean
 from hwprofiles.compute.profile_file import catalogue, load_profile, profile_names
-from hwprofiles.control_characters import printable
-from hwprofiles.errors import ConfigError
-from hwprofiles.suggestions import did_you_mean
 
 _MODELS = (
     (r"b200", ("b200",)),

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_of_content, cluster_path
 from hwprofiles.catalogue.cluster_reader import read_tree
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
 from hwprofiles.machines.bare_machine import bare_topology, with_bus_bandwidth, with_pair_classes
 from hwprofiles.machines.cluster_content import machine_content
 from hwprofiles.machines.generations import generation_of

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from hwprofiles.machines.gpu_names import GpuKind, gpu_of_capability, gpu_of_model
 from hwprofiles.readers.facts import (
     BELOW_HOST,

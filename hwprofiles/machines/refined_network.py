@@ -4,10 +4,10 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
+from groundwork.units import BITS_PER_BYTE, GIGA
 from hwprofiles.machines.cluster_content import CARD_SHARE, rounded
 from hwprofiles.readers.facts import CardList, SwitchTree
-from hwprofiles.units import BITS_PER_BYTE, GIGA
 
 
 def _machine_level(content: Mapping[str, Any]) -> int:

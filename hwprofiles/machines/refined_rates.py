@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
+from groundwork.units import BITS_PER_BYTE, GIGA, MICRO
 from hwprofiles.catalogue.cluster_catalogue import cluster_of_content
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
 from hwprofiles.machines.cluster_content import rounded
 from hwprofiles.readers.facts import PairRates
-from hwprofiles.units import BITS_PER_BYTE, GIGA, MICRO
 
 _ROUNDS = 3
 """Routes depend on rates: they are looked up anew after each round."""

@@ -4,8 +4,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.suggestions import did_you_mean
+from groundwork.errors import ConfigError
+from groundwork.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from hwprofiles.control_characters import printable
-from hwprofiles.errors import ConfigError, OrreryError
+from groundwork.control_characters import printable
+from groundwork.errors import ConfigError, OrreryError
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint

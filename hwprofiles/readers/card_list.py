@@ -2,10 +2,10 @@
 
 import re
 
-from hwprofiles.control_characters import printable
-from hwprofiles.errors import ConfigError
+from groundwork.control_characters import printable
+from groundwork.errors import ConfigError
+from groundwork.units import GIGA
 from hwprofiles.readers.facts import Card, CardList
-from hwprofiles.units import GIGA
 
 CARD_LINE = re.compile(r"^\s*CA '([^'\n]+)'\s*$", re.MULTILINE)
 _MOST_GBIT = 10_000

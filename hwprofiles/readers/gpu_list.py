@@ -3,7 +3,7 @@
 import re
 from xml.etree.ElementTree import Element
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from hwprofiles.readers.facts import Gpu, GpuList
 
 GPU_LINE = re.compile(r"^GPU (\d+): (.+?)(?: \(UUID: .*\))?$", re.MULTILINE)

@@ -4,10 +4,10 @@ import math
 import re
 from collections.abc import Sequence
 
-from hwprofiles.control_characters import printable
-from hwprofiles.errors import ConfigError
+from groundwork.control_characters import printable
+from groundwork.errors import ConfigError
+from groundwork.units import MICRO
 from hwprofiles.readers.facts import Collectives
-from hwprofiles.units import MICRO
 
 RESULT_HEADER = re.compile(r"^.*#\s+size\s.*time\s.*algbw\s.*busbw", re.MULTILINE)
 _RANK = re.compile(

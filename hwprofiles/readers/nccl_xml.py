@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from hwprofiles.readers.facts import Card, Gpu, Topology
 from hwprofiles.readers.pci_tree import PciPlace, check_count, lane_rate, meeting_levels
 

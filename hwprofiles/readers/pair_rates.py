@@ -3,10 +3,10 @@
 import math
 import re
 
-from hwprofiles.control_characters import printable
-from hwprofiles.errors import ConfigError
+from groundwork.control_characters import printable
+from groundwork.errors import ConfigError
+from groundwork.units import GIGA, MICRO
 from hwprofiles.readers.facts import PairRates
-from hwprofiles.units import GIGA, MICRO
 
 MATRIX_TITLE = re.compile(
     r"^\W*(?P<kind>Unidirectional |Bidirectional )?P2P=(?P<peer>Enabled|Disabled) (?P<what>Bandwidth|Latency)"

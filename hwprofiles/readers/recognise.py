@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from hwprofiles.control_characters import check_texts
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import input_text
-from hwprofiles.input_values import parsed_yaml
+from groundwork.control_characters import check_texts
+from groundwork.errors import ConfigError
+from groundwork.input_files import input_text
+from groundwork.input_values import parsed_yaml
 from hwprofiles.readers.card_list import CARD_LINE, cards_of
 from hwprofiles.readers.facts import Facts
 from hwprofiles.readers.gpu_list import GPU_LINE, gpus_of_lines, gpus_of_log

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from itertools import product
 
-from hwprofiles.control_characters import printable
-from hwprofiles.errors import ConfigError
+from groundwork.control_characters import printable
+from groundwork.errors import ConfigError
 from hwprofiles.readers.facts import SwitchTree
 
 SWITCH_LINE = re.compile(r"^\s*SwitchName\s*=\s*(\S+)(.*)$", re.MULTILINE | re.IGNORECASE)

@@ -7,8 +7,8 @@ tree at which they meet.  It does not show the PCIe relation of pairs with NVLin
 import re
 from collections.abc import Mapping, Sequence
 
-from hwprofiles.control_characters import printable
-from hwprofiles.errors import ConfigError
+from groundwork.control_characters import printable
+from groundwork.errors import ConfigError
 from hwprofiles.readers.facts import BELOW_HOST, Card, Gpu, Topology
 
 _WORDS = {"PIX": 0, "PXB": 1, "PHB": 2, "NODE": 3, "SYS": 4, "SOC": 4}

@@ -3,7 +3,7 @@
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 _MOST_LEVELS, _MOST_ELEMENTS = 64, 200_000
 """A hundred times what the largest machine's topology has."""

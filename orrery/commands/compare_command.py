@@ -5,8 +5,8 @@ from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Annotated
 
-from hwprofiles.errors import InfeasiblePlanError
-from hwprofiles.requests import option
+from groundwork.errors import InfeasiblePlanError
+from groundwork.requests import option
 from orrery.terminal.execution_options import ComparedConditions
 from orrery.terminal.options import (
     BatchOption,

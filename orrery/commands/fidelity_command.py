@@ -36,7 +36,7 @@ def orrery_fidelity(
     json: JsonOption = False,
 ) -> None:
     """Compare predictions with public measurements: how many rows, how far off, and why."""
-    from hwprofiles.errors import ConfigError
+    from groundwork.errors import ConfigError
     from planner.expected.likely_times import RECORDED
     from reports.pages.fidelity_page import fidelity_values, write_fidelity_page
     from reports.tables.fidelity_text import fidelity_lines, fidelity_tables
@@ -84,7 +84,7 @@ def orrery_reproduce(
     json: JsonOption = False,
 ) -> None:
     """Compare the printed results of a paper with ours."""
-    from hwprofiles.errors import ConfigError
+    from groundwork.errors import ConfigError
 
     if numbers and paper != "eight-bit":
         raise ConfigError(f"numbers must be left out for {paper}, which draws none, got {numbers}")

@@ -116,7 +116,7 @@ _NUMBERS = ("batch", "layers", "parameters", "forward_flop_per_sample")
 
 def _trace(model: str, inputs: list[str], model_file: Path | None) -> "tuple[Trace, str, tuple[str, ...]]":
     """Return the program of a model, the loss that it is trained with, and what a user should know of it."""
-    from hwprofiles.errors import ConfigError
+    from groundwork.errors import ConfigError
     from planner.tracing.exported import trace_of
     from planner.tracing.inputs import input_specs
     from planner.tracing.pt2_file import trace_of_pt2

@@ -36,8 +36,8 @@ def orrery_oracle(
     json: JsonOption = False,
 ) -> None:
     """Project every strategy from few devices to many: times, memory, limits, and the fastest."""
+    from groundwork.errors import ConfigError
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from hwprofiles.errors import ConfigError
     from planner.models.registry import load_model
     from reports.pages.oracle_page import write_oracle_page
     from studies.oracle.projection import oracle

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated
 
-from hwprofiles.errors import DeviceMemoryError
+from groundwork.errors import DeviceMemoryError
 from orrery.terminal.options import JsonOption, PriceOption, price_of
 from orrery.terminal.output import Out, out_files, out_option, print_json
 from orrery.terminal.plan_view import print_plan, refusal_with_command

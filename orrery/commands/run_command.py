@@ -11,7 +11,7 @@ import typer
 
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.run_options import RunOptions
-from hwprofiles.requests import option
+from groundwork.requests import option
 from orrery.terminal.exit_codes import left_out
 from orrery.terminal.options import JsonOption, PlanArgument, TraceOption
 from orrery.terminal.output import Out, out_option, output_file, print_json, to_json

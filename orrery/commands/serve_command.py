@@ -16,7 +16,7 @@ def orrery_serve(
     ] = 8421,
 ) -> None:
     """Open a workbench in the browser: compare, change links and devices, keep scenarios, export pages."""
-    from hwprofiles.errors import ConfigError
+    from groundwork.errors import ConfigError
 
     try:
         from orrery.workbench.server import serve_workbench

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hwprofiles.requests import whole_number
+from groundwork.requests import whole_number
 from orrery.terminal.execution_options import ExecutionModel
 from orrery.terminal.options import EngineOption, JsonOption, PlanArgument, PriceOption, TraceOption, price_of
 from orrery.terminal.output import Out, out_files, out_option, output_file, print_json

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from executor.streams.measure_request import CoreStreamsRequest
-from hwprofiles.progress import Progress
-from hwprofiles.requests import option
+from groundwork.progress import Progress
+from groundwork.requests import option
 from orrery.terminal.exit_codes import left_out
 from orrery.terminal.options import BatchOption, JsonOption, ModelArgument
 from orrery.terminal.output import Out, out_files, out_option, print_json

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hwprofiles.requests import option
+from groundwork.requests import option
 from orrery.terminal.options import JsonOption, PriceOption
 from orrery.terminal.output import Out, out_files, out_option, print_json
 from orrery.terminal.progress import progress_bar

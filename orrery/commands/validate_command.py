@@ -58,8 +58,8 @@ def orrery_validate(
 
 def _ranks(request: ValidationRequest, lab: str | None) -> int:
     """Return the number of processes to run; outside the lab, run the same command inside it and end with its code."""
+    from groundwork.errors import ConfigError
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from hwprofiles.errors import ConfigError
 
     if lab and request.cluster:
         raise ConfigError(f"cluster must be left out with a lab, which is the cluster, got {request.cluster!r}")

@@ -43,7 +43,7 @@ def orrery_calibrate(
     json: JsonOption = False,
 ) -> None:
     """Fit a compute profile, or a cluster's library, to measurements; say how far off it is on rows held out."""
-    from hwprofiles.errors import ConfigError
+    from groundwork.errors import ConfigError
     from studies.calibrate.calibration import calibrated
     from studies.calibrate.device_sheets import base_content
     from studies.calibrate.measurements import read_measurements
@@ -104,7 +104,7 @@ def _print_fit(values: dict[str, Any]) -> None:
 
 def _cluster_values(files: list[str], cluster: str, out: Out) -> dict[str, Any]:
     """Fit a cluster's links and library, write the file, and return the errors."""
-    from hwprofiles.errors import ConfigError
+    from groundwork.errors import ConfigError
     from hwprofiles.machines.machine_file import machine_file
     from hwprofiles.machines.written_cluster import write_cluster_file
     from studies.calibrate.library_fit import fitted_library

@@ -75,8 +75,8 @@ def chakra_read(
 
 def _check_no_others(folder: Path, written: Sequence[Path]) -> None:
     """Raise ConfigError if a folder has a trace that is not replaced: readers would take it for a further rank."""
-    from hwprofiles.control_characters import check_texts
-    from hwprofiles.errors import ConfigError
+    from groundwork.control_characters import check_texts
+    from groundwork.errors import ConfigError
 
     check_texts([str(folder)], "output path")
     names = {path.name for path in written}

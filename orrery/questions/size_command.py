@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hwprofiles.progress import Progress
-from hwprofiles.requests import whole_number
+from groundwork.progress import Progress
+from groundwork.requests import whole_number
 from orrery.terminal.command_groups import GroupedCommand
 from orrery.terminal.completion import COMPLETERS
 from orrery.terminal.options import ClusterOption, JsonOption, PriceOption, price_of

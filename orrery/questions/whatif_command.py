@@ -114,7 +114,7 @@ def _written(result: "WhatIf", files: tuple[Path, ...]) -> dict[str, Any]:
     """
     from dataclasses import fields
 
-    from hwprofiles.errors import ConfigError
+    from groundwork.errors import ConfigError
     from reports.pages.decision_pages import write_whatif_page
     from reports.tables.whatif_tables import whatif_headline
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hwprofiles.requests import option, whole_number
+from groundwork.requests import option, whole_number
 from planner.plan.plan_request import Precision, SyncAlgorithm
 
 

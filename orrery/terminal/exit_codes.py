@@ -10,10 +10,10 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from hwprofiles.control_characters import printable
-from hwprofiles.errors import ConfigError, OrreryError
-from hwprofiles.input_files import last_input, noted_inputs
-from hwprofiles.suggestions import did_you_mean
+from groundwork.control_characters import printable
+from groundwork.errors import ConfigError, OrreryError
+from groundwork.input_files import last_input, noted_inputs
+from groundwork.suggestions import did_you_mean
 from orrery.terminal.completion import prepare_completion
 from orrery.terminal.signals import ENDED_BY, cut_short, forget_signals, received
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hwprofiles.requests import whole_number
+from groundwork.requests import whole_number
 from orrery.terminal.completion import COMPLETERS
 
 PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file.")]

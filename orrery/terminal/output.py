@@ -11,10 +11,10 @@ from typing import Any
 
 import typer
 
-from hwprofiles.control_characters import check_texts
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import reserved_output
-from hwprofiles.whole_files import replacing
+from groundwork.control_characters import check_texts
+from groundwork.errors import ConfigError
+from groundwork.input_files import reserved_output
+from groundwork.whole_files import replacing
 from orrery.terminal.signals import hold_signals, release_signals
 
 _open: list[Path] = []

@@ -10,8 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwprofiles.errors import DeviceMemoryError, InfeasiblePlanError, OrreryError
-from hwprofiles.progress import Progress
+from groundwork.errors import DeviceMemoryError, InfeasiblePlanError, OrreryError
+from groundwork.progress import Progress
 from orrery.terminal.views import print_pairs, print_table, printed_values
 
 if TYPE_CHECKING:

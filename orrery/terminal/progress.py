@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread, Timer
 from time import monotonic
 
-from hwprofiles.control_characters import printable
-from hwprofiles.progress import Progress
+from groundwork.control_characters import printable
+from groundwork.progress import Progress
 
 _PATIENCE_S = 1.0
 """Time after which the bar is shown."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import NoReturn, ParamSpec, TypeVar
 
-from hwprofiles.progress import Interrupted
+from groundwork.progress import Interrupted
 
 _Asked = ParamSpec("_Asked")
 _Result = TypeVar("_Result")

@@ -7,7 +7,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
-from hwprofiles.units import GIGA, TERA
+from groundwork.units import GIGA, TERA
 
 if TYPE_CHECKING:
     from rich.table import Table

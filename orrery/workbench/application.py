@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from hwprofiles.errors import ConfigError, OrreryError
+from groundwork.errors import ConfigError, OrreryError
 from orrery.workbench.benches import Benches, Job
 from orrery.workbench.choices import checked_cluster, checked_model, choices
 from orrery.workbench.cluster_view import cluster_values

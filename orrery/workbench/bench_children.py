@@ -10,8 +10,8 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
+from groundwork.errors import OrreryError
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import OrreryError
 from orrery.workbench.comparison_view import has_timeline, light_result, timeline_view
 from orrery.workbench.processes import BrokeOff, follow_parent, said_of
 from orrery.workbench.subject import UPLOAD, BenchSubject

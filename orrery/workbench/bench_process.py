@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from groundwork.errors import ConfigError, OrreryError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError, OrreryError
 from orrery.workbench.bench_children import Child, page_of, start_child, strategy_again, timeline_of
 from orrery.workbench.comparison_view import comparison_view, ladder_view, light_result, partial_comparison
 from orrery.workbench.processes import BrokeOff, follow_parent, said_of

@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from orrery.workbench.bench_process import BenchRequest, bench
 from orrery.workbench.processes import start_process
 from orrery.workbench.subject import BenchSubject

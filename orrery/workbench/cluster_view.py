@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import Any
 
+from groundwork.units import GIB, GIGA, MICRO
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.units import GIB, GIGA, MICRO
 from orrery.workbench.subject import BenchSubject, loaded_cluster
 from reports.drawings.cluster_view import cluster_view
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from hwprofiles.errors import ConfigError, OrreryError
+from groundwork.errors import ConfigError, OrreryError
 
 _CONTEXT = get_context("forkserver")
 """Starts processes from one that has imported everything, which takes hundredths of a second instead of seconds."""

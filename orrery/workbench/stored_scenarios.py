@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from hwprofiles.control_characters import check_texts
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import json_input
+from groundwork.control_characters import check_texts
+from groundwork.errors import ConfigError
+from groundwork.input_files import json_input
 from orrery.workbench.subject import BenchSubject, parsed_subject
 from orrery.workbench.working_folder import WorkingFolder, json_bytes, readable_name
 

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from groundwork.errors import ConfigError
+from groundwork.rule_texts import broken_rules
+from groundwork.suggestions import did_you_mean
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, cluster_with, load_cluster
 from hwprofiles.compute.profile_file import profile_names
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
-from hwprofiles.rule_texts import broken_rules
-from hwprofiles.suggestions import did_you_mean
 from orrery.workbench.working_folder import FILE_NAME, path_inside
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model, model_names

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.whole_files import replacing
+from groundwork.errors import ConfigError
+from groundwork.whole_files import replacing
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 """Names of files, without suffix: no path, no dot, no device of another system."""

@@ -12,9 +12,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from groundwork.errors import ConfigError
+from groundwork.suggestions import did_you_mean
 from hwprofiles.compute.compute_profile import ComputeProfile
-from hwprofiles.errors import ConfigError
-from hwprofiles.suggestions import did_you_mean
 
 _Count = TypeVar("_Count", int, NDArray[np.int64])
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.compression.data_types import Compression, compression
 from planner.graph.computation_graph import ComputationGraph
 

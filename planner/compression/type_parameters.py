@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 _BLOCKS = (0, *(2**power for power in range(6, 17)))
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Floats, Ints
+from groundwork.errors import ConfigError
 from planner.compression.settings import AUTO, LIBRARY
 from planner.cost.library_rounds import is_library_scheme, library_rounds, library_schemes
 from planner.graph.computation_graph import Layer

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from hwprofiles.compute.compute_profile import CODEC_TARGETS, CODEC_TASKS, ComputeProfile
 from hwprofiles.compute.kernels import Kernels
 from planner.compression.data_types import Compression

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 from planner.compression.data_types import Compression
 from planner.compression.settings import (
     AUTO,

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats
+from groundwork.array_types import Bools, Floats
 from hwprofiles.compute.compute_profile import ComputeProfile, MeasuredParts
 from hwprofiles.compute.fused_times import fused_s
 from hwprofiles.compute.kernels import Kernels

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
 from planner.cost.framework import IDEAL, Framework, framework_of
 
 DECLARED_FRAMEWORK = "ddp"

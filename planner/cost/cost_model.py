@@ -10,7 +10,7 @@ Sec. 5.1: t_c, t_s and t_x.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.compute_time import ComputeTimes

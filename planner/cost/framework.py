@@ -18,9 +18,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.suggestions import did_you_mean
-from hwprofiles.units import MICRO, MILLI
+from groundwork.errors import ConfigError
+from groundwork.suggestions import did_you_mean
+from groundwork.units import MICRO, MILLI
 
 _MIB = 2**20
 _LEAST, _MOST = 1e-9, 1e6

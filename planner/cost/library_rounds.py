@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
+from groundwork.errors import ConfigError
 from hwprofiles.devices.collective_library import CollectiveLibrary, LibraryProtocol
-from hwprofiles.errors import ConfigError
 from planner.compression.settings import LIBRARY
 from planner.topology.network_routes import ClusterRoutes
 from planner.topology.node_rings import chain_order, joined_directly, ring_orders

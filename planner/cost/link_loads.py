@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from planner.cost.all_reduce import choose_all_reduce, group_rounds, replica_groups
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge

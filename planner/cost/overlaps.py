@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from planner.graph.shapes import IntervalMap, Shape
 from planner.parallel.configurations import ConfigSpace, part_bounds
 from planner.parallel.regions import needed_regions

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from planner.cost.all_reduce import all_reduce_s
 from planner.graph.computation_graph import ComputationGraph
 from planner.parallel.configurations import ConfigSpace

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from planner.cost.overlaps import Overlaps, overlaps_of
 from planner.cost.transfer_kernel import TransferPairs, price_pairs
 from planner.graph.computation_graph import ComputationGraph, Edge

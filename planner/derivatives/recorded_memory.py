@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from planner.derivatives.saved_values import PASSED_ON, SAVED, TEMPORARIES
 from planner.graph.computation_graph import Layer
 from planner.graph.data_sources import is_data

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hwprofiles.aliases import Bools
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from groundwork.array_types import Bools
+from groundwork.errors import ConfigError, InfeasiblePlanError
 from planner.elimination.bounds import SLACK, relax
 from planner.elimination.eliminate_nodes import DEFAULT_LIMIT_BYTES, eliminate
 from planner.elimination.search_problem import SearchProblem, restrict, strategy_cost

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats
+from groundwork.array_types import Bools, Floats
 from planner.elimination.minplus import fold_columns, fold_rows
 from planner.elimination.search_problem import SearchProblem
 

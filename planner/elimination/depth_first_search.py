@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64, njit, types
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import InfeasiblePlanError
+from groundwork.array_types import Floats, Ints
+from groundwork.errors import InfeasiblePlanError
 from planner.elimination.search_problem import SearchProblem, Solution, strategy_cost
 from simulator.graph.task_graph import pack_rows
 

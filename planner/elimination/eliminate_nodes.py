@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import InfeasiblePlanError
+from groundwork.array_types import Floats
+from groundwork.errors import InfeasiblePlanError
 from planner.elimination.elimination_state import Dense, EliminationState, Factor, Fork, broadcast_over
 from planner.elimination.forks import common_end, reduce_fork
 from planner.elimination.minplus import fold_columns, fold_rows

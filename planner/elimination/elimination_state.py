@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import InfeasiblePlanError
-from hwprofiles.units import GIGA
+from groundwork.array_types import Floats, Ints
+from groundwork.errors import InfeasiblePlanError
+from groundwork.units import GIGA
 from planner.elimination.minplus import product
 from planner.elimination.search_problem import SearchProblem, TensorCost
 

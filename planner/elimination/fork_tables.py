@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Bools, Floats, Ints
-from hwprofiles.rows import row_entries
+from groundwork.array_types import Bools, Floats, Ints
+from groundwork.sparse_rows import row_entries
 from planner.elimination.minplus import product
 
 

@@ -19,7 +19,7 @@ A partition with one layout in two blocks pays it twice, which is never cheaper,
 
 from typing import Any
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from planner.elimination.elimination_state import EliminationState, Fork
 from planner.elimination.fork_tables import Client, fork_choice, fork_table
 

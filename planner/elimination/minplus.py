@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numba import njit
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 
 PER_THREAD = 2_000_000
 """Least number of sums for each thread: about 0.4 ms of work, against 0.05 ms to hand it over."""

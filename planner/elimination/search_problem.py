@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Bools, Floats, Ints
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Bools, Floats, Ints
+from groundwork.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

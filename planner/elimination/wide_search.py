@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats
+from groundwork.array_types import Bools, Floats
 from planner.elimination.bounds import relax
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.elimination_state import GraphTooWideError

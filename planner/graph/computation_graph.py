@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from groundwork.errors import ConfigError
+from groundwork.notebook_tables import html_table
 from hwprofiles.compute.fused_kernels import FusedKernels
 from hwprofiles.compute.kernels import Kernels
-from hwprofiles.errors import ConfigError
-from hwprofiles.html_tables import html_table
 from planner.graph.data_sources import is_data
 from planner.graph.parameters import Parameter, SharedParameter, shared_parameters
 from planner.graph.shapes import IntervalMap, Shape

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 
 

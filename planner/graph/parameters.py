@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.shapes import IN_CHANNEL, IntervalMap, Shape
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 
 IN_CHANNEL = "in_channel"
 """Name of the reduction dimension: slices of a layer's input channels, and the partial sums over each slice."""

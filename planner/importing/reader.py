@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import Layer, Operation
 from planner.graph.data_sources import is_data
 from planner.graph.parameters import Parameter

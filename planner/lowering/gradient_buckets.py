@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 from planner.cost.compressed_sync import groups_of
 from planner.cost.framework import Framework
 from planner.lowering.batched_model import LoweredUnit

@@ -14,8 +14,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.rows import row_owners
+from groundwork.array_types import Floats, Ints
+from groundwork.sparse_rows import row_owners
 from planner.compression.data_types import Compression
 from planner.compression.settings import CompressionSettings
 from planner.cost.all_reduce import SyncChoice, choose_all_reduce, group_rounds

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Ints
+from groundwork.array_types import Bools, Ints
 from planner.graph.computation_graph import Edge
 from planner.lowering.program import Program
 from planner.lowering.unit_times import unit_of

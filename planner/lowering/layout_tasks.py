@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 from planner.graph.computation_graph import Edge
 from planner.lowering.batched_model import BatchedModel
 from planner.lowering.task_builder import TaskPairs, TaskRows

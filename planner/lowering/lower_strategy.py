@@ -23,8 +23,8 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Floats, Ints
+from groundwork.errors import ConfigError
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
 from planner.lowering.batched_model import BatchedModel, LoweredUnit

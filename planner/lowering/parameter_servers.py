@@ -29,9 +29,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
+from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
 from planner.lowering.batched_model import BatchedModel, LoweredUnit
 from planner.lowering.program import HostCopy
 from planner.lowering.task_builder import TaskPairs, Tasks

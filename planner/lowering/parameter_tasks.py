@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Ints
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import Edge
 from planner.lowering.batched_model import BatchedModel
 from planner.lowering.task_builder import TaskPairs

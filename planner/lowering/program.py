@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
+from groundwork.sparse_rows import row_owners
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.rows import row_owners
 from planner.compression.settings import CompressionSettings
 from planner.cost.conditions import IDEAL_CONDITIONS, Conditions
 from planner.cost.framework import Framework

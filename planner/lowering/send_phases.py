@@ -5,7 +5,7 @@ The executor's ranks and the account of memory both follow these rules.
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from planner.lowering.program import KINDS, Program
 
 _TRANSFER, _COMPRESS = KINDS.index("transfer"), KINDS.index("compress")

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.rows import row_owners
+from groundwork.array_types import Floats, Ints
+from groundwork.sparse_rows import row_owners
 from planner.lowering.program import KINDS
 
 TaskPairs = tuple[Ints, Ints]

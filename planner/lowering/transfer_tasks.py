@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 from planner.compression.data_types import Compression
 from planner.compression.settings import CompressionSettings
 from planner.cost.codec_time import ACTIVATIONS, codec_s, compression_of, decompression_of

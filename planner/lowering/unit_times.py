@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from planner.lowering.program import KINDS, Program
 
 

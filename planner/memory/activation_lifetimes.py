@@ -6,7 +6,7 @@ that part; else the region is assembled in a buffer of its own from the part and
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from planner.graph.computation_graph import Edge
 from planner.lowering.input_layouts import InputLayout
 from planner.lowering.program import KINDS

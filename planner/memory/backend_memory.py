@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from planner.lowering.send_phases import SendPhases
 from planner.operations.base import Part
 from planner.operations.convolution import Convolution

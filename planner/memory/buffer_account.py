@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from planner.lowering.input_layouts import InputLayout, input_layouts_of
 from planner.lowering.program import KINDS, Program
 from planner.lowering.send_phases import SendPhases

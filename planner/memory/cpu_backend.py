@@ -25,7 +25,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from planner.lowering.send_phases import SendPhases
 from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts
 

@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from hwprofiles.errors import FittingChange, OrreryError
+from groundwork.errors import FittingChange, OrreryError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from planner.graph.computation_graph import Edge
 from planner.lowering.input_layouts import InputLayout
 from planner.lowering.program import KINDS

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from planner.graph.data_sources import is_data
 from planner.lowering.unit_times import UnitTimes
 from planner.memory.buffer_account import MemoryAccount

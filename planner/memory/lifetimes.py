@@ -7,7 +7,7 @@ when its last reader is done.
 
 from functools import lru_cache
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from planner.lowering.program import Program
 from planner.lowering.unit_times import UnitTimes
 from planner.memory.activation_lifetimes import activations

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.memory.backend_memory import BackendMemory, GpuMemory
 from planner.memory.cpu_backend import CpuMemory
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Ints
+from groundwork.array_types import Bools, Ints
 from planner.graph.computation_graph import Edge
 from planner.lowering.program import Program
 from planner.lowering.send_phases import phases

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from planner.graph.computation_graph import Edge
 from planner.lowering.program import KINDS, Program
 from planner.lowering.unit_times import UnitTimes, unit_of

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from planner.derivatives.recorded_memory import recorded_memory
 from planner.graph.computation_graph import ComputationGraph, Edge, Layer, Operation
 from planner.graph.data_sources import is_data

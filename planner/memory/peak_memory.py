@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import DeviceMemoryError, FittingChange
+from groundwork.array_types import Floats, Ints
+from groundwork.errors import DeviceMemoryError, FittingChange
 from planner.lowering.program import Program
 from planner.lowering.send_phases import program_order
 from planner.memory.buffers import BUFFERS, Buffers, bytes_by_kind

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import Shape
 from planner.operations.computation import Constant, Operand, Plain, Step, parse_axis

@@ -3,8 +3,8 @@
 from dataclasses import fields
 from typing import Any
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.suggestions import did_you_mean
+from groundwork.errors import ConfigError
+from groundwork.suggestions import did_you_mean
 from planner.operations.convolution import Convolution
 from planner.operations.dropout import Dropout
 from planner.operations.joining import Add, Concat

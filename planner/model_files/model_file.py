@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import yaml_input
-from hwprofiles.rule_texts import broken_rules
-from hwprofiles.suggestions import did_you_mean
+from groundwork.errors import ConfigError
+from groundwork.input_files import yaml_input
+from groundwork.rule_texts import broken_rules
+from groundwork.suggestions import did_you_mean
 from planner.graph.computation_graph import ComputationGraph, Layer, Operation
 from planner.graph.data_sources import DATA, data_names, is_data
 from planner.graph.shapes import IntervalMap, Shape

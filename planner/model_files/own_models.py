@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.model_files.model_file import MODEL_SUFFIXES, read_model_file
 

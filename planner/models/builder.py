@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer, Operation
 from planner.graph.shapes import Shape
 from planner.operations.checks import check_int, position_dims

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import AnyPath, text_of
+from groundwork.errors import ConfigError
+from groundwork.input_files import AnyPath, text_of
+from groundwork.suggestions import did_you_mean
 from hwprofiles.plugins.entry_points import load_plugin, naming_plugin, plugin_names, plugin_path
-from hwprofiles.suggestions import did_you_mean
 from planner.graph.computation_graph import ComputationGraph
 from planner.model_files.model_file import read_kept_file, read_model_file
 from planner.model_files.own_models import is_own_model, names_code, own_model

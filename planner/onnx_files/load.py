@@ -4,8 +4,8 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import input_bytes
+from groundwork.errors import ConfigError
+from groundwork.input_files import input_bytes
 
 if TYPE_CHECKING:
     import onnx

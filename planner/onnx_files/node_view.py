@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.onnx_files.known_tensors import KnownTensors
 from planner.tracing.trace import Argument, TraceNode, TraceTensor
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.onnx_files import (  # noqa: F401 - each registers its translations
     translate_elementwise,
     translate_products,

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from hwprofiles.compute.fused_kernels import FusedKernels
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
-from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import LAYER_PHASES, SavedTensors
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap, Shape

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.shapes import Shape
 
 ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 FORMS = (
     "pointwise", "dropout", "contract", "attention", "along", "reduce", "norm", "take", "join", "pad", "embedding",

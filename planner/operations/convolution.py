@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
-from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import SavedTensors
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap, Shape

@@ -6,9 +6,9 @@ from typing import cast
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import Kernels
-from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import Operation
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap, Shape

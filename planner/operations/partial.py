@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from hwprofiles.compute.kernels import Kernels
 from planner.graph.computation_graph import Layer, SavedTensors
 from planner.graph.parameters import Parameter

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import Kernels
-from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import SavedTensors
 from planner.graph.shapes import IntervalMap, Shape
 from planner.operations.base import INDEX_BYTES, OperationBase, Part

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from hwprofiles.compute.fused_kernels import FusedKernels, attention_kernels
 from hwprofiles.compute.kernels import Kernels
-from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import SavedTensors
 from planner.graph.shapes import Shape
 from planner.operations.base import Part

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import Kernels
-from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import SavedTensors
 from planner.operations.base import Part
 from planner.operations.mapped import Mapped

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from hwprofiles.compute.fused_kernels import FusedKernels, elementwise_kernels, norm_kernels
 from hwprofiles.compute.kernels import Kernels
-from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import SavedTensors
 from planner.graph.shapes import Shape
 from planner.operations.base import ELEMENT_BYTES, Part

@@ -8,9 +8,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Ints
-from hwprofiles.errors import ConfigError
-from hwprofiles.rows import row_owners
+from groundwork.array_types import Ints
+from groundwork.errors import ConfigError
+from groundwork.sparse_rows import row_owners
 from planner.graph.computation_graph import Layer
 from planner.graph.shapes import IN_CHANNEL, Shape
 

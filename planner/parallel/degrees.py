@@ -13,10 +13,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
+from groundwork.errors import ConfigError
+from groundwork.requests import positive_integer
+from groundwork.suggestions import did_you_mean
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
-from hwprofiles.requests import positive_integer
-from hwprofiles.suggestions import did_you_mean
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
 from planner.parallel.configurations import Configuration

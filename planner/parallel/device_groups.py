@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 

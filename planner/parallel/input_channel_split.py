@@ -17,7 +17,7 @@ Costs, lowering, replay and execution therefore handle such strategies as ordina
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
 from planner.operations.convolution import Convolution

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.parallel.configurations import ConfigSpace, space_of
 from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES, PipelineSchedule

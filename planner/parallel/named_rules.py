@@ -6,7 +6,7 @@ A new rule is a function here and a name in ``NAMED`` or ``REDUCING``.
 import math
 from collections.abc import Callable
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
 from planner.parallel.configurations import Configuration, Strategy, placement_devices

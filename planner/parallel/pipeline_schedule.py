@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 FORWARD = ("forward",)
 """Phases of a forward pass."""

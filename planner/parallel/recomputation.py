@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.operations.base import Part
 from planner.parallel.micro_batches import MicroBatching

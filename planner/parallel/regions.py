@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 from planner.graph.shapes import IntervalMap, Shape
 from planner.parallel.configurations import ConfigSpace, part_bounds
 

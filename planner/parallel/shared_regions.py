@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 from planner.graph.parameters import SharedParameter
 from planner.graph.shapes import IntervalMap
 from planner.parallel.configurations import ConfigSpace

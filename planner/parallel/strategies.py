@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
 from hwprofiles.plugins.entry_points import load_plugin, naming_plugin, plugin_names
 from planner.graph.computation_graph import ComputationGraph
 from planner.parallel.configurations import ConfigSpace, Strategy

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from groundwork.errors import ConfigError
+from groundwork.input_files import json_input, yaml_input
+from groundwork.suggestions import did_you_mean
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import json_input, yaml_input
-from hwprofiles.suggestions import did_you_mean
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
 from planner.parallel.configurations import Configuration, Strategy

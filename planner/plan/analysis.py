@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from groundwork.progress import Progress
+from groundwork.sparse_rows import grouped_rows
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.progress import Progress
-from hwprofiles.rows import grouped_rows
 from planner.lowering.program import Program
 from planner.simulation.collective_use import carried_bytes
 from planner.simulation.execution_models import ITERATIONS

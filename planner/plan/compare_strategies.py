@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from groundwork.errors import ConfigError, InfeasiblePlanError
+from groundwork.input_files import AnyPath, text_of
+from groundwork.progress import Progress, keeping
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from hwprofiles.input_files import AnyPath, text_of
-from hwprofiles.progress import Progress, keeping
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph

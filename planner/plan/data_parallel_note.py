@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from hwprofiles.errors import InfeasiblePlanError
-from hwprofiles.units import MILLI
+from groundwork.errors import InfeasiblePlanError
+from groundwork.units import MILLI
 from planner.cost.cost_model import CostModel
 from planner.parallel.strategies import named_strategy
 from planner.plan.comparison import StrategyResult

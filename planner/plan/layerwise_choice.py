@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from hwprofiles.progress import Progress
-from hwprofiles.units import MILLI
+from groundwork.errors import ConfigError, InfeasiblePlanError
+from groundwork.progress import Progress
+from groundwork.units import MILLI
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import Program
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 
+from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings, compressed_of
 from planner.cost.applied_strategy import applied
 from planner.cost.conditions import Conditions

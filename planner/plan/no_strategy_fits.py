@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from hwprofiles.errors import ConfigError, InfeasiblePlanError, OrreryError
+from groundwork.errors import ConfigError, InfeasiblePlanError, OrreryError
 from planner.cost.cost_model import CostModel
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.parallel.configurations import Strategy

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hwprofiles.html_tables import html_table
+from groundwork.notebook_tables import html_table
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.all_reduce import SyncChoice
 from planner.parallel.configurations import Configuration

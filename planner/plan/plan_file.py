@@ -12,10 +12,10 @@ from typing import Any, get_type_hints
 import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import AnyPath, json_input
-from hwprofiles.rule_texts import broken_rules
-from hwprofiles.whole_files import replacing
+from groundwork.errors import ConfigError
+from groundwork.input_files import AnyPath, json_input
+from groundwork.rule_texts import broken_rules
+from groundwork.whole_files import replacing
 from planner.models.registry import check_no_code
 from planner.parallel.micro_batches import ORDERS, MicroBatching
 from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES

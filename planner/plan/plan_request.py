@@ -6,9 +6,9 @@ A new option of planning is one field here with its line of help, and one place 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import text_of
-from hwprofiles.requests import check_fields, option, whole_number
+from groundwork.errors import ConfigError
+from groundwork.input_files import text_of
+from groundwork.requests import check_fields, option, whole_number
 
 if TYPE_CHECKING:
     from hwprofiles.devices.device_graph import DeviceGraph

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from groundwork.errors import ConfigError
+from groundwork.progress import Progress
 from hwprofiles.compute.compute_profile import UNDER_USED
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Progress
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings, compressed_of
 from planner.cost.all_reduce import SyncChoice
 from planner.cost.compressed_sync import gradient_sync_choices

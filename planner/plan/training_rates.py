@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles.units import HOUR_S
+from groundwork.units import HOUR_S
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import Program
 

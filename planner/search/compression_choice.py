@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.errors import InfeasiblePlanError
-from hwprofiles.progress import Progress
-from hwprofiles.units import MILLI
+from groundwork.errors import InfeasiblePlanError
+from groundwork.progress import Progress
+from groundwork.units import MILLI
 from planner.compression.settings import CompressionSettings
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel

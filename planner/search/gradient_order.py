@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from planner.graph.layer_paths import dependency_distances
 from planner.lowering.program import Program
 from planner.search.gradient_sync_chain import chain_gradient_syncs, gradient_syncs_of, slice_gradient_syncs

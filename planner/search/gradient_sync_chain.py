@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 from planner.lowering.program import KINDS, Collective, Program
 from planner.simulation.execution_models import build_program_graph
 from simulator.timelines.timeline import alone_s

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from hwprofiles.progress import Progress
-from hwprofiles.units import MILLI
+from groundwork.errors import ConfigError, InfeasiblePlanError
+from groundwork.progress import Progress
+from groundwork.units import MILLI
 from planner.cost.applied_strategy import applied
 from planner.cost.compute_time import kernel_s
 from planner.cost.cost_model import CostModel

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats
+from groundwork.array_types import Bools, Floats
 from planner.cost.cost_model import CostModel
 from planner.elimination.bounds import SLACK, edge_bounds, keep_within, relax
 from planner.elimination.eliminate_nodes import eliminate

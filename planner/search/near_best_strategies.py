@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from hwprofiles.aliases import Bools
+from groundwork.array_types import Bools
 from planner.cost.cost_model import CostModel
 from planner.elimination.best_strategies import Ranked, k_best
 from planner.parallel.configurations import ConfigSpace, Configuration

@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
+from groundwork.errors import ConfigError, InfeasiblePlanError, memory_in_words
+from groundwork.units import GIB
 from hwprofiles.devices.device import Device
-from hwprofiles.errors import ConfigError, InfeasiblePlanError, memory_in_words
-from hwprofiles.units import GIB
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge, Layer
 from planner.memory.peak_memory import COPIES_OF_PARAMETERS

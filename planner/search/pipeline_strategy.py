@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.parallel.configurations import Configuration, Strategy

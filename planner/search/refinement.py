@@ -13,7 +13,7 @@ from math import inf
 
 import numpy as np
 
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from groundwork.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.cost.link_loads import LinkLoads
 from planner.elimination.bounds import SLACK

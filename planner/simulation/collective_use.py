@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from planner.lowering.program import Collective, Program
 from planner.topology.copy_engine_use import CopyEngineUses
 from planner.topology.network_routes import ClusterRoutes

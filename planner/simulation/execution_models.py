@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.rows import row_owners
+from groundwork.array_types import Floats, Ints
+from groundwork.sparse_rows import row_owners
 from planner.lowering.program import Program
 from planner.simulation.collective_use import CollectiveEngines, CollectiveLinks
 from planner.simulation.message_overhead_use import message_overheads_of

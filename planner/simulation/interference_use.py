@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.conditions import Conditions

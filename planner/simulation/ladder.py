@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats
-from hwprofiles.rows import row_owners
+from groundwork.array_types import Bools, Floats
+from groundwork.sparse_rows import row_owners
 from planner.cost.conditions import Conditions
 from planner.lowering.program import Program
 from planner.simulation.execution_models import ITERATIONS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from planner.lowering.program import Program
 from planner.memory.buffers import BUFFERS, Buffers
 from planner.memory.lifetimes import BufferLifetimes

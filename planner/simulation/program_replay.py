@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
+from groundwork.errors import ConfigError
+from groundwork.input_files import AnyPath
+from groundwork.notebook_tables import html_table
+from groundwork.sparse_rows import row_owners
 from hwprofiles.compute.profile_file import profile_in
-from hwprofiles.errors import ConfigError
-from hwprofiles.html_tables import html_table
-from hwprofiles.input_files import AnyPath
-from hwprofiles.rows import row_owners
 from planner.expected.likely_times import TimeParts, expected_s, likely_s
 from planner.lowering.program import KINDS, Program
 from planner.simulation.collective_use import carried_bytes

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.conditions import Conditions
 from planner.lowering.program import Program

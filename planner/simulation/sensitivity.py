@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from hwprofiles.devices.device_graph import DeviceGraph, Link
 from hwprofiles.devices.latency import Latency
 from planner.lowering.program import Program

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from planner.compression.data_types import Compression
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.codec_time import ACTIVATIONS, codec_s, compression_of, decompression_of

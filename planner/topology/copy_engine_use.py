@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 

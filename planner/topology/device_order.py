@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from hwprofiles.devices.device_graph import DeviceGraph
 
 _MOST_SEARCHED = 8

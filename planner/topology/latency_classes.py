@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from hwprofiles.devices.device_graph import Link
 from hwprofiles.devices.latency import Latency
 

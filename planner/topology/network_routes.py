@@ -4,9 +4,9 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
+from groundwork.sparse_rows import row_entries
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.rows import row_entries
 from planner.topology.device_order import racks_of, ring_ranks
 from planner.topology.latency_classes import LatencyClasses
 from planner.topology.route_levels import RouteLevels, levels_of

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from planner.topology.device_order import cycles
 from planner.topology.network_routes import ClusterRoutes
 

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.rows import row_entries, row_owners
+from groundwork.array_types import Floats, Ints
+from groundwork.sparse_rows import row_entries, row_owners
 from planner.topology.latency_classes import LatencyFunctions
 from simulator.compiled.jit import inner
 from simulator.compiled.numba_start import spare_scipy

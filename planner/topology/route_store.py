@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
+from groundwork.sparse_rows import row_entries
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.rows import row_entries
 from planner.topology.latency_classes import LatencyClasses
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.tracing.inputs import InputSpec, one_sample_error, with_two_samples
 from planner.tracing.trace import Argument, Trace, TraceNode, TraceTensor
 

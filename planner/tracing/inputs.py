@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 _NAMED = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<sizes>[^:]*)(?::(?P<type>\w+))?")
 MOST_ELEMENTS = 2**40

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import check_input
+from groundwork.errors import ConfigError
+from groundwork.input_files import check_input
 from planner.tracing.trace import Argument, Trace, TraceNode, TraceTensor
 
 _FILE_MIB = 1 << 20

@@ -6,7 +6,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 _MOST_ELEMENTS = 2**53
 """Most elements of a tensor: a float counts them exactly."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import check_input
+from groundwork.errors import ConfigError
+from groundwork.input_files import check_input
 
 if TYPE_CHECKING:
     import torch

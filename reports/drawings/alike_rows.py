@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 
 
 def alike_owners(owner: Ints, code: Ints, values: Floats, slack: Floats, count: int) -> Ints:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import Program
 from planner.plan.comparison import LayerResult

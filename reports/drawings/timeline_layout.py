@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 
 
 def with_members(timeline: pd.DataFrame, collective_devices: Mapping[int, Sequence[int]]) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 from reports.drawings.alike_rows import alike_owners
 from reports.drawings.timeline_layout import assign_lanes
 from reports.style.packing import pack_array, pack_json, pack_signed, pack_steps

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 from planner.simulation.program_replay import Replay, stream_before
 from planner.simulation.steady_path import CriticalPath
 from reports.drawings.alike_rows import alike_owners

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 _HOMES: Mapping[str, Mapping[str, str]] = {
     "Comparison": {

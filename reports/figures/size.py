@@ -4,7 +4,7 @@ import math
 
 import plotly.graph_objects as go
 
-from hwprofiles.units import GIB, GIGA, HOUR_S
+from groundwork.units import GIB, GIGA, HOUR_S
 from reports.figures.look import log_ticks, spread_out, styled
 from reports.style.palette import MARK, SERIES
 from studies.size.size_answer import CurvePoint, SizeAnswer

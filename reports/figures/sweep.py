@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from reports.figures.look import log_ticks, spread_out, styled
 from reports.style.palette import SERIES, SYMBOLS
 from reports.tables.sweep_columns import column_label, column_unit

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 from planner.simulation.program_replay import Replay
 from reports.drawings.timeline_layout import TimelineRow, timeline_rows
 from reports.figures.look import styled

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from hwprofiles.input_files import AnyPath
+from groundwork.input_files import AnyPath
 from planner.plan.comparison import Comparison, StrategyResult
 from reports.drawings.timeline_layout import with_members
 from reports.drawings.timeline_packing import pack_timeline

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from hwprofiles.control_characters import printable
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import json_input
+from groundwork.control_characters import printable
+from groundwork.errors import ConfigError
+from groundwork.input_files import json_input
 from reports.pages.page_template import rendered
 from reports.style.units import byte_unit, time_unit
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from hwprofiles.units import HOUR_S
+from groundwork.units import HOUR_S
 from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered

@@ -1,7 +1,7 @@
 """Files of pages, written whole or not at all."""
 
-from hwprofiles.input_files import AnyPath
-from hwprofiles.whole_files import replacing
+from groundwork.input_files import AnyPath
+from groundwork.whole_files import replacing
 
 
 def write_page(html: str, path: AnyPath) -> None:

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hwprofiles.progress import Progress
+from groundwork.progress import Progress
 from reports.figures.fidelity import printed_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered

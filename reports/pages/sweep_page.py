@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from reports.pages.page_file import write_page
 from reports.pages.page_template import Links, rendered
 from reports.style.packing import pack_json

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from hwprofiles.units import HOUR_S
+from groundwork.units import HOUR_S
 from reports.style.units import Unit, memory_unit, plain_unit, three_digits, time_unit
 from reports.tables.comparison_summary import Column
 from studies.oracle.oracle_table import OracleRow, OracleTable

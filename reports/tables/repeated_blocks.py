@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 
 _READABLE = 40
 """Rows that a reader sees at once: tables of as many have nothing folded."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hwprofiles.units import GIGA
+from groundwork.units import GIGA
 from studies.reproduce.rows import PaperRow
 
 _NEAR = 0.05

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rich.table import Table
 from rich.text import Text
 
-from hwprofiles.units import GIB, GIGA, HOUR_S
+from groundwork.units import GIB, GIGA, HOUR_S
 from reports.style.units import three_digits, time_unit
 from studies.size.size_answer import CurvePoint, SizeAnswer
 

@@ -7,7 +7,7 @@ Source:
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 from simulator.collectives.rings import ring_all_gather, ring_reduce_scatter
 from simulator.collectives.rounds import ChunkPattern, Round, round_of
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
-from hwprofiles.rows import row_entries
+from groundwork.array_types import Bools, Floats, Ints
+from groundwork.sparse_rows import row_entries
 from simulator.collectives.rounds import Round
 from simulator.graph.memory_need import check_replay_memory
 

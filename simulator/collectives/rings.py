@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 from simulator.collectives.rounds import ChunkPattern, Round, round_of
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from hwprofiles.aliases import Ints
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Ints
+from groundwork.errors import ConfigError
 from simulator.collectives.halving import doubling_all_gather, halving_all_reduce, halving_reduce_scatter
 from simulator.collectives.hierarchy import three_level_all_reduce, two_level_all_reduce
 from simulator.collectives.rings import ring_all_gather, ring_all_reduce, ring_reduce_scatter

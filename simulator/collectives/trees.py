@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 from simulator.collectives.rings import ring_all_gather
 from simulator.collectives.rounds import ChunkPattern, Round, round_of, whole_round
 

@@ -17,7 +17,7 @@ a third of all uses goes::
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from simulator.compiled.jit import saved
 
 _CANDIDATES = 12

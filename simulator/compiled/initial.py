@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from simulator.compiled.covered import covered_resources
 from simulator.compiled.jit import saved
 from simulator.compiled.state import COUNTERS, ENTRY, MIXED, RESOURCE, TASK, USE, ReplayState

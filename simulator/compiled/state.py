@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 
 Records = Any
 """Structured arrays, whose fields numba reads as attributes."""

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from simulator.graph.graph_checks import check_task_graph
 from simulator.graph.memory_need import check_replay_memory, engine_bytes
 from simulator.graph.task_graph import Schedule, TaskGraph

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import simpy
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.rows import row_entries
+from groundwork.array_types import Floats, Ints
+from groundwork.sparse_rows import row_entries
 from simulator.graph.sharing import TOLERANCE, max_min_rates
 from simulator.graph.task_graph import Schedule, TaskGraph
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hwprofiles.control_characters import printable
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import input_bytes
+from groundwork.control_characters import printable
+from groundwork.errors import ConfigError
+from groundwork.input_files import input_bytes
 from simulator.formats.whole_files import whole_file
 
 _VERSION = "0.0.4"

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from hwprofiles.aliases import Ints
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import AnyPath
+from groundwork.array_types import Ints
+from groundwork.errors import ConfigError
+from groundwork.input_files import AnyPath
 from simulator.formats.whole_files import whole_file
 
 if TYPE_CHECKING:

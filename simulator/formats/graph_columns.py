@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import ConfigError
-from hwprofiles.rows import row_entries
-from hwprofiles.suggestions import did_you_mean
+from groundwork.array_types import Floats, Ints
+from groundwork.errors import ConfigError
+from groundwork.sparse_rows import row_entries
+from groundwork.suggestions import did_you_mean
 from simulator.graph.task_graph import TaskGraph
 
 GRAPH_VERSION = 1

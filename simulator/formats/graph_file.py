@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from hwprofiles.control_characters import check_texts
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import check_input
+from groundwork.control_characters import check_texts
+from groundwork.errors import ConfigError
+from groundwork.input_files import check_input
 from simulator.formats.graph_columns import GraphFile, number_resources, number_tasks, resource_rows
 from simulator.formats.graph_json import read_json, write_json
 from simulator.formats.graph_parquet import read_parquet, write_columns, write_parquet

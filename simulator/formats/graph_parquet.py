@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Floats, Ints
+from groundwork.errors import ConfigError
 from simulator.formats.graph_columns import (
     GRAPH_VERSION,
     GraphColumns,

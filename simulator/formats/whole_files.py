@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import AnyPath
-from hwprofiles.whole_files import replacing
+from groundwork.errors import ConfigError
+from groundwork.input_files import AnyPath
+from groundwork.whole_files import replacing
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Bools, Ints
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Bools, Ints
+from groundwork.errors import ConfigError
 from simulator.graph.task_graph import TaskGraph
 
 _NAMED_TASKS = 12

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psutil
 
-from hwprofiles.errors import InfeasiblePlanError
-from hwprofiles.units import GIB
+from groundwork.errors import InfeasiblePlanError
+from groundwork.units import GIB
 
 MEMORY_LIMIT = "ORRERY_MAX_MEMORY_GIB"
 """Variable of the environment, which other processes of a command inherit, with the GiB that a replay may take."""

@@ -5,7 +5,7 @@ This is the clear solver, the reference for the compiled one in ``simulator.comp
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 
 TOLERANCE = 1e-12
 """Relative difference below which two times, or two levels, count as equal: a thousand times the rounding error of

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
-from hwprofiles.rows import row_owners
+from groundwork.array_types import Bools, Floats, Ints
+from groundwork.sparse_rows import row_owners
 from simulator.graph.sharing import alone_rates
 
 

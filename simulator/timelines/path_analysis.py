@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.rows import grouped_rows
+from groundwork.array_types import Floats, Ints
+from groundwork.sparse_rows import grouped_rows
 from simulator.graph.sharing import TOLERANCE
 from simulator.graph.task_graph import Schedule, TaskGraph
 from simulator.timelines.timeline import alone_s

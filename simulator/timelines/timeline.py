@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from simulator.engines.engine import simulate
 from simulator.graph.task_graph import Schedule, TaskGraph
 

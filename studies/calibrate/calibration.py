@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from groundwork.errors import ConfigError
+from groundwork.units import MICRO
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.profile_file import ProfileFile
-from hwprofiles.errors import ConfigError
-from hwprofiles.units import MICRO
 from studies.calibrate.cross_validation import HeldOutErrors, cross_validated, summary
 from studies.calibrate.fitted_parameters import Fitted, fit_convolutions, fit_products
 from studies.calibrate.fused_tables import MeasuredFused, fit_fused, held_out_fused

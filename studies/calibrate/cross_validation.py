@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from hwprofiles.compute.compute_profile import ComputeProfile
 from studies.calibrate.measured_kernels import KernelGroup, log_errors
 

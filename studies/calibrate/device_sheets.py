@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
+from groundwork.errors import ConfigError
+from groundwork.input_files import yaml_input
+from groundwork.suggestions import did_you_mean
 from hwprofiles.compute.profile_file import catalogue, profile_names, profile_path
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import yaml_input
-from hwprofiles.suggestions import did_you_mean
 
 _FILE = Path(__file__).with_name("device_sheets.yaml")
 _NUMBERS = ("peak_tflop_per_s", "memory_bandwidth_gbyte_per_s", "memory_gib", "multiprocessors")

@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 from scipy.optimize import least_squares
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.units import MICRO
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.convolution_efficiency import ConvolutionEfficiency, HalfSizes
-from hwprofiles.units import MICRO
 from studies.calibrate.measured_kernels import KernelGroup, log_errors
 
 _ERROR = 0.15

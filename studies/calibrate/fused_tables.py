@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from hwprofiles.aliases import Bools, Floats
+from groundwork.array_types import Bools, Floats
+from groundwork.errors import ConfigError
+from groundwork.units import MICRO
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.fused_kernels import (
     FusedEfficiency,
@@ -18,8 +20,6 @@ from hwprofiles.compute.fused_kernels import (
     norm_kernels,
 )
 from hwprofiles.compute.fused_times import fused_s
-from hwprofiles.errors import ConfigError
-from hwprofiles.units import MICRO
 from studies.calibrate.kernel_tables import OPERAND_BYTES, precisions
 
 if TYPE_CHECKING:

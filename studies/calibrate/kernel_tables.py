@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from groundwork.control_characters import printable
+from groundwork.errors import ConfigError
+from groundwork.input_files import input_text
+from groundwork.suggestions import did_you_mean
 from hwprofiles.compute.kernels import ConvolutionWindow
-from hwprofiles.control_characters import printable
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import input_text
 from hwprofiles.measured.measured_tables import measured_table, measured_table_names
-from hwprofiles.suggestions import did_you_mean
 from studies.calibrate.measured_kernels import MeasuredKernel
 
 if TYPE_CHECKING:

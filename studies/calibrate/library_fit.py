@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_of_content
 from hwprofiles.catalogue.library_section import library_of_section
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
 from hwprofiles.readers.facts import Collectives
 from planner.cost.library_rounds import library_collective_s
 from planner.topology.network_routes import ClusterRoutes

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats
+from groundwork.array_types import Bools, Floats
 from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from groundwork.errors import ConfigError
+from groundwork.input_files import json_input
 from hwprofiles.compute.compute_profile import PROFILE_PHASES
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import json_input
 from planner.models.registry import load_model
 from studies.calibrate.device_sheets import check_library, device_labels
 from studies.calibrate.fused_tables import MeasuredFused, fused_columns, table_fused

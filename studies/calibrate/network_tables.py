@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
+from groundwork.units import MICRO
 from hwprofiles.compute.compute_profile import ComputeProfile
-from hwprofiles.errors import ConfigError
-from hwprofiles.units import MICRO
 from planner.cost.compute_time import kernel_s, stored_kernels
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph
 from planner.models.registry import load_model

@@ -6,11 +6,11 @@ from typing import Any
 
 import yaml
 
+from groundwork.units import MICRO
 from hwprofiles.compute.compute_profile import PROFILE_PHASES, Efficiency
 from hwprofiles.compute.convolution_efficiency import ConvolutionEfficiency
 from hwprofiles.compute.fused_kernels import FusedEfficiency
 from hwprofiles.compute.kernel_table import KernelTable
-from hwprofiles.units import MICRO
 from studies.calibrate.cross_validation import HeldOutErrors
 
 _PHASES = PROFILE_PHASES[:3]

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from groundwork.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.compression.data_types import compression
 from planner.graph.computation_graph import ComputationGraph
 from planner.plan.planning import make_plan

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.requests import check_fields, option
+from groundwork.errors import ConfigError
+from groundwork.requests import check_fields, option
 from studies.eight_bit.lists import factors, type_list, whole_numbers
 
 if TYPE_CHECKING:

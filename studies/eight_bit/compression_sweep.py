@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
+from groundwork.errors import ConfigError
+from groundwork.progress import Progress
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Progress
 from planner.compression.data_types import compression
 from planner.graph.computation_graph import ComputationGraph
 from planner.plan.planning import make_plan

@@ -1,7 +1,7 @@
 """Lists as they are typed on the command line: numbers and data types, separated by commas."""
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.requests import positive_integer
+from groundwork.errors import ConfigError
+from groundwork.requests import positive_integer
 
 
 def whole_numbers(field: str, text: str) -> tuple[int, ...]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 
 PCIE_BYTES_PER_S = 5.25e9
 """Bandwidth for large messages (A.1.1).  With sizes in MiB it gives the times that the paper gets from MB and its

@@ -10,9 +10,9 @@ from enum import StrEnum
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from hwprofiles.devices.latency import Latency
-from hwprofiles.errors import ConfigError
 from studies.eight_bit.element_cost import ElementCost
 
 _Number = float | Floats

@@ -13,8 +13,8 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from studies.eight_bit.machine import LinearLayers
 from studies.eight_bit.many_machines import Workload
 

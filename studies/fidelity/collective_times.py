@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from groundwork.units import MICRO
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.units import MICRO
 from planner.cost.all_reduce import choose_all_reduce
 from planner.cost.library_rounds import library_collective_s
 from planner.graph.computation_graph import Layer

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from planner.expected.likely_times import (
     BETWEEN,
     BY_RELATIVE,

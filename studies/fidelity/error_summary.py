@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from groundwork.input_files import yaml_input
 from hwprofiles.compute.profile_file import catalogue
-from hwprofiles.input_files import yaml_input
 from studies.calibrate.device_sheets import device_labels
 from studies.fidelity.judged_row import Measure
 

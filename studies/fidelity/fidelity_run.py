@@ -6,8 +6,8 @@ from contextlib import closing
 from itertools import chain
 from typing import NamedTuple
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Progress
+from groundwork.errors import ConfigError
+from groundwork.progress import Progress
 from studies.fidelity.collective_times import collective_rows
 from studies.fidelity.judged_row import KINDS_JUDGED, JudgedRow
 from studies.fidelity.many_gpu_training import many_gpu_rows, replica_rows

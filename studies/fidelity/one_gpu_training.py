@@ -6,12 +6,12 @@ from functools import cache, lru_cache
 
 import pandas as pd
 
+from groundwork.errors import ConfigError, InfeasiblePlanError
+from groundwork.units import MILLI
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.profile_file import ProfileFile, catalogue, load_profile
 from hwprofiles.devices.device import Device
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from hwprofiles.units import MILLI
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from groundwork.input_files import yaml_input
+from groundwork.units import MILLI
 from hwprofiles.compute.fused_times import fused_s
 from hwprofiles.compute.profile_file import catalogue, load_profile
-from hwprofiles.input_files import yaml_input
 from hwprofiles.measured.measured_tables import measured_table
-from hwprofiles.units import MILLI
 from planner.models.registry import load_model
 from planner.plan.plan_request import DTYPE_BYTES
 from planner.plan.planning import simulated_plan

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import json_input
-from hwprofiles.rule_texts import broken_rules
+from groundwork.errors import ConfigError
+from groundwork.input_files import json_input
+from groundwork.rule_texts import broken_rules
 from studies.fidelity.error_quantiles import Coverage
 from studies.fidelity.error_summary import ErrorSummary
 from studies.fidelity.fidelity_table import FidelityTable

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from groundwork.units import MICRO, MILLI
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.units import MICRO, MILLI
 from planner.cost.compute_time import kernel_s
 from planner.graph.computation_graph import Layer
 from planner.graph.shapes import Shape

@@ -29,13 +29,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.units import MILLI
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.fused_kernels import elementwise_kernels, norm_kernels
 from hwprofiles.compute.fused_times import fused_s
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.units import MILLI
 from planner.cost.library_rounds import library_collective_s
 from planner.topology.network_routes import routes_of_cluster
 from studies.fidelity.collective_times import judged_cluster

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from planner.topology.network_routes import ClusterRoutes
 from studies.oracle import alpha_beta as wires, forms
 from studies.oracle.cases import OracleCase

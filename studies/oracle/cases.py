@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from studies.oracle.datasets import samples_of
 from studies.oracle.layer_sizes import Sizes

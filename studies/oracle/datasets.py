@@ -1,8 +1,8 @@
 """Data sets by name, with the number of samples of an epoch."""
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.requests import positive_integer
-from hwprofiles.suggestions import did_you_mean
+from groundwork.errors import ConfigError
+from groundwork.requests import positive_integer
+from groundwork.suggestions import did_you_mean
 
 DATASETS = {"imagenet": 1_281_167, "cifar10": 50_000, "cosmoflow": 99_456}
 """Training samples.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 
 _Values = NDArray[Any] | float
 

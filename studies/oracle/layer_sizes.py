@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from planner.graph.computation_graph import ComputationGraph, Edge, Layer
 from planner.graph.shapes import IntervalMap
 from planner.parallel.configurations import part_bounds

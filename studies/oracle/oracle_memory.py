@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph

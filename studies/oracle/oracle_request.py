@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.requests import check_fields, option, positive_integer
-from hwprofiles.suggestions import did_you_mean
+from groundwork.errors import ConfigError
+from groundwork.requests import check_fields, option, positive_integer
+from groundwork.suggestions import did_you_mean
 from studies.oracle.datasets import samples_of
 
 STRATEGIES = ("serial", "data", "spatial", "layer", "filter", "channel", "data+filter", "data+spatial")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from hwprofiles.units import HOUR_S
+from groundwork.units import HOUR_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

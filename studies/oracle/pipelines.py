@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import InfeasiblePlanError
+from groundwork.array_types import Floats, Ints
+from groundwork.errors import InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Layer
 from planner.parallel.configurations import Configuration

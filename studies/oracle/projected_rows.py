@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
+from groundwork.units import HOUR_S
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.units import HOUR_S
 from planner.cost.cost_model import CostModel
 from planner.search.pipeline_stages import balanced
 from studies.oracle import forms

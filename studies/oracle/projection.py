@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from groundwork.errors import ConfigError
+from groundwork.progress import Progress, keeping
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Progress, keeping
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.topology.network_routes import ClusterRoutes

@@ -5,8 +5,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from groundwork.errors import OrreryError
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import OrreryError
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
 from planner.cost.compute_time import kernel_s
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES, Layer

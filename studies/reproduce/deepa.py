@@ -14,7 +14,7 @@ ICLR 2018 submission.
 from collections.abc import Callable, Iterator
 from time import perf_counter
 
-from hwprofiles.progress import Progress
+from groundwork.progress import Progress
 from planner.cost.cost_model import CostModel
 from planner.search.layerwise import search_layerwise
 from studies.reproduce.deepa_tables import table_rows

@@ -14,7 +14,7 @@ from itertools import accumulate
 from operator import mul
 from time import perf_counter
 
-from hwprofiles.progress import Progress
+from groundwork.progress import Progress
 from planner.cost.cost_model import CostModel
 from planner.elimination.depth_first_search import depth_first
 from planner.elimination.eliminate_nodes import eliminate

@@ -1,7 +1,7 @@
 """Reproduction of the printed values of five papers."""
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Progress
+from groundwork.errors import ConfigError
+from groundwork.progress import Progress
 from studies.reproduce.deepa import deepa_rows
 from studies.reproduce.eight_bit_claims import eight_bit_rows
 from studies.reproduce.layerwise_paper import layerwise_rows

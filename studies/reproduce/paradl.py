@@ -14,9 +14,9 @@ from statistics import mean
 
 import numpy as np
 
+from groundwork.progress import Progress
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.progress import Progress
 from planner.models.registry import load_model
 from planner.topology.network_routes import routes_of_cluster
 from studies.oracle.oracle_request import OracleRequest

@@ -15,8 +15,8 @@ from functools import cache
 
 import numpy as np
 
+from groundwork.progress import Progress
 from hwprofiles.compute.kernel_occupancy import OCCUPANCY_MODELS
-from hwprofiles.progress import Progress
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from studies.reproduce.rows import ClaimResult, PaperRow, row, stored

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from hwprofiles.input_files import yaml_input
+from groundwork.input_files import yaml_input
 
 _FILE = Path(__file__).with_name("board_power.yaml")
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Progress
+from groundwork.errors import ConfigError
+from groundwork.progress import Progress
 from studies.size.boundary import Boundary, find_boundary
 from studies.size.deadline import trained_point
 from studies.size.size_answer import CurvePoint, SizeAnswer

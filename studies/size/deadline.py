@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hwprofiles.progress import Progress
+from groundwork.progress import Progress
 from studies.size.boundary import find_boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_cluster import SizedCluster, cluster_sizes

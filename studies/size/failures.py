@@ -18,7 +18,7 @@ Sources:
 import math
 from dataclasses import dataclass
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 _LARGEST_EXPONENT = 700.0
 """Above it the exponential function overflows: no such run would ever end."""

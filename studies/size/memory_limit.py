@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from groundwork.progress import Progress
+from groundwork.units import GIB
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.progress import Progress
-from hwprofiles.units import GIB
 from planner.models.registry import MOST_SAMPLES
 from studies.size.boundary import find_boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer

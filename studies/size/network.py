@@ -1,9 +1,9 @@
 """The slowest links of a class that cost less than a share of the speed."""
 
+from groundwork.errors import ConfigError
+from groundwork.progress import Progress
+from groundwork.suggestions import did_you_mean
 from hwprofiles.catalogue.cluster_catalogue import cluster_with, load_cluster
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Progress
-from hwprofiles.suggestions import did_you_mean
 from planner.expected.likely_times import likely_ratio
 from studies.size.boundary import find_boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer

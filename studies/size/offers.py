@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from groundwork.errors import ConfigError
+from groundwork.progress import Progress
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Progress
 from studies.size.deadline import trained_point
 from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_cluster import SizedCluster

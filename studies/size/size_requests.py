@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.requests import option, whole_number
+from groundwork.errors import ConfigError
+from groundwork.requests import option, whole_number
 from planner.plan.plan_request import Precision, SyncAlgorithm
 from studies.size.typed_values import duration_s
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_with, describe_cluster, load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
 
 NODES = "nodes"
 """Parameter of a cluster that counts its nodes."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from groundwork.errors import ConfigError, InfeasiblePlanError, OrreryError
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError, InfeasiblePlanError, OrreryError
 from planner.expected.likely_times import TimeParts, expected_s, likely_s
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program

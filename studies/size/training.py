@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.units import HOUR_S
+from groundwork.errors import ConfigError
+from groundwork.units import HOUR_S
 from studies.size.board_power import board_power_w
 from studies.size.failures import Failures, least_time_s
 from studies.size.sized_point import SizedPoint

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Progress, keeping
-from hwprofiles.units import HOUR_S
+from groundwork.errors import ConfigError
+from groundwork.progress import Progress, keeping
+from groundwork.units import HOUR_S
 from studies.size.board_power import power_sources
 from studies.size.boundary import Boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer

@@ -4,8 +4,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.units import HOUR_S
+from groundwork.errors import ConfigError
+from groundwork.units import HOUR_S
 
 _UNITS_S = {"s": 1.0, "min": 60.0, "h": HOUR_S, "d": 24 * HOUR_S, "y": 8766 * HOUR_S}
 """Seconds by unit; a year has 365.25 days."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Ints
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Bools, Ints
+from groundwork.errors import ConfigError
 from planner.graph.layer_paths import Block, dependency_distances, layer_blocks
 from planner.lowering.program import KINDS, Program
 from studies.streams.stream_plan import pairs_of

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.kernel_occupancy import occupancy
 from hwprofiles.compute.kernels import Kernels

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from planner.lowering.program import KINDS, Program
 from studies.streams.stream_plan import StreamPlan, pairs_of, run_order
 

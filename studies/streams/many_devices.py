@@ -14,12 +14,12 @@ from itertools import product
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Ints
+from groundwork.array_types import Bools, Ints
+from groundwork.errors import ConfigError
+from groundwork.progress import Progress
 from hwprofiles.compute.kernel_occupancy import launch_of
 from hwprofiles.compute.launch import Launch
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Progress
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.graph.layer_paths import dependency_distances

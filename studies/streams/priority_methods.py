@@ -5,9 +5,9 @@ Source: "TurboDL", Sec. 3.3, Some Implement Issues, whose method one is ``queue`
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Ints
+from groundwork.array_types import Bools, Ints
+from groundwork.errors import ConfigError
 from hwprofiles.compute.launch import Launch
-from hwprofiles.errors import ConfigError
 from planner.lowering.program import Program
 from studies.streams.critical_paths import Paths, numbered_streams, path_streams, paths_of, update_waits
 from studies.streams.decomposition import Decomposed

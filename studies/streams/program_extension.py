@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from groundwork.array_types import Floats, Ints
 from planner.lowering.program import KINDS, Program
 
 _EPILOGUE, _ACTIVATION, _WEIGHT, _BIAS = (

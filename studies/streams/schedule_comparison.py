@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from hwprofiles.aliases import Floats
+from groundwork.array_types import Floats
+from groundwork.progress import Progress
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.kernel_occupancy import launch_of
 from hwprofiles.compute.launch import Launch
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.devices.device import Device
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.progress import Progress
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.lower_strategy import lower

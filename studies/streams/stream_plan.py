@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.rows import row_owners
+from groundwork.array_types import Floats, Ints
+from groundwork.sparse_rows import row_owners
 from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
 from planner.simulation.message_overhead_use import message_overheads_of
 from planner.simulation.program_replay import Replay

@@ -6,8 +6,8 @@ The module imports nothing heavy, so that the command line can read the fields.
 from dataclasses import dataclass
 from typing import Literal
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.requests import check_fields, option
+from groundwork.errors import ConfigError
+from groundwork.requests import check_fields, option
 
 OccupancyModel = Literal["geometry", "throughput"]
 """Model of the share of the device that a kernel takes, where it was not measured."""

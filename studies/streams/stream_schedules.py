@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
+from groundwork.errors import ConfigError
 from hwprofiles.compute.launch import Launch
-from hwprofiles.errors import ConfigError
 from planner.lowering.program import KINDS
 from studies.streams.critical_paths import SUB_TASK_TYPES, Paths, numbered_streams, path_streams, paths_of, update_waits
 from studies.streams.decomposition import Decomposed

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pandas as pd
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 _LONGEST, _MOST_NODES, _DEEPEST = 2_000, 300, 40
 """Bounds of a condition in characters, in parts and in levels of nesting: more than people write."""

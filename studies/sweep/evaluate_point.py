@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from time import perf_counter
 
+from groundwork.errors import OrreryError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import OrreryError
 from planner.graph.computation_graph import ComputationGraph
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.models.registry import load_model

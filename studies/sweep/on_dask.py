@@ -6,8 +6,8 @@ from itertools import islice
 from multiprocessing import resource_tracker
 from typing import Any
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.requests import positive_integer
+from groundwork.errors import ConfigError
+from groundwork.requests import positive_integer
 from studies.sweep.evaluate_point import PointResult, evaluate_point
 from studies.sweep.point import SweepPoint
 from studies.sweep.workers import signals_held

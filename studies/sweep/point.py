@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-_FOLDERS = ("hwprofiles", "simulator", "planner", "studies")
+_FOLDERS = ("groundwork", "hwprofiles", "simulator", "planner", "studies")
 _SUFFIXES = {".py", ".yaml", ".yml", ".csv", ".json"}
 
 

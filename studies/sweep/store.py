@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from hwprofiles.control_characters import check_texts
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import AnyPath, check_input, path_of
+from groundwork.control_characters import check_texts
+from groundwork.errors import ConfigError
+from groundwork.input_files import AnyPath, check_input, path_of
 from studies.sweep.evaluate_point import PointResult
 from studies.sweep.point import SweepPoint, point_columns
 

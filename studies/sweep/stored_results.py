@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.suggestions import did_you_mean
+from groundwork.errors import ConfigError
+from groundwork.suggestions import did_you_mean
 from studies.sweep.conditions import selected
 
 _ALL = "all"

@@ -10,10 +10,10 @@ from pathlib import Path
 import pandas as pd
 from pydantic import ValidationError
 
+from groundwork.errors import ConfigError
+from groundwork.input_files import yaml_input
+from groundwork.rule_texts import broken_rules
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import yaml_input
-from hwprofiles.rule_texts import broken_rules
 from planner.compression.data_types import compression
 from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.framework import framework_of

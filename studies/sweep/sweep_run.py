@@ -4,8 +4,8 @@ import os
 from contextlib import closing
 from dataclasses import dataclass
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Progress, keeping
+from groundwork.errors import ConfigError
+from groundwork.progress import Progress, keeping
 from simulator.graph.memory_need import check_free_memory
 from studies.sweep.local import compute_locally
 from studies.sweep.on_dask import compute_on_dask

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from groundwork.errors import ConfigError
+from groundwork.units import MICRO
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
-from hwprofiles.units import MICRO
 from planner.lowering.program import Collective
 from planner.simulation.collective_use import CollectiveLinks
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster

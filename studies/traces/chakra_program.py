@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.units import MICRO
+from groundwork.errors import ConfigError
+from groundwork.units import MICRO
 from planner.lowering.program import KINDS, Program
 from simulator.formats.chakra import CHAKRA_COLLECTIVES, ChakraNode
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import json_input
-from hwprofiles.units import MICRO
+from groundwork.errors import ConfigError
+from groundwork.input_files import json_input
+from groundwork.units import MICRO
 
 _STEP = "ProfilerStep#"
 _ENGINE = "autograd::engine::evaluate_function: "

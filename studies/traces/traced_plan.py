@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.simulation.program_replay import Replay, iteration_rows
 from studies.traces.profiler_events import traced_iterations
 from studies.traces.traced_layers import LayerTimes, traced_layer_times

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from groundwork.errors import ConfigError
+from groundwork.input_files import yaml_input
+from groundwork.rule_texts import broken_rules
+from groundwork.suggestions import did_you_mean
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import yaml_input
-from hwprofiles.rule_texts import broken_rules
-from hwprofiles.suggestions import did_you_mean
 from planner.models.registry import check_no_code
 from planner.plan.plan_request import Precision, SyncAlgorithm
 from studies.whatif.scenarios import TODAY, Scenario

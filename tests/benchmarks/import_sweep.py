@@ -23,8 +23,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.importing.graph_of import imported_graph
 from planner.plan.lowered_plan import lower_plan

@@ -24,7 +24,7 @@ from imported_networks import NETWORKS
 from ranks import Ranks, options
 
 from executor.runtime.predicted_memory import predicted_bytes
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.recomputation import recompute_of

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "planner"))
 import numpy as np
 from plans import star
 
+from groundwork.errors import ConfigError, OrreryError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError, OrreryError
 from planner.models.registry import load_model
 from planner.simulation.program_replay import replay
 from studies.oracle.cases import HYBRIDS, case_of, inputs_of

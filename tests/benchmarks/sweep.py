@@ -27,7 +27,7 @@ from pathlib import Path
 
 import psutil
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from studies.sweep.store import Store
 from studies.sweep.sweep_file import read_sweep
 

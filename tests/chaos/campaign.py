@@ -27,7 +27,7 @@ def preload() -> None:
     import importlib
     import pkgutil
 
-    for package in ("hwprofiles", "simulator", "planner", "studies", "reports", "orrery"):
+    for package in ("groundwork", "hwprofiles", "simulator", "planner", "studies", "reports", "orrery"):
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             if not module.name.endswith(("__main__", "on_dask")):
                 importlib.import_module(module.name)

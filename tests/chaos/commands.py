@@ -173,7 +173,7 @@ def _wrong_checkpoints(folder: Path) -> list[str]:
     if not (folder / "latest").exists():
         return []
     from executor.checkpoints.checkpoint import latest_step
-    from hwprofiles.errors import ConfigError
+    from groundwork.errors import ConfigError
 
     try:
         step = latest_step(folder, {})

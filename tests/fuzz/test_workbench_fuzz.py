@@ -6,7 +6,7 @@ import re
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from orrery.workbench.stored_scenarios import kept_scenarios
 from orrery.workbench.subject import parsed_subject
 from orrery.workbench.working_folder import WorkingFolder

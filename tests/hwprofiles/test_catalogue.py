@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, describe_cluster, load_cluster
-from hwprofiles.errors import ConfigError
 
 PER_NODE = {
     "abci-v100": 4,

@@ -1,7 +1,7 @@
 import pytest
 
+from groundwork.errors import ConfigError, UnreachableError
 from hwprofiles.catalogue.cluster_catalogue import cluster_with, load_cluster, load_surviving
-from hwprofiles.errors import ConfigError, UnreachableError
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.plan.planning import make_plan

@@ -6,11 +6,11 @@ import pytest
 import yaml
 from hypothesis import given, settings, strategies as st
 
+from groundwork.errors import ConfigError, UnreachableError
 from hwprofiles.catalogue.cluster_build import build_cluster
 from hwprofiles.catalogue.cluster_catalogue import CLUSTERS, cluster_names, load_cluster
 from hwprofiles.catalogue.cluster_reader import parse_cluster
 from hwprofiles.devices.copy_engines import CopyEngines
-from hwprofiles.errors import ConfigError, UnreachableError
 
 FLAT = {
     "version": 1,

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from groundwork.errors import ConfigError
 from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from hwprofiles.compute.profile_file import load_profile, profile_names
-from hwprofiles.errors import ConfigError
 
 ALL = profile_names()
 SIZES = ("rows", "columns", "depth", "samples")

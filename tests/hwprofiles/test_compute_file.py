@@ -5,9 +5,9 @@ import math
 import pytest
 import yaml
 
+from groundwork.errors import ConfigError
 from hwprofiles.compute.profile_file import catalogue, load_profile, profile_names
 from hwprofiles.compute.profile_summary import describe_profile
-from hwprofiles.errors import ConfigError
 
 # Dettmers, ICLR 2016, Table 4, baseline milliseconds: forward, activation gradient, weight gradient.
 TABLE_4 = {

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.compute_profile import MeasuredParts, MeasuredRow
 from hwprofiles.compute.profile_file import catalogue, load_profile
-from hwprofiles.errors import ConfigError
 from planner.cost.compute_time import kernel_s
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from groundwork.errors import ConfigError, UnreachableError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.copy_engines import CopyEngines
 from hwprofiles.devices.device import Device
 from hwprofiles.devices.device_graph import DeviceGraph, Link
 from hwprofiles.devices.latency import Latency
 from hwprofiles.devices.message_overhead import MessageOverhead
-from hwprofiles.errors import ConfigError, UnreachableError
 
 
 def device(index: int, node: int = 0) -> Device:

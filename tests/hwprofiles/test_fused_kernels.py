@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from groundwork.errors import ConfigError
 from hwprofiles.compute.fused_kernels import (
     FusedEfficiency,
     attention_kernels,
@@ -14,7 +15,6 @@ from hwprofiles.compute.fused_kernels import (
 )
 from hwprofiles.compute.fused_times import fused_s
 from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.errors import ConfigError
 from hwprofiles.measured.measured_tables import measured_table
 
 ONE = np.ones(1)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from groundwork.errors import ConfigError
 from hwprofiles.compute.kernel_occupancy import launch_of, occupancy
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.errors import ConfigError
 
 
 def product(rows, columns, depth=10_000.0, samples=32.0):

@@ -17,7 +17,7 @@ import pytest
 from planner.models.registry import known_models
 
 ROOT = Path(__file__).resolve().parents[2]
-INTERNAL = ("hwprofiles", "simulator", "planner", "studies", "executor", "reports")
+INTERNAL = ("groundwork", "hwprofiles", "simulator", "planner", "studies", "executor", "reports")
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
     *sorted((ROOT / "docs").glob("*.md")),

@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 

@@ -11,7 +11,7 @@ from orrery.cli import app
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "how-it-works.md").read_text()
 DRAWINGS = ROOT / "docs" / "drawings"
-PACKAGES = ("hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
+PACKAGES = ("groundwork", "hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
 COMMANDS = {
     "plan": ["plan", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategy", "owt", "--out", "plan.json"],
     "simulate": ["simulate", "plan.json"],

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from executor.lab.tools import require_lab
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
+from groundwork.errors import ConfigError
+from groundwork.input_files import json_input, noted_inputs
 from hwprofiles.catalogue.cluster_catalogue import cluster_path
 from hwprofiles.compute.profile_file import FOLDER
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import json_input, noted_inputs
 from orrery.cli import app
 from orrery.terminal import signals
 from orrery.terminal.exit_codes import run_app

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
+PACKAGES = ("groundwork", "hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
 
 
 @pytest.fixture(scope="session")

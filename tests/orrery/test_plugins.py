@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import CLUSTERS, load_cluster
 from hwprofiles.compute.profile_file import FOLDER, load_profile
-from hwprofiles.errors import ConfigError
 from hwprofiles.plugins import entry_points
 from orrery.cli import app
 from orrery.terminal.completion import COMPLETERS

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import typer
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.requests import check_fields, option, whole_number
+from groundwork.errors import ConfigError
+from groundwork.requests import check_fields, option, whole_number
 from orrery.terminal.exit_codes import run_app
 from orrery.terminal.request_options import takes_requests
 

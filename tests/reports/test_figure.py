@@ -12,8 +12,8 @@ from test_validation_page import DEVICES, make_strategy
 
 import orrery
 from executor.validation.validation_result import Validation
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
 from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.projection import oracle

@@ -11,8 +11,8 @@ import pytest
 from page_kinds import small_view, sweep_frame
 from test_timeline_page import data_of, unpacked
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
-from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
 from reports.drawings.cluster_view import cluster_view
 from reports.drawings.draw_cluster import cluster_drawing

@@ -10,7 +10,7 @@ import pytest
 from page_kinds import small_view
 
 from executor.measurement.measured_run import Measurement
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.plan.pace import pace_of
 from reports.pages.timeline_page import timeline_html
 

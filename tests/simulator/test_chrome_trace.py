@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from trace_checks import check_trace
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from simulator.formats.chrome_trace import write_trace
 
 

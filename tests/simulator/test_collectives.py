@@ -5,7 +5,7 @@ import pytest
 from collective_buffers import device_rounds
 from hypothesis import given, strategies as st
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 RINGS = ("ring", "hierarchical")
 SCHEMES = ("ring", "ps", "ps-spread", "tree", "hierarchical")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from task_graphs import task_graph, task_graphs
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from simulator.engines import compiled_engine
 from simulator.engines.engine import pick_engine, simulate
 from simulator.timelines.timeline import alone_s, busiest_resource, longest_path_s

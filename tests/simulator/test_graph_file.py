@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from pyarrow import parquet
 from task_graphs import task_graph, task_graphs
 
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from groundwork.errors import ConfigError, InfeasiblePlanError
 from simulator.engines.engine import simulate
 from simulator.formats.graph_file import read_graph, write_graph, write_schedule
 from simulator.formats.graph_json import TaskGraphFile

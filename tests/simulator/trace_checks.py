@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import msgspec
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 
 def check_trace(path):

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
+from groundwork.array_types import Floats
+from groundwork.errors import ConfigError
 from studies.eight_bit.element_cost import FLOAT32_COST, ElementCost
 from studies.eight_bit.many_machines import Interpretation, Setting, Workload, sub_batch_times
 

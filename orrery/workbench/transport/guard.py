@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 _HEADERS = {
     # Pages load scripts, styles and data from here alone; figures and canvases make images and styles themselves.

@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from orrery.terminal.signals import ENDED_BY
 from orrery.workbench.transport.connections import ACCEPTED_AT_ONCE, BoundedConnection
 

@@ -12,7 +12,7 @@ from undivided import Undivided, first_parameters
 from executor.accuracy.accuracy_request import AccuracyRequest
 from executor.accuracy.accuracy_result import AccuracyResult, Training, mean_interval
 from executor.accuracy.held_out import HeldOut
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from planner.models.registry import load_model

@@ -19,7 +19,7 @@ from hypothesis import given, settings, strategies as st
 
 from executor.checkpoints.checkpoint import CheckpointPart, load_checkpoint, model_identity, save_checkpoint
 from executor.runtime.boxes import Box, whole_box
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 

@@ -18,7 +18,7 @@ from executor.checkpoints.checkpoint import CheckpointPart, load_checkpoint, sav
 from executor.checkpoints.checkpoint_format import ELEMENT_TYPES
 from executor.checkpoints.resume import _of_replicas
 from executor.runtime.boxes import Box, whole_box
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(120)
 IDENTITY = {"model": "abc"}

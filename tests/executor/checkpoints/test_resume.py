@@ -12,7 +12,7 @@ from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.run_options import RunOptions
 from executor.training.session import open_session
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 

@@ -23,7 +23,7 @@ from reference_compression import compress, decompress
 
 from executor.compression.registry import DATA_TYPES, data_type
 from executor.compression.table_types import TableType
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.compression.data_types import COMPRESSIONS, compression, compression_names
 
 SLACK = 1 + 2.0**-20

@@ -14,7 +14,7 @@ from executor.compression.errors import Distribution, mean_errors
 from executor.compression.registry import data_type
 from executor.compression.tables import table_of, values_of
 from executor.compression.torch_kernels import TorchKernels
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.compression.data_types import compression
 
 

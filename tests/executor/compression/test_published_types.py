@@ -6,7 +6,7 @@ import torch
 
 from executor.compression.printed import TABLE_2_WAYS, table_2
 from executor.compression.published import PUBLISHED, published_type
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 NORMALISED = ("dynamic-tree", "linear")
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from executor.data.load import load_data
 from executor.runtime.boxes import Box, whole_box
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.models.builder import ModelBuilder
 
 SAMPLE = (3, 6, 5)

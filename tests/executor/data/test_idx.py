@@ -7,7 +7,7 @@ import pytest
 from mnist_files import idx_bytes, write_mnist
 
 from executor.data.idx import MNIST_FILES, read_idx, read_mnist
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -10,7 +10,7 @@ from executor.data.load import load_data
 from executor.run.input_check import check_inputs
 from executor.runtime.boxes import whole_box
 from executor.runtime.run_options import RunOptions
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.importing.graph_of import imported_graph
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs

@@ -15,11 +15,11 @@ from executor.lab.commands import down, status, up
 from executor.lab.inside import is_inside, lab_hosts, run_inside
 from executor.lab.tools import require_lab
 from executor.lab.wiring import lab_cluster, wiring_of
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device import Device
 from hwprofiles.devices.device_graph import DeviceGraph, Link
 from hwprofiles.devices.latency import Latency
-from hwprofiles.errors import ConfigError
 
 LAB = "lab-2x2"
 HOLD = Path(__file__).parents[1].joinpath("lab_hold.py")

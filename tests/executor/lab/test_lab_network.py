@@ -11,8 +11,8 @@ from lab_network import REFUSES, SECOND, TRAINS
 
 from executor.lab.inside import run_inside
 from executor.lab.tools import require_lab
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
 from planner.plan.plan_file import save_plan
 from planner.plan.planning import make_plan

@@ -13,7 +13,7 @@ from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
 from executor.layers.parameters import parameter_box
 from executor.runtime.boxes import whole_box
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.memory import cpu_backend as weight_gradients
 from planner.operations.checks import ACTIVATIONS
 from planner.operations.convolution import Convolution

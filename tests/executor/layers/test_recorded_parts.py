@@ -11,7 +11,7 @@ from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
 from executor.layers.parameters import parameter_box
 from executor.runtime.boxes import whole_box
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.importing.graph_of import imported_graph
 from planner.operations.mapped import Mapped
 from planner.parallel.configurations import Configuration, space_of

@@ -10,9 +10,9 @@ from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.validation.part_samples import PartSamples
 from executor.validation.prediction import with_samples
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model

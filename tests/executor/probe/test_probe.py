@@ -15,9 +15,9 @@ from executor.probe.measured_rows import ProbeRow, TimeSamples, over_ranks
 from executor.probe.parts_to_measure import added_slots, divided_parts, parts_of, portions, rounds_of, strategy_parts
 from executor.probe.probed_profile import write_profile
 from executor.runtime.devices import CpuDevice
+from groundwork.errors import ConfigError
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.devices.memory_reserve import MemoryReserve
-from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.importing.graph_of import imported_graph

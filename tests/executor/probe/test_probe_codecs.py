@@ -13,10 +13,10 @@ from executor.probe.probe_run import probe
 from executor.probe.probe_settings import ProbeSettings
 from executor.probe.probed_profile import write_profile
 from executor.runtime.devices import CpuDevice
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.compute_profile import CodecSpeed
 from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from planner.compression.data_types import compression, compression_names

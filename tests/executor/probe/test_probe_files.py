@@ -11,9 +11,9 @@ from executor.probe.measured_rows import TimeSamples
 from executor.probe.probe_run import probe
 from executor.probe.probe_settings import ProbeSettings
 from executor.probe.probed_cluster import cluster_content, fitted_link, topology_content, write_cluster
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.errors import ConfigError
 from hwprofiles.machines.topology_graph import read_topo
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model

@@ -11,7 +11,7 @@ from executor.processes.rank_environment import (
     local_environment,
     rank_environment,
 )
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 NAMES = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"]
 

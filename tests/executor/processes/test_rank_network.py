@@ -7,7 +7,7 @@ import pytest
 from executor.processes import rank_network
 from executor.processes.rank_environment import local_environment, rank_environment
 from executor.processes.rank_network import check_network, several_machines, store_address, use_network
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 SECRET = b"sixteen bytes it is"
 ELSEWHERE = "192.0.2.7"

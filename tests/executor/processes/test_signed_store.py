@@ -15,7 +15,7 @@ from executor.processes.rank_store import opened_store
 from executor.processes.signed_store import SignatureError, SignedStore, derived_key
 from executor.processes.status_board import StatusBoard
 from executor.processes.supervisor import supervise
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(60)
 KEY, OTHER = b"k" * 32, b"o" * 32

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from executor.processes.status_board import BOARD_VARIABLE, RankState, StatusBoard, own_status
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 
 def test_another_process_reads_what_a_rank_writes(tmp_path):

@@ -15,7 +15,7 @@ import pytest
 from executor.processes.rank_environment import local_environment
 from executor.processes.status_board import RankState, StatusBoard
 from executor.processes.supervisor import RankFailure, supervise
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 HERE = Path(__file__).parents[1]
 RANK = [sys.executable, str(HERE / "small_rank.py")]

@@ -22,8 +22,8 @@ from executor.run.plan_run import run_plan
 from executor.runtime.boxes import whole_box
 from executor.runtime.lowered_programs import program_of
 from executor.runtime.run_options import RunOptions
+from groundwork.errors import ConfigError, OrreryError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError, OrreryError
 from planner.models.registry import load_model
 from planner.plan.plan_file import load_plan, save_plan
 from planner.plan.planning import make_plan

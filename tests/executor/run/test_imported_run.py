@@ -17,8 +17,8 @@ from executor.run.plan_run import run_plan
 from executor.runtime.boxes import whole_box
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.run_options import RunOptions
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.importing.graph_of import imported_graph
 from planner.lowering.lower_strategy import lower

@@ -11,8 +11,8 @@ from executor.run import input_check, plan_run
 from executor.run.input_check import check_inputs
 from executor.run.plan_run import run_plan
 from executor.runtime.run_options import RunOptions
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
 from planner.plan.plan_file import save_plan
 from planner.plan.planning import make_plan

@@ -15,8 +15,8 @@ from executor.runtime.boxes import whole_box
 from executor.runtime.module_state import check_module_state, read_module_state, with_tied
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.run_options import RunOptions
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.importing.graph_of import imported_graph
 from planner.model_files.model_text import model_text
 from planner.models.registry import load_model

@@ -22,8 +22,8 @@ from executor.run.plan_run import LEAST_STALL_S, _label, default_stall_s, run_pl
 from executor.runtime.devices import device_of
 from executor.runtime.lowered_programs import program_of
 from executor.runtime.run_options import RunOptions
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.cost.conditions import Conditions
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model

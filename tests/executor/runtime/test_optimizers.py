@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.optimizers import make_optimizer
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 SPECS = [
     OptimizerSpec(learning_rate=0.1, momentum=0.0),

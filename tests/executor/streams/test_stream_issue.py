@@ -14,7 +14,7 @@ from executor.streams.measure_cuda import measure_on_cuda
 from executor.streams.measure_request import CudaStreamsRequest
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import ThreadRunner
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.models.registry import load_model
 
 NO_GPU = not torch.cuda.is_available()

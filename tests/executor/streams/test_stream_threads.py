@@ -17,7 +17,7 @@ from executor.streams.measure_request import CoreStreamsRequest
 from executor.streams.network import SubTaskNetwork
 from executor.streams.schedule_setups import UNLIMITED
 from executor.streams.threads import ThreadRunner
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from studies.streams.decomposition import with_measured

@@ -17,7 +17,7 @@ from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice, CudaDevice, device_of
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.training.session import open_session
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.parallel.strategies import named_strategy

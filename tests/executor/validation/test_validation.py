@@ -19,9 +19,9 @@ from executor.validation.validation_request import ValidationRequest
 from executor.validation.validation_result import Validation, relative_error
 from executor.validation.validation_run import validate
 from executor.validation.variants import variants_of
+from groundwork.errors import ConfigError
+from groundwork.progress import Interrupted
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
-from hwprofiles.progress import Interrupted
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from planner.models.registry import load_model

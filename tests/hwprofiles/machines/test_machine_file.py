@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import yaml
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from hwprofiles.machines.generations import generation_of
 from hwprofiles.machines.gpu_names import gpu_of_model
 from hwprofiles.machines.machine_file import machine_file

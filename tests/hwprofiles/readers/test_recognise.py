@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from hwprofiles.readers.recognise import read_facts
 from hwprofiles.readers.switch_tree import switch_tree
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from hwprofiles.machines.topology_graph import LinkRates, read_topo
 
 TABLES = sorted((Path(__file__).parents[1] / "data" / "topo").glob("*.txt"))

@@ -7,7 +7,7 @@ from multiprocessing import active_children, get_context
 
 import pytest
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from orrery.workbench import benches, processes as started
 from orrery.workbench.subject import parsed_subject
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from uvicorn import Config
 from workbench_server import SMALL, asked, compared, said, served
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from orrery.workbench.transport import connections, guard, loopback
 
 LONG = {"model": "inception-v3", "cluster": "fdr-32x3", "batch": 768, "strategies": ["data", "layerwise"]}

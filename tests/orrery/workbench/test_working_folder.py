@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from orrery.workbench.working_folder import WorkingFolder
 
 

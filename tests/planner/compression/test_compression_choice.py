@@ -7,8 +7,8 @@ import pytest
 from coded_plans import lowered, pair
 from plans import cluster_of, inception_module, star
 
+from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from planner.compression.data_types import compression_names

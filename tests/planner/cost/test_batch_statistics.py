@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from plans import ALPHA_S, BYTES_PER_S, cluster_of, program_of, questions, random_strategy, star
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
-from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from planner.cost.cost_model import CostModel

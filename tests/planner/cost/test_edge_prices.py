@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from plans import cluster_of, program_of, questions
 
-from hwprofiles.errors import InfeasiblePlanError
+from groundwork.errors import InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from plans import random_strategy
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.collective_library import InSwitchSums
 from hwprofiles.devices.latency import Latency
-from hwprofiles.errors import ConfigError
 from hwprofiles.measured.measured_tables import measured_table
 from planner.cost.all_reduce import all_reduce_s, choose_all_reduce, layer_choice
 from planner.cost.cost_model import CostModel

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from pruned_elimination import eliminate_pruned, forest_choice, prune, tree_bounds
 from search_cases import all_costs, chain_edges, equal_residual_blocks, make_problem, random_problem
 
-from hwprofiles.errors import InfeasiblePlanError
+from groundwork.errors import InfeasiblePlanError
 from planner.elimination.bounds import edge_bounds, relax
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import restrict, strategy_cost

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from search_cases import all_costs, chain_edges, inception_edges, make_problem, random_problem
 
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from groundwork.errors import ConfigError, InfeasiblePlanError
 from planner.elimination.best_strategies import k_best
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import SearchProblem, strategy_cost

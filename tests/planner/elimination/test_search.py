@@ -15,7 +15,7 @@ from search_cases import (
 )
 from search_milp import milp_cost
 
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from groundwork.errors import ConfigError, InfeasiblePlanError
 from planner.elimination.depth_first_search import depth_first
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import SearchProblem, TensorCost, restrict, strategy_cost

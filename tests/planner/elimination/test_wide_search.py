@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from search_cases import make_problem
 
+from groundwork.units import MILLI
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.units import MILLI
 from planner.cost.cost_model import CostModel
 from planner.elimination import wide_search
 from planner.elimination.eliminate_nodes import eliminate

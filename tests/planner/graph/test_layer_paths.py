@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.layer_paths import dependency_distances, layer_blocks
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model

@@ -10,7 +10,7 @@ from imported_modules import CASES, TiedModel  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from hwprofiles.errors import ConfigError  # noqa: E402
+from groundwork.errors import ConfigError  # noqa: E402
 from planner.importing.graph_of import imported_graph  # noqa: E402
 from planner.model_files.model_text import model_text  # noqa: E402
 from planner.models.registry import load_model  # noqa: E402

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from plans import ALPHA_S, BYTES_PER_S, cluster_of, program_of, questions, star
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.cost.all_reduce import all_reduce_s, choose_all_reduce
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower

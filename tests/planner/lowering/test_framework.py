@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from plans import inception_module, residual_block, star
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.compression.settings import compressed_of
 from planner.cost.all_reduce import all_reduce_s
 from planner.cost.conditions import Conditions

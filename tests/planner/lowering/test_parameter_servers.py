@@ -7,8 +7,8 @@ import pytest
 from plans import star
 
 from executor.checks.program_check import check_program
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.cost.framework import framework_of

@@ -8,7 +8,7 @@ import pytest
 from plans import program_of, random_strategy, star
 from torch import nn
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.importing.graph_of import imported_graph

@@ -6,9 +6,9 @@ import re
 import pytest
 from plans import cluster_of
 
+from groundwork.errors import DeviceMemoryError
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.memory_reserve import MemoryReserve
-from hwprofiles.errors import DeviceMemoryError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.memory.fit_advice import fitting_changes

@@ -6,8 +6,8 @@ import torch
 from plans import cluster_of, program_of
 from stage_memory import surely_needed_bytes
 
+from groundwork.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.memory.buffers import BUFFERS, BufferRows, Buffers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.shapes import Shape
 from planner.model_files.computations import steps_of
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.model_files.model_text import model_text
 from planner.models.registry import load_model, model_names

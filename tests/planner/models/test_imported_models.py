@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.model_files import model_file
 from planner.model_files.model_text import model_text
 from planner.models.registry import load_model

@@ -7,7 +7,7 @@ from itertools import pairwise
 import networkx as nx
 import pytest
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.models.builder import ModelBuilder
 from planner.models.registry import known_models, load_model, model_names
 

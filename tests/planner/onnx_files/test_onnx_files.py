@@ -15,7 +15,7 @@ from importing.imported_modules import CASES  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from torch import nn  # noqa: E402
 
-from hwprofiles.errors import ConfigError  # noqa: E402
+from groundwork.errors import ConfigError  # noqa: E402
 from planner.importing.graph_of import imported_graph  # noqa: E402
 from planner.model_files.model_text import model_text  # noqa: E402
 from planner.onnx_files.trace_of_onnx import trace_of_onnx  # noqa: E402

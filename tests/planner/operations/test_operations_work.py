@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap, Shape

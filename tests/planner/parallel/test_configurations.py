@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from plans import inception_module
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.graph.shapes import Shape
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, all_configurations, part_bounds, placement_devices, space_of

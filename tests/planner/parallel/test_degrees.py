@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from plans import cluster_of, star
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
-from hwprofiles.errors import ConfigError
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower

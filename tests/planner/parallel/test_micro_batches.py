@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from plans import SMALL_MODELS, cluster_of, device_count, inception_module, program_of, residual_block, star
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_names
-from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS

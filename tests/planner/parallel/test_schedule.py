@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.parallel.pipeline_schedule import BACKWARD, FORWARD, PIPELINE_SCHEDULES, PipelineSchedule, ScheduleEvent
 
 ONE_EACH = ["1f1b", "gpipe"]

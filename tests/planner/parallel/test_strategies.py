@@ -5,7 +5,7 @@ from math import prod
 
 import pytest
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, all_configurations, space_of
 from planner.parallel.named_rules import NAMED

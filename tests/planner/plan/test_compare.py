@@ -6,8 +6,8 @@ import math
 import pytest
 from plans import cluster_of, inception_module
 
+from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.memory.peak_memory import peak_memory_bytes

@@ -4,7 +4,7 @@ import pytest
 from plans import cluster_of, residual_block, star
 from reducing import choices, network
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.compression.settings import CompressionSettings
 from planner.cost.applied_strategy import applied
 from planner.cost.compressed_sync import gradient_sync_choices

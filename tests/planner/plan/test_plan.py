@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from plans import cluster_of, inception_module, program_of, questions, residual_block
 
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from groundwork.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.named_rules import NAMED

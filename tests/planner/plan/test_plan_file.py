@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 from plans import cluster_of
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lower_plan

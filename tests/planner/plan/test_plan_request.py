@@ -10,7 +10,7 @@ import pytest
 from plans import cluster_of
 
 import orrery
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.sync_time import BATCH_NORMS
 from planner.memory.memory_policy import OPTIMIZERS

@@ -4,9 +4,9 @@ import pytest
 import yaml
 from plans import star
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.profile_file import catalogue
-from hwprofiles.errors import ConfigError
 from planner.memory.memory_policy import OPTIMIZERS, MemoryPolicy
 from planner.models.registry import load_model
 from planner.plan.compare_strategies import compare

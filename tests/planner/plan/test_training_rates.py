@@ -2,9 +2,9 @@
 
 import pytest
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.errors import ConfigError
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.model_files.model_text import model_text

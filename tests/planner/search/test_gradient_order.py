@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from plans import inception_module, program_of, star
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder

@@ -6,8 +6,8 @@ from functools import cache
 import pytest
 from plans import cluster_of, residual_block, star
 
+from groundwork.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan, lowered

@@ -9,9 +9,9 @@ from hypothesis import given, settings, strategies as st
 from plans import ALPHA_S, BYTES_PER_S, residual_block, star
 from stage_memory import surely_needed_bytes
 
+from groundwork.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.memory_reserve import MemoryReserve
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS

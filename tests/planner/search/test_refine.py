@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from plans import cluster_of, inception_module, program_of, questions, random_strategy, residual_block
 
+from groundwork.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.cost.link_loads import LinkLoads
 from planner.elimination.best_strategies import k_best

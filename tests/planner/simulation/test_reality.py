@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from plans import star
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.errors import ConfigError
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.cost.framework import framework_of

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from plans import cluster_of, inception_module, program_of, questions, random_strategy
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_names
-from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model, model_names
 from planner.parallel.named_rules import NAMED

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="the importer needs torch")
 
 from torch import nn  # noqa: E402
 
-from hwprofiles.errors import ConfigError  # noqa: E402
+from groundwork.errors import ConfigError  # noqa: E402
 from planner.importing.graph_of import imported_graph  # noqa: E402
 from planner.tracing.exported import trace_of  # noqa: E402
 from planner.tracing.inputs import input_specs  # noqa: E402

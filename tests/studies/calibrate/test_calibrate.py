@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import ConvolutionWindow
 from hwprofiles.compute.profile_file import ProfileFile, catalogue, load_profile
-from hwprofiles.errors import ConfigError
 from hwprofiles.measured.measured_tables import measured_table
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app

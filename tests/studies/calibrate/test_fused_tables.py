@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from groundwork.errors import ConfigError
 from hwprofiles.compute.fused_kernels import FusedEfficiency
 from hwprofiles.compute.fused_times import fused_s
 from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.errors import ConfigError
 from studies.calibrate.fused_tables import fit_fused, fused_columns, held_out_fused, table_fused
 
 RNG = np.random.default_rng(5)

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_of_content, cluster_path, load_cluster
 from hwprofiles.catalogue.cluster_reader import read_tree
-from hwprofiles.errors import ConfigError
 from hwprofiles.readers.facts import Collectives
 from planner.cost.library_rounds import library_collective_s
 from planner.topology.network_routes import ClusterRoutes

@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
 from planner.plan.planning import make_plan
 from studies.eight_bit.compression_request import CompressionRequest

@@ -5,7 +5,7 @@ import json
 import pytest
 from fidelity_rows import make_table
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.expected.likely_times import BETWEEN, COMPUTATION, INSIDE, OVERLAP, RECORDED, recorded_errors
 from studies.fidelity.judged_row import MEASURES
 from studies.fidelity.recorded_results import read_recorded, recorded_text, worse_lines

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 from plans import cluster_of, star
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
-from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.memory.peak_memory import peak_memory_bytes

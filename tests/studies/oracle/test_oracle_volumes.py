@@ -2,8 +2,8 @@
 
 import pytest
 
+from groundwork.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.models.registry import load_model
 from planner.plan.planning import make_plan
 from studies.oracle.oracle_request import OracleRequest

@@ -2,8 +2,8 @@
 
 import pytest
 
+from groundwork.input_files import yaml_input
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.input_files import yaml_input
 from studies.size import board_power
 
 

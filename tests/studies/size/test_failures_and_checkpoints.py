@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from studies.size.failures import Failures, expected_time_s, least_time_s, optimal_interval_s
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from groundwork.errors import ConfigError, DeviceMemoryError
+from groundwork.units import GIB
 from hwprofiles.catalogue.cluster_catalogue import cluster_path, load_cluster
-from hwprofiles.errors import ConfigError, DeviceMemoryError
-from hwprofiles.units import GIB
 from planner.models.registry import load_model
 from planner.plan.planning import make_plan, simulated_plan
 from studies.size import memory_limit

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from plans import cluster_of
 
+from groundwork.errors import ConfigError
 from hwprofiles.compute.launch import Launch
 from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from plans import cluster_of
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS

@@ -3,7 +3,7 @@ import textwrap
 
 import pytest
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from studies.sweep.point import SweepPoint
 from studies.sweep.sweep_file import read_sweep
 

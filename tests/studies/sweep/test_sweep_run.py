@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from sweep_points import POINTS, breaking, dying, expected, plain
 
+from groundwork.errors import ConfigError, DeviceMemoryError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError, DeviceMemoryError
 from planner.models.registry import load_model
 from planner.plan.plan_request import PlanRequest
 from planner.plan.planning import make_plan

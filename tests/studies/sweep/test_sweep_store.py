@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sweep_points import POINTS, plain
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from studies.sweep.evaluate_point import PointResult, evaluate_point
 from studies.sweep.store import Store
 
@@ -212,7 +212,7 @@ def test_a_full_disk_is_said_to_be_full(tmp_path):
     script = """
 import sys
 from pathlib import Path
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from studies.sweep.store import Store
 from studies.sweep.evaluate_point import PointResult
 from studies.sweep.point import SweepPoint

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.cost.framework import framework_of

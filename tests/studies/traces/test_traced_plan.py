@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.planning import make_plan

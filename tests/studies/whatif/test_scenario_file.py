@@ -2,7 +2,7 @@
 
 import pytest
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 from studies.whatif.scenario_file import read_scenarios
 
 HEAD = "version: 1\nmodel: lenet5\ncluster: p100-4x4:nodes=2\nbatch_per_device: 8\nscenarios:\n"

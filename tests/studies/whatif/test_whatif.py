@@ -1,7 +1,7 @@
 import pytest
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
 from planner.plan.plan_request import PlanRequest
 from planner.plan.planning import make_plan

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hwprofiles.rows import grouped_rows
+from groundwork.sparse_rows import grouped_rows
 
 
 @pytest.mark.parametrize("rows", [1, 5, 65_536, 65_537, 100_000])

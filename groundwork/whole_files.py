@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hwprofiles.input_files import AnyPath, path_of
+from groundwork.input_files import AnyPath, path_of
 
 _OURS = re.compile(r"\.orrery-[0-9a-f]{16}")
 """Names of the folders that hold what is being written."""

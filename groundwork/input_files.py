@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 AnyPath = str | os.PathLike[str]
 """A path as Python's own functions take it."""
@@ -137,7 +137,7 @@ def yaml_input(path: AnyPath, what: str) -> Any:
     Raises:
         ConfigError: As for ``check_input``; or the file is not YAML, or breaks a limit of ``parsed_yaml``.
     """
-    from hwprofiles.input_values import parsed_yaml  # not loaded by --help
+    from groundwork.input_values import parsed_yaml  # not loaded by --help
 
     return parsed_yaml(input_text(path, what), f"{what} {path}")
 
@@ -154,7 +154,7 @@ def json_input(path: AnyPath, what: str) -> Any:
     """
     import msgspec  # not loaded by --help
 
-    from hwprofiles.input_values import check_values
+    from groundwork.input_values import check_values
 
     content = input_bytes(path, what)
     try:

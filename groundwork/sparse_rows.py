@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from groundwork.array_types import Ints
 
 
 def row_owners(start: Ints) -> Ints:

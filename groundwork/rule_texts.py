@@ -5,7 +5,7 @@ import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hwprofiles.suggestions import did_you_mean
+from groundwork.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

@@ -9,10 +9,10 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 
-from hwprofiles.control_characters import check_texts, printable
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import INPUT_LIMIT, input_bytes, json_input, last_input, yaml_input
-from hwprofiles.input_values import MOST_LEVELS, parsed_yaml
+from groundwork.control_characters import check_texts, printable
+from groundwork.errors import ConfigError
+from groundwork.input_files import INPUT_LIMIT, input_bytes, json_input, last_input, yaml_input
+from groundwork.input_values import MOST_LEVELS, parsed_yaml
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text("ab:#*&-é\n"),

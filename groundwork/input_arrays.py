@@ -8,8 +8,8 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_files import check_input
+from groundwork.errors import ConfigError
+from groundwork.input_files import check_input
 
 ARRAYS_MIB = 65_536
 """Largest file of arrays; what it holds must fit in memory, too."""

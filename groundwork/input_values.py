@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from hwprofiles.control_characters import STEERING
-from hwprofiles.errors import ConfigError
+from groundwork.control_characters import STEERING
+from groundwork.errors import ConfigError
 
 MOST_LEVELS, MOST_VALUES = 64, 2_000_000
 """Levels of nested lists and mappings in a file, and values in a YAML file after its aliases are expanded."""

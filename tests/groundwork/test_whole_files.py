@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from hwprofiles.whole_files import replacing
+from groundwork.whole_files import replacing
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from hwprofiles.whole_files import replacing
+from groundwork.whole_files import replacing
 with replacing(Path(sys.argv[1])) as outer, replacing(outer) as inner:
     inner.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -20,7 +20,7 @@ with replacing(Path(sys.argv[1])) as outer, replacing(outer) as inner:
 WAITS = """
 import sys
 from pathlib import Path
-from hwprofiles.whole_files import replacing
+from groundwork.whole_files import replacing
 with replacing(Path(sys.argv[1])) as beside:
     beside.write_text("whole")
     print("open", flush=True)
@@ -30,7 +30,7 @@ with replacing(Path(sys.argv[1])) as beside:
 MANY = """
 import sys, threading
 from pathlib import Path
-from hwprofiles.whole_files import replacing
+from groundwork.whole_files import replacing
 def write(letter):
     for _ in range(int(sys.argv[2])):
         with replacing(Path(sys.argv[1])) as outer, replacing(outer) as inner:

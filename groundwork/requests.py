@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 _MOST_DIGITS = 15
 """Digits of the largest number that is read: more than any count has, and products of four fit a float."""

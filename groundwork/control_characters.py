@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from hwprofiles.errors import ConfigError
+from groundwork.errors import ConfigError
 
 STEERING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that move a terminal's cursor, change its colours or the direction of text, or are no characters."""

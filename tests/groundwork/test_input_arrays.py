@@ -8,8 +8,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.input_arrays import array_input
+from groundwork.errors import ConfigError
+from groundwork.input_arrays import array_input
 
 ARRAYS = {"start_s": np.arange(12.0).reshape(3, 4), "notes": np.array(["a", "é"]), "paused": np.array([True, False])}
 

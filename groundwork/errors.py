@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from hwprofiles.units import GIB
+from groundwork.units import GIB
 
 
 class OrreryError(Exception):
