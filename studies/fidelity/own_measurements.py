@@ -47,7 +47,8 @@ def own_kernel_rows() -> Iterator[JudgedRow]:
 def _elementwise_rows() -> Iterator[JudgedRow]:
     """Yield copies and sums as the kernels of one pass that they are."""
     table = measured_table("h200_elementwise")
-    for (precision, operation), rows in table.groupby(["precision", "operation"], sort=False):
+    for names, rows in table.groupby(["precision", "operation"], sort=False):
+        precision, operation = map(str, names)
         (group,) = table_fused(rows, "h200_elementwise")
         profile = load_profile(_profile(precision)).for_single_kernels()
         predicted_s = fused_s(profile, group.kernels, group.phase)
