@@ -90,9 +90,14 @@ class DeviceMemoryError(InfeasiblePlanError):
         """Make copies that know the changes that were found so far, and search for no others."""
         otherwise = "use more devices or a smaller batch" if self._found is None else self._otherwise
         copied = partial(
-            type(self), device=self.device, needed_bytes=self.needed_bytes, capacity_bytes=self.capacity_bytes,
-            memory_bytes=self.memory_bytes, fitting=partial(tuple, self._found or ()), otherwise=otherwise,
-        )  # fmt: skip
+            type(self),
+            device=self.device,
+            needed_bytes=self.needed_bytes,
+            capacity_bytes=self.capacity_bytes,
+            memory_bytes=self.memory_bytes,
+            fitting=partial(tuple, self._found or ()),
+            otherwise=otherwise,
+        )
         return copied, ()
 
     @property

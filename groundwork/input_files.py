@@ -21,9 +21,12 @@ JSON_MIB, YAML_MIB = 256, 8
 """Limits: four times a plan for 8,192 devices; a hundred times the largest cluster file, read in seconds."""
 _MIB = 2**20
 _KINDS = {
-    stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device",
+    stat.S_IFDIR: "folder",
+    stat.S_IFIFO: "pipe",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
     stat.S_IFBLK: "device",
-}  # fmt: skip
+}
 _last = [""]
 _noted: list[set[Path]] = []
 """Files that each command under way has read; empty where a program uses the packages without a command."""

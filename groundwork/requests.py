@@ -14,9 +14,16 @@ _MOST_DIGITS = 15
 
 
 def option(
-    default: Any = ..., *, help: str, metavar: str = "", names: tuple[str, ...] = (),
-    parser: Callable[[str], Any] | None = None, low: int | None = None, typed: str = "", positional: bool = False,
-) -> Any:  # fmt: skip
+    default: Any = ...,
+    *,
+    help: str,
+    metavar: str = "",
+    names: tuple[str, ...] = (),
+    parser: Callable[[str], Any] | None = None,
+    low: int | None = None,
+    typed: str = "",
+    positional: bool = False,
+) -> Any:
     """Declare a field of a request with what the command line says of it.
 
     A new option is such a field, one place that uses it, and its line of help.
@@ -32,9 +39,14 @@ def option(
         positional: The field is an argument of the command, without a name before it.
     """
     said = {
-        "help": help, "metavar": metavar or None, "names": names, "parser": parser, "low": low, "typed": typed,
+        "help": help,
+        "metavar": metavar or None,
+        "names": names,
+        "parser": parser,
+        "low": low,
+        "typed": typed,
         "positional": positional,
-    }  # fmt: skip
+    }
     metadata = {"option": said}
     return field(metadata=metadata) if default is ... else field(default=default, metadata=metadata)
 
@@ -85,8 +97,11 @@ def check_fields(request: Any) -> None:
 
 
 _TYPES: dict[Any, tuple[type, str]] = {
-    bool: (bool, "true or false"), int: (Integral, "a whole number"), float: (Real, "a number"), str: (str, "text"),
-}  # fmt: skip
+    bool: (bool, "true or false"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    str: (str, "text"),
+}
 """Classes of the values of a field, and their rule, by the type that it is declared with."""
 
 

@@ -40,10 +40,16 @@ LIBRARIES = ("pandas", "numba.np.arraymath", "safetensors.torch", "plotly.graph_
 PROGRAMS = {"python": [], "orrery": ["-m", "orrery"], "torchrun": ["-m", "torch.distributed.run"]}
 """Names of the programs, and the words before those that they are called with."""
 RANK = (
-    "numba.np.arraymath", "safetensors.torch", "torch.distributed.run", "orrery.cli",
-    "executor.run.plan_run", "executor.run.rank_entry", "executor.training.session", "planner.plan.lowered_plan",
+    "numba.np.arraymath",
+    "safetensors.torch",
+    "torch.distributed.run",
+    "orrery.cli",
+    "executor.run.plan_run",
+    "executor.run.rank_entry",
+    "executor.training.session",
+    "planner.plan.lowered_plan",
     "planner.plan.planning",
-)  # fmt: skip
+)
 """Modules that ranks import."""
 STARTS_S = 150
 """Longest time that programs wait for the server: on a fresh checkout it compiles the kernels."""

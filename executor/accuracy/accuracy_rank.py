@@ -55,9 +55,14 @@ class _Trainer:
             plan="", steps=steps, seed=seed, data=job.training_file, optimizer=job.request.optimizer_spec, device="cpu"
         )
         session = open_session(
-            job.programs[case], self._where.rank, options, reduced=False, device=self._device, status=self._status,
+            job.programs[case],
+            self._where.rank,
+            options,
+            reduced=False,
+            device=self._device,
+            status=self._status,
             steps=steps,
-        )  # fmt: skip
+        )
         shares, accuracies, begin = torch.zeros(steps, dtype=torch.float64), [], time.perf_counter()
         for number in range(steps):
             shares[number] = session.worker.step(number).loss

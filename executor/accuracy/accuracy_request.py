@@ -13,13 +13,24 @@ _MODES = ("data", "model")
 """``data``: samples are split, gradients compressed; ``model``: channels are split, tensors between layers and their
 gradients compressed."""
 GRADIENT_TYPES = (
-    "dynamic-tree", "static-tree", "linear", "mantissa", "one-bit", "threshold:threshold=0.01,every=4", "float16",
+    "dynamic-tree",
+    "static-tree",
+    "linear",
+    "mantissa",
+    "one-bit",
+    "threshold:threshold=0.01,every=4",
+    "float16",
     "bfloat16",
-)  # fmt: skip
+)
 """Data types of gradients that are compared if none are named."""
 ACTIVATION_TYPES = (
-    "dynamic-tree", "static-tree:offset=2", "linear", "mantissa:offset=2", "float16", "bfloat16",
-)  # fmt: skip
+    "dynamic-tree",
+    "static-tree:offset=2",
+    "linear",
+    "mantissa:offset=2",
+    "float16",
+    "bfloat16",
+)
 """Data types of activations that are compared if none are named.
 
 Activations are larger than gradients, so the exponent has an offset.  Source: Dettmers, "8-Bit Approximations for

@@ -50,6 +50,8 @@ def accuracy_study(request: AccuracyRequest, *, progress: Progress | None = None
         )
         launch(ranks, progress=reporter(progress, loss_of, steps))
         return AccuracyResult(
-            request=request, trainings=pickle.loads(result_file.read_bytes()), trained=len(training[1]),
+            request=request,
+            trainings=pickle.loads(result_file.read_bytes()),
+            trained=len(training[1]),
             tested=len(testing[1]),
-        )  # fmt: skip
+        )

@@ -25,10 +25,17 @@ ABOUT = "checkpoint.json"
 ELEMENT_TYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
-        torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16, torch.int32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
         torch.int64,
     )
-}  # fmt: skip
+}
 """Element types by name: those whose bytes may be any."""
 _FILE = re.compile(r"rank-[0-9]{4,9}\.safetensors")
 _MOST_DIMENSIONS, _MOST_BOXES = 64, 2**16

@@ -38,9 +38,15 @@ class CompressedReduction:
     """
 
     def __init__(
-        self, view: RankProgram, reducer: Reducer, recorder: Recorder, kind: Compression, content: Tensor, *,
+        self,
+        view: RankProgram,
+        reducer: Reducer,
+        recorder: Recorder,
+        kind: Compression,
+        content: Tensor,
+        *,
         stand_in: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._program, self._rank, self._reducer, self._recorder = view.program, view.rank, reducer, recorder
         self._codec, self._content, self._stand_in = codec_of(kind, stand_in=stand_in), content, stand_in
         self._residual = torch.zeros_like(content, dtype=torch.float32) if kind.feedback else None

@@ -49,11 +49,13 @@ class _WordScores(nn.Module):
     def __init__(self, config: PublishedFields, table: Any) -> None:
         super().__init__()
         width = config.count("hidden_size")
-        self.transform = nn.ModuleDict({
-            "dense": nn.Linear(width, width),
-            "act": activation(config.choice("hidden_act", tuple(ACTIVATION_NAMES), "gelu")),
-            "LayerNorm": nn.LayerNorm(width, eps=config.number("layer_norm_eps", 1e-12)),
-        })  # fmt: skip
+        self.transform = nn.ModuleDict(
+            {
+                "dense": nn.Linear(width, width),
+                "act": activation(config.choice("hidden_act", tuple(ACTIVATION_NAMES), "gelu")),
+                "LayerNorm": nn.LayerNorm(width, eps=config.number("layer_norm_eps", 1e-12)),
+            }
+        )
         self.decoder = nn.Linear(width, config.count("vocab_size"))
         if config.flag("tie_word_embeddings", True):
             self.decoder.weight = table

@@ -6,8 +6,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 ACTIVATION_NAMES: Mapping[str, str] = {
-    "gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "silu": "", "swish": "", "relu": "", "tanh": "",
-}  # fmt: skip
+    "gelu": "none",
+    "gelu_new": "tanh",
+    "gelu_pytorch_tanh": "tanh",
+    "silu": "",
+    "swish": "",
+    "relu": "",
+    "tanh": "",
+}
 """Names of activations in configurations; of GELU with its approximation."""
 _PLAIN: Mapping[str, type[nn.Module]] = {"silu": nn.SiLU, "swish": nn.SiLU, "relu": nn.ReLU, "tanh": nn.Tanh}
 

@@ -52,10 +52,12 @@ class EncoderBlock(nn.Module):
         self.size = config.head_size(width, config.count("num_attention_heads"))
         self.attention_dropout = config.share("attention_probs_dropout_prob", 0.0 if before else 0.1)
         self.name, self.before = name, before
-        self.attention = nn.ModuleDict({
-            name: _Projections(width, config.flag("qkv_bias", True)),
-            "output": _Output(width, width, dropout, behind[0]),
-        })  # fmt: skip
+        self.attention = nn.ModuleDict(
+            {
+                name: _Projections(width, config.flag("qkv_bias", True)),
+                "output": _Output(width, width, dropout, behind[0]),
+            }
+        )
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(width, inner)})
         self.act = activation(config.choice("hidden_act", tuple(ACTIVATION_NAMES), "gelu"))
         self.output = _Output(inner, width, dropout, behind[1])

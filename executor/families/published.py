@@ -77,12 +77,13 @@ _FAMILIES: Mapping[str, _Family] = {
     "qwen2": _LLAMA,
     "gpt2": _Family(make=gpt2, inputs=_words("n_positions", 1024)),
     "bert": _Family(
-        make=bert, inputs=_words("max_position_embeddings"),
+        make=bert,
+        inputs=_words("max_position_embeddings"),
         loss=_loss(BERT_ARCHITECTURES, "mean_squared_error", "softmax_per_position", "softmax"),
     ),
     "vit": _Family(make=vit, inputs=_image, loss=_loss(VIT_ARCHITECTURES, "softmax", "mean_squared_error")),
     "whisper": _Family(make=whisper, inputs=_speech),
-}  # fmt: skip
+}
 """By ``model_type``."""
 
 
@@ -157,10 +158,11 @@ def _check_inputs(given: Sequence[InputSpec], own: Sequence[InputSpec], any_leng
     )
     if not fits:
         rules = [
-            f"Nx{'x'.join(map(str, each.shape[1:]))}" if each.floating
+            f"Nx{'x'.join(map(str, each.shape[1:]))}"
+            if each.floating
             else f"NxWORDS:int{'' if any_length else f' of at most {each.shape[1]:,} words'}"
             for each in own
-        ]  # fmt: skip
+        ]
         raise ConfigError(
             f"input must be {' and '.join(rules)}, as the configuration has it, got "
             f"{' and '.join('x'.join(map(str, each.shape)) + ':int' * (not each.floating) for each in given)}"

@@ -24,9 +24,15 @@ class BatchNormalization:
     """
 
     def __init__(
-        self, channels: int, *, count: int | None, dtype: torch.dtype, device: torch.device | str, eps: float = 1e-5,
+        self,
+        channels: int,
+        *,
+        count: int | None,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        eps: float = 1e-5,
         momentum: float = 0.1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.count, self._eps, self._momentum = count, eps, momentum
         self.buffers = {
             "running_mean": torch.zeros(channels, dtype=dtype, device=device),

@@ -62,10 +62,13 @@ class ConvolutionPart(EpiloguePart):
             return None
         operation, (samples, channels, *positions) = self._operation, self.held.shape
         kernel = KernelPositions(
-            kernel=operation.kernel, stride=operation.stride, dilation=operation.dilation,
-            outputs=np.array([positions]), pad=np.array([pad]),
+            kernel=operation.kernel,
+            stride=operation.stride,
+            dilation=operation.dilation,
+            outputs=np.array([positions]),
+            pad=np.array([pad]),
             inputs=np.array([[window.left + window.size + window.right for window in self._copied]]),
-        )  # fmt: skip
+        )
         filters = np.array([float(channels * self.inputs[0].shape[1])])
         forms = gradient_forms(kernel, filters=filters, samples=np.array([float(samples)]), groups=operation.groups)
         return product_of(kernel, int(forms[0]))

@@ -121,16 +121,28 @@ class Measurement:
         """Write everything as one file."""
         with replacing(path) as partial, partial.open("wb") as file:
             np.savez_compressed(
-                file, start_s=self.start_s, end_s=self.end_s, sent_bytes=self.sent_bytes, loss=self.loss,
-                paused=self.paused, peak_memory_bytes=self.peak_memory_bytes, notes=np.array(self.notes, dtype=str),
+                file,
+                start_s=self.start_s,
+                end_s=self.end_s,
+                sent_bytes=self.sent_bytes,
+                loss=self.loss,
+                paused=self.paused,
+                peak_memory_bytes=self.peak_memory_bytes,
+                notes=np.array(self.notes, dtype=str),
                 allocated_bytes=self.allocated_bytes,
-            )  # fmt: skip
+            )
 
 
 _DIMENSIONS = {
-    "start_s": 2, "end_s": 2, "sent_bytes": 2, "loss": 1, "paused": 1, "peak_memory_bytes": 1, "notes": 1,
+    "start_s": 2,
+    "end_s": 2,
+    "sent_bytes": 2,
+    "loss": 1,
+    "paused": 1,
+    "peak_memory_bytes": 1,
+    "notes": 1,
     "allocated_bytes": 2,
-}  # fmt: skip
+}
 """Arrays of a file, with their numbers of dimensions."""
 _LONGEST_S = 1e12
 

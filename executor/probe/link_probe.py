@@ -119,9 +119,12 @@ def measure_links(device: ComputeDevice, *, watch: Callable[[], None] = lambda: 
             watch()
             sums.append(SumRow(ranks=count, size_bytes=size, samples=_slowest(_sum(device, group, count, size))))
     return MeasuredLinks(
-        machines=tuple(machines), messages=tuple(messages), rings=tuple(rings), sums=tuple(sums),
+        machines=tuple(machines),
+        messages=tuple(messages),
+        rings=tuple(rings),
+        sums=tuple(sums),
         overheads=tuple(overheads),
-    )  # fmt: skip
+    )
 
 
 def _pairs(machines: Sequence[str], *, between: bool) -> list[tuple[int, int]]:

@@ -78,9 +78,12 @@ def _rows(portion: Portion, settings: ProbeSettings, device: ComputeDevice, stat
 
 
 def _sample_until_known(
-    probe: LayerProbe | CodecProbe, settings: ProbeSettings, device: ComputeDevice, status: RankStatus,
+    probe: LayerProbe | CodecProbe,
+    settings: ProbeSettings,
+    device: ComputeDevice,
+    status: RankStatus,
     sample: Callable[[], None] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Take samples on all ranks at once until all of them know their sum well enough."""
     for number in range(settings.repetitions):
         status.at(-1, RankState.WAITING)

@@ -45,9 +45,7 @@ def fitted_link(rows: Sequence[MessageRow]) -> LinkFit:
     # Noise may make long messages faster than shorter ones: the bandwidth is then that of the fastest message.
     rate = rate or max(row.size_bytes / row.samples.median_s for row in rows)
     waits = tuple(max(row.samples.median_s - row.size_bytes / rate, 0.0) for row in rows)
-    return LinkFit(
-        bandwidth_bytes_per_s=rate, latency=Latency(tuple(float(row.size_bytes) for row in rows), waits)
-    )  # fmt: skip
+    return LinkFit(bandwidth_bytes_per_s=rate, latency=Latency(tuple(float(row.size_bytes) for row in rows), waits))
 
 
 def cluster_content(links: MeasuredLinks, profile: str, device: DeviceFacts, name: str) -> dict[str, Any]:

@@ -61,14 +61,19 @@ def write_profile(
                 "ceiling": ceilings,
                 "winograd_speedup": 1,
                 "half_sizes": {
-                    "rows": 1, "columns": 1, "depth": 1, "output_elements": 1, "samples": 0.1, "positions": 1,
+                    "rows": 1,
+                    "columns": 1,
+                    "depth": 1,
+                    "output_elements": 1,
+                    "samples": 0.1,
+                    "positions": 1,
                 },
                 "memory": 1.0,
             },
             "measured": _measured(rows),
             **codec_section,
         },
-    )  # fmt: skip
+    )
 
 
 def _rates(rows: Sequence[ProbeRow], phase: str, device: DeviceFacts) -> list[float]:

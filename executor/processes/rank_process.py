@@ -36,9 +36,13 @@ def process_group(where: RankEnvironment, device: ComputeDevice) -> Iterator[Non
     use_network(where)
     store = opened_store(where, group_timeout())  # kept here: torch holds only the part of it that is not Python
     dist.init_process_group(
-        device.backend, store=store, rank=where.rank, world_size=where.ranks, timeout=group_timeout(),
+        device.backend,
+        store=store,
+        rank=where.rank,
+        world_size=where.ranks,
+        timeout=group_timeout(),
         device_id=device.torch_device if device.backend == "nccl" else None,
-    )  # fmt: skip
+    )
     yield
     dist.destroy_process_group()
 

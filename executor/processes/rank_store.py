@@ -62,9 +62,14 @@ def _own_store(where: RankEnvironment, timeout: timedelta) -> TCPStore:
         family, address = store_address(where)
         served = socket.create_server((address, where.port), family=family).detach()
     return TCPStore(
-        where.address, where.port, where.ranks, is_master=where.rank == 0, timeout=timeout, wait_for_workers=False,
+        where.address,
+        where.port,
+        where.ranks,
+        is_master=where.rank == 0,
+        timeout=timeout,
+        wait_for_workers=False,
         master_listen_fd=served,
-    )  # fmt: skip
+    )
 
 
 def _agreed_key(where: RankEnvironment, store: Store) -> bytes:

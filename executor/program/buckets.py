@@ -79,10 +79,11 @@ def gradient_buckets(view: RankProgram, join_bytes: float) -> list[list[list[Red
         ]
     collectives = view.program.collectives
     sizes = {
-        layer: sum(collectives[task].buffer_bytes for task in rows[0].tasks) if rows[0].native
+        layer: sum(collectives[task].buffer_bytes for task in rows[0].tasks)
+        if rows[0].native
         else collectives[rows[0].tasks[0]].buffer_bytes
         for layer, rows in by_layer.items()
-    }  # fmt: skip
+    }
     last = _last_of_backward(by_layer, sizes, join_bytes)
     buckets: list[list[list[Reduction]]] = []
     open_buckets: dict[tuple[tuple[int, ...], int, bool], tuple[list[list[Reduction]], float]] = {}

@@ -52,8 +52,9 @@ def contracted(context: StepContext) -> Tensor:
     tensors = []
     for name, key in (("one", "first"), ("two", "second")):
         sizes = context.values[name].sizes
-        sample = [j for j, label in enumerate(labels[key]) if label in held and context.is_sample(
-            labels["out"].index(label))]  # fmt: skip
+        sample = [
+            j for j, label in enumerate(labels[key]) if label in held and context.is_sample(labels["out"].index(label))
+        ]
         rows = [every(1) if size == 1 else held.get(label) for label, size in zip(labels[key], sizes, strict=True)]
         tensors.append(context.read(name, rows, samples=sample[0] if sample else None))
     bias = context.aligned("bias", indices) if "bias" in context.values else None

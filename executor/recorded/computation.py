@@ -19,11 +19,17 @@ from planner.operations.computation import Operand, Step
 from planner.operations.mapped import Mapped
 
 _FORMS: dict[str, Callable[[StepContext], Tensor]] = {
-    "pointwise": arithmetic.computed_pointwise, "contract": arithmetic.contracted, "attention": arithmetic.attended,
-    "along": arithmetic.computed_along, "reduce": arithmetic.computed_reduction, "embedding": arithmetic.looked_up,
-    "whole": arithmetic.computed_whole, "take": moves.taken_elements, "join": moves.put_together,
+    "pointwise": arithmetic.computed_pointwise,
+    "contract": arithmetic.contracted,
+    "attention": arithmetic.attended,
+    "along": arithmetic.computed_along,
+    "reduce": arithmetic.computed_reduction,
+    "embedding": arithmetic.looked_up,
+    "whole": arithmetic.computed_whole,
+    "take": moves.taken_elements,
+    "join": moves.put_together,
     "pad": moves.with_padding,
-}  # fmt: skip
+}
 _BROKEN = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, MemoryError)
 """What PyTorch and NumPy raise where a step contradicts the shapes."""
 
@@ -117,15 +123,21 @@ class Computation:
         return results[len(self.steps) - 1].to(dtype)
 
     def _step(
-        self, number: int, step: Step, view: ResultView, given: ComputationInputs, results: Mapping[int, Tensor],
-        dtype: torch.dtype, device: torch.device,
-    ) -> Tensor:  # fmt: skip
+        self,
+        number: int,
+        step: Step,
+        view: ResultView,
+        given: ComputationInputs,
+        results: Mapping[int, Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> Tensor:
         values = {each.name: self._value(each, given, results, dtype, device) for each in step.operands}
         geometry = self._geometry[number]
         geometry.begin()
         context = StepContext(
             where=self._where(step), step=step, view=view, values=values, geometry=geometry, dtype=dtype, device=device
-        )  # fmt: skip
+        )
         if step.form == "norm":
             return arithmetic.normalised(context, self._held)
         if step.form == "dropout":
@@ -135,9 +147,13 @@ class Computation:
         return context.placed(_FORMS[step.form](context), self._held)
 
     def _value(
-        self, operand: Operand, given: ComputationInputs, results: Mapping[int, Tensor], dtype: torch.dtype,
+        self,
+        operand: Operand,
+        given: ComputationInputs,
+        results: Mapping[int, Tensor],
+        dtype: torch.dtype,
         device: torch.device,
-    ) -> StepTensor:  # fmt: skip
+    ) -> StepTensor:
         """Return what a step reads."""
         constant, layer = operand.constant, self._layer
         if constant is not None:
@@ -147,8 +163,9 @@ class Computation:
         if operand.step is not None:
             return _viewed(operand, results[operand.step], self._held, layer.output)
         assert operand.input is not None
-        return _viewed(operand, given.inputs[operand.input], self._inputs[operand.input],
-                       layer.input_shapes[operand.input])  # fmt: skip
+        return _viewed(
+            operand, given.inputs[operand.input], self._inputs[operand.input], layer.input_shapes[operand.input]
+        )
 
 
 def _viewed(operand: Operand, tensor: Tensor, box: Box, shape: Shape) -> StepTensor:

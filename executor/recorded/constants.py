@@ -18,9 +18,13 @@ _EXPANDS = frozenset(["expand", "expand_as", "broadcast_to"])
 
 
 def value_of(
-    constant: Constant, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *, dtype: torch.dtype,
+    constant: Constant,
+    parameters: Mapping[str, Tensor],
+    buffers: Mapping[str, Tensor],
+    *,
+    dtype: torch.dtype,
     device: torch.device,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Compute a constant.
 
     Args:

@@ -61,8 +61,10 @@ def put_together(context: StepContext) -> Tensor:
         begin += value.sizes[dim]
         if not len(inside):
             continue
-        rows = [inside if j == dim else every(1) if size == 1 else index for j, (index, size) in enumerate(
-            zip(indices, value.sizes, strict=True))]  # fmt: skip
+        rows = [
+            inside if j == dim else every(1) if size == 1 else index
+            for j, (index, size) in enumerate(zip(indices, value.sizes, strict=True))
+        ]
         samples = next((j for j in range(len(indices)) if context.is_sample(j) and value.box is None), None)
         piece = context.read(name, rows, samples=samples)
         shape = [len(inside) if j == dim else len(index) for j, index in enumerate(indices)]

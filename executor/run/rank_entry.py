@@ -113,9 +113,14 @@ class _Rank:
             raise ConfigError(f"steps must be more than the {first} that the checkpoint has done, got {options.steps}")
         meter = AllocationMeter(self.device) if options.memory else None
         session = open_session(
-            self.program, self.rank, options, reduced=reduced, device=self.device, status=self.status,
+            self.program,
+            self.rank,
+            options,
+            reduced=reduced,
+            device=self.device,
+            status=self.status,
             steps=options.steps - first,
-        )  # fmt: skip
+        )
         notes = checkpoints.load(session) if checkpoints and first else ()
         offset_s = clock_offset_s(self.device.torch_device)
         steps = _Steps(self, session, checkpoints, meter, first)
@@ -145,9 +150,11 @@ class _Rank:
     ) -> Measurement | None:
         """Bring the results of all ranks to rank 0, and join them there."""
         tasks = gather_tasks(
-            [measured for measured, _ in kept], offset_s, self.device.torch_device,
+            [measured for measured, _ in kept],
+            offset_s,
+            self.device.torch_device,
             on_chunk=lambda: self.status.at(-1, RankState.WAITING),
-        )  # fmt: skip
+        )
         ranks: list[_RankResult] | None = [result] * dist.get_world_size() if self.rank == 0 else None
         dist.gather_object(result, ranks)
         if ranks is None or tasks is None:

@@ -120,9 +120,13 @@ def _measured(
 
 
 def _result(
-    setups: ScheduleSetups, row: PlannedSchedule, known: Sequence[dict[int, SubTaskTimes]],
-    steps_times: Sequence[StepTimes], plain_s: Sequence[float], loss: float,
-) -> MeasuredSchedule:  # fmt: skip
+    setups: ScheduleSetups,
+    row: PlannedSchedule,
+    known: Sequence[dict[int, SubTaskTimes]],
+    steps_times: Sequence[StepTimes],
+    plain_s: Sequence[float],
+    loss: float,
+) -> MeasuredSchedule:
     steps = np.array([times.step_s for times in steps_times])
     middle = steps_times[int(np.argsort(steps)[(len(steps) - 1) // 2])]
     low, median, high = np.quantile(steps, [0.25, 0.5, 0.75]).tolist()

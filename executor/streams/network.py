@@ -68,9 +68,13 @@ class SubTaskNetwork:
             if optimizer is not None and row:
                 self._optimizers[i] = make_optimizer(optimizer, list(row.values()))
         self._run = {
-            "forward": self._forward, "epilogue_gradient": self._epilogue, "activation_gradient": self._activation,
-            "weight_gradient": self._weight, "bias_gradient": _nothing, "update": self._update,
-        }  # fmt: skip
+            "forward": self._forward,
+            "epilogue_gradient": self._epilogue,
+            "activation_gradient": self._activation,
+            "weight_gradient": self._weight,
+            "bias_gradient": _nothing,
+            "update": self._update,
+        }
         self._last = _last_tasks(program)
         self._locks = [Lock() for _ in self.graph.layers]
         self.gradients: dict[int, dict[str, Tensor]] = {}

@@ -18,15 +18,20 @@ def as_stream_comparison(measured: MeasuredStreams) -> StreamComparison:
     paths = paths_of(measured.results[-1].work.program)
     errors = ", ".join(f"{row.name} {row.error:+z.0%}" for row in measured.results)
     return StreamComparison(
-        model=measured.model, batch=measured.batch, device=f"{measured.cores} cores", occupancy_model="measurement",
-        layer_paths=paths.layer_paths, blocks=len(paths.blocks), results=tuple(map(_result, measured.results)),
+        model=measured.model,
+        batch=measured.batch,
+        device=f"{measured.cores} cores",
+        occupancy_model="measurement",
+        layer_paths=paths.layer_paths,
+        blocks=len(paths.blocks),
+        results=tuple(map(_result, measured.results)),
         notes=(
             f"Measured: median of {measured.rounds} steps of each schedule, in turns; "
             "timelines are those of the median.",
             f"Predicted from single sub-tasks, against the measured steps: {errors}.",
             "Lower bounds are of the sub-tasks' times alone; a bias's gradient is made with that of the weights.",
         ),
-    )  # fmt: skip
+    )
 
 
 def _result(row: MeasuredSchedule) -> ScheduleResult:

@@ -31,9 +31,15 @@ class ActivationStore:
     """
 
     def __init__(
-        self, view: RankProgram, consumers: Consumers, received: ReceivedRegions, parts: Mapping[LayerUnit, PartLayer],
-        *, dtype: torch.dtype, device: torch.device,
-    ) -> None:  # fmt: skip
+        self,
+        view: RankProgram,
+        consumers: Consumers,
+        received: ReceivedRegions,
+        parts: Mapping[LayerUnit, PartLayer],
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
         self._view, self._again, self._consumers, self._received = view, view.program.recomputed, consumers, received
         self._parts, self._dtype, self._device = parts, dtype, device
         backward = view.program.backward | view.program.moves_parameters  # neither are activations

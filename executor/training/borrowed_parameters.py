@@ -30,9 +30,14 @@ class BorrowedParameters:
     """
 
     def __init__(
-        self, view: RankProgram, parameters: Mapping[int, Mapping[str, Tensor]], received: ReceivedRegions,
-        *, dtype: torch.dtype, device: torch.device,
-    ) -> None:  # fmt: skip
+        self,
+        view: RankProgram,
+        parameters: Mapping[int, Mapping[str, Tensor]],
+        received: ReceivedRegions,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
         self._view, self._graph, self._parameters, self._received = view, view.program.graph, parameters, received
         self._program, self._held = view.program, view.parts.index
         ways = self._program.borrowed_by

@@ -47,9 +47,10 @@ class ForwardPass:
         self._seed, self._step = seed, 0
         graph = resources.view.program.graph
         self._goes_back = {
-            i for i in range(len(graph.layers))
+            i
+            for i in range(len(graph.layers))
             if any(graph.has_phase(i, phase) for phase in ("activation_gradient", "weight_gradient"))
-        }  # fmt: skip
+        }
         """Layers with a backward pass; the others need nothing that they saved."""
 
     def begin(self, step: int) -> None:

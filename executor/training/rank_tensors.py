@@ -35,9 +35,16 @@ class RankTensors:
         self.gradients = GradientStore(view, consumers, self.received, dtype=dtype, device=device)
         self.borrowed = BorrowedParameters(view, layers.parameters, self.received, dtype=dtype, device=device)
         self.sender = PhaseSender(
-            view, resources.transport, activations=self.activations, gradients=self.gradients, borrowed=self.borrowed,
-            received=self.received, compressed=compressed, compress=timer.compression, overlap=overlap,
-        )  # fmt: skip
+            view,
+            resources.transport,
+            activations=self.activations,
+            gradients=self.gradients,
+            borrowed=self.borrowed,
+            received=self.received,
+            compressed=compressed,
+            compress=timer.compression,
+            overlap=overlap,
+        )
 
     def clear(self) -> None:
         """Begin an iteration."""

@@ -120,21 +120,30 @@ def open_session(
         stand_in=StandInMode(arithmetic=options.stand_in, compression=options.stand_in_compression),
     )
     return Session(
-        view=view, worker=worker, parts={i: parts[i, 0] for i in boxes}, boxes=boxes, parameters=parameters,
-        optimizers=optimizers, gradient_sync=gradient_sync,
-    )  # fmt: skip
+        view=view,
+        worker=worker,
+        parts={i: parts[i, 0] for i in boxes},
+        boxes=boxes,
+        parameters=parameters,
+        optimizers=optimizers,
+        gradient_sync=gradient_sync,
+    )
 
 
 def _gradient_sync(view: RankProgram, options: RunOptions, device: ComputeDevice, recorder: Recorder) -> GradientSync:
     """Return the gradient synchronisation of a rank: in the program's order where it has one, else by buckets."""
     kind = OrderedSync if view.program.sync_order else BucketedSync
     return kind(
-        view, device, recorder,
+        view,
+        device,
+        recorder,
         SyncOptions(
-            overlap=options.overlap, timeout_s=options.timeout_s, join_bytes=options.join_bytes,
+            overlap=options.overlap,
+            timeout_s=options.timeout_s,
+            join_bytes=options.join_bytes,
             stand_in=options.stand_in_compression,
         ),
-    )  # fmt: skip
+    )
 
 
 def _parameter_boxes(graph: ComputationGraph, layer: int, held: Box) -> dict[str, Box]:
@@ -229,8 +238,14 @@ def _parts(
                 )
                 continue
             parts[unit] = part_layer(
-                graph, i, view.parts.space_of(i), view.parts.index[i], reduced=reduced, samples=samples, dtype=dtype,
+                graph,
+                i,
+                view.parts.space_of(i),
+                view.parts.index[i],
+                reduced=reduced,
+                samples=samples,
+                dtype=dtype,
                 device=device.torch_device,
-            )  # fmt: skip
+            )
             parts[unit].buffers.update(parts[i, 0].buffers)  # micro-batches share their running statistics
     return parts

@@ -66,9 +66,14 @@ class Worker:
         self._loss_check = LossCheck([layer.name for layer in program.graph.layers])
         self._updates = ParameterUpdates(resources, layers, timer)
         self._forward = ForwardPass(
-            resources, layers, self._tensors, timer=timer, statistics=self._statistics, loss_check=self._loss_check,
+            resources,
+            layers,
+            self._tensors,
+            timer=timer,
+            statistics=self._statistics,
+            loss_check=self._loss_check,
             seed=seed,
-        )  # fmt: skip
+        )
         self._backward = BackwardPass(
             resources, layers, self._tensors, timer=timer, statistics=self._statistics, updates=self._updates
         )

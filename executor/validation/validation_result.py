@@ -159,11 +159,13 @@ class Validation:
         pairs = [(s, by_name[s.plain]) for s in self.strategies if s.plain in by_name]
         return tuple(
             Speedup(
-                name=changed.name, plain=plain.name, predicted=plain.predicted_s / changed.predicted_s,
+                name=changed.name,
+                plain=plain.name,
+                predicted=plain.predicted_s / changed.predicted_s,
                 measured=plain.measured_s / changed.measured_s,
             )
             for changed, plain in pairs
-        )  # fmt: skip
+        )
 
     @property
     def worst(self) -> StrategyValidation:

@@ -77,17 +77,25 @@ def validate(
     options, load_before = _options(request, request.processes, hosts), load_average()
     graph = load_model(model, batch=request.batch)
     variants = variants_of(
-        graph, request.strategies, request.gradient_sync, gradients=request.compress_gradients,
-        activations=request.compress_activations, orders=request.gradient_sync_orders,
-    )  # fmt: skip
+        graph,
+        request.strategies,
+        request.gradient_sync,
+        gradients=request.compress_gradients,
+        activations=request.compress_activations,
+        orders=request.gradient_sync_orders,
+    )
     with scratch_folder() as folder:
         cluster = request.cluster
         if cluster is None:
             cluster = _probed_cluster_file(model, request, options, out or folder, progress)
         job = _Job(
-            request=request, graph=graph, cluster=_cluster(cluster, request.processes, hosts), hosts=hosts,
-            options=replace(options, out=str(folder)), progress=progress,
-        )  # fmt: skip
+            request=request,
+            graph=graph,
+            cluster=_cluster(cluster, request.processes, hosts),
+            hosts=hosts,
+            options=replace(options, out=str(folder)),
+            progress=progress,
+        )
         return _validated(job, variants, load_before)
 
 
@@ -166,10 +174,14 @@ def _validated(job: _Job, variants: Sequence[Variant], load_before: str) -> Vali
     spec = _written(job, planned)
     turns = _TurnProgress(spec, planned.programs, job.progress)
     ranks = LaunchSpec(
-        module="executor.validation.validation_rank", arguments=[str(job.folder / "spec.json")],
-        processes=job.processes, threads=spec.run.threads, folder=job.folder, hosts=job.hosts,
+        module="executor.validation.validation_rank",
+        arguments=[str(job.folder / "spec.json")],
+        processes=job.processes,
+        threads=spec.run.threads,
+        folder=job.folder,
+        hosts=job.hosts,
         stall_s=_stall_s(planned),
-    )  # fmt: skip
+    )
 
     def finished() -> Validation | None:
         """Return what is measured after an interrupt."""

@@ -31,9 +31,14 @@ class Variant:
 
 
 def variants_of(
-    graph: ComputationGraph, strategies: Sequence[str], gradient_sync: str, *, gradients: Sequence[str] = (),
-    activations: Sequence[str] = (), orders: Sequence[str] = (),
-) -> list[Variant]:  # fmt: skip
+    graph: ComputationGraph,
+    strategies: Sequence[str],
+    gradient_sync: str,
+    *,
+    gradients: Sequence[str] = (),
+    activations: Sequence[str] = (),
+    orders: Sequence[str] = (),
+) -> list[Variant]:
     """Return every strategy as it is, then with each order of synchronisation, then with each data type.
 
     Args:

@@ -194,9 +194,10 @@ def _devices(graph: DeviceGraph, change: ClusterChange) -> list[bool]:
 def _with_devices(graph: DeviceGraph, change: ClusterChange, chosen: list[bool]) -> DeviceGraph:
     """Return the graph with a change of the speed, memory or profile of some devices."""
     all_fields: dict[str, dict[str, Any]] = {
-        "speed": {"speed": change.value}, "profile": {"profile": change.word},
+        "speed": {"speed": change.value},
+        "profile": {"profile": change.word},
         "memory_gib": {"memory_bytes": change.value * GIB},
-    }  # fmt: skip
+    }
     fields = all_fields[change.quantity]
     return graph.with_devices(
         [replace(device, **fields) if hit else device for device, hit in zip(graph.devices, chosen, strict=True)]

@@ -53,9 +53,17 @@ class FusedKernels:
 
 
 def attention_kernels(
-    *, samples: Floats, heads: Floats, key_heads: Floats, queries: Floats, keys: Floats, head_size: Floats,
-    causal: bool, element_bytes: int = 2, phase: str = "forward",
-) -> FusedKernels:  # fmt: skip
+    *,
+    samples: Floats,
+    heads: Floats,
+    key_heads: Floats,
+    queries: Floats,
+    keys: Floats,
+    head_size: Floats,
+    causal: bool,
+    element_bytes: int = 2,
+    phase: str = "forward",
+) -> FusedKernels:
     """Return attention that keeps its scores on the chip, as flash attention does.
 
     Args:
@@ -76,10 +84,12 @@ def attention_kernels(
     flop = 4.0 * samples * heads * queries * keys * head_size * (0.5 if causal else 1.0)
     moved = 2.0 * samples * head_size * (heads * queries + key_heads * keys) * element_bytes
     return FusedKernels(
-        kind="attention", flop=flop * (_BACKWARD_FLOP if backward else 1.0),
-        memory_bytes=moved * (2.0 if backward else 1.0), blocks=samples * heads * np.maximum(queries / HEAD_SIZE, 1.0),
+        kind="attention",
+        flop=flop * (_BACKWARD_FLOP if backward else 1.0),
+        memory_bytes=moved * (2.0 if backward else 1.0),
+        blocks=samples * heads * np.maximum(queries / HEAD_SIZE, 1.0),
         head_size=np.broadcast_to(head_size, np.shape(flop)),
-    )  # fmt: skip
+    )
 
 
 def norm_kernels(*, rows: Floats, columns: Floats, element_bytes: int = 2, phase: str = "forward") -> FusedKernels:
@@ -93,9 +103,15 @@ def elementwise_kernels(*, elements: Floats, accesses: Floats | float = 2.0, ele
 
 
 def expert_kernels(
-    *, tokens: Floats, hidden: Floats, inner: Floats, experts: Floats, top_k: Floats, gated: bool = True,
+    *,
+    tokens: Floats,
+    hidden: Floats,
+    inner: Floats,
+    experts: Floats,
+    top_k: Floats,
+    gated: bool = True,
     element_bytes: int = 2,
-) -> FusedKernels:  # fmt: skip
+) -> FusedKernels:
     """Return the products of a layer of experts, forward, as one kernel for each product.
 
     Args:

@@ -43,8 +43,11 @@ ARITHMETICS = ("float32", "float64", "tf32", "float16", "bfloat16", "float8")
 """Arithmetic of products; all but the first two use tensor cores, and sum in float32."""
 _Arithmetic = Literal["float32", "tf32", "float16", "bfloat16", "float8"]
 _PRODUCTS_LIKE: dict[str, _Arithmetic] = {
-    "float16": "bfloat16", "bfloat16": "float16", "float8": "bfloat16", "tf32": "bfloat16",
-}  # fmt: skip
+    "float16": "bfloat16",
+    "bfloat16": "float16",
+    "float8": "bfloat16",
+    "tf32": "bfloat16",
+}
 """Arithmetic of the same tensor cores, whose efficiency another one has, where it has none of its own."""
 _FUSED_LIKE: dict[str, _Arithmetic] = {**_PRODUCTS_LIKE, "float32": "bfloat16"}
 """Arithmetic whose fused kernels another one runs, where it has none of its own."""

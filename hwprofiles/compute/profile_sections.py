@@ -203,11 +203,15 @@ class KernelSection(Section):
                 correction=numbers[:, 5],
             ),
             lengths=(
-                self.lengths.rows, self.lengths.columns, self.lengths.depth, self.lengths.window, self.lengths.stride
+                self.lengths.rows,
+                self.lengths.columns,
+                self.lengths.depth,
+                self.lengths.window,
+                self.lengths.stride,
             ),
             spread=self.spread,
             noise=self.noise,
-        )  # fmt: skip
+        )
 
 
 def _is_kernel(values: list[str]) -> bool:
@@ -236,9 +240,12 @@ class FusedSection(Section):
     def value(self) -> FusedEfficiency:
         """Return the parameters in the program's terms."""
         return FusedEfficiency(
-            ceiling=self.ceiling, half_blocks=self.half_blocks, head_exponent=self.head_exponent, memory=self.memory,
+            ceiling=self.ceiling,
+            half_blocks=self.half_blocks,
+            head_exponent=self.head_exponent,
+            memory=self.memory,
             overhead_s=self.overhead_us * MICRO,
-        )  # fmt: skip
+        )
 
 
 class PrecisionSection(Section):

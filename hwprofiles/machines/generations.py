@@ -40,45 +40,85 @@ class Generation:
 
 
 _PCIE_3 = Generation(
-    nvlink_gbyte_per_s=18, nvlink_us=5.0, pcie_gbyte_per_s=12, inter_socket_gbyte_per_s=6, card_gbit_per_s=56,
+    nvlink_gbyte_per_s=18,
+    nvlink_us=5.0,
+    pcie_gbyte_per_s=12,
+    inter_socket_gbyte_per_s=6,
+    card_gbit_per_s=56,
     kin="p100-4x4",
-)  # fmt: skip
+)
 _GENERATIONS = {
     "p100": Generation(
-        nvlink_gbyte_per_s=18, nvlink_us=5.0, pcie_gbyte_per_s=12, inter_socket_gbyte_per_s=6, card_gbit_per_s=100,
+        nvlink_gbyte_per_s=18,
+        nvlink_us=5.0,
+        pcie_gbyte_per_s=12,
+        inter_socket_gbyte_per_s=6,
+        card_gbit_per_s=100,
         kin="dgx1-p100",
     ),
     "v100": Generation(
-        nvlink_gbyte_per_s=22, nvlink_us=1.4, pcie_gbyte_per_s=12, inter_socket_gbyte_per_s=9, card_gbit_per_s=100,
+        nvlink_gbyte_per_s=22,
+        nvlink_us=1.4,
+        pcie_gbyte_per_s=12,
+        inter_socket_gbyte_per_s=9,
+        card_gbit_per_s=100,
         kin="abci-v100",
     ),
     "t4": Generation(
-        nvlink_gbyte_per_s=22, nvlink_us=1.4, pcie_gbyte_per_s=12, inter_socket_gbyte_per_s=9, card_gbit_per_s=100,
+        nvlink_gbyte_per_s=22,
+        nvlink_us=1.4,
+        pcie_gbyte_per_s=12,
+        inter_socket_gbyte_per_s=9,
+        card_gbit_per_s=100,
         kin="abci-v100",
     ),
     "a100": Generation(
-        nvlink_gbyte_per_s=22.7, nvlink_us=1.6, pcie_gbyte_per_s=24.5, inter_socket_gbyte_per_s=18,
-        card_gbit_per_s=200, kin="dgx-a100",
+        nvlink_gbyte_per_s=22.7,
+        nvlink_us=1.6,
+        pcie_gbyte_per_s=24.5,
+        inter_socket_gbyte_per_s=18,
+        card_gbit_per_s=200,
+        kin="dgx-a100",
     ),
     "ga102": Generation(
-        nvlink_gbyte_per_s=12.7, nvlink_us=1.6, pcie_gbyte_per_s=24.5, inter_socket_gbyte_per_s=18,
-        card_gbit_per_s=100, kin="dgx-a100",
+        nvlink_gbyte_per_s=12.7,
+        nvlink_us=1.6,
+        pcie_gbyte_per_s=24.5,
+        inter_socket_gbyte_per_s=18,
+        card_gbit_per_s=100,
+        kin="dgx-a100",
     ),
     "h100": Generation(
-        nvlink_gbyte_per_s=21.4, nvlink_us=1.25, pcie_gbyte_per_s=52, inter_socket_gbyte_per_s=30,
-        card_gbit_per_s=400, kin="dgx-h100", sums_in_switch=True,
+        nvlink_gbyte_per_s=21.4,
+        nvlink_us=1.25,
+        pcie_gbyte_per_s=52,
+        inter_socket_gbyte_per_s=30,
+        card_gbit_per_s=400,
+        kin="dgx-h100",
+        sums_in_switch=True,
     ),
     "b200": Generation(
-        nvlink_gbyte_per_s=42.8, nvlink_us=1.25, pcie_gbyte_per_s=52, inter_socket_gbyte_per_s=30,
-        card_gbit_per_s=400, kin="dgx-b200", sums_in_switch=True,
+        nvlink_gbyte_per_s=42.8,
+        nvlink_us=1.25,
+        pcie_gbyte_per_s=52,
+        inter_socket_gbyte_per_s=30,
+        card_gbit_per_s=400,
+        kin="dgx-b200",
+        sums_in_switch=True,
     ),
-}  # fmt: skip
+}
 """Rates of the catalogue's clusters, whose files name their sources; between sockets: assumed.  NVLinks of RTX 3090 and
 A6000: 14.06 GB/s each (data sheet of the A6000: 112.5 GB/s for four in both directions), at A100's share of it."""
 
 
-_ALIKE = {"h200": "h100", "rtx-2080ti": "t4", "rtx-8000": "t4", "rtx-3080": "ga102", "rtx-3090": "ga102",
-          "rtx-a6000": "ga102"}  # fmt: skip
+_ALIKE = {
+    "h200": "h100",
+    "rtx-2080ti": "t4",
+    "rtx-8000": "t4",
+    "rtx-3080": "ga102",
+    "rtx-3090": "ga102",
+    "rtx-a6000": "ga102",
+}
 """Generations of profiles that do not begin with their name."""
 
 

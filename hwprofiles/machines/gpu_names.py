@@ -36,9 +36,16 @@ _MODELS = (
     (r"rtxa6000$", ("rtx-a6000",)),
 )
 """Profiles by the letters and digits of a product's name; several that differ by the memory that the name states."""
-_CAPABILITIES = {37: ("k80",), 60: ("p100",), 70: ("v100-16gb", "v100-32gb"),
-                 75: ("t4", "rtx-2080ti", "rtx-8000"), 80: ("a100-40gb", "a100-80gb"),
-                 86: ("rtx-3080", "rtx-3090", "rtx-a6000"), 90: ("h100-80gb", "h200"), 100: ("b200",)}  # fmt: skip
+_CAPABILITIES = {
+    37: ("k80",),
+    60: ("p100",),
+    70: ("v100-16gb", "v100-32gb"),
+    75: ("t4", "rtx-2080ti", "rtx-8000"),
+    80: ("a100-40gb", "a100-80gb"),
+    86: ("rtx-3080", "rtx-3090", "rtx-a6000"),
+    90: ("h100-80gb", "h200"),
+    100: ("b200",),
+}
 """Profiles of servers and workstations by compute capability; where there are several, the user names one."""
 _WAY_OUT = "name a compute profile that stands for it with --device"
 

@@ -138,9 +138,7 @@ def _described(facts: Sequence[Facts], device: str, name: str) -> dict[str, Any]
     kind = gpu_of_request(device) if device else named_gpu(facts)
     if kind is None:
         raise ConfigError(f"{facts[0].origin} does not name its GPUs: name their compute profile with --device")
-    content = machine_content(
-        topology, kind, generation_of(kind.generation), name=name, machines=machines
-    )  # fmt: skip
+    content = machine_content(topology, kind, generation_of(kind.generation), name=name, machines=machines)
     if not topologies:
         content = with_pair_classes(content, pairs[0] if pairs else None)
         text = "how GPUs are joined: no file shows it; " + (

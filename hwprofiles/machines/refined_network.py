@@ -59,8 +59,10 @@ def with_switches(content: Mapping[str, Any], tree: SwitchTree) -> dict[str, Any
         level: dict[str, Any] = {"name": "network" if last else f"{name}-group"}
         level |= {} if last else {"at_most": tree.most_below[i]}
         uplink = {
-            "between": [f"{levels[-1]['name']}/{names[i - 1]}", name], "class": rules[0]["class"], "count": cables,
-        }  # fmt: skip
+            "between": [f"{levels[-1]['name']}/{names[i - 1]}", name],
+            "class": rules[0]["class"],
+            "count": cables,
+        }
         levels.append({**level, "switches": [{"name": name}], "links": [uplink]})
         cables *= tree.most_below[i]
     assumed = [text for text in content.get("assumed", ()) if not text.startswith("network:")]

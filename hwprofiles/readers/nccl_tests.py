@@ -17,9 +17,12 @@ _MPI_PREFIX = re.compile(r"^\[\d+,\d+\]<std\w+>:?", re.MULTILINE)
 _RESULTS = 8
 """Numbers of a row after the sizes: time, algorithm and bus bandwidth and errors, out of place and in place."""
 _NAMES = {
-    "all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter",
-    "broadcast": "broadcast", "alltoall": "all-to-all",
-}  # fmt: skip
+    "all_reduce": "all-reduce",
+    "all_gather": "all-gather",
+    "reduce_scatter": "reduce-scatter",
+    "broadcast": "broadcast",
+    "alltoall": "all-to-all",
+}
 _LEAST_ROWS = 1
 
 

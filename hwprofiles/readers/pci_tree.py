@@ -5,8 +5,19 @@ from dataclasses import dataclass
 
 from groundwork.errors import ConfigError
 
-_SIGNAL_BYTES = {"2.5": 0.25e9, "5.0": 0.5e9, "5": 0.5e9, "8.0": 0.985e9, "8": 0.985e9, "16.0": 1.969e9,
-                 "16": 1.969e9, "32.0": 3.938e9, "32": 3.938e9, "64.0": 7.563e9, "64": 7.563e9}  # fmt: skip
+_SIGNAL_BYTES = {
+    "2.5": 0.25e9,
+    "5.0": 0.5e9,
+    "5": 0.5e9,
+    "8.0": 0.985e9,
+    "8": 0.985e9,
+    "16.0": 1.969e9,
+    "16": 1.969e9,
+    "32.0": 3.938e9,
+    "32": 3.938e9,
+    "64.0": 7.563e9,
+    "64": 7.563e9,
+}
 """Bytes a second of one lane, after its line code, by GT/s."""
 _MOST_ENTRIES = 256
 """GPUs, or cards, of one machine: each two of them are compared."""

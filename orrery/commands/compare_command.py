@@ -78,9 +78,14 @@ def orrery_compare(
         machines = load_cluster(cluster)
         try:
             comparison = kept(
-                compare, graph, machines, names, **asdict(searched), progress=progress,
+                compare,
+                graph,
+                machines,
+                names,
+                **asdict(searched),
+                progress=progress,
                 conditions=Conditions.of(machines, **given, arithmetic=dtype),
-            )  # fmt: skip
+            )
         except NoStrategyFitsError as error:
             words = ["orrery", "compare", model, "--cluster", cluster, "--batch", str(error.batch)]
             words += ["--strategies", ",".join(names)]

@@ -97,8 +97,10 @@ def orrery_import(
     print_pairs({"model file": str(path), **{key: values[key] for key in _NUMBERS}})
     several = values["inputs"] if len(values["inputs"]) > 1 else []
     for title, rows in (
-        ("inputs", several), ("fused", values["fused"]), ("split by samples alone", values["by_sample"]),
-    ):  # fmt: skip
+        ("inputs", several),
+        ("fused", values["fused"]),
+        ("split by samples alone", values["by_sample"]),
+    ):
         if rows:
             print(f"\n{title}{f', the first {_LINES} of {len(rows)}' if len(rows) > _LINES else ''}:")
             print_table(rows[:_LINES])

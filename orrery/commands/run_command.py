@@ -87,8 +87,10 @@ class _NetworkOptions:
         """Refuse options where the ranks are started here: their network is loopback."""
         left_out(
             "where the ranks are started here, which use loopback alone",
-            interface=self.interface, secret_file=self.secret_file, no_secret=self.no_secret or None,
-        )  # fmt: skip
+            interface=self.interface,
+            secret_file=self.secret_file,
+            no_secret=self.no_secret or None,
+        )
 
 
 @takes_requests

@@ -27,8 +27,16 @@ if TYPE_CHECKING:
 
 
 _FIELDS = (
-    "name", "method", "iteration_s", "streams", "labels", "occupancy", "gradient_end_s", "held_bytes", "bound_s",
-)  # fmt: skip
+    "name",
+    "method",
+    "iteration_s",
+    "streams",
+    "labels",
+    "occupancy",
+    "gradient_end_s",
+    "held_bytes",
+    "bound_s",
+)
 """Fields of a schedule in JSON output."""
 _COMPARISON_FIELDS = ("model", "batch", "device", "occupancy_model", "layer_paths", "blocks")
 """Fields of a comparison in JSON output."""
@@ -108,9 +116,13 @@ def _on_cluster(
     from studies.streams.many_devices import arrange
 
     arrangements = arrange(
-        graph, load_cluster(options.cluster), gradient_sync=options.gradient_sync,
-        occupancy_model=request.occupancy_model, tries=options.tries, progress=progress,
-    )  # fmt: skip
+        graph,
+        load_cluster(options.cluster),
+        gradient_sync=options.gradient_sync,
+        occupancy_model=request.occupancy_model,
+        tries=options.tries,
+        progress=progress,
+    )
     rows = _arrangement_rows(arrangements)
     values = {"model": graph.name, "cluster": options.cluster, "batch": graph.batch, "rows": rows}
     return _StreamsReport(values=values, show=lambda: _show_arrangements(rows))
@@ -129,9 +141,13 @@ def _measured(
     from reports.pages.streams_page import write_streams_page
 
     measured = measure_streams(
-        graph, on_cores, schedules=request.schedules, options=request.paths, hold_bytes=request.hold_bytes,
+        graph,
+        on_cores,
+        schedules=request.schedules,
+        options=request.paths,
+        hold_bytes=request.hold_bytes,
         progress=progress,
-    )  # fmt: skip
+    )
     if page:
         write_streams_page(as_stream_comparison(measured), *page)
     return _StreamsReport(values=measured_values(measured), show=lambda: _show_measured(measured))

@@ -46,9 +46,14 @@ def orrery_sweep(
     points = read_sweep(file, most_points=None if yes else MOST_POINTS)
     with Store.writing(store) as results_store, progress_bar(points.name) as progress:
         done = kept(
-            run_sweep, points, results_store, processes=processes, dask=dask, retry_failed=retry_failed,
+            run_sweep,
+            points,
+            results_store,
+            processes=processes,
+            dask=dask,
+            retry_failed=retry_failed,
             progress=progress,
-        )  # fmt: skip
+        )
     values = {"sweep": points.name, **asdict(done), "store": str(store)}
     print_json(values) if json else print_pairs(values)
 

@@ -44,9 +44,12 @@ def orrery_trace(
             from reports.pages.timeline_page import write_timeline_page
 
             view = PlanView(
-                plan=stored.plan, program=stored.program, costs=stored.costs, additive_s=stored.additive_s,
+                plan=stored.plan,
+                program=stored.program,
+                costs=stored.costs,
+                additive_s=stored.additive_s,
                 notes=stored.notes,
-            )  # fmt: skip
+            )
             write_timeline_page(replace(view, measured=result.timeline, measured_s=result.measured_s), *page)
     values = _values(result, out)
     print_json(values) if json else _print(values)

@@ -62,9 +62,14 @@ def orrery_size_deadline(
     def answer(progress: Progress | None) -> "SizeAnswer":
         """Search."""
         return fewest_devices(
-            subject.subject(), cluster, training.training(), within_s=within, most_devices=most_devices,
-            price=price_of(cluster, price), progress=progress,
-        )  # fmt: skip
+            subject.subject(),
+            cluster,
+            training.training(),
+            within_s=within,
+            most_devices=most_devices,
+            price=price_of(cluster, price),
+            progress=progress,
+        )
 
     _answer(answer, out, json)
 
@@ -103,9 +108,14 @@ def orrery_size_budget(
         prices = read_prices(price or [], cluster)
         limit = Budget(money=budget.money, device_hours=budget.device_hours, prices=prices)
         return best_for_budget(
-            subject.subject(), cluster, training.training(), limit, within_s=within, most_devices=most_devices,
+            subject.subject(),
+            cluster,
+            training.training(),
+            limit,
+            within_s=within,
+            most_devices=most_devices,
             progress=progress,
-        )  # fmt: skip
+        )
 
     _answer(answer, out, json)
 
@@ -151,9 +161,14 @@ def orrery_size_offers(
         """Compare."""
         prices = read_prices(price or [], cluster)
         return best_offer(
-            subject.subject(), cluster, training.training(), prices=prices, by="money" if prices else "time",
-            within_s=within, progress=progress,
-        )  # fmt: skip
+            subject.subject(),
+            cluster,
+            training.training(),
+            prices=prices,
+            by="money" if prices else "time",
+            within_s=within,
+            progress=progress,
+        )
 
     _answer(answer, out, json)
 

@@ -81,23 +81,37 @@ def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> Non
     in_time = sorted(stretches, key=lambda stretch: stretch.start_s)
     _section("Longest stretches of the critical path, in time", [_stretch_row(stretch) for stretch in in_time])
     exposed = [
-        {**_share("layer", row.layer, row.seconds, total_s), "kind": row.kind, "link class": row.link_class,
-         "latency_s": row.latency_s, "wait_s": row.wait_s, "work_s": row.work_s}
+        {
+            **_share("layer", row.layer, row.seconds, total_s),
+            "kind": row.kind,
+            "link class": row.link_class,
+            "latency_s": row.latency_s,
+            "wait_s": row.wait_s,
+            "work_s": row.work_s,
+        }
         for row in path.exposed()[:top]
-    ]  # fmt: skip
+    ]
     _section("Communication on the critical path", exposed)
     sensitivities = [
-        {"change": row.change, "simulated iteration": f"{row.effect:+z.1%}",
-         "elasticity": f"{row.elasticity:+z.3f} ± {row.elasticity_spread:.3f}",
-         "other routes": "yes" if row.reroutes else "no"}
+        {
+            "change": row.change,
+            "simulated iteration": f"{row.effect:+z.1%}",
+            "elasticity": f"{row.elasticity:+z.3f} ± {row.elasticity_spread:.3f}",
+            "other routes": "yes" if row.reroutes else "no",
+        }
         for row in analysis.sensitivities[:top]
-    ]  # fmt: skip
+    ]
     _section("What faster hardware would change", sensitivities)
     uses = [
-        {"name": row.name, "of": row.of, "busy": f"{row.busy:.1%}", "use": f"{row.use:.1%}",
-         "moved_bytes": row.moved_bytes}
+        {
+            "name": row.name,
+            "of": row.of,
+            "busy": f"{row.busy:.1%}",
+            "use": f"{row.use:.1%}",
+            "moved_bytes": row.moved_bytes,
+        }
         for row in [row for row in analysis.resources if row.is_link][:top]
-    ]  # fmt: skip
+    ]
     _section("Busiest links", uses)
     peak = max(memory["peak_bytes"].values())
     share = memory["peak_bytes"][memory["fullest"]] / memory["capacity_bytes"]

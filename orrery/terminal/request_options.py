@@ -82,9 +82,12 @@ def _parameters(request: Any) -> Iterator[inspect.Parameter]:
         if _is_tuple(hint):
             hint, parser, default = str, None, default if default is MISSING else said.typed
         looks = {
-            "help": said.help, "metavar": said.metavar, "parser": parser, "min": said.low,
+            "help": said.help,
+            "metavar": said.metavar,
+            "parser": parser,
+            "min": said.low,
             "autocompletion": COMPLETERS.get(field.name),
-        }  # fmt: skip
+        }
         yield inspect.Parameter(
             field.name,
             inspect.Parameter.POSITIONAL_OR_KEYWORD if said.positional else inspect.Parameter.KEYWORD_ONLY,

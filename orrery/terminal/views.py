@@ -46,10 +46,24 @@ _UNLESS_ZERO = (
 """Values of a plan that are printed only where they are not zero or empty."""
 
 _STRATEGY_FIELDS = (
-    "name", "additive_s", "simulated_s", "expected_s", "likely_s", "ladder_s", "speedup", "moved_bytes",
-    "compute_s", "exposed_communication_s", "idle_s", "peak_memory_bytes", "memory_by_kind_bytes", "lower_bound_s",
-    "bound_reason", "engine_s", "tasks",
-)  # fmt: skip
+    "name",
+    "additive_s",
+    "simulated_s",
+    "expected_s",
+    "likely_s",
+    "ladder_s",
+    "speedup",
+    "moved_bytes",
+    "compute_s",
+    "exposed_communication_s",
+    "idle_s",
+    "peak_memory_bytes",
+    "memory_by_kind_bytes",
+    "lower_bound_s",
+    "bound_reason",
+    "engine_s",
+    "tasks",
+)
 
 
 def model_row(name: str) -> dict[str, Any]:

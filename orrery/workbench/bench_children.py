@@ -108,9 +108,14 @@ def strategy_again(model: CostModel, result: StrategyResult, known: Program | No
     check_plan_memory(program, peak_memory_bytes(program))
     check_replay_fits(full)
     priced = PricedStrategy(
-        model=model, name=result.name, strategy=strategy, micro_batching=micro_batching, full=full,
-        additive_s=priced_s, ladder_s=ladder,
-    )  # fmt: skip
+        model=model,
+        name=result.name,
+        strategy=strategy,
+        micro_batching=micro_batching,
+        full=full,
+        additive_s=priced_s,
+        ladder_s=ladder,
+    )
     yield "result", light_result(strategy_result(priced, one_device_s(model)))
 
 

@@ -179,9 +179,14 @@ class _Held:
                 self.tell(request, "table", comparison_view(self._now(names).priced(request.subject.price_of_device)))
 
         self._found = compare(
-            self._graph, self._cluster, names, gradient_sync=subject.gradient_sync, conditions=conditions,
-            progress=lambda label, done, total: self.tell(request, "progress", (label, done, total)), arrived=arrived,
-        )  # fmt: skip
+            self._graph,
+            self._cluster,
+            names,
+            gradient_sync=subject.gradient_sync,
+            conditions=conditions,
+            progress=lambda label, done, total: self.tell(request, "progress", (label, done, total)),
+            arrived=arrived,
+        )
         self._results = {each.name: each for each in self._found.strategies}
         self._refused = dict(self._found.refused)
         self.tell(request, "compared", None)

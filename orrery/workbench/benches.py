@@ -169,8 +169,13 @@ class Benches:
         for old in [each for each in self._jobs.values() if each.ended][: max(0, len(self._jobs) - _MOST_JOBS)]:
             del self._jobs[old.id]
         request = BenchRequest(
-            job=job.id, kind=kind, subject=subject, compared=compared, is_held=held.holds == comparison, shown=shown,
-        )  # fmt: skip
+            job=job.id,
+            kind=kind,
+            subject=subject,
+            compared=compared,
+            is_held=held.holds == comparison,
+            shown=shown,
+        )
         held.compares |= kind == "compare" or not request.is_held
         held.holds = comparison
         self._of[owner] = self._of.pop(owner)  # the last used comes last
@@ -305,8 +310,11 @@ class Benches:
         code = held.process.exitcode
         why = f"killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         if held.job is not None:
-            held.job.add("failed", f"the process of this computation ended ({why}), perhaps for want of memory; "
-                         "the workbench goes on: press Compare to start again")  # fmt: skip
+            held.job.add(
+                "failed",
+                f"the process of this computation ended ({why}), perhaps for want of memory; "
+                "the workbench goes on: press Compare to start again",
+            )
         self._end(held)
 
     def _end(self, held: _Bench) -> None:

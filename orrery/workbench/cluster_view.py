@@ -48,12 +48,17 @@ def _classes(cluster: DeviceGraph, plain: DeviceGraph) -> list[dict[str, Any]]:
     for link_class, count in counts.items():
         link = max((each for each in cluster.links if each.link_class == link_class), key=_speed)
         first = before.get(link_class, link)
-        rows.append({
-            "name": link_class, "count": count, "exclusive": link.exclusive,
-            "gbyte_per_s": link.bandwidth_bytes_per_s / GIGA, "was_gbyte_per_s": first.bandwidth_bytes_per_s / GIGA,
-            "latency_us": link.latency.at(_MESSAGE_BYTES) / MICRO,
-            "was_latency_us": first.latency.at(_MESSAGE_BYTES) / MICRO,
-        })  # fmt: skip
+        rows.append(
+            {
+                "name": link_class,
+                "count": count,
+                "exclusive": link.exclusive,
+                "gbyte_per_s": link.bandwidth_bytes_per_s / GIGA,
+                "was_gbyte_per_s": first.bandwidth_bytes_per_s / GIGA,
+                "latency_us": link.latency.at(_MESSAGE_BYTES) / MICRO,
+                "was_latency_us": first.latency.at(_MESSAGE_BYTES) / MICRO,
+            }
+        )
     return rows
 
 

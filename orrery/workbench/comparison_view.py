@@ -28,14 +28,16 @@ def partial_comparison(
     """Return a comparison of the results that have arrived, in the order in which strategies were chosen."""
     rows = sorted(results, key=lambda result: order.index(result.name))
     return Comparison(
-        model=graph.name, cluster=cluster.name, batch=graph.batch,
+        model=graph.name,
+        cluster=cluster.name,
+        batch=graph.batch,
         devices=tuple(device.name for device in cluster.devices),
         device_memory_bytes=tuple(device.usable_bytes for device in cluster.devices),
         samples_are=graph.samples_are,
         one_device_s=rows[0].speedup * rows[0].expected_s if rows else float("nan"),
         strategies=tuple(rows),
         winner=min(rows, key=lambda result: (result.expected_s, result.name != "layerwise")).name if rows else "",
-    )  # fmt: skip
+    )
 
 
 def light_result(result: StrategyResult) -> StrategyResult:

@@ -28,13 +28,17 @@ def scenario_pair(left: StoredScenario, right: StoredScenario) -> dict[str, Any]
         a, b = (rows[name] for rows in rows_of)
         ratio = b["samples_per_s"] / a["samples_per_s"]
         cost = [money.text(row[_MONEY]) if row.get(_MONEY) else "not known" for row in (a, b)] if costs else []
-        rows.append({
-            "name": name, "times": [time.text(a["expected_s"]), time.text(b["expected_s"])],
-            "rates": [rate.text(a["samples_per_s"]), rate.text(b["samples_per_s"])], "cost": cost,
-            "ratio": f"{ratio:.3g} ×",
-            "pace": [a.get("pace") or "", b.get("pace") or ""],
-            "values": [a["expected_s"] / time.factor, b["expected_s"] / time.factor],
-        })  # fmt: skip
+        rows.append(
+            {
+                "name": name,
+                "times": [time.text(a["expected_s"]), time.text(b["expected_s"])],
+                "rates": [rate.text(a["samples_per_s"]), rate.text(b["samples_per_s"])],
+                "cost": cost,
+                "ratio": f"{ratio:.3g} ×",
+                "pace": [a.get("pace") or "", b.get("pace") or ""],
+                "values": [a["expected_s"] / time.factor, b["expected_s"] / time.factor],
+            }
+        )
     return {
         "headline": _headline(left, right),
         "names": [left.name, right.name],
@@ -80,8 +84,14 @@ def _headline(left: StoredScenario, right: StoredScenario) -> str:
 
 def _differences(left: StoredScenario, right: StoredScenario) -> list[list[str]]:
     """Return the fields in which two scenarios differ, with the text of each."""
-    fields = [("model", "model"), ("cluster", "cluster"), ("batch", "batch"), ("dtype", "data type"),
-              ("gradient_sync", "gradient synchronisation"), ("price", "price of a device hour")]  # fmt: skip
+    fields = [
+        ("model", "model"),
+        ("cluster", "cluster"),
+        ("batch", "batch"),
+        ("dtype", "data type"),
+        ("gradient_sync", "gradient synchronisation"),
+        ("price", "price of a device hour"),
+    ]
     none = {"gradient_sync": "as declared", "price": "not known"}
     rows = [[word, *(str(getattr(each.subject, key) or none[key]) for each in (left, right))] for key, word in fields]
     changes = [", ".join(f"{k}={v}" for k, v in each.subject.edits.items()) or "none" for each in (left, right)]

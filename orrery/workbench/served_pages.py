@@ -18,9 +18,11 @@ def served(name: str) -> bytes:
     if name == _PLOTLY:
         return packed_plotly()
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_text), autoescape=name.endswith(".html"), undefined=jinja2.StrictUndefined,
+        loader=jinja2.FunctionLoader(_text),
+        autoescape=name.endswith(".html"),
+        undefined=jinja2.StrictUndefined,
         trim_blocks=True,
-    )  # fmt: skip
+    )
     return environment.get_template(name).render(palette=PALETTE, address=_address).encode()
 
 

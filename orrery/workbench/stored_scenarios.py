@@ -67,9 +67,11 @@ def open_scenario(folder: WorkingFolder, file: str) -> StoredScenario:
     if not isinstance(name, str) or not _are_numbers(numbers):
         raise ConfigError(f"scenario {file}: name must be a text, and numbers those of a comparison")
     return StoredScenario(
-        name=name, subject=parsed_subject(values.get("subject")), numbers=dict(numbers or {}),
+        name=name,
+        subject=parsed_subject(values.get("subject")),
+        numbers=dict(numbers or {}),
         searched=values.get("searched") is True,
-    )  # fmt: skip
+    )
 
 
 def _are_numbers(numbers: object) -> bool:
@@ -95,8 +97,13 @@ def kept_scenarios(folder: WorkingFolder) -> list[dict[str, Any]]:
                 continue  # deleted meanwhile
             rows.append({"file": file, "name": file, "error": str(error)})
             continue
-        rows.append({
-            "file": file, "name": kept.name, "subject": kept.subject.model_dump(), "searched": kept.searched,
-            "winner": str(kept.numbers.get("winner", "")),
-        })  # fmt: skip
+        rows.append(
+            {
+                "file": file,
+                "name": kept.name,
+                "subject": kept.subject.model_dump(),
+                "searched": kept.searched,
+                "winner": str(kept.numbers.get("winner", "")),
+            }
+        )
     return sorted(rows, key=lambda row: str(row["name"]).lower())

@@ -22,8 +22,16 @@ SCALE_BYTES = 4
 """Size of a scale in a message."""
 _WIDTH_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 COMPRESSIONS = (
-    "dynamic-tree", "static-tree", "linear", "mantissa", "one-bit", "threshold", "float16", "bfloat16", "float32"
-)  # fmt: skip
+    "dynamic-tree",
+    "static-tree",
+    "linear",
+    "mantissa",
+    "one-bit",
+    "threshold",
+    "float16",
+    "bfloat16",
+    "float32",
+)
 """Names of all types; ``planner.compression.type_parameters`` holds the parameters of each."""
 _FEEDBACK = ("one-bit", "threshold")
 """Types that keep the part of a tensor that one message omits, and add it to the next."""

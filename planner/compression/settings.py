@@ -59,8 +59,11 @@ class CompressionSettings:
             ("gradients", self.gradients, self.gradient_layers),
             ("activations", self.activations, self.activation_layers),
         )
-        rows = [(what if layers is None else f"{what} of {', '.join(layers) or 'no layer'}", kind)
-                for what, kind, layers in parts if kind]  # fmt: skip
+        rows = [
+            (what if layers is None else f"{what} of {', '.join(layers) or 'no layer'}", kind)
+            for what, kind, layers in parts
+            if kind
+        ]
         return "; ".join(f"{what} as {kind}" for what, kind in rows)
 
     def gradient(self, graph: ComputationGraph, layer: int) -> Compression | None:
@@ -79,9 +82,14 @@ UNCOMPRESSED = CompressionSettings()
 
 
 def compressed_of(
-    graph: ComputationGraph, gradient_sync: str, *, gradients: str = "", activations: str = "",
-    gradient_layers: Sequence[str] | None = None, activation_layers: Sequence[str] | None = None,
-) -> CompressionSettings:  # fmt: skip
+    graph: ComputationGraph,
+    gradient_sync: str,
+    *,
+    gradients: str = "",
+    activations: str = "",
+    gradient_layers: Sequence[str] | None = None,
+    activation_layers: Sequence[str] | None = None,
+) -> CompressionSettings:
     """Return compression settings, checked against a network and its gradient synchronisation.
 
     A type that equals that of the network's elements is left out.

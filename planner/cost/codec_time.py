@@ -66,10 +66,15 @@ def compression_of(kind: Compression, source: Ints, regions: TransferRegions) ->
     devices, messages, elements, size = _totals(kind, distinct[:, 0], (high - low).prod(axis=1))
     none, nothing = np.zeros_like(elements), np.zeros_like(size)
     return devices, CodecWork(
-        compressed_messages=messages, compressed_elements=elements, compressed_bytes=size,
-        decompressed_messages=none, decompressed_elements=none, added_elements=none, decompressed_bytes=nothing,
+        compressed_messages=messages,
+        compressed_elements=elements,
+        compressed_bytes=size,
+        decompressed_messages=none,
+        decompressed_elements=none,
+        added_elements=none,
+        decompressed_bytes=nothing,
         own_bytes=nothing,
-    )  # fmt: skip
+    )
 
 
 def decompression_of(kind: Compression, target: Ints, regions: TransferRegions) -> tuple[Ints, CodecWork]:
@@ -86,10 +91,15 @@ def decompression_of(kind: Compression, target: Ints, regions: TransferRegions) 
     devices, messages, elements, size = _totals(kind, target, (regions.high - regions.low).prod(axis=1))
     none, nothing = np.zeros_like(elements), np.zeros_like(size)
     return devices, CodecWork(
-        compressed_messages=none, compressed_elements=none, compressed_bytes=nothing,
-        decompressed_messages=messages, decompressed_elements=elements, added_elements=none, decompressed_bytes=size,
+        compressed_messages=none,
+        compressed_elements=none,
+        compressed_bytes=nothing,
+        decompressed_messages=messages,
+        decompressed_elements=elements,
+        added_elements=none,
+        decompressed_bytes=size,
         own_bytes=nothing,
-    )  # fmt: skip
+    )
 
 
 def _totals(kind: Compression, device: Ints, elements: Ints) -> tuple[Ints, Ints, Ints, Floats]:
@@ -173,7 +183,12 @@ def _streaming_s(profile: ComputeProfile, moved_bytes: Floats, before_bytes: Int
     none = np.zeros(len(moved_bytes))
     return profile.time_s(
         Kernels(
-            flop=none, memory_bytes=moved_bytes, rows=none, columns=none, depth=none, samples=none,
+            flop=none,
+            memory_bytes=moved_bytes,
+            rows=none,
+            columns=none,
+            depth=none,
+            samples=none,
             streamed_bytes=np.asarray(before_bytes, dtype=np.float64),
         )
-    )  # fmt: skip
+    )

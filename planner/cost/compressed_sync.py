@@ -91,9 +91,14 @@ def compressed_all_reduce(kind: Compression, scheme: str, elements: int, replica
 
 
 def _work(
-    kind: Compression, elements: int, *, compress: Ints | int = 0, decompress: Ints | int = 0, own: Ints | int = 0,
+    kind: Compression,
+    elements: int,
+    *,
+    compress: Ints | int = 0,
+    decompress: Ints | int = 0,
+    own: Ints | int = 0,
     add: Ints | int = 0,
-) -> CodecWork:  # fmt: skip
+) -> CodecWork:
     """Return codec work in messages of one size.
 
     Args:
@@ -110,10 +115,15 @@ def _work(
         (count * size).astype(np.float64) for count in (compress, decompress, own)
     )
     return CodecWork(
-        compressed_messages=compress, compressed_elements=compress * elements, compressed_bytes=compressed_bytes,
-        decompressed_messages=decompress, decompressed_elements=decompress * elements, added_elements=add * elements,
-        decompressed_bytes=decompressed_bytes, own_bytes=own_bytes,
-    )  # fmt: skip
+        compressed_messages=compress,
+        compressed_elements=compress * elements,
+        compressed_bytes=compressed_bytes,
+        decompressed_messages=decompress,
+        decompressed_elements=decompress * elements,
+        added_elements=add * elements,
+        decompressed_bytes=decompressed_bytes,
+        own_bytes=own_bytes,
+    )
 
 
 def groups_of(model: CostModel, space: ConfigSpace, *, split: bool) -> Ints:

@@ -166,9 +166,15 @@ class ComputeTimes:
 
 
 def kernel_s(
-    profile: ComputeProfile, model: str, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int = 4,
-    *, inner: bool = True,
-) -> Floats:  # fmt: skip
+    profile: ComputeProfile,
+    model: str,
+    layer: Layer,
+    phase: str,
+    part: dict[str, Floats],
+    element_bytes: int = 4,
+    *,
+    inner: bool = True,
+) -> Floats:
     """Compute the time of parts of a layer in one phase.
 
     A kernel of transformers whose efficiency the profile knows takes its time (``fused_s``).
@@ -207,9 +213,15 @@ def kernel_s(
 
 
 def _unmeasured_s(
-    profile: ComputeProfile, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int, seconds: Floats,
-    *, inner: bool,
-) -> Floats:  # fmt: skip
+    profile: ComputeProfile,
+    layer: Layer,
+    phase: str,
+    part: dict[str, Floats],
+    element_bytes: int,
+    seconds: Floats,
+    *,
+    inner: bool,
+) -> Floats:
     """Return the time of parts that a profile has not measured: by their own kernel's efficiency, and with dispatch.
 
     Args:

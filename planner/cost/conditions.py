@@ -27,10 +27,15 @@ class Conditions:
 
     @classmethod
     def of(
-        cls, cluster: DeviceGraph, framework: str | None = None, *,
-        interference: bool | None = None, spread: bool | None = None, arithmetic: str = "",
+        cls,
+        cluster: DeviceGraph,
+        framework: str | None = None,
+        *,
+        interference: bool | None = None,
+        spread: bool | None = None,
+        arithmetic: str = "",
         optimizer: str = "momentum",
-    ) -> "Conditions":  # fmt: skip
+    ) -> "Conditions":
         """Return conditions, with those that a cluster declares where none are given.
 
         Args:

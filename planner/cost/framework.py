@@ -116,9 +116,14 @@ def framework_of(text: str) -> Framework:
     if name == "horovod":
         fused = values["fusion_mib"] * _MIB
         return Framework(
-            name=name, text=text, first_bucket_bytes=fused, bucket_bytes=fused, fits=True,
-            cycle_s=values["cycle_ms"] * MILLI, negotiation_s=values["rank_us"] * MICRO,
-        )  # fmt: skip
+            name=name,
+            text=text,
+            first_bucket_bytes=fused,
+            bucket_bytes=fused,
+            fits=True,
+            cycle_s=values["cycle_ms"] * MILLI,
+            negotiation_s=values["rank_us"] * MICRO,
+        )
     if name == "ps":
         return Framework(name=name, text=text, fetches_first=values["first"] > 0, fetches_randomly=values["random"] > 0)
     return IDEAL

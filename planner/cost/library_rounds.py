@@ -287,9 +287,13 @@ def _carrying(
         near, far = _Link(protocol.wire_ratio, library.near_share), _Link(protocol.far_wire_ratio, 1.0)
     sent = rings.share * rings.repeats * np.where(is_far, far.bytes, near.bytes)
     carried = Traffic(
-        source=rings.source, target=rings.target, sent=sent, taken=sent / np.where(is_far, far.reached, near.reached),
-        latency_s=latency_s, copied_s_per_byte=copied_s,
-    )  # fmt: skip
+        source=rings.source,
+        target=rings.target,
+        sent=sent,
+        taken=sent / np.where(is_far, far.reached, near.reached),
+        latency_s=latency_s,
+        copied_s_per_byte=copied_s,
+    )
     return replace(rings, carried=carried)
 
 

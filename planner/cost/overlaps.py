@@ -105,15 +105,28 @@ def overlaps_of(
     unread = [c for c in range(len(consumer.output.dims)) if c not in reads]
     regions = needed_regions(consumer, interval_maps, source)
     return Overlaps(
-        sizes=np.array(source.sizes), degrees=producer.degrees,
-        part_start=producer.device_start, part_devices=producer.devices, part_on=_parts_on(producer, device_count),
-        region_start=consumer.device_start, region_devices=consumer.devices,
+        sizes=np.array(source.sizes),
+        degrees=producer.degrees,
+        part_start=producer.device_start,
+        part_devices=producer.devices,
+        part_on=_parts_on(producer, device_count),
+        region_start=consumer.device_start,
+        region_devices=consumer.devices,
         region_on=_parts_on(consumer, device_count),
-        low=regions.low, high=regions.high, volume=regions.volume.astype(np.float64),
-        table=shared, rows=rows, columns=columns, sent=sent, sent_rows=sent_rows, sent_columns=by_degree,
+        low=regions.low,
+        high=regions.high,
+        volume=regions.volume.astype(np.float64),
+        table=shared,
+        rows=rows,
+        columns=columns,
+        sent=sent,
+        sent_rows=sent_rows,
+        sent_columns=by_degree,
         copies=consumer.degrees[:, unread].prod(axis=1).astype(np.float64),
-        most=most, most_rows=most_rows, most_columns=by_degree,
-    )  # fmt: skip
+        most=most,
+        most_rows=most_rows,
+        most_columns=by_degree,
+    )
 
 
 def _tables(

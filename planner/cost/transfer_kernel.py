@@ -107,9 +107,20 @@ def price_pairs(pairs: Any, overlaps: Any, routes: Any, cost_s: Any) -> None:
         busy = cost_s[first : first + _BATCH]
         size = len(busy)
         batch = _Batch(
-            pairs.producer[first : first + size], pairs.consumer[first : first + size], busy, wait[:size],
-            ceiling[:size], crosses[:size], block_count[:size], blocks, seen, load, largest, leaving, entering,
-        )  # fmt: skip
+            pairs.producer[first : first + size],
+            pairs.consumer[first : first + size],
+            busy,
+            wait[:size],
+            ceiling[:size],
+            crosses[:size],
+            block_count[:size],
+            blocks,
+            seen,
+            load,
+            largest,
+            leaving,
+            entering,
+        )
         largest[:], wait[:], busy[:], block_count[:], seen[:] = 0.0, 0.0, 0.0, 0, False
         _add_blocks(batch, batch.consumer, overlaps.region_start, overlaps.region_devices, routes.block, pairs.samples)
         _add_blocks(batch, batch.producer, overlaps.part_start, overlaps.part_devices, routes.block, pairs.samples)
@@ -150,8 +161,11 @@ def _visit_inside(batch: Any, overlaps: Any, routes: Any, element_bytes: float) 
     part_on, region_on, volume = overlaps.part_on, overlaps.region_on, overlaps.volume
     table, rows, columns = overlaps.table, overlaps.rows, overlaps.columns
     member_start, members, level_of, latency_class = (
-        routes.member_start, routes.members, routes.level, routes.latency_class,
-    )  # fmt: skip
+        routes.member_start,
+        routes.members,
+        routes.level,
+        routes.latency_class,
+    )
     route_start, route_links, top, rising = routes.route_start, routes.route_links, routes.top, routes.rising
     class_start, class_size, class_latency = routes.class_start, routes.class_size_bytes, routes.class_latency_s
     count = len(routes.block)
@@ -199,8 +213,12 @@ def _visit_inside(batch: Any, overlaps: Any, routes: Any, element_bytes: float) 
 def _sum_leaving(batch: Any, overlaps: Any, routes: Any) -> None:
     """Add what parts send in all to ``leaving`` of the top level, and see whether anything crosses between blocks."""
     us, vs, blocks, block_count, crosses = (
-        batch.producer, batch.consumer, batch.blocks, batch.block_count, batch.crosses,
-    )  # fmt: skip
+        batch.producer,
+        batch.consumer,
+        batch.blocks,
+        batch.block_count,
+        batch.crosses,
+    )
     leaving, entering, top = batch.leaving, batch.entering, routes.top
     member_start, members = routes.member_start, routes.members
     part_on, copies = overlaps.part_on, overlaps.copies
@@ -256,8 +274,12 @@ def _visit_crossing(batch: Any, overlaps: Any, routes: Any, pairs: Any) -> None:
     largest, element_bytes = batch.largest, pairs.element_bytes
     degrees, sizes, part_start, devices = overlaps.degrees, overlaps.sizes, overlaps.part_start, overlaps.part_devices
     region_start, region_devices, low, high, volume = (
-        overlaps.region_start, overlaps.region_devices, overlaps.low, overlaps.high, overlaps.volume,
-    )  # fmt: skip
+        overlaps.region_start,
+        overlaps.region_devices,
+        overlaps.low,
+        overlaps.high,
+        overlaps.volume,
+    )
     table, rows, columns = overlaps.table, overlaps.rows, overlaps.columns
     block, latency_class, rising = routes.block, routes.latency_class, routes.rising
     class_start, class_size, class_latency = routes.class_start, routes.class_size_bytes, routes.class_latency_s

@@ -146,14 +146,16 @@ class _Steps:
         self.frozen = {each.name for each in layer.parameters if each.frozen}
         self.inputs = [
             _Tensor(
-                ("input", slot), ("input", slot), self.outputs if np.array_equal(size, self.outputs) else size,
+                ("input", slot),
+                ("input", slot),
+                self.outputs if np.array_equal(size, self.outputs) else size,
                 _order_of(shape, last),
                 _NONE if is_data(source) else frozenset([_INPUTS]),
             )
             for slot, (source, shape, size, last) in enumerate(
                 zip(layer.inputs, layer.input_shapes, reads, channels_last, strict=True)
             )
-        ]  # fmt: skip
+        ]
         self.results: list[_Tensor] = []
         last = {each.step: n for n, step in enumerate(operation.computes) for each in step.operands}
         for number, step in enumerate(operation.computes):
@@ -179,10 +181,16 @@ class _Steps:
         )
         return RecordedMemory(
             saves_inputs=tuple(("input", slot) in tape.saved for slot in range(len(self.inputs))),
-            copies=sum(copies, self.zero), saves_output=shares, saved=saved, index_bytes=tape.index_bytes + self.zero,
-            forward=tape.peak + self.zero, activation_gradient=peaks[_INPUTS], weight_gradient=peaks[_WEIGHTS],
-            passes_gradient=passes, channels_last=output.order[-1] == "channel" and len(output.order) > 2,
-        )  # fmt: skip
+            copies=sum(copies, self.zero),
+            saves_output=shares,
+            saved=saved,
+            index_bytes=tape.index_bytes + self.zero,
+            forward=tape.peak + self.zero,
+            activation_gradient=peaks[_INPUTS],
+            weight_gradient=peaks[_WEIGHTS],
+            passes_gradient=passes,
+            channels_last=output.order[-1] == "channel" and len(output.order) > 2,
+        )
 
     def _take(self, number: int, step: Step) -> None:
         """Take one step: allocate, save, and note how its derivative computes."""

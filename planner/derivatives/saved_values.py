@@ -26,6 +26,14 @@ PASSED_ON = frozenset(["add", "sub", "subtract"])
 """Operations that hand the gradient of their result on to an operand of the same shape as it is."""
 
 TEMPORARIES: dict[str, int] = {
-    "pow": 2, "square": 2, "rsqrt": 1, "sqrt": 1, "sin": 1, "cos": 1, "abs": 1, "log2": 1, "erf": 2,
-}  # fmt: skip
+    "pow": 2,
+    "square": 2,
+    "rsqrt": 1,
+    "sqrt": 1,
+    "sin": 1,
+    "cos": 1,
+    "abs": 1,
+    "log2": 1,
+    "erf": 2,
+}
 """Tensors of the result's size that a derivative allocates beside its own, at most; none of operations not named."""

@@ -114,9 +114,13 @@ class Operation(Protocol):
         ...
 
     def fused_kernels(
-        self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, NDArray[np.float64]],
+        self,
+        phase: str,
+        inputs: Sequence[Shape],
+        output: Shape,
+        part: dict[str, NDArray[np.float64]],
         element_bytes: int,
-    ) -> FusedKernels | None:  # fmt: skip
+    ) -> FusedKernels | None:
         """Return the work of parts as kernels whose times some profiles have measured; None for kinds without any.
 
         Args:
@@ -229,9 +233,16 @@ class ComputationGraph:
     """
 
     def __init__(
-        self, name: str, batch: int, layers: Sequence[Layer], *, element_bytes: int = 4,
-        undivided: "ComputationGraph | None" = None, origin: Sequence[int] = (), tokens_per_sample: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        batch: int,
+        layers: Sequence[Layer],
+        *,
+        element_bytes: int = 4,
+        undivided: "ComputationGraph | None" = None,
+        origin: Sequence[int] = (),
+        tokens_per_sample: int | None = None,
+    ) -> None:
         self.name = name
         self.batch = batch
         self.layers = tuple(layers)
@@ -403,9 +414,14 @@ class ComputationGraph:
             outputs[layer.name] = layer.operation.output(shapes)
             layers.append(replace(layer, input_shapes=shapes, output=outputs[layer.name]))
         return ComputationGraph(
-            self.name, batch, layers, element_bytes=self.element_bytes, origin=self.origin,
-            undivided=self._undivided and self._undivided.with_batch(batch), tokens_per_sample=self.given_tokens,
-        )  # fmt: skip
+            self.name,
+            batch,
+            layers,
+            element_bytes=self.element_bytes,
+            origin=self.origin,
+            undivided=self._undivided and self._undivided.with_batch(batch),
+            tokens_per_sample=self.given_tokens,
+        )
 
     @property
     def parameter_count(self) -> int:

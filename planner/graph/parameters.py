@@ -123,9 +123,13 @@ def _shared(owner: "Layer", layer: "Layer", parameter: Parameter) -> SharedParam
             raise ConfigError(f"in_channel must be 1 for layer {each.name}: {where} is shared by two layers")
     shape = Shape(tuple(map(str, range(max(len(parameter.shape), 1)))), parameter.shape or (1,))
     return SharedParameter(
-        name=trained[0].name, borrowed=parameter.name, shape=shape, held=parameter_maps(trained[0], owner.output),
-        needed=parameter_maps(parameter, layer.output), frozen=parameter.frozen or trained[0].frozen,
-    )  # fmt: skip
+        name=trained[0].name,
+        borrowed=parameter.name,
+        shape=shape,
+        held=parameter_maps(trained[0], owner.output),
+        needed=parameter_maps(parameter, layer.output),
+        frozen=parameter.frozen or trained[0].frozen,
+    )
 
 
 def _key(layer: "Layer", parameter: Parameter) -> str:

@@ -129,9 +129,14 @@ def unsqueezed(fixed: Fixed, dim: int) -> Fixed:
         return Fixed(shape, fixed.keys)
     origin = (*fixed.origin[:dim], None, *fixed.origin[dim:]) if fixed.origin else ()
     return Fixed(
-        shape, fixed.keys, call="unsqueeze", operands=(("self", fixed),), arguments=(("dim", dim),), origin=origin,
+        shape,
+        fixed.keys,
+        call="unsqueeze",
+        operands=(("self", fixed),),
+        arguments=(("dim", dim),),
+        origin=origin,
         nodes=fixed.nodes + 1,
-    )  # fmt: skip
+    )
 
 
 def _tensors(given: Mapping[str, Any]) -> list[tuple[str, Fixed]]:

@@ -97,8 +97,11 @@ def _activation(layer: Layer, before: Layer) -> str | None:
     if not isinstance(operation, Elementwise) or len(layer.inputs) != 1 or operation.weights:
         return None
     slope = next((dict(s.arguments).get("negative_slope", 0.01) for s in operation.computes), 0.01)
-    plain = slope == 0.01 and layer.output == before.output and all(_is_identity(m, d) for m, d in zip(
-        operation.reads[0], before.output.dims, strict=True))  # fmt: skip
+    plain = (
+        slope == 0.01
+        and layer.output == before.output
+        and all(_is_identity(m, d) for m, d in zip(operation.reads[0], before.output.dims, strict=True))
+    )
     return (
         operation.steps[0] if plain and len(operation.steps) == 1 and operation.steps[0] in FUSED_ACTIVATIONS else None
     )
@@ -132,13 +135,20 @@ def _chained(one: Layer, other: Layer, slot: int) -> Layer | None:
         return None
     named = {key: each.name for key, each in weights.items()}
     operation = replace(
-        second, steps=(*first.steps, *second.steps), reads=tuple(row[2] for row in rows), saves=saves,
-        weights=tuple(weights.values()), computes=_joined_steps(one, first, other, second, slot, rows, named),
-    )  # fmt: skip
+        second,
+        steps=(*first.steps, *second.steps),
+        reads=tuple(row[2] for row in rows),
+        saves=saves,
+        weights=tuple(weights.values()),
+        computes=_joined_steps(one, first, other, second, slot, rows, named),
+    )
     return replace(
-        other, operation=operation, inputs=tuple(row[0] for row in rows), input_shapes=tuple(row[1] for row in rows),
+        other,
+        operation=operation,
+        inputs=tuple(row[0] for row in rows),
+        input_shapes=tuple(row[1] for row in rows),
         keys=tuple((name, key) for key, name in named.items()),
-    )  # fmt: skip
+    )
 
 
 def _joined_weights(one: Layer, first: Elementwise, other: Layer, second: Elementwise) -> dict[str, Parameter] | None:
@@ -154,9 +164,14 @@ def _joined_weights(one: Layer, first: Elementwise, other: Layer, second: Elemen
 
 
 def _joined_steps(
-    one: Layer, first: Elementwise, other: Layer, second: Elementwise, slot: int, rows: Sequence[Any],
+    one: Layer,
+    first: Elementwise,
+    other: Layer,
+    second: Elementwise,
+    slot: int,
+    rows: Sequence[Any],
     weights: Mapping[str, str],
-) -> tuple[Step, ...]:  # fmt: skip
+) -> tuple[Step, ...]:
     """Return what two layers compute one after the other; nothing where it is not known of one of them.
 
     Args:
@@ -197,7 +212,11 @@ def _as_elementwise(layer: Layer) -> Elementwise | None:
     if isinstance(operation, Add | Dropout) and not getattr(operation, "activation", None):
         identity = tuple(IntervalMap(dim=dim) for dim in layer.output.dims)
         return Elementwise(
-            dims=layer.output.dims[1:], sizes=layer.output.sizes[1:], reads=(identity,) * len(layer.inputs),
-            steps=(operation.kind,), saves="nothing", computes=(_plain_step(layer, operation),),
-        )  # fmt: skip
+            dims=layer.output.dims[1:],
+            sizes=layer.output.sizes[1:],
+            reads=(identity,) * len(layer.inputs),
+            steps=(operation.kind,),
+            saves="nothing",
+            computes=(_plain_step(layer, operation),),
+        )
     return None

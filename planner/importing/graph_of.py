@@ -103,9 +103,13 @@ def imported_graph(trace: Trace, *, name: str, loss: str = "softmax") -> Importe
     graph = graph.with_batch(trace.samples) if trace.samples else graph
     by_sample = tuple(row for row in reader.by_sample if row[0] in kept)
     return ImportedModel(
-        graph=graph, inputs=tuple((name, source.partition(":")[2]) for source, name in names.items()),
-        fused=tuple(fused), by_sample=by_sample, unread=unread, dropped=tuple(dropped),
-    )  # fmt: skip
+        graph=graph,
+        inputs=tuple((name, source.partition(":")[2]) for source, name in names.items()),
+        fused=tuple(fused),
+        by_sample=by_sample,
+        unread=unread,
+        dropped=tuple(dropped),
+    )
 
 
 def _marked(layer: Layer, trace: Trace, names: Mapping[str, str]) -> Layer:

@@ -72,9 +72,15 @@ def convolution(reader: GraphReader, node: TraceNode) -> Any:
     ):
         return _general(reader, node, value, weight, stride, pads, dilation, groups)
     operation = Convolution(
-        channels=weight.shape[0], kernel=kernel, stride=stride, pad=pads, dilation=dilation, groups=groups,
-        bias="bias" in keys, activation=None,
-    )  # fmt: skip
+        channels=weight.shape[0],
+        kernel=kernel,
+        stride=stride,
+        pad=pads,
+        dilation=dilation,
+        groups=groups,
+        bias="bias" in keys,
+        activation=None,
+    )
     for each, key in keys.items():
         reader.owners[key] = (name, each)
     return reader.emit(node, operation, [value], weights=keys)
@@ -93,9 +99,14 @@ def _same(
 
 
 def pad_axes(
-    reader: GraphReader, node: TraceNode, value: TracedValue, pads: Sequence[tuple[int, int]], *,
-    mode: str = "constant", fill: float = 0.0,
-) -> TracedValue:  # fmt: skip
+    reader: GraphReader,
+    node: TraceNode,
+    value: TracedValue,
+    pads: Sequence[tuple[int, int]],
+    *,
+    mode: str = "constant",
+    fill: float = 0.0,
+) -> TracedValue:
     """Add padding before and behind each axis; but for constants it is read from anywhere in the axis."""
     tags, maps = [], dict[str, IntervalMap]()
     pairs: list[Any] = []
@@ -129,9 +140,15 @@ def _weights(reader: GraphReader, node: TraceNode) -> tuple[tuple[Parameter, ...
 
 
 def _general(
-    reader: GraphReader, node: TraceNode, value: TracedValue, weight: Fixed, stride: Sequence[int], pads: Sequence[int],
-    dilation: Sequence[int], groups: int,
-) -> TracedValue:  # fmt: skip
+    reader: GraphReader,
+    node: TraceNode,
+    value: TracedValue,
+    weight: Fixed,
+    stride: Sequence[int],
+    pads: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> TracedValue:
     """Read a convolution whose weights are computed from others or shared, with the windows of any convolution."""
     rank, shape = len(stride), reader.shapes[value.layer]
     dims, out = POSITION_NAMES[rank], node.results[0].shape
@@ -144,9 +161,13 @@ def _general(
     ]
     weights, keys = _weights(reader, node)
     operation = TensorProduct(
-        kind="convolution_of_any_kind", dims=("channel", *dims), sizes=out[1:], depth=math.prod(weight.shape[1:]),
-        reads=((IntervalMap(dim="sample"), channel, *windows),), weights=weights,
-    )  # fmt: skip
+        kind="convolution_of_any_kind",
+        dims=("channel", *dims),
+        sizes=out[1:],
+        depth=math.prod(weight.shape[1:]),
+        reads=((IntervalMap(dim="sample"), channel, *windows),),
+        weights=weights,
+    )
     result = reader.emit(node, operation, [value], weights=keys)
     where = {"stride": stride, "padding": pads, "dilation": dilation, "groups": groups}
     return reader.computes(result, "whole", node.operation, _operands(reader, node, value), where, channels={})
@@ -170,9 +191,14 @@ def _merged_convolution(reader: GraphReader, node: TraceNode, value: TracedValue
     pairs = [(a, None) for axis in value.axes[1:] for a in axis] + list(zip(value.axes[0], first, strict=False))
     weights, keys = _weights(reader, node)
     result = reader.mapped(
-        node, TensorProduct, tags, [(value, pairs)], kind="convolution_of_any_kind", depth=math.prod(weight.shape[1:]),
+        node,
+        TensorProduct,
+        tags,
+        [(value, pairs)],
+        kind="convolution_of_any_kind",
+        depth=math.prod(weight.shape[1:]),
         weights=keys,
-    )  # fmt: skip
+    )
     result = reader.with_weights(result, weights)
     rows = _operands(reader, node, value)
     return reader.computes(result, "whole", node.operation, rows, node.arguments, channels={})
@@ -201,9 +227,13 @@ def transposed_convolution(reader: GraphReader, node: TraceNode) -> TracedValue:
     weights, keys = _weights(reader, node)
     weights = tuple(replace(w, axis=1) if len(w.shape) > 1 else w for w in weights)  # the first is the input's channels
     operation = TensorProduct(
-        kind="transposed_convolution", dims=("channel", *POSITION_NAMES[rank]), sizes=out[1:],
-        depth=multiply_adds / math.prod(out), reads=((IntervalMap(dim="sample"), channel, *windows),), weights=weights,
-    )  # fmt: skip
+        kind="transposed_convolution",
+        dims=("channel", *POSITION_NAMES[rank]),
+        sizes=out[1:],
+        depth=multiply_adds / math.prod(out),
+        reads=((IntervalMap(dim="sample"), channel, *windows),),
+        weights=weights,
+    )
     result = reader.emit(node, operation, [value], weights=keys)
     rows = _operands(reader, node, value)
     return reader.computes(result, "whole", node.operation, rows, node.arguments, channels={})
@@ -225,16 +255,30 @@ def pooling(reader: GraphReader, node: TraceNode) -> Any:
     excludes = mode == "average" and any(pads) and reader.argument(node, "count_include_pad") is False
     divides = reader.argument(node, "divisor_override") is not None
     everything = kernel == value.shape[2:] and not any(pads) and not divides
-    operation: Any = GlobalPooling(mode=mode) if everything else Pooling(
-        mode=mode, kernel=kernel, stride=stride, pad=pads, ceil_mode=bool(reader.argument(node, "ceil_mode", False))
-    ) if not excludes and not divides and set(dilation) == {1} else Rearrangement(
-        kind="window_pooling", dims=("channel", *POSITION_NAMES[rank]), sizes=node.results[0].shape[1:],
-        terms=math.prod(kernel), reads=((
-            IntervalMap(dim="sample"), IntervalMap(dim="channel"),
-            *(IntervalMap(dim=dim, kernel=k, stride=s, pad=p, dilation=d) for dim, k, s, p, d in zip(
-                POSITION_NAMES[rank], kernel, stride, pads, dilation, strict=True)),
-        ),),
-    )  # fmt: skip
+    operation: Any = (
+        GlobalPooling(mode=mode)
+        if everything
+        else Pooling(
+            mode=mode, kernel=kernel, stride=stride, pad=pads, ceil_mode=bool(reader.argument(node, "ceil_mode", False))
+        )
+        if not excludes and not divides and set(dilation) == {1}
+        else Rearrangement(
+            kind="window_pooling",
+            dims=("channel", *POSITION_NAMES[rank]),
+            sizes=node.results[0].shape[1:],
+            terms=math.prod(kernel),
+            reads=(
+                (
+                    IntervalMap(dim="sample"),
+                    IntervalMap(dim="channel"),
+                    *(
+                        IntervalMap(dim=dim, kernel=k, stride=s, pad=p, dilation=d)
+                        for dim, k, s, p, d in zip(POSITION_NAMES[rank], kernel, stride, pads, dilation, strict=True)
+                    ),
+                ),
+            ),
+        )
+    )
     result = reader.emit(node, operation, [value])
     if isinstance(operation, Rearrangement):
         reader.computes(result, "whole", node.operation, [("self", value)], node.arguments, channels={})
@@ -281,10 +325,18 @@ def _resampling(kind: str, inside: Sequence[int], out: Sequence[int], halo: int,
 
 
 @handles(
-    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d",
-    "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
-    "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
-)  # fmt: skip
+    "upsample_nearest1d",
+    "upsample_nearest2d",
+    "upsample_nearest3d",
+    "upsample_linear1d",
+    "upsample_bilinear2d",
+    "upsample_trilinear3d",
+    "upsample_bicubic2d",
+    "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa",
+    "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d",
+)
 def interpolation(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read resampling to other sizes."""
     given = reader.argument(node, "input") or reader.argument(node, "self")

@@ -55,9 +55,14 @@ def elementwise(reader: GraphReader, node: TraceNode) -> TracedValue:
     sloped = name == "prelu" and [t.dim for t in tags[1]] == ["channel"] and any(f.shape[0] > 1 for f in fixed)
     weights = fixed_weights(reader, node, fixed, tags[:2] if name == "prelu" else tags)
     result = reader.mapped(
-        node, Elementwise, tags, list(zip(values, pairs, strict=True)), weights=reader.keys_of(fixed), steps=(name,),
+        node,
+        Elementwise,
+        tags,
+        list(zip(values, pairs, strict=True)),
+        weights=reader.keys_of(fixed),
+        steps=(name,),
         saves=saves,
-    )  # fmt: skip
+    )
     result = reader.with_weights(result, weights) if weights else result
     if name == "copy":
         return result
@@ -119,8 +124,10 @@ def broadcast(axes: Sequence[Axes], shape: Sequence[int]) -> tuple[list[list[Tag
             chosen = [a for a, _ in _refined(chosen, axes[k][i]) or [(a, a) for a in chosen]]
         row = tags_of(chosen)
         # two operands may both have a dimension of this name, one each in another axis of the result
-        row = [Tag(t.size, t.dim if used.setdefault(t.dim, full[0]) == full[0] else f"{t.dim} of {full[0]}", t.stride)
-               for t in row]  # fmt: skip
+        row = [
+            Tag(t.size, t.dim if used.setdefault(t.dim, full[0]) == full[0] else f"{t.dim} of {full[0]}", t.stride)
+            for t in row
+        ]
         tags.append(row)
         for k, each in enumerate(axes):
             matched = _refined(chosen, each[i]) if size_of(each[i]) == size else None

@@ -92,9 +92,14 @@ def trained_product(
     else:
         weights, keys = reader.fixed_parameters(node, fixed, split=split), reader.keys_of(fixed)
     result = reader.mapped(
-        node, TensorProduct, [*kept, [new]], [(value, pairs)], kind="matrix_product", depth=size_of(value.axes[-1]),
+        node,
+        TensorProduct,
+        [*kept, [new]],
+        [(value, pairs)],
+        kind="matrix_product",
+        depth=size_of(value.axes[-1]),
         weights=keys,
-    )  # fmt: skip
+    )
     result, rows = reader.with_weights(result, weights), [f"x{i}" for i in range(len(value.axes) - 1)]
     operands = [("one", value), *((n, f) for n, f in zip(("two", "bias"), fixed, strict=False) if f is not None)]
     whole = channel_axis(result.axes, reader.layers[result.layer].output, 1) == 0
@@ -118,9 +123,15 @@ def added_product(reader: GraphReader, node: TraceNode) -> Any:
 
 
 _NAMES = {
-    "addmm": ("mat1", "mat2"), "addmv": ("mat", "vec"), "baddbmm": ("batch1", "batch2"), "mm": ("self", "mat2"),
-    "bmm": ("self", "mat2"), "matmul": ("self", "other"), "mv": ("self", "vec"), "dot": ("self", "tensor"),
-}  # fmt: skip
+    "addmm": ("mat1", "mat2"),
+    "addmv": ("mat", "vec"),
+    "baddbmm": ("batch1", "batch2"),
+    "mm": ("self", "mat2"),
+    "bmm": ("self", "mat2"),
+    "matmul": ("self", "other"),
+    "mv": ("self", "vec"),
+    "dot": ("self", "tensor"),
+}
 
 
 @handles("matmul", "bmm", "mm", "mv", "dot")
@@ -150,9 +161,14 @@ def einsum(reader: GraphReader, node: TraceNode) -> TracedValue:
 
 
 def contraction(
-    reader: GraphReader, node: TraceNode, one: Any, first: Sequence[str], two: Any, second: Sequence[str],
+    reader: GraphReader,
+    node: TraceNode,
+    one: Any,
+    first: Sequence[str],
+    two: Any,
+    second: Sequence[str],
     out: Sequence[str],
-) -> TracedValue:  # fmt: skip
+) -> TracedValue:
     """Add a product of two tensors whose axes are labelled; labels that the result has not are summed over.
 
     Args:
@@ -166,8 +182,11 @@ def contraction(
     """
     if isinstance(one, Fixed):
         one, first, two, second = two, second, one, first
-    sizes = {label: size for label, size in [*zip(first, one.shape, strict=True), *zip(second, two.shape, strict=True)]
-             if size > 1}  # fmt: skip
+    sizes = {
+        label: size
+        for label, size in [*zip(first, one.shape, strict=True), *zip(second, two.shape, strict=True)]
+        if size > 1
+    }
     mine = dict(zip(first, one.axes, strict=True))
     theirs = dict(zip(second, two.axes, strict=True)) if isinstance(two, TracedValue) else {}
     tags, pairs, other = dict[str, list[Tag]](), list[Pair](), list[Pair]()
@@ -200,9 +219,15 @@ def contraction(
     keys = reader.keys_of([two]) if isinstance(two, Fixed) else {}
     columns = 0 if weights else sizes.get(out[-1], 1)
     result = reader.mapped(
-        node, TensorProduct, [tags.get(label, []) for label in out], inputs, weights=keys, columns=columns, depth=depth,
+        node,
+        TensorProduct,
+        [tags.get(label, []) for label in out],
+        inputs,
+        weights=keys,
+        columns=columns,
+        depth=depth,
         kind="matrix_product" if weights else "batched_product",
-    )  # fmt: skip
+    )
     result = reader.with_weights(result, weights) if weights else result
     if node.operation in ("addmm", "addmv", "baddbmm"):  # something is added, which is not written down
         return result
@@ -271,10 +296,16 @@ def attention(reader: GraphReader, node: TraceNode) -> TracedValue:
     fixed = [bias] if isinstance(bias, Fixed) and bias.keys else []
     weights = reader.fixed_parameters(node, fixed)
     result = reader.mapped(
-        node, Attention, tags, inputs, weights=reader.keys_of(fixed), keys=size_of(key.axes[-2]),
-        key_channels=size_of(query.axes[-1]), value_channels=width,
+        node,
+        Attention,
+        tags,
+        inputs,
+        weights=reader.keys_of(fixed),
+        keys=size_of(key.axes[-2]),
+        key_channels=size_of(query.axes[-1]),
+        value_channels=width,
         causal=bool(reader.argument(node, "is_causal", False)),
-    )  # fmt: skip
+    )
     result = reader.with_weights(result, weights) if weights else result
     return reader.computes(result, "attention", node.operation, reader.operands_of(node), node.arguments, channels={})
 

@@ -239,8 +239,16 @@ def _read_at(
     return tuple(reads)
 
 
-@handles("pad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d",
-         "replication_pad3d", "reflection_pad3d")  # fmt: skip
+@handles(
+    "pad",
+    "constant_pad_nd",
+    "reflection_pad1d",
+    "reflection_pad2d",
+    "replication_pad1d",
+    "replication_pad2d",
+    "replication_pad3d",
+    "reflection_pad3d",
+)
 def pad(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read padding; negative padding cuts off."""
     value: TracedValue = given(reader, node)

@@ -68,9 +68,14 @@ def _fixed_statistics(reader: GraphReader, node: TraceNode, value: TracedValue, 
 
 
 def _feature_norm(
-    reader: GraphReader, node: TraceNode, value: TracedValue, axes: Sequence[Sequence[Atom]], over: Sequence[Atom],
-    keys: dict[str, str], function: str,
-) -> TracedValue:  # fmt: skip
+    reader: GraphReader,
+    node: TraceNode,
+    value: TracedValue,
+    axes: Sequence[Sequence[Atom]],
+    over: Sequence[Atom],
+    keys: dict[str, str],
+    function: str,
+) -> TracedValue:
     """Add a normalisation over some atoms of a value."""
     tags = [tags_of(axis) for axis in axes]
     pairs: list[Pair] = [
@@ -130,15 +135,30 @@ def group_norm(reader: GraphReader, node: TraceNode) -> Any:
 
 
 _SAVES = {
-    "softmax": "output", "_softmax": "output", "log_softmax": "output", "_log_softmax": "output", "cumsum": "nothing",
-    "mean": "nothing", "sum": "nothing",
-}  # fmt: skip
+    "softmax": "output",
+    "_softmax": "output",
+    "log_softmax": "output",
+    "_log_softmax": "output",
+    "cumsum": "nothing",
+    "mean": "nothing",
+    "sum": "nothing",
+}
 
 
 @handles(
-    "softmax", "_softmax", "log_softmax", "_log_softmax", "cumsum", "cumprod", "sort", "argsort", "logcumsumexp",
-    "flip", "softmin", "cummax",
-)  # fmt: skip
+    "softmax",
+    "_softmax",
+    "log_softmax",
+    "_log_softmax",
+    "cumsum",
+    "cumprod",
+    "sort",
+    "argsort",
+    "logcumsumexp",
+    "flip",
+    "softmin",
+    "cummax",
+)
 def along(reader: GraphReader, node: TraceNode) -> Any:
     """Read an operation that keeps its sizes and needs all of some axes."""
     value = reader.argument(node, "self") or reader.argument(node, "input")
@@ -161,9 +181,27 @@ def along(reader: GraphReader, node: TraceNode) -> Any:
 
 
 @handles(
-    "mean", "sum", "amax", "amin", "max", "min", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm",
-    "prod", "logsumexp", "all", "any", "argmax", "argmin", "topk", "median",
-)  # fmt: skip
+    "mean",
+    "sum",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "var",
+    "std",
+    "var_mean",
+    "std_mean",
+    "norm",
+    "linalg_vector_norm",
+    "prod",
+    "logsumexp",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "topk",
+    "median",
+)
 def reduction(reader: GraphReader, node: TraceNode) -> Any:
     """Read a reduction of some axes, or of all."""
     if "other" in node.arguments:  # maximum of two tensors

@@ -75,9 +75,14 @@ class GraphReader:
     # Layers
 
     def emit(
-        self, node: TraceNode, operation: Operation, inputs: Sequence[TracedValue], *, axes: Any = None,
+        self,
+        node: TraceNode,
+        operation: Operation,
+        inputs: Sequence[TracedValue],
+        *,
+        axes: Any = None,
         weights: Mapping[str, str] | None = None,
-    ) -> TracedValue:  # fmt: skip
+    ) -> TracedValue:
         """Add a layer, and return its output.
 
         Args:
@@ -148,10 +153,15 @@ class GraphReader:
     # Values
 
     def mapped(
-        self, node: TraceNode, make: Callable[..., Operation], out: Sequence[Sequence[Tag]],
-        inputs: Sequence[tuple[TracedValue, Sequence[Pair]]], *, weights: Mapping[str, str] | None = None,
+        self,
+        node: TraceNode,
+        make: Callable[..., Operation],
+        out: Sequence[Sequence[Tag]],
+        inputs: Sequence[tuple[TracedValue, Sequence[Pair]]],
+        *,
+        weights: Mapping[str, str] | None = None,
         **fields: Any,
-    ) -> TracedValue:  # fmt: skip
+    ) -> TracedValue:
         """Add a layer whose output has axes of tags and whose inputs follow them.
 
         Args:
@@ -167,9 +177,16 @@ class GraphReader:
         return self.laid_out(node, make, layout, [v for v, _ in inputs], reads, weights=weights, **fields)
 
     def laid_out(
-        self, node: TraceNode, make: Callable[..., Operation], layout: OutputLayout, inputs: Sequence[TracedValue],
-        reads: Sequence[Any], *, weights: Mapping[str, str] | None = None, **fields: Any,
-    ) -> TracedValue:  # fmt: skip
+        self,
+        node: TraceNode,
+        make: Callable[..., Operation],
+        layout: OutputLayout,
+        inputs: Sequence[TracedValue],
+        reads: Sequence[Any],
+        *,
+        weights: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> TracedValue:
         """Add a layer with a given layout and maps."""
         if layout.shape.sizes[0] != self.batch:
             raise self.problem(node, "mixes samples: its result must keep the batch of the input in one axis")
@@ -231,9 +248,17 @@ class GraphReader:
         return value
 
     def computes(
-        self, value: TracedValue, form: str, call: str, operands: Sequence[Given], arguments: Mapping[str, Any], *,
-        out: Any = None, channels: Mapping[str, int | None] | None = None, without: Sequence[str] = (),
-    ) -> TracedValue:  # fmt: skip
+        self,
+        value: TracedValue,
+        form: str,
+        call: str,
+        operands: Sequence[Given],
+        arguments: Mapping[str, Any],
+        *,
+        out: Any = None,
+        channels: Mapping[str, int | None] | None = None,
+        without: Sequence[str] = (),
+    ) -> TracedValue:
         """Write down what the layer of a value computes, and return the value.
 
         Args:
@@ -254,9 +279,16 @@ class GraphReader:
             fixed = [(name, each) for name, each in operands if isinstance(each, Fixed)]
             channels = {name: channel_axis(axes, layer.output, len(each.shape)) for name, each in fixed}
         self.layers[value.layer] = recorded(
-            layer, self.read[value.layer], form, call, operands, arguments, out=axes, channel_axes=channels,
+            layer,
+            self.read[value.layer],
+            form,
+            call,
+            operands,
+            arguments,
+            out=axes,
+            channel_axes=channels,
             without=without,
-        )  # fmt: skip
+        )
         return value
 
     def operands_of(self, node: TraceNode) -> list[Given]:

@@ -35,10 +35,17 @@ def _factor(atom: Atom, shape: Shape) -> DimFactor:
 
 
 def recorded(
-    layer: Layer, read: Sequence[TracedValue], form: str, call: str, operands: Sequence[Given],
-    arguments: Mapping[str, Any], *, out: Axes | Sequence[Sequence[Atom]], channel_axes: Mapping[str, int | None],
+    layer: Layer,
+    read: Sequence[TracedValue],
+    form: str,
+    call: str,
+    operands: Sequence[Given],
+    arguments: Mapping[str, Any],
+    *,
+    out: Axes | Sequence[Sequence[Atom]],
+    channel_axes: Mapping[str, int | None],
     without: Sequence[str] = (),
-) -> Layer:  # fmt: skip
+) -> Layer:
     """Return a layer with what it computes; without, where that cannot be written down.
 
     Args:
@@ -61,9 +68,12 @@ def recorded(
             for slot, (name, each) in zip(slots, operands, strict=True)
         )
         step = Step(
-            form=form, call=call, out=axes_text(out, layer.output), operands=rows,
+            form=form,
+            call=call,
+            out=axes_text(out, layer.output),
+            operands=rows,
             arguments=plain_arguments(arguments, without=without),
-        )  # fmt: skip
+        )
     except UnrecordedError:
         return layer
     return _with_axes(replace(layer, operation=replace(operation, computes=(*operation.computes, step))))

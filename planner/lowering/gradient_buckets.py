@@ -151,9 +151,7 @@ class GradientBuckets:
         framework, tasks, devices, last = self.framework, self._syncs.tasks, queue.groups.ravel(), queue.members[-1]
         tasks.group += 1
         wait_s = framework.cycle_s / (len(queue.members) + 1) + framework.negotiation_s * len(devices)
-        task = tasks.add(
-            "coordinate", last.unit[0], 1, micro_batch=last.unit[1], backward=True, work_s=wait_s
-        )  # fmt: skip
+        task = tasks.add("coordinate", last.unit[0], 1, micro_batch=last.unit[1], backward=True, work_s=wait_s)
         gradients = np.concatenate([member.ready[1] for member in queue.members])
         tasks.wait(np.repeat(task, len(gradients)), gradients)
         return devices, np.repeat(task, len(devices))

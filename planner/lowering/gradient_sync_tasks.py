@@ -195,10 +195,13 @@ class GradientSyncTasks:
         devices, work = groups.ravel()[busy], work.tiled(len(groups)).take(busy)
         self.tasks.group += 1
         tasks = add(
-            count=len(devices), device=devices, work_s=codec_s(self.model, kind, GRADIENTS, devices, work),
-            compressed_bytes=work.compressed_bytes, decompressed_bytes=work.decompressed_bytes - work.own_bytes,
+            count=len(devices),
+            device=devices,
+            work_s=codec_s(self.model, kind, GRADIENTS, devices, work),
+            compressed_bytes=work.compressed_bytes,
+            decompressed_bytes=work.decompressed_bytes - work.own_bytes,
             part=np.broadcast_to(served, groups.shape).ravel()[busy],
-        )  # fmt: skip
+        )
         # A device's new task waits for its old ones and takes their place; devices without work keep theirs.
         task_on = np.full(self.model.network.device_count, -1, dtype=np.int64)
         task_on[devices] = tasks
@@ -260,11 +263,14 @@ class GradientSyncTasks:
         place = np.arange(source.shape[1]) + np.repeat(shift, counts, axis=1)
         order = np.argsort(place, axis=None)
         tasks = add(
-            count=place.size, device=source.ravel()[order], peer=target.ravel()[order],
+            count=place.size,
+            device=source.ravel()[order],
+            peer=target.ravel()[order],
             part=np.array([messages.first_chunk for messages in expanded]).ravel()[order],
-            size_bytes=sent.ravel()[order] * buffer_bytes, link_use=(taken / sent).ravel()[order],
+            size_bytes=sent.ravel()[order] * buffer_bytes,
+            link_use=(taken / sent).ravel()[order],
             group=self.tasks.group + 1 + np.tile(row_owners(step_start), count)[order],
-        )  # fmt: skip
+        )
         self.tasks.group += len(counts)
         device, arrived, ready_rows = [], [], TaskRows.of(*ready, self.model.network.device_count)
         for group, messages, ids in zip(groups, expanded, tasks[place], strict=True):

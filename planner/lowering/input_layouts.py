@@ -76,6 +76,13 @@ def _layout(program: Program, edge: Edge, readers: tuple[Edge, ...]) -> InputLay
     device = space.devices[part]
     cells = unit_of(program, np.full(len(part), u), device, micro_batch)
     return InputLayout(
-        edge=edge, readers=readers, part=part, device=device, micro_batch=micro_batch, elements=read.volume[part],
-        own=own[part], covers=covers[part], source=np.where(own_part[part] >= 0, cells, -1),
-    )  # fmt: skip
+        edge=edge,
+        readers=readers,
+        part=part,
+        device=device,
+        micro_batch=micro_batch,
+        elements=read.volume[part],
+        own=own[part],
+        covers=covers[part],
+        source=np.where(own_part[part] >= 0, cells, -1),
+    )

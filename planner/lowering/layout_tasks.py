@@ -95,9 +95,13 @@ class LayoutTasks:
         remote = np.flatnonzero(senders != regions.device)
         away = (senders != regions.device)[region]
         there = self._transfers.move(
-            edge, regions.take(remote), (senders[remote], regions.device[remote]),
-            (np.searchsorted(remote, region[away]), made[away]), backward=False, recomputed=recomputed,
-        )  # fmt: skip
+            edge,
+            regions.take(remote),
+            (senders[remote], regions.device[remote]),
+            (np.searchsorted(remote, region[away]), made[away]),
+            backward=False,
+            recomputed=recomputed,
+        )
         device = regions.device[np.concatenate([region[~away], remote])]
         return _Layout(edge, regions, (device, np.concatenate([made[~away], there])))
 
@@ -137,10 +141,12 @@ class LayoutTasks:
             # of each reader the task that makes the gradient of each region, on the device that read it
             ready = [self._task_on(reader, gradient[reader], regions.device) for reader in layout.readers]
             there = self._transfers.move(
-                layout.edge, regions.take(remote), (regions.device[remote], receivers[remote]),
+                layout.edge,
+                regions.take(remote),
+                (regions.device[remote], receivers[remote]),
                 (np.tile(np.arange(len(remote)), len(ready)), np.concatenate([row[remote] for row in ready])),
                 backward=True,
-            )  # fmt: skip
+            )
             rows += [(regions.part[remote], there), *((regions.part[local], row[local]) for row in ready)]
         return rows
 

@@ -311,9 +311,16 @@ class _Lowering:
         devices = self.spaces[i].devices
         self.computed_s[devices] += self.times[i][phase]
         return self.tasks.add(
-            phase, i, len(devices), device=devices, part=np.arange(len(devices)), backward=backward,
-            work_s=self.times[i][phase], micro_batch=micro_batch, recomputed=recomputed,
-        )  # fmt: skip
+            phase,
+            i,
+            len(devices),
+            device=devices,
+            part=np.arange(len(devices)),
+            backward=backward,
+            work_s=self.times[i][phase],
+            micro_batch=micro_batch,
+            recomputed=recomputed,
+        )
 
     def _with_statistics(self, i: int, ready: TaskPairs, *, backward: bool) -> TaskPairs:
         """Sum the statistics of a reduced normalisation once all is ready.

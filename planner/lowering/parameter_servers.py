@@ -164,9 +164,15 @@ class ParameterServers:
         self._tasks.group += 1
         layer = unit[0]
         tasks = self._tasks.add(
-            kind, layer, len(devices), device=devices, part=np.arange(len(devices)), micro_batch=unit[1],
-            size_bytes=size_bytes, backward=backward,
-        )  # fmt: skip
+            kind,
+            layer,
+            len(devices),
+            device=devices,
+            part=np.arange(len(devices)),
+            micro_batch=unit[1],
+            size_bytes=size_bytes,
+            backward=backward,
+        )
         last = self._last[kind]
         for task, device, size in zip(tasks.tolist(), devices.tolist(), size_bytes.tolist(), strict=True):
             self.copies[task] = self._copy(kind, device, self._machine[layer], size)

@@ -135,10 +135,12 @@ class ParameterTasks:
                 for reader in each.readers
             ]
             sends = self._transfers.move(
-                each.way, regions.take(remote), (regions.device[remote], owner.devices[regions.part[remote]]),
+                each.way,
+                regions.take(remote),
+                (regions.device[remote], owner.devices[regions.part[remote]]),
                 (np.tile(np.arange(len(remote)), len(made)), np.concatenate([row[remote] for row in made])),
                 backward=True,
-            )  # fmt: skip
+            )
             parts += [regions.part[remote], *[regions.part[local]] * len(made)]
             tasks += [sends, *(row[local] for row in made)]
         return np.concatenate(parts), np.concatenate(tasks)

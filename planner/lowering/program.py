@@ -22,9 +22,20 @@ if TYPE_CHECKING:
 
 
 KINDS = (
-    "forward", "epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient", "update", "compress",
-    "decompress", "transfer", "collective", "coordinate", "push", "fetch",
-)  # fmt: skip
+    "forward",
+    "epilogue_gradient",
+    "activation_gradient",
+    "weight_gradient",
+    "bias_gradient",
+    "update",
+    "compress",
+    "decompress",
+    "transfer",
+    "collective",
+    "coordinate",
+    "push",
+    "fetch",
+)
 """Kinds of tasks; ``Program.kind`` holds indices into this tuple.  Gradients of epilogues (activations and batch
 normalisation) and of biases are tasks of their own in decomposed programs only (``studies.streams``).  A framework
 coordinates: its ranks agree on a buffer before they sum it, or wait for all others, which uses no device.  Gradients

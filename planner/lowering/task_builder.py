@@ -17,11 +17,24 @@ TaskPairs = tuple[Ints, Ints]
 """A row (a part, a device or a region) and a task that it waits for or that brings it, pair by pair."""
 
 _COLUMNS = {
-    "kind": -1, "layer": -1, "consumer": -1, "slot": -1, "micro_batch": 0, "backward": False, "statistics": False,
+    "kind": -1,
+    "layer": -1,
+    "consumer": -1,
+    "slot": -1,
+    "micro_batch": 0,
+    "backward": False,
+    "statistics": False,
     "recomputed": False,
-    "device": -1, "peer": -1, "part": -1, "group": -1, "size_bytes": 0.0, "work_s": 0.0,
-    "compressed_bytes": 0.0, "decompressed_bytes": 0.0, "link_use": 1.0,
-}  # fmt: skip
+    "device": -1,
+    "peer": -1,
+    "part": -1,
+    "group": -1,
+    "size_bytes": 0.0,
+    "work_s": 0.0,
+    "compressed_bytes": 0.0,
+    "decompressed_bytes": 0.0,
+    "link_use": 1.0,
+}
 """Columns of tasks with their defaults."""
 
 

@@ -82,9 +82,15 @@ class TransferTasks:
             size, ready = kind.compressed_bytes(elements) * 1.0, (np.arange(len(source)), compresses)
         self.tasks.group += 1
         sends = self.tasks.add(
-            "transfer", edge.producer, len(source), device=source, peer=target, part=regions.part, size_bytes=size,
+            "transfer",
+            edge.producer,
+            len(source),
+            device=source,
+            peer=target,
+            part=regions.part,
+            size_bytes=size,
             **columns,
-        )  # fmt: skip
+        )
         self.tasks.wait(sends[ready[0]], ready[1])
         self.regions.append((sends, regions))
         if kind is None or not len(source):
@@ -112,8 +118,13 @@ class TransferTasks:
         devices, work = (compression_of if task == "compress" else decompression_of)(kind, at, regions)
         self.tasks.group += 1
         added = self.tasks.add(
-            task, layer, len(devices), device=devices,
-            compressed_bytes=work.compressed_bytes, decompressed_bytes=work.decompressed_bytes,
-            work_s=codec_s(self.model, kind, ACTIVATIONS, devices, work), **columns,
-        )  # fmt: skip
+            task,
+            layer,
+            len(devices),
+            device=devices,
+            compressed_bytes=work.compressed_bytes,
+            decompressed_bytes=work.decompressed_bytes,
+            work_s=codec_s(self.model, kind, ACTIVATIONS, devices, work),
+            **columns,
+        )
         return added[np.searchsorted(devices, at)]

@@ -96,5 +96,9 @@ class UnitTimes:
         begin[self.unit[tasks]], end[self.unit[tasks]] = self.start_s[tasks], self.end_s[tasks]
         with np.errstate(invalid="ignore"):  # infinity less infinity, where there is no task
             third = (end - begin) / 3
-            return Moments(begin, np.where(np.isfinite(begin), begin + third, np.inf),
-                           np.where(np.isfinite(begin), end - third, np.inf), end)  # fmt: skip
+            return Moments(
+                begin,
+                np.where(np.isfinite(begin), begin + third, np.inf),
+                np.where(np.isfinite(begin), end - third, np.inf),
+                end,
+            )

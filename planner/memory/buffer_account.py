@@ -61,11 +61,15 @@ class LayoutRows:
         """Concatenate the rows of the input layouts of a program."""
         columns = [
             (
-                np.full(len(row.part), row.edge.producer), row.device, row.source, row.elements * float(element_bytes),
-                row.own > 0, row.covers,
+                np.full(len(row.part), row.edge.producer),
+                row.device,
+                row.source,
+                row.elements * float(element_bytes),
+                row.own > 0,
+                row.covers,
             )
             for row in input_layouts
-        ]  # fmt: skip
+        ]
         empty = np.empty(0, dtype=np.int64)
         joined = [np.concatenate(column) for column in zip(*columns, strict=True)] if columns else [empty] * 6
         return cls(*joined[:4], *(column.astype(bool) for column in joined[4:]))

@@ -84,9 +84,13 @@ class CpuMemory:
         if parts.element_bytes == 4:
             reordered = _reordered_bytes(parts)
         kernel = KernelPositions(
-            kernel=operation.kernel, stride=operation.stride, dilation=operation.dilation, outputs=parts.outputs,
-            inputs=parts.windows[:, 2:], pad=parts.pad,
-        )  # fmt: skip
+            kernel=operation.kernel,
+            stride=operation.stride,
+            dilation=operation.dilation,
+            outputs=parts.outputs,
+            inputs=parts.windows[:, 2:],
+            pad=parts.pad,
+        )
         channels = part.inputs[0].size("channel")
         forms = gradient_forms(kernel, filters=part.channels * channels, samples=part.samples, groups=operation.groups)
         scratch = scratch_elements(

@@ -27,9 +27,16 @@ _MOST_TIMES, _MOST_HALVINGS = 64, 12
 _Attempt = tuple[FittingChange, Callable[[], Program]]
 """A change, and a function that lowers the program with it."""
 _WHOLE = {
-    "sub_batches": 1, "sub_batch_from": "", "sub_batch_order": "each", "update_each": False, "stages": None,
-    "micro_batches": None, "schedule": "", "stage_at": (), "recompute": "none",
-}  # fmt: skip
+    "sub_batches": 1,
+    "sub_batch_from": "",
+    "sub_batch_order": "each",
+    "update_each": False,
+    "stages": None,
+    "micro_batches": None,
+    "schedule": "",
+    "stage_at": (),
+    "recompute": "none",
+}
 """Fields of a plan's request that are given up for a named strategy, which is tried on the whole batch."""
 
 

@@ -51,6 +51,11 @@ class BufferLifetimes:
         """
         account, times = self._account, UnitTimes(self._account.program, start_s, end_s)
         kinds = (
-            activations, activation_gradients, messages, compressed_messages, parameter_gradients, layer_buffers,
-        )  # fmt: skip
+            activations,
+            activation_gradients,
+            messages,
+            compressed_messages,
+            parameter_gradients,
+            layer_buffers,
+        )
         return Buffers.joined(row for rows in kinds for row in rows(account, times))

@@ -90,6 +90,7 @@ def compressed_messages(account: MemoryAccount, times: UnitTimes) -> list[Buffer
     return [
         BufferRows("compressed messages", program.layer[at], program.device[at], size[at], begin[at], end[at])
         for at, size, begin, end in (
-            (makes, program.compressed_bytes, start_s, read_s), (takes, program.decompressed_bytes, came_s, end_s),
+            (makes, program.compressed_bytes, start_s, read_s),
+            (takes, program.decompressed_bytes, came_s, end_s),
         )
-    ]  # fmt: skip
+    ]

@@ -123,13 +123,19 @@ class _PartMemories:
             copies, last = np.where(copied, _reads(layer, space).volume * size, 0.0), False
         self.channels_last.append(last)
         return PartMemory(
-            output=output, saved=saved.elements * size + saved.index_bytes + zeros,
+            output=output,
+            saved=saved.elements * size + saved.index_bytes + zeros,
             saved_before_output=saved.before_output,
-            saves_output=saved.output, saves_inputs=np.tile(~copied & saved.inputs, (len(layer.inputs), 1)),
+            saves_output=saved.output,
+            saves_inputs=np.tile(~copied & saved.inputs, (len(layer.inputs), 1)),
             input_copies=copies,
-            transforms_gradient=saved.transforms, passes_gradient=saved.passes_on, channels_last=last, scratch=scratch,
-            gradient_in_place=in_place, gradient_channels_last=gradient_last and not isinstance(operation, Linear),
-        )  # fmt: skip
+            transforms_gradient=saved.transforms,
+            passes_gradient=saved.passes_on,
+            channels_last=last,
+            scratch=scratch,
+            gradient_in_place=in_place,
+            gradient_channels_last=gradient_last and not isinstance(operation, Linear),
+        )
 
     def _recorded(self, i: int, layer: Layer, space: ConfigSpace) -> PartMemory:
         """Return the memory of the parts of a layer whose computation is recorded."""
@@ -145,15 +151,23 @@ class _PartMemories:
         kept = saved + memory.copies * size
         scratch = {
             "forward": np.maximum(memory.forward * size + memory.index_bytes - kept, 0.0),
-            "activation_gradient": memory.activation_gradient * size, "weight_gradient": memory.weight_gradient * size,
-        }  # fmt: skip
+            "activation_gradient": memory.activation_gradient * size,
+            "weight_gradient": memory.weight_gradient * size,
+        }
         return PartMemory(
-            output=part.outputs * size, saved=saved, saved_before_output=True, saves_output=memory.saves_output,
+            output=part.outputs * size,
+            saved=saved,
+            saved_before_output=True,
+            saves_output=memory.saves_output,
             saves_inputs=np.tile(np.array(memory.saves_inputs, dtype=bool)[:, None], len(saved)),
-            input_copies=memory.copies * size, transforms_gradient=False, passes_gradient=memory.passes_gradient,
-            channels_last=memory.channels_last, scratch=scratch, gradient_in_place=np.zeros(len(saved), dtype=bool),
+            input_copies=memory.copies * size,
+            transforms_gradient=False,
+            passes_gradient=memory.passes_gradient,
+            channels_last=memory.channels_last,
+            scratch=scratch,
+            gradient_in_place=np.zeros(len(saved), dtype=bool),
             gradient_channels_last=bool(last and last[0]),
-        )  # fmt: skip
+        )
 
     def _convolution(
         self, i: int, layer: Layer, space: ConfigSpace, part: Part, last: bool
@@ -173,9 +187,14 @@ class _PartMemories:
         wanted = self._wants_channels_last(layer, given)
         copied = (windows != given).any(axis=1) | (last != wanted) | self._reads_slice(i, layer, space)
         parts = ConvolutionParts(
-            operation=layer.operation, part=part, windows=windows, pad=pad,
-            outputs=(outputs.high - outputs.low)[:, 2:], channels_last=wanted, element_bytes=self.graph.element_bytes,
-        )  # fmt: skip
+            operation=layer.operation,
+            part=part,
+            windows=windows,
+            pad=pad,
+            outputs=(outputs.high - outputs.low)[:, 2:],
+            channels_last=wanted,
+            element_bytes=self.graph.element_bytes,
+        )
         return parts, copied
 
     def _wants_channels_last(self, layer: Layer, given: Ints) -> bool:

@@ -51,9 +51,7 @@ def _constant_row(constant: Constant) -> dict[str, Any]:
     return row | ({"with": given} if given else {})
 
 
-def steps_of(
-    rows: Any, inputs: Sequence[Shape], output: Shape, parameters: Sequence[Parameter]
-) -> tuple[Step, ...]:  # fmt: skip
+def steps_of(rows: Any, inputs: Sequence[Shape], output: Shape, parameters: Sequence[Parameter]) -> tuple[Step, ...]:
     """Return the steps that a layer of a model file lists.
 
     Args:
@@ -92,9 +90,12 @@ def _step(
         axes = _axes(f"{at}: axes", each["axes"], shape)
         operands.append(_read(name, source, slot, axes))
     return Step(
-        form=_word(f"{where}: form", row["form"]), call=_word(f"{where}: call", row["call"]), out=out,
-        operands=tuple(operands), arguments=_arguments(f"{where}: with", row.get("with", {})),
-    )  # fmt: skip
+        form=_word(f"{where}: form", row["form"]),
+        call=_word(f"{where}: call", row["call"]),
+        out=out,
+        operands=tuple(operands),
+        arguments=_arguments(f"{where}: with", row.get("with", {})),
+    )
 
 
 def _read(name: str, source: str, slot: int, axes: tuple[str, ...]) -> Operand:
@@ -121,12 +122,14 @@ def _constant(where: str, row: Any, named: Mapping[str, tuple[int, ...]], depth:
     arguments = _arguments(f"{where}: with", _with_numbers(where, row))
     _check_sizes(where, _word(where, row.get("call", "")), dict(arguments), tuple(shape))
     return Constant(
-        parameter=_word(where, row.get("parameter", "")), buffer=_word(where, row.get("buffer", "")),
-        call=_word(where, row.get("call", "")), shape=tuple(shape),
+        parameter=_word(where, row.get("parameter", "")),
+        buffer=_word(where, row.get("buffer", "")),
+        call=_word(where, row.get("call", "")),
+        shape=tuple(shape),
         along=None if along is None else _count(f"{where}: along", along, len(shape)),
         operands=tuple((name, _constant(f"{where}.{name}", each, named, depth + 1)) for name, each in rows.items()),
         arguments=arguments,
-    )  # fmt: skip
+    )
 
 
 def _with_numbers(where: str, row: Mapping[str, Any]) -> Any:

@@ -17,9 +17,21 @@ from planner.operations.rearrangement import Rearrangement
 from planner.operations.streaming import Elementwise, Embedding, FeatureNorm, TensorReduction, Unknown
 
 _ONE_NAME: tuple[type[Any], ...] = (
-    Add, BatchNorm, Concat, Convolution, Dropout, Elementwise, Embedding, FeatureNorm, GlobalPooling, Linear,
-    LocalResponseNorm, Pooling, TensorReduction, Unknown,
-)  # fmt: skip
+    Add,
+    BatchNorm,
+    Concat,
+    Convolution,
+    Dropout,
+    Elementwise,
+    Embedding,
+    FeatureNorm,
+    GlobalPooling,
+    Linear,
+    LocalResponseNorm,
+    Pooling,
+    TensorReduction,
+    Unknown,
+)
 _KINDS: dict[str, type[Any]] = {
     **{each.kind: each for each in _ONE_NAME},
     "attention": Attention,

@@ -166,10 +166,16 @@ class _FileReader:
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
         layer = Layer(
-            name, operation, tuple(f"{DATA}:{s}" if s in self.data else s for s in inputs), shapes, output,
-            splits=_splits(where, row, operation, output), keys=_keys(row),
-            frozen=_frozen(where, row), aliases=_aliases(where, row),
-        )  # fmt: skip
+            name,
+            operation,
+            tuple(f"{DATA}:{s}" if s in self.data else s for s in inputs),
+            shapes,
+            output,
+            splits=_splits(where, row, operation, output),
+            keys=_keys(row),
+            frozen=_frozen(where, row),
+            aliases=_aliases(where, row),
+        )
         self._check(where, row, layer)
         self.shapes[name] = output
         return layer

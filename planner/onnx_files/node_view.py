@@ -53,8 +53,9 @@ class NodeView:
         from onnx import helper
 
         rows = {row.name: helper.get_attribute_value(row) for row in self.proto.attribute}
-        return {name: value.decode(errors="replace") if isinstance(value, bytes) else value
-                for name, value in rows.items()}  # fmt: skip
+        return {
+            name: value.decode(errors="replace") if isinstance(value, bytes) else value for name, value in rows.items()
+        }
 
     def has(self, i: int) -> bool:
         """Return whether an optional input is given."""
@@ -138,9 +139,16 @@ class NodeView:
         several: bool = False,
     ) -> None:
         given = {key: value for key, value in arguments.items() if value is not None}
-        self.nodes.append(TraceNode(
-            name=name, operation=operation, arguments=given, results=results, several=several, module=self.module,
-        ))  # fmt: skip
+        self.nodes.append(
+            TraceNode(
+                name=name,
+                operation=operation,
+                arguments=given,
+                results=results,
+                several=several,
+                module=self.module,
+            )
+        )
 
     def problem(self, text: str) -> ConfigError:
         """Return the error that the node cannot be imported."""

@@ -36,10 +36,19 @@ _CONTROL_FLOW = ("If", "Loop", "Scan")
 _NOT_TRAINED = {"BatchNormalization": (3, 4), "Resize": (1, 2), "Upsample": (1,)}
 """Inputs that are statistics or factors, by operation."""
 _WEIGHTS = {
-    "BatchNormalization": (1, 2), "Conv": (1, 2), "ConvTranspose": (1, 2), "Gemm": (1, 2), "PRelu": (1,),
-    "InstanceNormalization": (1, 2), "LayerNormalization": (1, 2), "GroupNormalization": (1, 2),
-    "RMSNormalization": (1,), "LSTM": (1, 2, 3), "GRU": (1, 2, 3), "RNN": (1, 2, 3),
-}  # fmt: skip
+    "BatchNormalization": (1, 2),
+    "Conv": (1, 2),
+    "ConvTranspose": (1, 2),
+    "Gemm": (1, 2),
+    "PRelu": (1,),
+    "InstanceNormalization": (1, 2),
+    "LayerNormalization": (1, 2),
+    "GroupNormalization": (1, 2),
+    "RMSNormalization": (1,),
+    "LSTM": (1, 2, 3),
+    "GRU": (1, 2, 3),
+    "RNN": (1, 2, 3),
+}
 """Inputs that are weights, by operation."""
 
 
@@ -267,10 +276,14 @@ class _Reader:
         """Return the program."""
         outputs = tuple(row.name for row in self.graph.output)
         return Trace(
-            inputs=self.inputs, parameters=self.parameters, constants=self.constants,
+            inputs=self.inputs,
+            parameters=self.parameters,
+            constants=self.constants,
             nodes=tuple(row for row in self.nodes if row.name not in self.absorbed),
-            outputs=outputs, foreign=True, samples=self.samples,
-        )  # fmt: skip
+            outputs=outputs,
+            foreign=True,
+            samples=self.samples,
+        )
 
 
 def _given_sizes(path: Path, names: Sequence[str], given: Sequence[InputSpec]) -> Mapping[str, tuple[int, ...]]:

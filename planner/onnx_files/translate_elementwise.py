@@ -16,9 +16,15 @@ _SAME_WORDS = """
 _SAME = dict(pair.split(":") for pair in _SAME_WORDS.split())
 _NARY = {"Max": "maximum", "Min": "minimum", "Sum": "add", "Mean": "add"}
 _REDUCTIONS = {
-    "ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "amax", "ReduceMin": "amin", "ReduceProd": "prod",
-    "ReduceL1": "norm", "ReduceL2": "linalg_vector_norm", "ReduceLogSumExp": "logsumexp",
-}  # fmt: skip
+    "ReduceMean": "mean",
+    "ReduceSum": "sum",
+    "ReduceMax": "amax",
+    "ReduceMin": "amin",
+    "ReduceProd": "prod",
+    "ReduceL1": "norm",
+    "ReduceL2": "linalg_vector_norm",
+    "ReduceLogSumExp": "logsumexp",
+}
 
 
 @translates(*_SAME)
@@ -98,5 +104,9 @@ def _same(node: NodeView) -> None:
 def _dropout(node: NodeView) -> None:
     """Translate dropout; a network that is imported will be trained, whatever its file was written for."""
     share = node.setting("ratio", 1, 0.5)
-    node.ends("native_dropout" if len([n for n in node.proto.output if n]) > 1 else "dropout",
-              input=node.input(0), p=float(share), train=True)  # fmt: skip
+    node.ends(
+        "native_dropout" if len([n for n in node.proto.output if n]) > 1 else "dropout",
+        input=node.input(0),
+        p=float(share),
+        train=True,
+    )

@@ -44,9 +44,15 @@ def _convolution(node: NodeView) -> None:
     stride, dilation = (list(node.attribute(name, [1] * rank)) for name in ("strides", "dilations"))
     value, pads = evenly_padded(node, *spread_pads(node, kernel, stride, dilation))
     node.ends(
-        f"conv{rank}d", input=value, weight=node.input(1), bias=node.weight(2), stride=stride, padding=pads,
-        dilation=dilation, groups=node.attribute("group", 1),
-    )  # fmt: skip
+        f"conv{rank}d",
+        input=value,
+        weight=node.input(1),
+        bias=node.weight(2),
+        stride=stride,
+        padding=pads,
+        dilation=dilation,
+        groups=node.attribute("group", 1),
+    )
 
 
 @translates("ConvTranspose")
@@ -56,9 +62,15 @@ def _transposed_convolution(node: NodeView) -> None:
     stride, dilation = (list(node.attribute(name, [1] * rank)) for name in ("strides", "dilations"))
     pads = list(node.attribute("pads", [0] * 2 * rank))[:rank]
     node.ends(
-        f"conv_transpose{rank}d", input=node.input(0), weight=node.input(1), bias=node.weight(2), stride=stride,
-        padding=pads, dilation=dilation, groups=node.attribute("group", 1),
-    )  # fmt: skip
+        f"conv_transpose{rank}d",
+        input=node.input(0),
+        weight=node.input(1),
+        bias=node.weight(2),
+        stride=stride,
+        padding=pads,
+        dilation=dilation,
+        groups=node.attribute("group", 1),
+    )
 
 
 @translates("Gemm")

@@ -14,9 +14,13 @@ def _pooling(node: NodeView) -> None:
     stride, dilation = (list(node.attribute(name, [1] * rank)) for name in ("strides", "dilations"))
     value, pads = evenly_padded(node, *spread_pads(node, kernel, stride, dilation))
     arguments: dict[str, Any] = {
-        "self": value, "kernel_size": kernel, "stride": stride, "padding": pads, "dilation": dilation,
+        "self": value,
+        "kernel_size": kernel,
+        "stride": stride,
+        "padding": pads,
+        "dilation": dilation,
         "ceil_mode": bool(node.attribute("ceil_mode", 0)),
-    }  # fmt: skip
+    }
     if node.proto.op_type == "MaxPool":
         indices = len([name for name in node.proto.output if name]) > 1
         node.ends(f"max_pool{rank}d{'_with_indices' if indices else ''}", **arguments)
@@ -39,9 +43,13 @@ def _batch_norm(node: NodeView) -> None:
     name = "native_batch_norm" if several else "batch_norm"
     eps, momentum = node.attribute("epsilon", 1e-5), 1 - node.attribute("momentum", 0.9)
     node.ends(
-        name, input=node.input(0), weight=node.input(1), bias=node.input(2), eps=round(eps, 9),
+        name,
+        input=node.input(0),
+        weight=node.input(1),
+        bias=node.input(2),
+        eps=round(eps, 9),
         momentum=round(momentum, 6),
-    )  # fmt: skip
+    )
 
 
 @translates("InstanceNormalization", "GroupNormalization")
@@ -76,9 +84,10 @@ def _resampling(node: NodeView) -> None:
     """Translate resampling of the positions."""
     rank = len(node.shape()) - 2
     kinds = {
-        "nearest": ("nearest1d", "nearest2d", "nearest3d"), "linear": ("linear1d", "bilinear2d", "trilinear3d"),
+        "nearest": ("nearest1d", "nearest2d", "nearest3d"),
+        "linear": ("linear1d", "bilinear2d", "trilinear3d"),
         "cubic": ("linear1d", "bicubic2d", "trilinear3d"),
-    }  # fmt: skip
+    }
     mode = node.attribute("mode", "nearest")
     if mode not in kinds or not 1 <= rank <= 3 or node.shape()[:2] != node.result.shape[:2]:
         raise node.problem(f"must resample 1 to 3 positions by nearest, linear or cubic, got mode {mode!r}")

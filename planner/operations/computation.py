@@ -16,9 +16,19 @@ from typing import Any
 from groundwork.errors import ConfigError
 
 FORMS = (
-    "pointwise", "dropout", "contract", "attention", "along", "reduce", "norm", "take", "join", "pad", "embedding",
+    "pointwise",
+    "dropout",
+    "contract",
+    "attention",
+    "along",
+    "reduce",
+    "norm",
+    "take",
+    "join",
+    "pad",
+    "embedding",
     "whole",
-)  # fmt: skip
+)
 """Ways in which a step is divided; ``whole``: by samples only."""
 
 _POINTWISE_WORDS = """

@@ -84,10 +84,13 @@ class Convolution(OperationBase):
         plain = self.groups == 1 and all(value == 1 for value in (*self.stride, *self.dilation))
         square = len(self.kernel) == 2 and self.kernel[0] == self.kernel[1]
         return ConvolutionWindow(
-            positions=math.prod(self.kernel), stride=math.prod(self.stride), groups=self.groups,
-            winograd=self.winograd, fourier=plain and square and self.kernel[0] > 3,
+            positions=math.prod(self.kernel),
+            stride=math.prod(self.stride),
+            groups=self.groups,
+            winograd=self.winograd,
+            fourier=plain and square and self.kernel[0] > 3,
             one_dimensional=sum(extent > 1 for extent in self.kernel) == 1,
-        )  # fmt: skip
+        )
 
     @property
     def statistics(self) -> int:
@@ -140,9 +143,12 @@ class Convolution(OperationBase):
     def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the input, the input of the normalisation, and the output, from which an activation's mask follows."""
         return SavedTensors(
-            inputs=True, output=self.activation is not None, elements=part.outputs if self.batch_norm else 0.0,
-            before_output=self.batch_norm, transforms=self.batch_norm or self.activation is not None,
-        )  # fmt: skip
+            inputs=True,
+            output=self.activation is not None,
+            elements=part.outputs if self.batch_norm else 0.0,
+            before_output=self.batch_norm,
+            transforms=self.batch_norm or self.activation is not None,
+        )
 
     def _forward(self, part: Part) -> Kernels:
         return part.matrix(

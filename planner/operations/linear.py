@@ -61,9 +61,12 @@ class Linear(OperationBase):
         """Return the input and the output; with dropout, instead of the output, its values before and the factors."""
         drops, activates = self.dropout > 0, self.activation is not None
         return SavedTensors(
-            inputs=True, output=activates and not drops, elements=(1 + activates) * part.outputs if drops else 0.0,
-            before_output=drops, transforms=activates or drops,
-        )  # fmt: skip
+            inputs=True,
+            output=activates and not drops,
+            elements=(1 + activates) * part.outputs if drops else 0.0,
+            before_output=drops,
+            transforms=activates or drops,
+        )
 
     def _forward(self, part: Part) -> Kernels:
         return self._product(part, rows=part.channels, columns=part.samples, depth=self._features(part.inputs))

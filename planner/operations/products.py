@@ -61,9 +61,14 @@ class TensorProduct(Mapped):
         return self._product(part, rows=part.channels, columns=self.depth, depth=depth, streamed=biases * part.outputs)
 
     def _product(
-        self, part: Part, *, rows: Floats | float, columns: Floats | float, depth: Floats | float,
+        self,
+        part: Part,
+        *,
+        rows: Floats | float,
+        columns: Floats | float,
+        depth: Floats | float,
         streamed: Floats | float = 0.0,
-    ) -> Kernels:  # fmt: skip
+    ) -> Kernels:
         elements = self._inputs(part) + self._held(part) + part.outputs
         return part.matrix(rows=rows, columns=columns, depth=depth, elements=elements, streamed=streamed)
 
@@ -114,10 +119,16 @@ class Attention(Mapped):
         heads = self._heads(held)
         queries = held.columns / held.samples
         kernels = attention_kernels(
-            samples=held.samples, heads=heads, key_heads=self._key_heads(held), queries=queries,
-            keys=np.full_like(heads, self.keys), head_size=np.minimum(held.channels, self.value_channels),
-            causal=False, element_bytes=element_bytes, phase="forward" if phase == "forward" else "backward",
-        )  # fmt: skip
+            samples=held.samples,
+            heads=heads,
+            key_heads=self._key_heads(held),
+            queries=queries,
+            keys=np.full_like(heads, self.keys),
+            head_size=np.minimum(held.channels, self.value_channels),
+            causal=False,
+            element_bytes=element_bytes,
+            phase="forward" if phase == "forward" else "backward",
+        )
         if not self.causal:
             return kernels
         return replace(kernels, flop=kernels.flop * np.maximum(1.0 - queries / (2.0 * self.keys), 0.5))

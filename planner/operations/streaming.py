@@ -124,9 +124,11 @@ class FeatureNorm(Mapped):
         if np.any(held.channels < output.size("channel")):  # a part of the channels reads all of them for its sums
             return None
         kernels = norm_kernels(
-            rows=held.columns, columns=held.channels, element_bytes=element_bytes,
+            rows=held.columns,
+            columns=held.channels,
+            element_bytes=element_bytes,
             phase="forward" if phase == "forward" else "backward",
-        )  # fmt: skip
+        )
         return replace(kernels, memory_bytes=0.0 * kernels.memory_bytes) if phase == "weight_gradient" else kernels
 
     def _forward(self, part: Part) -> Kernels:

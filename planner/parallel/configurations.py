@@ -15,8 +15,14 @@ from planner.graph.computation_graph import Layer
 from planner.graph.shapes import IN_CHANNEL, Shape
 
 LETTERS = {
-    "sample": "n", "channel": "c", IN_CHANNEL: "i", "length": "l", "depth": "d", "height": "h", "width": "w",
-}  # fmt: skip
+    "sample": "n",
+    "channel": "c",
+    IN_CHANNEL: "i",
+    "length": "l",
+    "depth": "d",
+    "height": "h",
+    "width": "w",
+}
 """Letters that stand for the dimensions in print, in the order in which parts are numbered."""
 PLACEMENTS = ("packed", "spread")
 """``packed``: the first devices; ``spread``: devices at equal distances over the whole cluster."""

@@ -158,9 +158,14 @@ def _divided(layer: Layer, degree: int) -> tuple[Layer, Layer]:
         raise ConfigError(f"{where}: degree of in_channel must divide its {channels} input channels, got {degree}")
     product = PartialProduct(operation=operation, slices=degree)
     partial = Layer(
-        layer.name, product, layer.inputs, layer.input_shapes, product.output(layer.input_shapes),
-        profile_name=f"{layer.name}, in_channel {degree}", frozen=layer.frozen,
-    )  # fmt: skip
+        layer.name,
+        product,
+        layer.inputs,
+        layer.input_shapes,
+        product.output(layer.input_shapes),
+        profile_name=f"{layer.name}, in_channel {degree}",
+        frozen=layer.frozen,
+    )
     total = PartialSum(operation=operation)
     return partial, Layer(
         _sum_name(layer.name),

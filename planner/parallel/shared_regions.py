@@ -88,6 +88,6 @@ def shared_regions(
     """
     regions = shared_transfers(
         shard_rows(owner, 0, shared.held, shared), shard_rows(borrower, 0, shared.needed, shared)
-    )  # fmt: skip
+    )
     turn = (regions.device - owner.devices[regions.part]) % device_count
     return regions.take(np.lexsort((regions.device, turn)))

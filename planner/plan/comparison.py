@@ -18,9 +18,19 @@ if TYPE_CHECKING:
 
 
 _NUMBERS = (
-    "name", "additive_s", "simulated_s", "expected_s", "samples_per_s", "speedup", "moved_bytes", "compute_s",
-    "exposed_communication_s", "idle_s", "lower_bound_s", "tasks",
-)  # fmt: skip
+    "name",
+    "additive_s",
+    "simulated_s",
+    "expected_s",
+    "samples_per_s",
+    "speedup",
+    "moved_bytes",
+    "compute_s",
+    "exposed_communication_s",
+    "idle_s",
+    "lower_bound_s",
+    "tasks",
+)
 
 
 def _empty_frame() -> "pd.DataFrame":
@@ -113,10 +123,14 @@ class StrategyResult:
     def time_parts(self) -> TimeParts:
         """Shares of the simulated iteration, from which its interval follows."""
         return TimeParts(
-            total_s=self.simulated_s, exposed_s=self.exposed_communication_s, devices=len(self.peak_memory_bytes),
-            message_bytes=self.message_bytes, nodes=self.nodes, real="spread" in self.ladder_s,
+            total_s=self.simulated_s,
+            exposed_s=self.exposed_communication_s,
+            devices=len(self.peak_memory_bytes),
+            message_bytes=self.message_bytes,
+            nodes=self.nodes,
+            real="spread" in self.ladder_s,
             by_relative=self.by_relative,
-        )  # fmt: skip
+        )
 
     @property
     def expected_s(self) -> float:

@@ -91,9 +91,13 @@ def cost_model_of(request: PlanRequest, graph: ComputationGraph, cluster: Device
     """
     request = request.resolved(cluster)
     conditions = Conditions.of(
-        cluster, request.framework, interference=request.interference, spread=request.spread,
-        arithmetic=request.dtype, optimizer=request.optimizer,
-    )  # fmt: skip
+        cluster,
+        request.framework,
+        interference=request.interference,
+        spread=request.spread,
+        arithmetic=request.dtype,
+        optimizer=request.optimizer,
+    )
     return CostModel(graph, cluster, request.gradient_sync or "", request.batch_norm, conditions)
 
 

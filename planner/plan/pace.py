@@ -26,14 +26,20 @@ _LEAST_SHARE = 0.005
 _TOLD = 3
 """Resources that the sentence tells of."""
 _NAMES = {
-    "arithmetic": "arithmetic of {}", "bandwidth": "{} links", "latency": "latency of {}",
-    "coordination": "coordination of the {}", "calls": "calls and steps of {}",
-}  # fmt: skip
+    "arithmetic": "arithmetic of {}",
+    "bandwidth": "{} links",
+    "latency": "latency of {}",
+    "coordination": "coordination of the {}",
+    "calls": "calls and steps of {}",
+}
 """Kinds of resources, with what they are called."""
 _BETTER = {
-    "arithmetic": "faster devices", "bandwidth": "more bandwidth", "latency": "a lower latency",
-    "coordination": "a quicker coordination", "calls": "quicker calls",
-}  # fmt: skip
+    "arithmetic": "faster devices",
+    "bandwidth": "more bandwidth",
+    "latency": "a lower latency",
+    "coordination": "a quicker coordination",
+    "calls": "quicker calls",
+}
 """What would have to change of each kind."""
 _QUANTITIES = {"arithmetic": "speed", "bandwidth": "bandwidth", "latency": "latency"}
 """Quantity of a sensitivity that stands for each kind."""
@@ -211,10 +217,14 @@ def _setters(path: CriticalPath, replayed: Replay, busiest: Sequence[ResourceUse
         left = 1 - max((use.use for use in _others(busiest, kind, of)), default=0.0)
         rows.append(
             PaceSetter(
-                kind=kind, of=of, share=share, where=max(places, key=places.__getitem__),
-                saving=max(min(share / 2, left), 0.0), precision="about" if kind in interfering else "at most about",
+                kind=kind,
+                of=of,
+                share=share,
+                where=max(places, key=places.__getitem__),
+                saving=max(min(share / 2, left), 0.0),
+                precision="about" if kind in interfering else "at most about",
             )
-        )  # fmt: skip
+        )
     return tuple(sorted(rows, key=lambda row: (-row.share, -row.saving)))
 
 

@@ -137,9 +137,10 @@ class PlanRequest:
         parser=layer_names,
     )
     compress_gradients: str = option(
-        "", help="Data type that gradients are compressed to for their synchronisation, such as dynamic-tree.",
+        "",
+        help="Data type that gradients are compressed to for their synchronisation, such as dynamic-tree.",
         metavar="TYPE",
-    )  # fmt: skip
+    )
     compress_activations: str = option(
         "", help="Data type that tensors between layers, and their gradients, are compressed to.", metavar="TYPE"
     )
@@ -218,9 +219,12 @@ class PlanRequest:
             declared = "auto"
         conditions = Conditions.of(cluster, framework, interference=self.interference, spread=self.spread)
         return replace(
-            self, gradient_sync=self.gradient_sync or declared, framework=conditions.framework.text,
-            interference=conditions.interference, spread=conditions.spread,
-        )  # fmt: skip
+            self,
+            gradient_sync=self.gradient_sync or declared,
+            framework=conditions.framework.text,
+            interference=conditions.interference,
+            spread=conditions.spread,
+        )
 
     def _check_whole_batch(self) -> None:
         """Refuse options of micro-batches where the batch is not split."""

@@ -205,9 +205,14 @@ def _derived(
     memory_policy, notes = MemoryPolicy(optimizer=request.optimizer), tuple[str, ...]()
     if request.compress_where == "pays":
         compressed, notes = choose_compressed_layers(
-            model, strategy, micro_batching, compressed,
-            recompute=recompute, memory_policy=memory_policy, progress=progress,
-        )  # fmt: skip
+            model,
+            strategy,
+            micro_batching,
+            compressed,
+            recompute=recompute,
+            memory_policy=memory_policy,
+            progress=progress,
+        )
     program = lowered(
         model,
         strategy,

@@ -90,9 +90,14 @@ def price_strategy(
     priced_s = additive_s(model, strategy, micro_batching, program=program)
     ladder = _ladder(model, strategy, micro_batching, program, priced_s, plain_s)
     return PricedStrategy(
-        model=model, name=name, strategy=strategy, micro_batching=micro_batching, full=full, additive_s=priced_s,
+        model=model,
+        name=name,
+        strategy=strategy,
+        micro_batching=micro_batching,
+        full=full,
+        additive_s=priced_s,
         ladder_s=ladder | upper_rungs_s(program, model.conditions, full.iteration_s),
-    )  # fmt: skip
+    )
 
 
 def strategy_ladder(
@@ -155,9 +160,13 @@ def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
 
 
 def _ladder(
-    model: CostModel, strategy: Strategy, micro_batching: MicroBatching, program: Program, price_s: float,
+    model: CostModel,
+    strategy: Strategy,
+    micro_batching: MicroBatching,
+    program: Program,
+    price_s: float,
     plain_s: float,
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     """Return the rungs up to contention; micro-batches come last, to show the gain of them alone.
 
     Args:

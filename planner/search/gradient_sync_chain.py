@@ -123,11 +123,26 @@ def _rebuilt(program: Program, source: Ints, slices: Ints, group: Ints, inside: 
     columns = {
         name: getattr(program, name)[source]
         for name in (
-            "kind", "layer", "consumer", "slot", "micro_batch", "backward", "statistics", "recomputed", "device",
-            "peer", "part", "size_bytes", "work_s", "compressed_bytes", "decompressed_bytes", "link_use", "region_low",
+            "kind",
+            "layer",
+            "consumer",
+            "slot",
+            "micro_batch",
+            "backward",
+            "statistics",
+            "recomputed",
+            "device",
+            "peer",
+            "part",
+            "size_bytes",
+            "work_s",
+            "compressed_bytes",
+            "decompressed_bytes",
+            "link_use",
+            "region_low",
             "region_high",
         )
-    }  # fmt: skip
+    }
     columns["size_bytes"] = columns["size_bytes"] / slices[source]
     collectives = {
         number: _slice(program.collectives[task], int(slices[task]))
@@ -136,9 +151,14 @@ def _rebuilt(program: Program, source: Ints, slices: Ints, group: Ints, inside: 
     }
     counts = np.bincount(inside[:, 0], minlength=len(source))
     return replace(
-        program, group=group, collectives=collectives, after_start=np.concatenate([[0], np.cumsum(counts)]),
-        after=inside[:, 1], carried=carried, **columns,
-    )  # fmt: skip
+        program,
+        group=group,
+        collectives=collectives,
+        after_start=np.concatenate([[0], np.cumsum(counts)]),
+        after=inside[:, 1],
+        carried=carried,
+        **columns,
+    )
 
 
 def _slice(collective: Collective, count: int) -> Collective:
@@ -169,9 +189,12 @@ def chain_gradient_syncs(program: Program, order: Sequence[int] | None = None) -
     inside = np.unique(inside, axis=0)
     counts = np.bincount(inside[:, 0], minlength=program.size)
     return replace(
-        program, sync_order=tuple(order), after_start=np.concatenate([[0], np.cumsum(counts)]), after=inside[:, 1],
+        program,
+        sync_order=tuple(order),
+        after_start=np.concatenate([[0], np.cumsum(counts)]),
+        after=inside[:, 1],
         carried=np.concatenate([_unchained(program, program.carried), _pairs(over)]),
-    )  # fmt: skip
+    )
 
 
 def _unchained(program: Program, pairs: Ints) -> Ints:

@@ -119,9 +119,14 @@ def search_hybrids(
     impossible = {row.text for row in known[: _ESTIMATES * replays]} - {row[1].text for row in estimated}
     rest = [row.bound_s for row in known if row.text not in tried | impossible and row.bound_s < best[0]]
     return FoundHybrid(
-        candidate=best[1], strategy=best[2], micro_batching=best[3], simulated_s=best[0], candidates=len(known),
-        replayed=len(tried), rest_s=min(rest, default=math.inf),
-    )  # fmt: skip
+        candidate=best[1],
+        strategy=best[2],
+        micro_batching=best[3],
+        simulated_s=best[0],
+        candidates=len(known),
+        replayed=len(tried),
+        rest_s=min(rest, default=math.inf),
+    )
 
 
 def first_hybrids(model: CostModel) -> list[tuple[Strategy, MicroBatching]]:

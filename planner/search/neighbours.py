@@ -46,10 +46,11 @@ class Neighbours:
         """Return a strategy as spaces."""
         layers = self.graph.layers
         return tuple(
-            self._space(i, [strategy[layer.name].degrees.get(dim, 1) for dim in layer.output.dims],
-                        strategy[layer.name].devices)
+            self._space(
+                i, [strategy[layer.name].degrees.get(dim, 1) for dim in layer.output.dims], strategy[layer.name].devices
+            )
             for i, layer in enumerate(layers)
-        )  # fmt: skip
+        )
 
     def strategy(self, spaces: Spaces) -> dict[str, Configuration]:
         """Return spaces as a strategy."""

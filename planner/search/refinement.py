@@ -107,9 +107,12 @@ class _Refinement:
     """State of one local search: simulated plans, the best of them, and starts."""
 
     def __init__(
-        self, model: CostModel, plans: int, pool: ThreadPoolExecutor,
+        self,
+        model: CostModel,
+        plans: int,
+        pool: ThreadPoolExecutor,
         progress: Callable[[str, int, int], None] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.model, self.plans, self.pool, self.progress = model, plans, pool, progress
         self.neighbours, self.loads = Neighbours(model), LinkLoads(model)
         self.known: dict[Spaces, float | InfeasiblePlanError] = {}

@@ -121,9 +121,7 @@ def _shares(program: Program, moving: Ints, taken_s: Floats) -> tuple[Ints, Ints
     devices = program.cluster.devices
     profiles = {device.profile: load_profile(device.profile) for device in devices}
     channels = np.array([each.communication_channels / profiles[each.profile].multiprocessors for each in devices])
-    memory_bytes_per_s = np.array([
-        profiles[each.profile].memory_bytes_per_s * each.speed for each in devices
-    ])  # fmt: skip
+    memory_bytes_per_s = np.array([profiles[each.profile].memory_bytes_per_s * each.speed for each in devices])
     owner, device, accessed = (np.concatenate(each) for each in zip(*_accesses(program, moving), strict=True))
     used = channels[device] > 0
     owner, device, accessed = owner[used], device[used], accessed[used]

@@ -60,9 +60,13 @@ def upper_rungs_s(program: Program, conditions: Conditions, last_s: float | None
 
 
 def steady_s(
-    program: Program, *, overlap: bool = True, contention: bool = True,
-    interference: bool | None = None, spread: bool | None = None,
-) -> float:  # fmt: skip
+    program: Program,
+    *,
+    overlap: bool = True,
+    contention: bool = True,
+    interference: bool | None = None,
+    spread: bool | None = None,
+) -> float:
     """Return ``replay(...).iteration_s``, to the last bit, in about three quarters of its time for most programs.
 
     A replay ends with an iteration that does not count: it only shares the cluster with the one before.  Tasks of it

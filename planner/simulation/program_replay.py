@@ -408,9 +408,12 @@ def replay(
     check_first_iteration(program_graph.graph, iterations)
     schedule = simulate(program_graph.graph, engine=engine, checked=True)
     return Replay(
-        program=program, program_graph=program_graph, schedule=schedule, engine_s=perf_counter() - begin,
+        program=program,
+        program_graph=program_graph,
+        schedule=schedule,
+        engine_s=perf_counter() - begin,
         wait_share=late,
-    )  # fmt: skip
+    )
 
 
 def check_first_iteration(graph: TaskGraph, iterations: int) -> None:
@@ -429,16 +432,25 @@ def first_tasks(graph: TaskGraph, count: int) -> TaskGraph:
     uses, waits = graph.use_start[count], graph.after_start[count]
     columns = ("work", "latency_s", "start_s", "rate_limit", "priority", "stream")
     return replace(
-        graph, **{name: getattr(graph, name)[:count] for name in columns},
-        use_start=graph.use_start[: count + 1], use_resource=graph.use_resource[:uses],
-        use_weight=graph.use_weight[:uses], after_start=graph.after_start[: count + 1], after=graph.after[:waits],
-    )  # fmt: skip
+        graph,
+        **{name: getattr(graph, name)[:count] for name in columns},
+        use_start=graph.use_start[: count + 1],
+        use_resource=graph.use_resource[:uses],
+        use_weight=graph.use_weight[:uses],
+        after_start=graph.after_start[: count + 1],
+        after=graph.after[:waits],
+    )
 
 
 def replayed_graph(
-    program: Program, *, overlap: bool, contention: bool, interference: bool | None, spread: bool | None,
+    program: Program,
+    *,
+    overlap: bool,
+    contention: bool,
+    interference: bool | None,
+    spread: bool | None,
     iterations: int,
-) -> ProgramGraph:  # fmt: skip
+) -> ProgramGraph:
     """Return the task graph that ``replay`` replays without a seed; arguments as there.
 
     Raises:

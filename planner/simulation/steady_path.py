@@ -120,10 +120,16 @@ class CriticalPath:
             count, latency_s, wait_s, work_s, seconds = (sums / self.iterations).tolist()
             rows.append(
                 ExposedCommunication(
-                    layer=layer, kind=kind, link_class=link_class, steps=count, latency_s=latency_s, wait_s=wait_s,
-                    work_s=work_s, seconds=seconds,
+                    layer=layer,
+                    kind=kind,
+                    link_class=link_class,
+                    steps=count,
+                    latency_s=latency_s,
+                    wait_s=wait_s,
+                    work_s=work_s,
+                    seconds=seconds,
                 )
-            )  # fmt: skip
+            )
         return tuple(sorted(rows, key=lambda row: -row.seconds))
 
     def stretches(self) -> tuple[Stretch, ...]:

@@ -147,9 +147,14 @@ def _trace(
     _walk(program.graph_module, {}, "", nodes, outputs)
     mutated = {*signature.buffers_to_mutate, *signature.user_inputs_to_mutate}
     return Trace(
-        inputs=inputs, parameters=parameters, constants=constants, buffers=buffers, values=values, nodes=tuple(nodes),
+        inputs=inputs,
+        parameters=parameters,
+        constants=constants,
+        buffers=buffers,
+        values=values,
+        nodes=tuple(nodes),
         outputs=tuple(name for name in outputs if name not in mutated),
-    )  # fmt: skip
+    )
 
 
 def _walk(module: Any, names: dict[str, Any], prefix: str, nodes: list[TraceNode], outputs: list[str]) -> None:

@@ -109,9 +109,14 @@ class _Reader:
         for node in self.graph["nodes"]:
             nodes += self._nodes(node)
         return Trace(
-            inputs=inputs, parameters=parameters, constants=constants, buffers=buffers, nodes=tuple(nodes),
-            outputs=tuple(outputs), frozen=self._frozen(parameters),
-        )  # fmt: skip
+            inputs=inputs,
+            parameters=parameters,
+            constants=constants,
+            buffers=buffers,
+            nodes=tuple(nodes),
+            outputs=tuple(outputs),
+            frozen=self._frozen(parameters),
+        )
 
     def _frozen(self, parameters: Mapping[str, tuple[str, TraceTensor]]) -> frozenset[str]:
         """Return the keys of the parameters that are not trained, of a file that says of some that they are."""
@@ -147,18 +152,24 @@ class _Reader:
         arguments = {row["name"] or str(i): _argument(row["arg"]) for i, row in enumerate(node["inputs"])}
         operation = _operation(target)
         row = TraceNode(
-            name=name, operation=operation, arguments=arguments,
-            results=tuple(self._tensor(n) if n in self.tensors else TraceTensor(()) for n in names), several=several,
-            module=stack[1] if len(stack) > 1 else "", pointwise=_is_pointwise(target),
-        )  # fmt: skip
+            name=name,
+            operation=operation,
+            arguments=arguments,
+            results=tuple(self._tensor(n) if n in self.tensors else TraceTensor(()) for n in names),
+            several=several,
+            module=stack[1] if len(stack) > 1 else "",
+            pointwise=_is_pointwise(target),
+        )
         items = [
             TraceNode(
-                name=each, operation="getitem", arguments={"0": Argument(name), "1": i},
+                name=each,
+                operation="getitem",
+                arguments={"0": Argument(name), "1": i},
                 results=(self._tensor(each),) if each in self.tensors else (),
             )
             for i, each in enumerate(names)
             if each
-        ]  # fmt: skip
+        ]
         return [row, *(items if several else [])]
 
 

@@ -85,13 +85,18 @@ def strategy_drawing(graph: ComputationGraph, layers: Sequence[LayerResult]) -> 
         }
         boxes = [
             {
-                "x": x, "y": y, "short": _short(layers[i].name, 18), "words": _short(how[i], 22),
-                "colour": colours[how[i]], "bars": _bars(layers[i], longest_s), "number": i,
+                "x": x,
+                "y": y,
+                "short": _short(layers[i].name, 18),
+                "words": _short(how[i], 22),
+                "colour": colours[how[i]],
+                "bars": _bars(layers[i], longest_s),
+                "number": i,
                 "title": f"{layers[i].name}: {layers[i].kind}, {layers[i].output}; {how[i]} on "
                 f"{len(layers[i].devices)} devices; {unit.full(times[i])}, {moved.full(layers[i].moved_bytes)} moved",
             }
             for i, (x, y) in at.items()
-        ]  # fmt: skip
+        ]
         width = max(x for x, _ in at.values()) + WIDTH + _MARGIN
         height = (last - first - 1) * ROW + HEIGHT + 4 * _MARGIN
         strip = {"part": len(strips) + 1, "width": width, "height": height, "boxes": boxes}

@@ -167,11 +167,13 @@ def _entries(tasks: pd.DataFrame, numbers: Mapping[str, Ints], kinds: Words) -> 
     known = sorted({_TALK} | {names[code] for code in np.unique(streams[alone])} | {part for _, part, _ in others})
     code_of = {word: code for code, word in enumerate(known)}
     device = np.concatenate([sender[alone], low, high, [place for place, _, _ in others]]).astype(np.int64)
-    part = np.concatenate([
-        np.array([code_of.get(name, -1) for name in names], dtype=np.int64)[streams[alone]],
-        np.full(2 * len(two), code_of[_TALK]),
-        np.array([code_of[part] for _, part, _ in others], dtype=np.int64),
-    ])  # fmt: skip
+    part = np.concatenate(
+        [
+            np.array([code_of.get(name, -1) for name in names], dtype=np.int64)[streams[alone]],
+            np.full(2 * len(two), code_of[_TALK]),
+            np.array([code_of[part] for _, part, _ in others], dtype=np.int64),
+        ]
+    )
     item = np.concatenate([alone, two, two, [at for _, _, at in others]]).astype(np.int64)
     order = np.argsort(item, kind="stable")
     return device[order], (part[order], known), item[order]

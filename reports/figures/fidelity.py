@@ -13,9 +13,13 @@ from studies.fidelity.error_summary import ErrorSummary
 
 _BAND = 0.1
 _COLOURS = {
-    "kernels": BLUE, "one-gpu": ORANGE, "many-gpu": GREEN, "collectives": PURPLE, "transformers": SERIES[5],
+    "kernels": BLUE,
+    "one-gpu": ORANGE,
+    "many-gpu": GREEN,
+    "collectives": PURPLE,
+    "transformers": SERIES[5],
     "papers": OLIVE,
-}  # fmt: skip
+}
 _ROW_PIXELS = 19
 
 
@@ -48,9 +52,13 @@ def fidelity_figure(summaries: tuple[ErrorSummary, ...]) -> go.Figure:
     high = max([2.0, *(each.high for each in known)])
     figure.add_vline(x=1.0, line={"color": MARK, "width": 2})
     xaxis = {
-        "title": "predicted over measured time", "type": "log", "automargin": True, "side": "top",
-        "range": [math.log10(low * 0.9), math.log10(high * 1.1)], **log_ticks(low * 0.9, high * 1.1),
-    }  # fmt: skip
+        "title": "predicted over measured time",
+        "type": "log",
+        "automargin": True,
+        "side": "top",
+        "range": [math.log10(low * 0.9), math.log10(high * 1.1)],
+        **log_ticks(low * 0.9, high * 1.1),
+    }
     yaxis = {"range": [len(known) - 0.3, -0.7], "automargin": True, "ticksuffix": "  ", "dtick": 1}
     legend = {"orientation": "h", "y": -0.01, "yanchor": "top", "x": 0}
     return styled(figure, height=120 + _ROW_PIXELS * len(known), bargap=0.2, xaxis=xaxis, yaxis=yaxis, legend=legend)
@@ -65,9 +73,13 @@ def printed_figure(values: Sequence[ReproducedValue]) -> go.Figure:
     band = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
     figure.add_scatter(x=[low, high], y=[low * (1 - _BAND), high * (1 - _BAND)], showlegend=False, **band)
     figure.add_scatter(
-        x=[low, high], y=[low * (1 + _BAND), high * (1 + _BAND)], fill="tonexty", fillcolor="rgba(154,163,173,.3)",
-        name=f"within {_BAND:.0%}", **band,
-    )  # fmt: skip
+        x=[low, high],
+        y=[low * (1 + _BAND), high * (1 + _BAND)],
+        fill="tonexty",
+        fillcolor="rgba(154,163,173,.3)",
+        name=f"within {_BAND:.0%}",
+        **band,
+    )
     style = {"width": 1.5, "dash": "dash", "color": IDLE}
     figure.add_scatter(x=[low, high], y=[low, high], mode="lines", line=style, name="equal", hoverinfo="skip")
     looks = cycle(zip(SERIES, SYMBOLS, strict=True))

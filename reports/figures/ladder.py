@@ -28,19 +28,21 @@ def plain_ladder(comparison: Comparison) -> dict[str, Any]:
     bars, names = [], [s.name for s in comparison.strategies]
     for model, colour in zip(ladder_models(comparison), _shades(len(ladder_models(comparison))), strict=True):
         values_s = [s.ladder_s.get(model) for s in comparison.strategies]
-        bars.append({
-            "type": "bar",
-            "y": names,
-            "x": [None if value is None else value / unit.factor for value in values_s],
-            "name": model,
-            "orientation": "h",
-            "marker": {"color": colour, "line": {"width": 0.5, "color": RUNGS[3]}},
-            "text": ["" if value is None else " " + unit.text(value) for value in values_s],
-            "textposition": "outside",
-            "cliponaxis": False,
-            "customdata": ["" if value is None else unit.full(value) for value in values_s],
-            "hovertemplate": f"%{{y}}: {model} %{{customdata}}<extra></extra>",
-        })  # fmt: skip
+        bars.append(
+            {
+                "type": "bar",
+                "y": names,
+                "x": [None if value is None else value / unit.factor for value in values_s],
+                "name": model,
+                "orientation": "h",
+                "marker": {"color": colour, "line": {"width": 0.5, "color": RUNGS[3]}},
+                "text": ["" if value is None else " " + unit.text(value) for value in values_s],
+                "textposition": "outside",
+                "cliponaxis": False,
+                "customdata": ["" if value is None else unit.full(value) for value in values_s],
+                "hovertemplate": f"%{{y}}: {model} %{{customdata}}<extra></extra>",
+            }
+        )
     layout = json.loads(_layout())
     layout["height"] = 110 + (16 * len(bars) + 16) * len(comparison.strategies)
     layout["xaxis"]["title"]["text"] = f"time of one iteration [{unit.name}]"

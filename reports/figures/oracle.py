@@ -72,9 +72,17 @@ def iteration_figure(table: OracleTable) -> go.Figure:
 
 
 def _add_part(
-    figure: go.Figure, rows: Sequence[OracleRow], attribute: str, label: str, colour: str, shape: str, unit: Unit, *,
-    legend: bool, place: dict[str, int],
-) -> None:  # fmt: skip
+    figure: go.Figure,
+    rows: Sequence[OracleRow],
+    attribute: str,
+    label: str,
+    colour: str,
+    shape: str,
+    unit: Unit,
+    *,
+    legend: bool,
+    place: dict[str, int],
+) -> None:
     values_s = [getattr(row, attribute) for row in rows]
     figure.add_bar(
         x=[str(row.devices) for row in rows],

@@ -30,9 +30,13 @@ def size_figure(answer: SizeAnswer) -> go.Figure:
     if answer.best is not None:
         at = _x(answer, answer.best, unit)
         figure.add_scatter(
-            x=[at], y=[answer.best.quantity / factor], mode="markers", name="answer",
-            marker={"symbol": "star", "size": 15, "color": MARK}, hoverinfo="skip",
-        )  # fmt: skip
+            x=[at],
+            y=[answer.best.quantity / factor],
+            mode="markers",
+            name="answer",
+            marker={"symbol": "star", "size": 15, "color": MARK},
+            hoverinfo="skip",
+        )
     if answer.limit is not None:
         figure.add_hline(y=answer.limit / factor, line={"color": MARK, "width": 1.5, "dash": "dash"})
     limit = [] if answer.limit is None else [answer.limit]

@@ -63,12 +63,14 @@ def found_results(folder: Path, *, leave_out: Path | None = None) -> list[IndexE
         name = path.relative_to(folder).as_posix()
         entries.append(
             IndexEntry(
-                file=printable(name), address=quote(os.fsencode(name)), kind=description[0],
+                file=printable(name),
+                address=quote(os.fsencode(name)),
+                kind=description[0],
                 headline=printable(description[1]),
                 size_bytes=stat.st_size,
                 changed=datetime.fromtimestamp(stat.st_mtime).strftime("%Y-%m-%d %H:%M"),
             )
-        )  # fmt: skip
+        )
     if not entries:
         raise ConfigError(f"index needs pages or JSON files, {str(folder)!r} has none")
     return sorted(entries, key=lambda each: each.changed, reverse=True)

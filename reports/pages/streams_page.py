@@ -30,19 +30,33 @@ def stream_rows(comparison: StreamComparison) -> tuple[list[str], list[list[str]
     time = time_unit([row.iteration_s for row in comparison.results])
     memory = memory_unit([row.held_bytes for row in comparison.results])
     titles = [
-        "schedule", "priorities by", f"iteration [{time.name}]", "gain", "step", "streams", "occupancy",
-        f"critical [{time.name}]", f"held [{memory.name}]", f"bound [{time.name}]",
-    ]  # fmt: skip
+        "schedule",
+        "priorities by",
+        f"iteration [{time.name}]",
+        "gain",
+        "step",
+        "streams",
+        "occupancy",
+        f"critical [{time.name}]",
+        f"held [{memory.name}]",
+        f"bound [{time.name}]",
+    ]
     rows, before = [], comparison.results[0]
     for row in comparison.results:
         rows.append(
             [
-                row.name, row.method or "–", time.text(row.iteration_s), f"{three_digits(comparison.gain(row))}×",
+                row.name,
+                row.method or "–",
+                time.text(row.iteration_s),
+                f"{three_digits(comparison.gain(row))}×",
                 f"{before.iteration_s / row.iteration_s - 1:+z.1%}" if row is not comparison.results[0] else "",
-                str(row.streams), f"{row.occupancy:.0%}", time.text(row.gradient_end_s), memory.text(row.held_bytes),
+                str(row.streams),
+                f"{row.occupancy:.0%}",
+                time.text(row.gradient_end_s),
+                memory.text(row.held_bytes),
                 time.text(row.bound_s),
             ]
-        )  # fmt: skip
+        )
         before = row
     return titles, rows
 

@@ -186,8 +186,10 @@ def _notes(validation: "Validation") -> list[str]:
         "hold them at the same time.",
     ]
     if all(s.bytes_equal for s in validation.strategies):
-        notes.append("Every tensor moved exactly the bytes that the cost model prices; gradient synchronisation "
-                     "by the back end's own ring is not counted.")  # fmt: skip
+        notes.append(
+            "Every tensor moved exactly the bytes that the cost model prices; gradient synchronisation "
+            "by the back end's own ring is not counted."
+        )
     else:
         notes.append("The bytes moved differ from those priced: see the table of tensors in the JSON output.")
     if validation.lab:

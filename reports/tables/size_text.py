@@ -43,8 +43,10 @@ def _name(answer: SizeAnswer, row: CurvePoint) -> str:
         return f"{row.x:,.0f} a device"
     if answer.axis == "offer":
         return row.point.cluster
-    devices, nodes = (f"{count:,} {what}{'s' * (count != 1)}" for count, what in
-                      ((row.point.devices, "device"), (row.point.nodes, "node")))  # fmt: skip
+    devices, nodes = (
+        f"{count:,} {what}{'s' * (count != 1)}"
+        for count, what in ((row.point.devices, "device"), (row.point.nodes, "node"))
+    )
     return f"{devices} of {row.point.sized.base} ({nodes})"
 
 

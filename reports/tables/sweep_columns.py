@@ -22,13 +22,33 @@ _HEADER = 14
 """Largest number of characters of a header's line, if it can be broken."""
 
 _RESULTS = (
-    "expected_s", "iteration_s", "status", "devices", "samples_per_s", "tokens_per_s", "mfu",
-    "device_hours_per_million_samples", "money_per_million_samples", "money_per_million_tokens", "peak_memory_bytes",
-    "exposed_communication_s", "moved_bytes", "compute_s", "additive_s", "likely_low_s", "likely_high_s", "idle_s",
-    "hfu", "parameters_memory_bytes", "gradients_memory_bytes", "optimizer_state_memory_bytes",
-    "activations_memory_bytes", "buffers_memory_bytes",
-    "tasks", "seconds",
-)  # fmt: skip
+    "expected_s",
+    "iteration_s",
+    "status",
+    "devices",
+    "samples_per_s",
+    "tokens_per_s",
+    "mfu",
+    "device_hours_per_million_samples",
+    "money_per_million_samples",
+    "money_per_million_tokens",
+    "peak_memory_bytes",
+    "exposed_communication_s",
+    "moved_bytes",
+    "compute_s",
+    "additive_s",
+    "likely_low_s",
+    "likely_high_s",
+    "idle_s",
+    "hfu",
+    "parameters_memory_bytes",
+    "gradients_memory_bytes",
+    "optimizer_state_memory_bytes",
+    "activations_memory_bytes",
+    "buffers_memory_bytes",
+    "tasks",
+    "seconds",
+)
 """Columns of results, the most important first; all other columns identify the point."""
 
 

@@ -58,9 +58,18 @@ def whatif_headers(result: WhatIf) -> list[str]:
     times = time_unit([row.expected_s for row in result.rows])
     tokens = ["tokens/s"] if any(row.tokens_per_s for row in result.rows) else []
     return [
-        "scenario", "strategy", "against today", "80 % interval", f"expected [{times.name}]",
-        f"simulated [{times.name}]", "samples/s", *tokens, "MFU [%]", "devices", "batch",
-    ]  # fmt: skip
+        "scenario",
+        "strategy",
+        "against today",
+        "80 % interval",
+        f"expected [{times.name}]",
+        f"simulated [{times.name}]",
+        "samples/s",
+        *tokens,
+        "MFU [%]",
+        "devices",
+        "batch",
+    ]
 
 
 def whatif_cells(result: WhatIf) -> list[list[str]]:
@@ -71,13 +80,20 @@ def whatif_cells(result: WhatIf) -> list[list[str]]:
     has_tokens = any(row.tokens_per_s for row in result.rows)
     return [
         [
-            row.scenario, row.strategy, "–" if math.isnan(row.against_today) else f"{row.against_today - 1:+z.1%}",
-            _interval(row), times.text(row.expected_s), times.text(row.iteration_s),
-            rates.text(row.samples_per_s), *([tokens.text(row.tokens_per_s or math.nan)] if has_tokens else []),
-            three_digits(100 * row.mfu), f"{row.devices:,}", f"{row.batch:,}",
+            row.scenario,
+            row.strategy,
+            "–" if math.isnan(row.against_today) else f"{row.against_today - 1:+z.1%}",
+            _interval(row),
+            times.text(row.expected_s),
+            times.text(row.iteration_s),
+            rates.text(row.samples_per_s),
+            *([tokens.text(row.tokens_per_s or math.nan)] if has_tokens else []),
+            three_digits(100 * row.mfu),
+            f"{row.devices:,}",
+            f"{row.batch:,}",
         ]
         for row in result.rows
-    ]  # fmt: skip
+    ]
 
 
 def whatif_table(result: WhatIf) -> Table:

@@ -26,9 +26,15 @@ _CANDIDATES = 12
 
 @saved
 def _find_covered(
-    use_start: Ints, use_resource: Ints, use_weight: Floats, capacity: Floats, exclusive: Bools, candidates: Ints,
-    ratio: Floats, seen: Ints,
-) -> None:  # fmt: skip
+    use_start: Ints,
+    use_resource: Ints,
+    use_weight: Floats,
+    capacity: Floats,
+    exclusive: Bools,
+    candidates: Ints,
+    ratio: Floats,
+    seen: Ints,
+) -> None:
     """Narrow the candidates of every resource down to those that cover it.
 
     Args:

@@ -11,9 +11,16 @@ from simulator.graph.task_graph import TaskGraph
 
 @saved
 def _link(
-    state: ReplayState, use_start: Ints, use_resource: Ints, use_weight: Floats, covered: Bools, after_start: Ints,
-    after: Ints, stream: Ints, latest: Ints,
-) -> None:  # fmt: skip
+    state: ReplayState,
+    use_start: Ints,
+    use_resource: Ints,
+    use_weight: Floats,
+    covered: Bools,
+    after_start: Ints,
+    after: Ints,
+    stream: Ints,
+    latest: Ints,
+) -> None:
     """Fill in what follows from the graph: uses, slots, rates alone, dependents, and followers in streams.
 
     Args:

@@ -22,9 +22,17 @@ _VERSION = "0.0.4"
 _MOST_NODES, _MOST_TEXT, _MOST_VARINT = 5_000_000, 1 << 16, 10
 _TYPES = ("invalid", "metadata", "load", "store", "compute", "send", "receive", "collective")
 CHAKRA_COLLECTIVES = (
-    "all-reduce", "reduce", "all-gather", "gather", "scatter", "broadcast", "all-to-all", "reduce-scatter",
-    "reduce-scatter-block", "barrier",
-)  # fmt: skip
+    "all-reduce",
+    "reduce",
+    "all-gather",
+    "gather",
+    "scatter",
+    "broadcast",
+    "all-to-all",
+    "reduce-scatter",
+    "reduce-scatter-block",
+    "barrier",
+)
 """Names of the schema's collectives by number."""
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 """Wire types."""
@@ -183,9 +191,13 @@ def _read_node(message: bytes, what: str) -> ChakraNode:
     if numbers[1] >= 1 << 63 or any(each >= 1 << 63 for each in after):
         raise ConfigError(f"{what}: numbers of nodes must fit in 63 bits")
     return ChakraNode(
-        id=numbers[1], name=name, type=_TYPES[numbers[3]], after=tuple(dict.fromkeys(after)), duration_us=numbers[7],
+        id=numbers[1],
+        name=name,
+        type=_TYPES[numbers[3]],
+        after=tuple(dict.fromkeys(after)),
+        duration_us=numbers[7],
         attributes=attributes,
-    )  # fmt: skip
+    )
 
 
 def _packed(content: bytes, what: str) -> list[int]:

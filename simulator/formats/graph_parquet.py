@@ -40,9 +40,19 @@ _STRING_BYTES = 150
 """Memory of a name and a kind, twice."""
 
 _COLUMNS = (
-    "id", "name", "kind", "after", "start_s", "latency_s", "work", "uses", "weights", "rate_limit", "priority",
+    "id",
+    "name",
+    "kind",
+    "after",
+    "start_s",
+    "latency_s",
+    "work",
+    "uses",
+    "weights",
+    "rate_limit",
+    "priority",
     "stream",
-)  # fmt: skip
+)
 
 
 class _Attributes(msgspec.Struct, forbid_unknown_fields=True):

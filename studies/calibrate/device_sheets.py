@@ -139,9 +139,11 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
         content[_CLOCK] = sheet[_CLOCK]
     content["sources"] = [sheet["sheet"]]
     content["fit"] = {
-        "method": "none: every parameter but the data sheet is a relative's", "held_out": "nothing", "errors": {},
+        "method": "none: every parameter but the data sheet is a relative's",
+        "held_out": "nothing",
+        "errors": {},
         "transferred_from": sheet.get(_LIBRARY, donors[0]),
-    }  # fmt: skip
+    }
     if "precisions" in sheet:
         half_share = _HALF_SHARES[name] if sheet.get(_WINDOWS) else 0.0
         # Of tensor cores since Ampere convolutions were measured in TF32, products in bfloat16; other arithmetic of
@@ -223,9 +225,11 @@ def _in_tensor_cores(section: dict[str, Any], channel_multiple: int) -> dict[str
     none = {"half_out": _NEVER, "half_in": _NEVER}
     ceiling = section["ceiling"] if "channel_multiple" in section else dict.fromkeys(section["ceiling"], _TENSOR_SHARE)
     return section | {
-        "ceiling": ceiling, "winograd": {"speedup": 1.0, **none, "weight_gradient": 1.0},
-        "fourier": {"positions": _NEVER, **none}, "channel_multiple": channel_multiple,
-    }  # fmt: skip
+        "ceiling": ceiling,
+        "winograd": {"speedup": 1.0, **none, "weight_gradient": 1.0},
+        "fourier": {"positions": _NEVER, **none},
+        "channel_multiple": channel_multiple,
+    }
 
 
 def _relatives(name: str) -> list[str]:

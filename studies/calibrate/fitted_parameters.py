@@ -25,26 +25,42 @@ _TRANSFORMS = ("winograd", "fourier")
 
 _LAUNCH = "launch_overhead_us"
 _PRODUCT_PRIOR = {
-    "ceiling.forward": (0.85, 0.25), "ceiling.activation_gradient": (0.85, 0.25),
+    "ceiling.forward": (0.85, 0.25),
+    "ceiling.activation_gradient": (0.85, 0.25),
     "ceiling.weight_gradient": (0.85, 0.25),
-    "half_sizes.rows": (20, 1.0), "half_sizes.columns": (20, 1.0), "half_sizes.depth": (20, 1.0),
-    "half_sizes.output_elements": (100, 1.2), _LAUNCH: (6, 0.8),
-}  # fmt: skip
+    "half_sizes.rows": (20, 1.0),
+    "half_sizes.columns": (20, 1.0),
+    "half_sizes.depth": (20, 1.0),
+    "half_sizes.output_elements": (100, 1.2),
+    _LAUNCH: (6, 0.8),
+}
 _CONVOLUTION_PRIOR = {
-    "ceiling.forward": (0.8, 0.25), "ceiling.activation_gradient": (0.8, 0.25), "ceiling.weight_gradient": (0.8, 0.25),
+    "ceiling.forward": (0.8, 0.25),
+    "ceiling.activation_gradient": (0.8, 0.25),
+    "ceiling.weight_gradient": (0.8, 0.25),
     **{
         f"half_sizes.{phase}.{name}": (value, 1.0)
         for phase, sizes in (
-            ("forward", (8, 30, 20, 60)), ("activation_gradient", (8, 30, 40, 60)),
+            ("forward", (8, 30, 20, 60)),
+            ("activation_gradient", (8, 30, 40, 60)),
             ("weight_gradient", (150, 150, 1000, 60)),
         )
         for name, value in zip(("rows", "columns", "depth", "output_elements"), sizes, strict=True)
     },
-    "half_sizes.samples": (15, 0.7), "half_sizes.positions": (20, 0.7), "memory": (0.7, 0.25), "overhead_us": (15, 0.7),
-    "winograd.speedup": (3.2, 0.3), "winograd.half_out": (15, 0.7), "winograd.half_in": (10, 0.7),
-    "winograd.weight_gradient": (1.0, 0.6), "fourier.positions": (4, 0.4), "fourier.half_out": (60, 0.7),
-    "fourier.half_in": (60, 0.7), "strided_half_depth": (120, 0.7), "window_reuse": (0.5, 0.3),
-}  # fmt: skip
+    "half_sizes.samples": (15, 0.7),
+    "half_sizes.positions": (20, 0.7),
+    "memory": (0.7, 0.25),
+    "overhead_us": (15, 0.7),
+    "winograd.speedup": (3.2, 0.3),
+    "winograd.half_out": (15, 0.7),
+    "winograd.half_in": (10, 0.7),
+    "winograd.weight_gradient": (1.0, 0.6),
+    "fourier.positions": (4, 0.4),
+    "fourier.half_out": (60, 0.7),
+    "fourier.half_in": (60, 0.7),
+    "strided_half_depth": (120, 0.7),
+    "window_reuse": (0.5, 0.3),
+}
 """Medians of the parameters before any measurement, and the standard deviations of their logarithms.  Half sizes of
 output elements are multiples of the multiprocessors."""
 

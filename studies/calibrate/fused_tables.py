@@ -34,10 +34,11 @@ _COLUMNS = {
 }
 """Columns of each kind of table."""
 _FAMILY = {
-    "attention": (("q_heads", "head_dim"), ("seq",)), "norm": (("columns",),),
+    "attention": (("q_heads", "head_dim"), ("seq",)),
+    "norm": (("columns",),),
     "elementwise": (("accesses",), ("elements",)),
     "moe": (("hidden", "expert_ffn", "experts"),),
-}  # fmt: skip
+}
 """Columns whose values are held out together; others where a table has one value of the first."""
 _FLAGS = {"attention": "causal", "moe": "gated"}
 """Columns of 0 and 1."""
@@ -45,9 +46,12 @@ _PASSES = {"fwd": "forward", "bwd": "backward"}
 _MOST = 10**12
 _ERROR, _FOLDS, _LEAST_ROWS = 0.1, 4, 8
 _PRIOR = {
-    "ceiling": (0.6, 0.3), "half_blocks": (1.0, 1.0), "head_exponent": (0.3, 0.7), "memory": (0.6, 0.4),
+    "ceiling": (0.6, 0.3),
+    "half_blocks": (1.0, 1.0),
+    "head_exponent": (0.3, 0.7),
+    "memory": (0.6, 0.4),
     "overhead_us": (10.0, 0.7),
-}  # fmt: skip
+}
 """Medians of parameters before any measurement, and the standard deviations of their logarithms."""
 
 
@@ -172,18 +176,29 @@ def _kernels(kind: str, sizes: dict[str, Floats], phase: str, precision: str) ->
     element_bytes = OPERAND_BYTES[precision]
     if kind == "attention":
         return attention_kernels(
-            samples=sizes["batch"], heads=sizes["q_heads"], key_heads=sizes["kv_heads"], queries=sizes["seq"],
-            keys=sizes["seq"], head_size=sizes["head_dim"], causal=bool(sizes["causal"][0]),
-            element_bytes=element_bytes, phase=phase,
-        )  # fmt: skip
+            samples=sizes["batch"],
+            heads=sizes["q_heads"],
+            key_heads=sizes["kv_heads"],
+            queries=sizes["seq"],
+            keys=sizes["seq"],
+            head_size=sizes["head_dim"],
+            causal=bool(sizes["causal"][0]),
+            element_bytes=element_bytes,
+            phase=phase,
+        )
     if kind == "norm":
         return norm_kernels(rows=sizes["rows"], columns=sizes["columns"], element_bytes=element_bytes, phase=phase)
     if kind == "elementwise":
         return elementwise_kernels(elements=sizes["elements"], accesses=sizes["accesses"], element_bytes=element_bytes)
     return expert_kernels(
-        tokens=sizes["tokens"], hidden=sizes["hidden"], inner=sizes["expert_ffn"], experts=sizes["experts"],
-        top_k=sizes["topk"], gated=bool(sizes["gated"][0]), element_bytes=element_bytes,
-    )  # fmt: skip
+        tokens=sizes["tokens"],
+        hidden=sizes["hidden"],
+        inner=sizes["expert_ffn"],
+        experts=sizes["experts"],
+        top_k=sizes["topk"],
+        gated=bool(sizes["gated"][0]),
+        element_bytes=element_bytes,
+    )
 
 
 def _numbers(table: "pd.DataFrame", column: str, name: str) -> Floats:

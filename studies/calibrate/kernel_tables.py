@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """Units of times, as the end of a column's name; tables with another one, or several, are refused."""
 _PRECISIONS = {
-    "fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8",
+    "fp32": "float32",
+    "tf32": "tf32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8": "float8",
     **{name: name for name in ("float64", "float32", "float16", "bfloat16", "float8")},
-}  # fmt: skip
+}
 OPERAND_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
 """Bytes of an operand in each arithmetic."""
 _PHASE_COLUMNS = {
@@ -31,8 +35,19 @@ _PHASE_COLUMNS = {
     "activation_gradient": "bwd_data",
     "weight_gradient": "bwd_weight",
 }
-_CONVOLUTION = ("in_w", "in_h", "in_c", "batch_n", "out_k", "filter_r_h", "filter_s_w", "pad_h", "pad_w",
-                "stride_h", "stride_w")  # fmt: skip
+_CONVOLUTION = (
+    "in_w",
+    "in_h",
+    "in_c",
+    "batch_n",
+    "out_k",
+    "filter_r_h",
+    "filter_s_w",
+    "pad_h",
+    "pad_w",
+    "stride_h",
+    "stride_w",
+)
 _PRODUCT = ("m", "n", "k")
 _MOST = 10**9
 """Largest size: products of three stay far below the largest float."""
@@ -174,9 +189,17 @@ def _products(table: "pd.DataFrame", name: str) -> Iterable[MeasuredKernel]:
             m, n = n, m  # y = x W^T in row-major order: the weight's outputs are the rows of the product
         moved = float(OPERAND_BYTES[precision] * (m * n + n * k + m * k))
         yield MeasuredKernel(
-            phase=phase, rows=m, columns=n, depth=k, samples=n, memory_bytes=moved, time_s=time_s,
-            family=f"{m}x{k}", source=name, precision=precision,
-        )  # fmt: skip
+            phase=phase,
+            rows=m,
+            columns=n,
+            depth=k,
+            samples=n,
+            memory_bytes=moved,
+            time_s=time_s,
+            family=f"{m}x{k}",
+            source=name,
+            precision=precision,
+        )
 
 
 def _convolutions(table: "pd.DataFrame", name: str) -> Iterable[MeasuredKernel]:
@@ -209,11 +232,21 @@ def _convolution(row: object, phase: str, time_s: float, precision: str, name: s
     read = height if phase == "activation_gradient" else math.ceil(height * min(r / stride_h, 1.0))
     elements = batch * into * width * read + into * out * window + batch * out * positions
     return MeasuredKernel(
-        phase=phase, rows=sizes[0], columns=sizes[1], depth=sizes[2], samples=batch, time_s=time_s, source=name,
-        memory_bytes=float(OPERAND_BYTES[precision] * elements), precision=precision,
+        phase=phase,
+        rows=sizes[0],
+        columns=sizes[1],
+        depth=sizes[2],
+        samples=batch,
+        time_s=time_s,
+        source=name,
+        memory_bytes=float(OPERAND_BYTES[precision] * elements),
+        precision=precision,
         family=f"{into}-{out} {r}x{s}/{stride_h}x{stride_w}",
         window=ConvolutionWindow(
-            positions=window, stride=stride, winograd=plain and r == s == 3, fourier=plain and r == s > 3,
+            positions=window,
+            stride=stride,
+            winograd=plain and r == s == 3,
+            fourier=plain and r == s > 3,
             one_dimensional=(r > 1) != (s > 1),
         ),
-    )  # fmt: skip
+    )

@@ -27,9 +27,19 @@ _ERROR, _IDENTIFIED = 0.15, 0.5
 """Size of an ordinary residual, in logarithms; share of a parameter's information that must come from the rows."""
 _LEAST_ROWS = 8
 _MIB = 2**20
-_WIDTHS = {"call_us": 0.7, "near_send_call_us": 0.7, "hop_us": 0.5, "far_hop_us": 0.7, "tree_hop_us": 0.7,
-           "tree_far_hop_us": 0.7, "near_share": 0.25, "tree_share": 0.3, "copy_gbyte_per_s": 0.5, "link_share": 0.2,
-           "bandwidth_gbyte_per_s": 0.4}  # fmt: skip
+_WIDTHS = {
+    "call_us": 0.7,
+    "near_send_call_us": 0.7,
+    "hop_us": 0.5,
+    "far_hop_us": 0.7,
+    "tree_hop_us": 0.7,
+    "tree_far_hop_us": 0.7,
+    "near_share": 0.25,
+    "tree_share": 0.3,
+    "copy_gbyte_per_s": 0.5,
+    "link_share": 0.2,
+    "bandwidth_gbyte_per_s": 0.4,
+}
 """Standard deviations of the logarithms of the parameters before any measurement."""
 _TREE_SHARE = 0.92
 """What a section takes that does not name its share."""
@@ -269,8 +279,12 @@ def _seen(section: Mapping[str, Any], network: ClusterRoutes, groups: Sequence[_
     }
     numbers = range(len(section["protocols"]))
     seen: set[_Path] = {("protocols", number, key) for key, some in steps.items() if some for number in numbers}
-    shared = {"near_send_call_us": sends, "copy_gbyte_per_s": groups, "near_share": steps["hop_us"],
-              "tree_share": summed}  # fmt: skip
+    shared = {
+        "near_send_call_us": sends,
+        "copy_gbyte_per_s": groups,
+        "near_share": steps["hop_us"],
+        "tree_share": summed,
+    }
     seen |= {(key,) for key, some in shared.items() if some}
     sums = {"in_network": across, "in_switch": [group for group in groups if len(group.devices) > 2]}
     return seen | {(key, part) for key, some in sums.items() if some for part in ("call_us", "link_share")}

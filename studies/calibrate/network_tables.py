@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 
 
 _MODELS = {
-    "alexnet": "alexnet", "inceptionv3": "inception-v3", "inception3": "inception-v3", "resnet50": "resnet50",
-    "resnet101": "resnet101", "resnet152": "resnet152", "vgg16": "vgg16",
-}  # fmt: skip
+    "alexnet": "alexnet",
+    "inceptionv3": "inception-v3",
+    "inception3": "inception-v3",
+    "resnet50": "resnet50",
+    "resnet101": "resnet101",
+    "resnet152": "resnet152",
+    "vgg16": "vgg16",
+}
 _MOST_SAMPLES = 10**7
 _BATCHES, _DEVICES = ("batch", "batch_per_gpu", "global_batch"), ("gpu", "config")
 _ERROR = 0.1

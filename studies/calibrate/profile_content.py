@@ -24,10 +24,13 @@ def _rounded(value: float) -> float:
 def efficiency_section(efficiency: Efficiency) -> dict[str, Any]:
     """Return the section ``efficiency``."""
     half = {
-        "rows": efficiency.half_rows, "columns": efficiency.half_columns, "depth": efficiency.half_depth,
-        "output_elements": efficiency.half_output, "samples": efficiency.half_samples,
+        "rows": efficiency.half_rows,
+        "columns": efficiency.half_columns,
+        "depth": efficiency.half_depth,
+        "output_elements": efficiency.half_output,
+        "samples": efficiency.half_samples,
         "positions": efficiency.half_positions,
-    }  # fmt: skip
+    }
     return {
         "ceiling": {phase: _rounded(share) for phase, share in zip(_PHASES, efficiency.ceiling, strict=False)},
         "winograd_speedup": _rounded(efficiency.winograd_speedup),

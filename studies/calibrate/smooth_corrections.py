@@ -16,9 +16,12 @@ _LARGEST = 1.5
 
 
 def with_table(
-    profile: ComputeProfile, groups: Sequence[KernelGroup], lengths: tuple[float, ...] = _LENGTHS,
-    spread: float = _SPREAD, noise: float = _NOISE,
-) -> ComputeProfile:  # fmt: skip
+    profile: ComputeProfile,
+    groups: Sequence[KernelGroup],
+    lengths: tuple[float, ...] = _LENGTHS,
+    spread: float = _SPREAD,
+    noise: float = _NOISE,
+) -> ComputeProfile:
     """Return a profile whose table holds the measured kernels as corrections of its own formula.
 
     A correction explains the time that is left after overhead and samples' tiles; where memory traffic alone would take
@@ -47,9 +50,14 @@ def with_table(
     phase, sizes_of, windows, strides, values = zip(*rows, strict=True)
     table = KernelTable(
         rows=TableRows(
-            phase=np.array(phase), sizes=np.array(sizes_of), positions=np.array(windows), stride=np.array(strides),
+            phase=np.array(phase),
+            sizes=np.array(sizes_of),
+            positions=np.array(windows),
+            stride=np.array(strides),
             correction=np.array(values),
         ),
-        lengths=(lengths[0], lengths[1], lengths[2], lengths[3], lengths[4]), spread=spread, noise=noise,
-    )  # fmt: skip
+        lengths=(lengths[0], lengths[1], lengths[2], lengths[3], lengths[4]),
+        spread=spread,
+        noise=noise,
+    )
     return replace(profile, table=table)

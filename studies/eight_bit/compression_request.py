@@ -36,22 +36,34 @@ class CompressionRequest:
     """
 
     sub_batches: tuple[int, ...] = option(
-        (1, 2, 4, 8), typed="1,2,4,8", metavar="K,K,...", parser=partial(whole_numbers, "sub_batches"),
+        (1, 2, 4, 8),
+        typed="1,2,4,8",
+        metavar="K,K,...",
+        parser=partial(whole_numbers, "sub_batches"),
         help="Sub-batches of the fully connected layers: transfers of one overlap computation of another.",
-    )  # fmt: skip
+    )
     types: tuple[str, ...] = option(
-        ("float16", "dynamic-tree"), typed="float16,dynamic-tree", metavar="T,T,...", parser=type_list,
+        ("float16", "dynamic-tree"),
+        typed="float16,dynamic-tree",
+        metavar="T,T,...",
+        parser=type_list,
         help="Data types of messages, such as dynamic-tree:block=4096; float32 is always beside them.",
-    )  # fmt: skip
+    )
     """Data types as ``planner.compression`` names them; float32 is put in front of them."""
     devices: tuple[int, ...] = option(
-        (), typed="", metavar="N,N,...", parser=_device_counts,
+        (),
+        typed="",
+        metavar="N,N,...",
+        parser=_device_counts,
         help="Device counts; by default 2, 4, ... up to all, at most 8.",
-    )  # fmt: skip
+    )
     link_speeds: tuple[float, ...] = option(
-        (0.1, 0.3, 1.0, 3.0), typed="0.1,0.3,1,3", metavar="X,X,...", parser=partial(factors, "link_speeds"),
+        (0.1, 0.3, 1.0, 3.0),
+        typed="0.1,0.3,1,3",
+        metavar="X,X,...",
+        parser=partial(factors, "link_speeds"),
         help="Factors by which the speed of a class of links is multiplied.",
-    )  # fmt: skip
+    )
     link_class: str = option(
         "", metavar="NAME", help="Class of these links, as in the cluster's file; by default the slowest in use."
     )

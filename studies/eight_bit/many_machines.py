@@ -103,9 +103,14 @@ def single_pass_s(size_bytes: _Number, latency_s: _Number, bytes_per_s: _Number,
 
 
 def gradient_sync_s(
-    size_bytes: _Number, latency_s: _Number, machines: _Number, *,
-    devices_per_machine: _Number = 3, pcie_bytes_per_s: _Number = 5e9, bytes_per_s: _Number = np.inf,
-) -> Floats:  # fmt: skip
+    size_bytes: _Number,
+    latency_s: _Number,
+    machines: _Number,
+    *,
+    devices_per_machine: _Number = 3,
+    pcie_bytes_per_s: _Number = 5e9,
+    bytes_per_s: _Number = np.inf,
+) -> Floats:
     """Return the time of gradient synchronisation: the parts of a gradient to all machines, then their sums.
 
     The text lists 2 PCIe messages and n - 1 InfiniBand messages at 6 GB/s with their latency, twice: 3.0 ms for
@@ -126,9 +131,14 @@ def gradient_sync_s(
 
 
 def exposed_s(
-    pass_s: _Number, *, machines: _Number, passes: _Number, product_s: _Number, linear_s: _Number,
+    pass_s: _Number,
+    *,
+    machines: _Number,
+    passes: _Number,
+    product_s: _Number,
+    linear_s: _Number,
     interpretation: Interpretation = Interpretation.TABLE_6,
-) -> Floats:  # fmt: skip
+) -> Floats:
     """Return the transfers of an iteration that nothing hides.
 
     Table 6's factor n - 1 is that of the machines, once more than in the single pass, and not the number of
@@ -183,9 +193,13 @@ def sub_batch_times(
     size = np.asarray(elements * element_cost.element_bytes / machines, dtype=np.float64)
     single = single_pass_s(size, setting.latency.at(size), setting.bytes_per_s, machines)
     exposed = exposed_s(
-        single, machines=machines, passes=passes, product_s=workload.product_s, linear_s=workload.linear_s,
+        single,
+        machines=machines,
+        passes=passes,
+        product_s=workload.product_s,
+        linear_s=workload.linear_s,
         interpretation=interpretation,
-    )  # fmt: skip
+    )
     linear = passes * workload.linear_s
     codec = passes * elements / devices * (element_cost.compress_s + (devices - 1) * element_cost.decompress_s)
     iteration = np.subtract(workload.whole_s, workload.own_linear_s) + workload.gradient_s + linear + exposed + codec

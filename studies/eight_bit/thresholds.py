@@ -57,9 +57,17 @@ def crossing(
             thresholds.append(low * (high / low) ** share)
             between.append((low, high))
     return Crossing(
-        axis=axis, type=kind, sub_batches=sub_batches, devices=devices, link_speed=link_speed, low=gains[0][0],
-        high=gains[-1][0], pays_at_low=gains[0][1] > LEAST_GAIN, thresholds=tuple(thresholds), between=tuple(between),
-    )  # fmt: skip
+        axis=axis,
+        type=kind,
+        sub_batches=sub_batches,
+        devices=devices,
+        link_speed=link_speed,
+        low=gains[0][0],
+        high=gains[-1][0],
+        pays_at_low=gains[0][1] > LEAST_GAIN,
+        thresholds=tuple(thresholds),
+        between=tuple(between),
+    )
 
 
 def bisected(interpolated: Crossing, gain: Callable[[float], float]) -> Crossing:

@@ -48,8 +48,10 @@ _JOBS = (
 _LONGEST = ("planned", "deepa", "layerwise", "mxnet_single_gpu", "eight-bit", "turbodl", "paradl")
 """Jobs that begin first, since the others fill the gaps behind them."""
 _TRANSFORMERS: dict[str, Callable[[], Iterable[JudgedRow]]] = {
-    "gpt": transformer_rows, "sharded": sharded_rows, "planned": planned_rows,
-}  # fmt: skip
+    "gpt": transformer_rows,
+    "sharded": sharded_rows,
+    "planned": planned_rows,
+}
 _ROWS: dict[str, Callable[[str], Iterable[JudgedRow]]] = {
     "kernels": lambda part: own_kernel_rows() if part else kernel_rows(),
     "one-gpu": lambda part: own_training_rows() if part == "h200" else one_gpu_rows(part),

@@ -149,9 +149,16 @@ def replica_rows() -> Iterator[JudgedRow]:
 def _replica_sizes(row: Any) -> tuple[Any, ...]:
     """Return what replicas have in common."""
     return (
-        row.source, row.layers, row.hidden, row.heads, row.seq_len, row.micro_batch, row.micro_batches, row.tensor,
+        row.source,
+        row.layers,
+        row.hidden,
+        row.heads,
+        row.seq_len,
+        row.micro_batch,
+        row.micro_batches,
+        row.tensor,
         row.pipeline,
-    )  # fmt: skip
+    )
 
 
 def _relative_replicas(row: Any, alone: list[Any]) -> JudgedRow:

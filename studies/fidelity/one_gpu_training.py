@@ -23,10 +23,19 @@ from studies.fidelity.device_names import is_fitted_to, profile_named, rows_of_t
 from studies.fidelity.judged_row import RELATIVE_MEASURE, JudgedRow
 
 MODELS_MEASURED = {
-    "alexnet": "alexnet", "alexnet (one weird trick)": "alexnet", "vgg-a": "vgg11", "vgg16": "vgg16", "vgg-16": "vgg16",
-    "resnet50": "resnet50", "resnet 50": "resnet50", "resnet-50": "resnet50", "resnet-101": "resnet101",
-    "inception3": "inception-v3", "inceptionv3": "inception-v3", "inception-v3": "inception-v3",
-}  # fmt: skip
+    "alexnet": "alexnet",
+    "alexnet (one weird trick)": "alexnet",
+    "vgg-a": "vgg11",
+    "vgg16": "vgg16",
+    "vgg-16": "vgg16",
+    "resnet50": "resnet50",
+    "resnet 50": "resnet50",
+    "resnet-50": "resnet50",
+    "resnet-101": "resnet101",
+    "inception3": "inception-v3",
+    "inceptionv3": "inception-v3",
+    "inception-v3": "inception-v3",
+}
 """Models by the names that tables of measurements give them, in lower case."""
 _LIBRARIES = ("CuDNN[R4]-fp32", "TensorFlow", "Nervana-neon-fp32")
 """Rows of convnet-benchmarks that are judged: libraries that were current then, others were known to be slow."""

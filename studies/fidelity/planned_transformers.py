@@ -35,9 +35,13 @@ def planned_rows() -> Iterator[JudgedRow]:
 def _planned_s(row: Any) -> float:
     """Return the simulated time of the plan of an iteration, with equal stages, by ``orrery plan``'s own defaults."""
     graph = mpt_network(
-        layers=row.layers, hidden=row.hidden, heads=row.heads, seq_len=row.seq_len, words=GPT_WORDS,
+        layers=row.layers,
+        hidden=row.hidden,
+        heads=row.heads,
+        seq_len=row.seq_len,
+        words=GPT_WORDS,
         batch=row.micro_batch * row.micro_batches * row.replicas,
-    )  # fmt: skip
+    )
     layers = row.layers // row.pipeline
     starts = tuple(f"blocks.{layers * stage}.norm_1" for stage in range(1, row.pipeline))
     options: dict[str, Any] = {"strategy": "data"}
@@ -45,7 +49,11 @@ def _planned_s(row: Any) -> float:
         options = {"stages": row.pipeline, "micro_batches": row.micro_batches, "stage_at": starts}
     machines = load_cluster(f"dgx-a100:nodes={-(-row.replicas // _PER_NODE)}")
     planned = simulated_plan(
-        graph, machines, dtype="float16", optimizer="adam",
-        recompute=",".join(f"blocks.{i}.add_2" for i in range(row.layers)), **options,
-    )  # fmt: skip
+        graph,
+        machines,
+        dtype="float16",
+        optimizer="adam",
+        recompute=",".join(f"blocks.{i}.add_2" for i in range(row.layers)),
+        **options,
+    )
     return planned.replayed.iteration_s

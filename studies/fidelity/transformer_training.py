@@ -286,9 +286,13 @@ def _kernel_s(
     size = [np.array([float(each)]) for each in (rows, columns, depth)]
     moved = (rows * depth * count + columns * (rows + depth)) * _BYTES
     kernels = Kernels(
-        flop=2 * size[0] * size[1] * size[2], memory_bytes=np.array([float(moved)]), rows=size[0], columns=size[1],
-        depth=size[2], samples=np.ones(1),
-    )  # fmt: skip
+        flop=2 * size[0] * size[1] * size[2],
+        memory_bytes=np.array([float(moved)]),
+        rows=size[0],
+        columns=size[1],
+        depth=size[2],
+        samples=np.ones(1),
+    )
     return float(profile.time_s(kernels, phase=phase)[0])
 
 

@@ -65,18 +65,25 @@ class OracleRequest:
 
     dataset: str = option(metavar="D", help="Data set: imagenet, cifar10, cosmoflow, or a number of samples.")
     devices: tuple[int, ...] = option(
-        device_counts("1..16"), typed="1..16", names=("--gpus",), metavar="P", parser=device_counts,
+        device_counts("1..16"),
+        typed="1..16",
+        names=("--gpus",),
+        metavar="P",
+        parser=device_counts,
         help="Device counts: 64, a list 4,16,64, or 16..1024 by doubling.",
-    )  # fmt: skip
+    )
     """Device counts, each at least 1 and at most the cluster's."""
     strategies: tuple[str, ...] = option(
         (), metavar="S,S,...", parser=strategy_list, help="Strategies to project; all if not given."
     )
     """Strategies, of ``STRATEGIES``; empty for all.  A strategy that is named must suit one of the device counts."""
     batch_per_device: int | None = option(
-        None, names=("--batch-per-gpu",), low=1, metavar="B",
+        None,
+        names=("--batch-per-gpu",),
+        low=1,
+        metavar="B",
         help="Weak scaling: B samples a device for strategies that split samples.",
-    )  # fmt: skip
+    )
     """Samples a device in weak scaling; the strategies that do not split samples keep it as their whole mini-batch, as
     in the paper's Figure 1.  None: strong scaling, with the mini-batch of the graph."""
     segments: int | None = option(

@@ -124,9 +124,12 @@ class Booking:
             return None
         time_s = epochs * (known.epoch_s if known else row.epoch_s)
         return cls(
-            strategy=row.strategy, devices=row.devices, time_s=time_s, gpu_hours=row.devices * time_s / HOUR_S,
+            strategy=row.strategy,
+            devices=row.devices,
+            time_s=time_s,
+            gpu_hours=row.devices * time_s / HOUR_S,
             simulated=known is not None,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,13 @@ from studies.oracle.layer_sizes import Sizes
 
 
 def pipeline_makespan_s(
-    forward_s: Floats, backward_s: Floats, update_s: Floats, transfer_s: Floats, segments: int,
+    forward_s: Floats,
+    backward_s: Floats,
+    update_s: Floats,
+    transfer_s: Floats,
+    segments: int,
     behind_s: Floats | None = None,
-) -> float:  # fmt: skip
+) -> float:
     """Return the time of an iteration of GPipe: all micro-batches forward, then all backward, the last first.
 
     A stage computes a micro-batch once it has arrived and the previous one is done; transfers share no link:

@@ -110,11 +110,15 @@ def _iteration_s(batch: str, bits: str, kernels: str, schedule: Callable[[SubBat
     load, table = alexnet(kernels), pass_table()
     return schedule(
         SubBatchGraph(
-            cluster=_many(), senders=_BESIDE, size_bytes=_size(batch, bits),
-            passes=int(table.passes[table.sub_batch.tolist().index(int(batch))]), linear_s=float(load.linear_s),
-            product_s=float(load.product_s), before_s=float(load.whole_s) - float(load.own_linear_s),
+            cluster=_many(),
+            senders=_BESIDE,
+            size_bytes=_size(batch, bits),
+            passes=int(table.passes[table.sub_batch.tolist().index(int(batch))]),
+            linear_s=float(load.linear_s),
+            product_s=float(load.product_s),
+            before_s=float(load.whole_s) - float(load.own_linear_s),
         )
-    )  # fmt: skip
+    )
 
 
 def _total(batch: str, bits: str) -> _Result:

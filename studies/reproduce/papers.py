@@ -10,9 +10,12 @@ from studies.reproduce.rows import PaperRow
 from studies.reproduce.turbodl import turbodl_rows
 
 PAPERS = {
-    "deepa": deepa_rows, "layerwise": layerwise_rows, "eight-bit": eight_bit_rows, "paradl": paradl_rows,
+    "deepa": deepa_rows,
+    "layerwise": layerwise_rows,
+    "eight-bit": eight_bit_rows,
+    "paradl": paradl_rows,
     "turbodl": turbodl_rows,
-}  # fmt: skip
+}
 
 
 def reproduce(paper: str, progress: Progress | None = None) -> list[PaperRow]:

@@ -130,13 +130,18 @@ def _range(*strategies: str) -> ClaimResult:
     least = 16 if "data" in strategies else 4
     counts = sorted(set.intersection(*map(set, rows)) & set(range(least, 1025)))
     limits = {
-        f"{name} {limit.reason}" for table in _tables() for limit in table.limits for name in strategies
+        f"{name} {limit.reason}"
+        for table in _tables()
+        for limit in table.limits
+        for name in strategies
         if limit.strategy == name and limit.devices <= 1024
-    }  # fmt: skip
+    }
     shares = [
         f"{name} {table.model} {100 * row.communication_s / row.iteration_s:.0f} % on {row.devices}"
-        for table in _tables() for name in strategies if (row := table.row(name, counts[-1]))
-    ]  # fmt: skip
+        for table in _tables()
+        for name in strategies
+        if (row := table.row(name, counts[-1]))
+    ]
     note = "; ".join(sorted(limits)) or f"up to D/b = {_tables()[0].limits[1].devices:,} with {_SAMPLES} samples a GPU"
     return f"{counts[0]}-{counts[-1]}", f"{note}; communication's share of an iteration: {', '.join(shares)}"
 

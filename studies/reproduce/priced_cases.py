@@ -105,9 +105,12 @@ class PricedCases:
 def _outcome(model: CostModel, strategy: Strategy) -> PricedOutcome:
     program = _lowered(model, strategy)
     return PricedOutcome(
-        model=model, strategy=strategy, simulated_s=replay(program).iteration_s, moved_bytes=program.moved_bytes,
+        model=model,
+        strategy=strategy,
+        simulated_s=replay(program).iteration_s,
+        moved_bytes=program.moved_bytes,
         layer_bytes=_layer_bytes(program),
-    )  # fmt: skip
+    )
 
 
 def _lowered(model: CostModel, strategy: Strategy) -> Program:

@@ -123,9 +123,13 @@ class _Decoder:
         shared = own if head == size else IntervalMap(dim="channel", group_out=head, group_in=size)
         values = _CHANNEL if head == size else shared
         attention = Attention(
-            **self._sizes(self.hidden), keys=self.seq_len, key_channels=size, value_channels=size, causal=True,
+            **self._sizes(self.hidden),
+            keys=self.seq_len,
+            key_channels=size,
+            value_channels=size,
+            causal=True,
             reads=((_SAMPLE, own, _LENGTH), (_SAMPLE, shared, _ALL), (_SAMPLE, values, _ALL)),
-        )  # fmt: skip
+        )
         self.net.add(attention, *parts, name=f"{name}attn")
         return self.net.add(
             Add(), before, self.product(f"{name}out_proj", self.net.last, self.hidden), name=f"{name}add"
@@ -142,9 +146,11 @@ class _Decoder:
         """Add a normalisation of each token: with a bias of its mean, too."""
         weights = [Parameter(each, (self.hidden,)) for each in ("weight", "bias")[: 1 + self.biased]]
         norm = FeatureNorm(
-            **self._sizes(self.hidden), reads=((_SAMPLE, _ALL, _LENGTH),), weights=tuple(weights),
+            **self._sizes(self.hidden),
+            reads=((_SAMPLE, _ALL, _LENGTH),),
+            weights=tuple(weights),
             function="layer_norm" if self.biased else "rms_norm",
-        )  # fmt: skip
+        )
         return self.net.add(norm, source, name=name)
 
     def product(self, name: str, source: str, width: int, depth: int = 0, *, shared: str = "") -> str:
@@ -152,9 +158,12 @@ class _Decoder:
         weights = [Parameter("weight", (width, depth or self.hidden), shared=shared)]
         weights += [Parameter("bias", (width,))] if self.biased else []
         product = TensorProduct(
-            kind="matrix_product", **self._sizes(width), reads=((_SAMPLE, _ALL, _LENGTH),), weights=tuple(weights),
+            kind="matrix_product",
+            **self._sizes(width),
+            reads=((_SAMPLE, _ALL, _LENGTH),),
+            weights=tuple(weights),
             depth=float(depth or self.hidden),
-        )  # fmt: skip
+        )
         return self.net.add(product, source, name=name)
 
     def pointwise(self, width: int, *steps: str, inputs: int = 1, **fields: Any) -> Elementwise:

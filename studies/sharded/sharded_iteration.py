@@ -46,8 +46,11 @@ from planner.simulation.rank_spread import late_deviations
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 from studies.sharded.decoder_networks import llama_network, mpt_network
 
-_CLUSTERS = {"a100-40gb": ("dgx-a100", "hdr", 1600), "a100-80gb": ("dgx-a100", "hdr", 1600),
-             "h100-80gb": ("dgx-h100", "ndr", 3200)}  # fmt: skip
+_CLUSTERS = {
+    "a100-40gb": ("dgx-a100", "hdr", 1600),
+    "a100-80gb": ("dgx-a100", "hdr", 1600),
+    "h100-80gb": ("dgx-h100", "ndr", 3200),
+}
 """Clusters of the catalogue by device, the links between their machines, and the Gbit/s of these for a machine."""
 _PER_NODE, _BYTES = 8, 2
 _FLASH = {"forward": 0.40, "backward": 0.30}
@@ -131,10 +134,18 @@ def mpt_iteration_s(row: Any) -> float:
     """
     run = _Run(
         graph=mpt_network(layers=1, hidden=row.hidden, heads=row.heads, seq_len=row.seq_len, batch=row.micro_batch),
-        layers=row.layers, micro_batches=row.micro_batches, gpus=row.gpus, shards=row.gpus, gpu=row.gpu,
-        machine_gbit_per_s=_CLUSTERS[row.gpu][2], eight_bits=row.precision == "float8",
-        gradient_bytes=row.gradient_bytes, gathered=row.gathered, recomputed=row.recomputed, older_attention=True,
-    )  # fmt: skip
+        layers=row.layers,
+        micro_batches=row.micro_batches,
+        gpus=row.gpus,
+        shards=row.gpus,
+        gpu=row.gpu,
+        machine_gbit_per_s=_CLUSTERS[row.gpu][2],
+        eight_bits=row.precision == "float8",
+        gradient_bytes=row.gradient_bytes,
+        gathered=row.gathered,
+        recomputed=row.recomputed,
+        older_attention=True,
+    )
     return _iteration_s(run)
 
 
@@ -147,14 +158,28 @@ def llama_iteration_s(row: Any) -> float:
             ``machine_gbit_per_s`` (between machines) and ``recomputed`` (share of the blocks).
     """
     graph = llama_network(
-        layers=1, hidden=row.hidden, heads=row.heads, key_heads=row.key_heads, inner=row.inner, seq_len=row.seq_len,
+        layers=1,
+        hidden=row.hidden,
+        heads=row.heads,
+        key_heads=row.key_heads,
+        inner=row.inner,
+        seq_len=row.seq_len,
         batch=row.micro_batch,
-    )  # fmt: skip
+    )
     run = _Run(
-        graph=graph, layers=row.layers, micro_batches=1, gpus=row.gpus, shards=row.shards, gpu=row.gpu,
-        machine_gbit_per_s=row.machine_gbit_per_s, eight_bits=False, gradient_bytes=_BYTES, gathered=2,
-        recomputed=row.recomputed, older_attention=False,
-    )  # fmt: skip
+        graph=graph,
+        layers=row.layers,
+        micro_batches=1,
+        gpus=row.gpus,
+        shards=row.shards,
+        gpu=row.gpu,
+        machine_gbit_per_s=row.machine_gbit_per_s,
+        eight_bits=False,
+        gradient_bytes=_BYTES,
+        gathered=2,
+        recomputed=row.recomputed,
+        older_attention=False,
+    )
     return _iteration_s(run)
 
 

@@ -69,8 +69,15 @@ def best_offer(
 
     with best_so_far(lambda: curve, answer):
         _judge_offers(
-            curve, subject, offers, training, prices=prices, by=by, within_s=within_s, progress=progress,
-        )  # fmt: skip
+            curve,
+            subject,
+            offers,
+            training,
+            prices=prices,
+            by=by,
+            within_s=within_s,
+            progress=progress,
+        )
     return answer()
 
 

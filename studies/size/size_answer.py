@@ -30,19 +30,35 @@ class CurvePoint:
         """Return the point as plain values."""
         point, cost = self.point, self.cost
         row: dict[str, Any] = {
-            "x": self.x, "holds": self.holds, "surely": self.surely, "quantity": self.quantity, "likely": self.likely,
-            "cluster": point.cluster, "devices": point.devices, "nodes": point.nodes, "batch": point.batch,
-            "strategy": point.strategy, "iteration_s": point.iteration_s, "expected_s": point.expected_s,
-            "likely_s": point.likely_s, "samples_per_s": point.samples_per_s, "refusal": point.refusal,
-        }  # fmt: skip
+            "x": self.x,
+            "holds": self.holds,
+            "surely": self.surely,
+            "quantity": self.quantity,
+            "likely": self.likely,
+            "cluster": point.cluster,
+            "devices": point.devices,
+            "nodes": point.nodes,
+            "batch": point.batch,
+            "strategy": point.strategy,
+            "iteration_s": point.iteration_s,
+            "expected_s": point.expected_s,
+            "likely_s": point.likely_s,
+            "samples_per_s": point.samples_per_s,
+            "refusal": point.refusal,
+        }
         if cost is not None:
             row |= {
-                "train_s": cost.train_s, "total_s": cost.total_s, "likely_total_s": cost.likely_s,
-                "lost_s": cost.lost_s, "checkpoint_every_s": cost.checkpoint_every_s,
+                "train_s": cost.train_s,
+                "total_s": cost.total_s,
+                "likely_total_s": cost.likely_s,
+                "lost_s": cost.lost_s,
+                "checkpoint_every_s": cost.checkpoint_every_s,
                 "device_hours_per_million_samples": cost.device_hours_per_million_samples,
-                "money_per_million_samples": cost.money_per_million_samples, "device_hours": cost.device_hours,
-                "energy_kwh": cost.energy_kwh, "money": cost.money,
-            }  # fmt: skip
+                "money_per_million_samples": cost.money_per_million_samples,
+                "device_hours": cost.device_hours,
+                "energy_kwh": cost.energy_kwh,
+                "money": cost.money,
+            }
         return row
 
 
@@ -77,10 +93,22 @@ class SizeAnswer:
     def values(self) -> dict[str, Any]:
         """Return the answer as plain values."""
         return {
-            "question": self.question, "axis": self.axis, "measure": self.measure, "limit": self.limit,
-            "best": self.best.values() if self.best else None, "sure": self.sure.values() if self.sure else None,
+            "question": self.question,
+            "axis": self.axis,
+            "measure": self.measure,
+            "limit": self.limit,
+            "best": self.best.values() if self.best else None,
+            "sure": self.sure.values() if self.sure else None,
             "failing": [each.values() for each in self.failing],
-            "pace": None if self.pace is None else {"sentence": self.pace.sentence, "left": self.pace.left,
-                                                    "remedy": self.pace.remedy, "setters": self.pace.setters},
-            "notes": self.notes, "interrupted": self.interrupted, "curve": [each.values() for each in self.curve],
-        }  # fmt: skip
+            "pace": None
+            if self.pace is None
+            else {
+                "sentence": self.pace.sentence,
+                "left": self.pace.left,
+                "remedy": self.pace.remedy,
+                "setters": self.pace.setters,
+            },
+            "notes": self.notes,
+            "interrupted": self.interrupted,
+            "curve": [each.values() for each in self.curve],
+        }

@@ -33,13 +33,18 @@ class SubjectRequest:
         None, help="Samples in a mini-batch, over however many devices.", metavar="N", parser=whole_number
     )
     batch_per_device: int | None = option(
-        None, help=f"Samples of each device; {_BATCH_PER_DEVICE} if no batch is given.", metavar="B",
+        None,
+        help=f"Samples of each device; {_BATCH_PER_DEVICE} if no batch is given.",
+        metavar="B",
         parser=whole_number,
-    )  # fmt: skip
+    )
     strategies: tuple[str, ...] = option(
-        ("data",), help="Strategies, of which the fastest that fits is taken.", metavar="S,S,...", typed="data",
+        ("data",),
+        help="Strategies, of which the fastest that fits is taken.",
+        metavar="S,S,...",
+        typed="data",
         parser=_strategy_names,
-    )  # fmt: skip
+    )
     gradient_sync: SyncAlgorithm | None = option(
         None, help="All-reduce that synchronises gradients; else as orrery plan does."
     )
@@ -59,9 +64,12 @@ class SubjectRequest:
         given = {"gradient_sync": self.gradient_sync, "framework": self.framework, "dtype": self.dtype}
         each = 0 if self.batch else self.batch_per_device or _BATCH_PER_DEVICE
         return Subject(
-            model=self.model, batch=self.batch or 0, batch_per_device=each, strategies=self.strategies,
+            model=self.model,
+            batch=self.batch or 0,
+            batch_per_device=each,
+            strategies=self.strategies,
             options={name: value for name, value in given.items() if value},
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +79,11 @@ class TrainingRequest:
     epochs: int = option(90, help="Epochs.", metavar="N", parser=whole_number)
     dataset: str = option("imagenet", help="Data set (imagenet, cifar10, cosmoflow), or samples of an epoch.")
     node_mtbf: float | None = option(
-        None, help="Mean time between failures of one node, such as 1y; else nothing fails.", metavar="TIME",
+        None,
+        help="Mean time between failures of one node, such as 1y; else nothing fails.",
+        metavar="TIME",
         parser=duration_s,
-    )  # fmt: skip
+    )
     checkpoint: float = option("30s", help="Time that a checkpoint takes.", metavar="TIME", parser=duration_s)
     restart: float = option(
         "5min", help="Time from a failure until training goes on.", metavar="TIME", parser=duration_s

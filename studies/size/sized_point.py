@@ -120,16 +120,24 @@ def sized_point(subject: Subject, sized: SizedCluster) -> SizedPoint:
     batch = subject.batch_on(len(cluster.devices))
     graph = subject.graph(batch)
     known: dict[str, Any] = {
-        "cluster": sized.name, "devices": len(cluster.devices), "nodes": cluster.node_count, "batch": batch,
-        "profiles": tuple(device.profile for device in cluster.devices), "subject": subject, "sized": sized,
-    }  # fmt: skip
+        "cluster": sized.name,
+        "devices": len(cluster.devices),
+        "nodes": cluster.node_count,
+        "batch": batch,
+        "profiles": tuple(device.profile for device in cluster.devices),
+        "subject": subject,
+        "sized": sized,
+    }
     best, refusal, needed_bytes = _fastest(subject, graph, cluster)
     if best is None:
         return SizedPoint(**known, refusal=refusal, needed_bytes=needed_bytes)
     return SizedPoint(
-        **known, strategy=best.plan.request.strategy, iteration_s=best.plan.simulated_s,
-        parts=best.replayed.time_parts, plan=best.plan,
-    )  # fmt: skip
+        **known,
+        strategy=best.plan.request.strategy,
+        iteration_s=best.plan.simulated_s,
+        parts=best.replayed.time_parts,
+        plan=best.plan,
+    )
 
 
 def _fastest(

@@ -50,8 +50,10 @@ def held_bytes(program: Program, end_s: Floats) -> float:
         mine = [t for t in tasks.tolist() if program.device[t] == device]
         spans = [(end_s[since[_unit(program, t)]], end_s[t], size[t]) for t in mine if _unit(program, t) in since]
         # releases sort before allocations at the same time, because they are negative
-        events = sorted([(end, -held) for begin, end, held in spans if end > begin]
-                        + [(begin, held) for begin, end, held in spans if end > begin])  # fmt: skip
+        events = sorted(
+            [(end, -held) for begin, end, held in spans if end > begin]
+            + [(begin, held) for begin, end, held in spans if end > begin]
+        )
         peak = max(peak, float(np.cumsum([held for _, held in events]).max(initial=0.0)))
     return peak
 

@@ -84,11 +84,26 @@ def _renumbered(program: Program, new: Sequence[_NewTask], order: Ints) -> Progr
     columns = {
         name: getattr(program, name)[source]
         for name in (
-            "layer", "consumer", "slot", "micro_batch", "backward", "statistics", "recomputed", "device", "peer",
-            "part", "size_bytes", "work_s", "compressed_bytes", "decompressed_bytes", "link_use", "group", "region_low",
+            "layer",
+            "consumer",
+            "slot",
+            "micro_batch",
+            "backward",
+            "statistics",
+            "recomputed",
+            "device",
+            "peer",
+            "part",
+            "size_bytes",
+            "work_s",
+            "compressed_bytes",
+            "decompressed_bytes",
+            "link_use",
+            "group",
+            "region_low",
             "region_high",
         )
-    }  # fmt: skip
+    }
     late, early = _dependencies(program, new)
     pairs = np.unique(number[late] * size + number[early])
     late, early = np.divmod(pairs, size)

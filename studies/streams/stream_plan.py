@@ -38,9 +38,15 @@ class StreamPlan:
 
     @classmethod
     def of(
-        cls, name: str, stream: Ints, labels: tuple[str, ...], *, priority: Ints | None = None,
-        wait_s: Floats | None = None, order: Ints | None = None,
-    ) -> "StreamPlan":  # fmt: skip
+        cls,
+        name: str,
+        stream: Ints,
+        labels: tuple[str, ...],
+        *,
+        priority: Ints | None = None,
+        wait_s: Floats | None = None,
+        order: Ints | None = None,
+    ) -> "StreamPlan":
         """Return a plan without dependencies between iterations; no array given means all zeros, or no pairs.
 
         Args:

@@ -45,13 +45,17 @@ class StreamRequest:
 
     device: str = option("p100", metavar="D", help="Compute profile, such as p100, or its file.")
     schedules: tuple[str, ...] = option(
-        SCHEDULES, typed=",".join(SCHEDULES), metavar="S,S,...", parser=schedule_list,
+        SCHEDULES,
+        typed=",".join(SCHEDULES),
+        metavar="S,S,...",
+        parser=schedule_list,
         help="Schedules, separated by commas; gains are over the first.",
-    )  # fmt: skip
+    )
     occupancy_model: OccupancyModel = option(
-        "geometry", names=("--occupancy",),
+        "geometry",
+        names=("--occupancy",),
         help="Share of the device that a kernel takes: the room of its blocks, or only what its speed needs.",
-    )  # fmt: skip
+    )
     alpha: int | None = option(
         None, metavar="A", help="Distance of the priority of weight gradients below their layer path."
     )

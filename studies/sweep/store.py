@@ -109,9 +109,12 @@ class Store:
             ConfigError: Another process has locked the store.
         """
         row = (
-            point.digest, msgspec.json.encode(asdict(point)).decode(), result.status,
-            msgspec.json.encode(asdict(result)).decode(), datetime.now(UTC).isoformat(timespec="seconds"),
-        )  # fmt: skip
+            point.digest,
+            msgspec.json.encode(asdict(point)).decode(),
+            result.status,
+            msgspec.json.encode(asdict(result)).decode(),
+            datetime.now(UTC).isoformat(timespec="seconds"),
+        )
         self._connection.execute(f"insert into results ({_COLUMNS}) values (?, ?, ?, ?, ?)", row)
 
     def forget(self, digests: Collection[str]) -> None:

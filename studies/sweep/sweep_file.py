@@ -118,9 +118,14 @@ def _product(file: SweepFile, batches: Iterable[int]) -> Iterator[SweepPoint]:
             file.strategies, file.compression, *file.options.values()
         ):
             yield SweepPoint(
-                model=model, cluster=cluster, batch=whole, strategy=strategy, compress_gradients=compressed.gradients,
-                compress_activations=compressed.activations, **dict(zip(file.options, values, strict=True)),
-            )  # fmt: skip
+                model=model,
+                cluster=cluster,
+                batch=whole,
+                strategy=strategy,
+                compress_gradients=compressed.gradients,
+                compress_activations=compressed.activations,
+                **dict(zip(file.options, values, strict=True)),
+            )
 
 
 def _allowed(points: list[SweepPoint], constraints: Iterable[str], origin: str) -> list[SweepPoint]:

@@ -69,9 +69,13 @@ def run_sweep(
         """Return the numbers of points so far."""
         left = len(digests) - len(store.known(digests))
         return SweepOutcome(
-            points=len(digests), stored=len(known), computed=len(missing) - left, refused=counts["refused"],
-            failed=counts["failed"], left=left,
-        )  # fmt: skip
+            points=len(digests),
+            stored=len(known),
+            computed=len(missing) - left,
+            refused=counts["refused"],
+            failed=counts["failed"],
+            left=left,
+        )
 
     if missing:
         if dask:

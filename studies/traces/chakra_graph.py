@@ -142,9 +142,12 @@ def _enter_message(
 
 
 def _enter_collective(
-    groups: dict[tuple[str, ...], dict[int, ChakraNode]], counters: dict[tuple[int, str], int], rank: int,
-    node: ChakraNode, ranks: int,
-) -> None:  # fmt: skip
+    groups: dict[tuple[str, ...], dict[int, ChakraNode]],
+    counters: dict[tuple[int, str], int],
+    rank: int,
+    node: ChakraNode,
+    ranks: int,
+) -> None:
     """Enter a collective under its group and its tag, or its place among those of the group on this rank."""
     group = str(node.attributes.get("pg_name", "")) or ",".join(map(str, range(ranks)))
     counters[rank, group] = counters.get((rank, group), 0) + 1
@@ -156,9 +159,10 @@ def _enter_collective(
 
 
 def _add_messages(
-    rows: _Rows, messages: Mapping[tuple[int, int, int, int], Mapping[str, tuple[int, ChakraNode]]],
+    rows: _Rows,
+    messages: Mapping[tuple[int, int, int, int], Mapping[str, tuple[int, ChakraNode]]],
     network: ClusterRoutes,
-) -> None:  # fmt: skip
+) -> None:
     """Add a task for each message."""
     for (source, target, tag, _), ends in messages.items():
         if len(ends) < 2:

@@ -146,9 +146,12 @@ def _described(
     if program.device[task] < 0:  # ranks agree on a buffer
         everyone = ",".join(map(str, range(len(program.cluster.devices))))
         return "collective", common | {
-            "comm_type": CHAKRA_COLLECTIVES.index("barrier"), "comm_size": 0, "pg_name": everyone, "comm_tag": task,
+            "comm_type": CHAKRA_COLLECTIVES.index("barrier"),
+            "comm_size": 0,
+            "pg_name": everyone,
+            "comm_tag": task,
             "seconds": float(program.work_s[task]),
-        }  # fmt: skip
+        }
     return "compute", common | {
         "num_ops": round(float(flop[task])),
         "tensor_size": round(float(elements[task])),

@@ -15,22 +15,38 @@ from studies.traces.profiler_events import TracedIteration, TracedOperation
 
 _OPERATORS = {
     "convolution": (
-        "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::convolution", "aten::_convolution",
-        "aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d",
+        "aten::conv1d",
+        "aten::conv2d",
+        "aten::conv3d",
+        "aten::convolution",
+        "aten::_convolution",
+        "aten::conv_transpose1d",
+        "aten::conv_transpose2d",
+        "aten::conv_transpose3d",
     ),
     "linear": ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul"),
     "pooling": (
-        "aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d", "aten::avg_pool1d", "aten::avg_pool2d",
-        "aten::avg_pool3d", "aten::max_pool2d_with_indices",
+        "aten::max_pool1d",
+        "aten::max_pool2d",
+        "aten::max_pool3d",
+        "aten::avg_pool1d",
+        "aten::avg_pool2d",
+        "aten::avg_pool3d",
+        "aten::max_pool2d_with_indices",
     ),
-    "global_pooling": ("aten::adaptive_avg_pool1d", "aten::adaptive_avg_pool2d", "aten::adaptive_avg_pool3d",
-                       "aten::adaptive_max_pool2d", "aten::mean"),
+    "global_pooling": (
+        "aten::adaptive_avg_pool1d",
+        "aten::adaptive_avg_pool2d",
+        "aten::adaptive_avg_pool3d",
+        "aten::adaptive_max_pool2d",
+        "aten::mean",
+    ),
     "add": ("aten::add", "aten::add_"),
     "concat": ("aten::cat", "aten::concat"),
     "batch_norm": ("aten::batch_norm",),
     "dropout": ("aten::dropout", "aten::dropout_"),
     "loss": ("aten::cross_entropy_loss", "aten::nll_loss", "aten::nll_loss_nd", "aten::mse_loss"),
-}  # fmt: skip
+}
 """Operations of PyTorch that a layer of each kind begins with."""
 
 

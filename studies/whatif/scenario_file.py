@@ -98,9 +98,13 @@ def read_scenarios(path: Path) -> ScenarioSet:
         raise ConfigError(f"{origin}: scenarios.{TODAY} must have another name, which today's cluster has")
     scenarios = tuple(_scenario(name, file.scenarios, origin) for name in file.scenarios)
     return ScenarioSet(
-        model=file.model, cluster=file.cluster, batch=batch, strategies=file.strategies,
-        options={name: getattr(file, name) for name in _OPTIONS}, scenarios=scenarios,
-    )  # fmt: skip
+        model=file.model,
+        cluster=file.cluster,
+        batch=batch,
+        strategies=file.strategies,
+        options={name: getattr(file, name) for name in _OPTIONS},
+        scenarios=scenarios,
+    )
 
 
 def _scenario(name: str, rows: Mapping[str, Mapping[str, Any]], origin: str) -> Scenario:

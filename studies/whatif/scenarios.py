@@ -193,8 +193,12 @@ def whatif(
         check_strategy(name)
     compared = (Scenario(name=TODAY), *scenarios)
     question = _Question(
-        model=model, batch=batch, strategies=tuple(strategies), options=options, today=load_cluster(cluster),
-    )  # fmt: skip
+        model=model,
+        batch=batch,
+        strategies=tuple(strategies),
+        options=options,
+        today=load_cluster(cluster),
+    )
     first: dict[str, _Planned] = {}
     rows, sensitivities_of = list[WhatIfRow](), dict[str, tuple[Sensitivity, ...]]()
 
@@ -203,9 +207,13 @@ def whatif(
         count = len(rows) // len(strategies)
         left = ", ".join(scenario.name for scenario in compared[count:])
         return WhatIf(
-            model=model, cluster=cluster, scenarios=compared[:count], rows=tuple(rows[: count * len(strategies)]),
-            sensitivities=sensitivities_of, notes=(f"Interrupted before the end of: {left}.",) if left else (),
-        )  # fmt: skip
+            model=model,
+            cluster=cluster,
+            scenarios=compared[:count],
+            rows=tuple(rows[: count * len(strategies)]),
+            sensitivities=sensitivities_of,
+            notes=(f"Interrupted before the end of: {left}.",) if left else (),
+        )
 
     with keeping(lambda: result() if len(rows) >= len(strategies) else None):
         for done, scenario in enumerate(compared):
@@ -250,10 +258,15 @@ def _planned(question: _Question, cluster: DeviceGraph, row: WhatIfRow) -> _Plan
         return _Planned(row=replace(row, reason=str(error)))
     plan, replayed = planned.plan, planned.replayed
     row = replace(
-        row, iteration_s=plan.simulated_s, expected_s=replayed.expected_s, likely_s=replayed.likely_s,
-        samples_per_s=planned.rates.samples_per_s, tokens_per_s=planned.rates.tokens_per_s, mfu=planned.rates.mfu,
+        row,
+        iteration_s=plan.simulated_s,
+        expected_s=replayed.expected_s,
+        likely_s=replayed.likely_s,
+        samples_per_s=planned.rates.samples_per_s,
+        tokens_per_s=planned.rates.tokens_per_s,
+        mfu=planned.rates.mfu,
         pace=pace_of(replayed),
-    )  # fmt: skip
+    )
     profiles = frozenset(device.profile for device in cluster.devices)
     return _Planned(row=row, plan=plan, parts=replayed.time_parts, profiles=profiles)
 

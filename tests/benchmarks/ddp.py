@@ -190,8 +190,10 @@ class Theirs:
     def __init__(self, graph, rank, seed, variant):
         ranks = dist.get_world_size()
         samples = graph.batch // ranks
-        self.box = Box((rank * samples, *(0 for _ in graph.layers[0].input_shapes[0].sizes[1:])),
-                       ((rank + 1) * samples, *graph.layers[0].input_shapes[0].sizes[1:]))  # fmt: skip
+        self.box = Box(
+            (rank * samples, *(0 for _ in graph.layers[0].input_shapes[0].sizes[1:])),
+            ((rank + 1) * samples, *graph.layers[0].input_shapes[0].sizes[1:]),
+        )
         self.network = Network(graph, low=rank * samples, seed=seed)
         self.parallel = DistributedDataParallel(self.network, **VARIANTS[variant])
         self.optimizer = torch.optim.SGD(
@@ -247,8 +249,10 @@ def main():
     parser.add_argument("--steps", type=int, default=4, help="steps of one side in a turn")
     chosen = parser.parse_args()
     print(f"{chosen.turns} turns of {chosen.steps} steps, load {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores")
-    print(f"{'model':16}{'ranks':>6}{'ours ms':>9}{'default ms':>11}{'static ms':>10}{'best / ours, quartiles':>24}"
-          f"{'loss ours':>11}{'theirs':>9}")  # fmt: skip
+    print(
+        f"{'model':16}{'ranks':>6}{'ours ms':>9}{'default ms':>11}{'static ms':>10}{'best / ours, quartiles':>24}"
+        f"{'loss ours':>11}{'theirs':>9}"
+    )
     for count in chosen.processes:
         pool = Ranks(count)
         for name in chosen.models:

@@ -27,9 +27,18 @@ QUESTIONS = ("alexnet-cifar:128", "alexnet-cifar:512", "alexnet-cifar:1024", "vg
 def table(model, batch, hosts, rounds):
     """Run one network; one row an order."""
     request = ValidationRequest(
-        batch=batch, strategies=("data",), processes=4, cluster=LAB, rounds=rounds, spread=1e-9, turn_s=4.0,
-        budget_s=240.0, gradient_sync_orders=("ready", "reuse"), stand_in_compute=True, device="cpu",
-    )  # fmt: skip
+        batch=batch,
+        strategies=("data",),
+        processes=4,
+        cluster=LAB,
+        rounds=rounds,
+        spread=1e-9,
+        turn_s=4.0,
+        budget_s=240.0,
+        gradient_sync_orders=("ready", "reuse"),
+        stand_in_compute=True,
+        device="cpu",
+    )
     found = validate(model, request, hosts=hosts)
     plain = found.strategies[0]
     for row in found.strategies:

@@ -36,9 +36,13 @@ TYPES = {
 }
 WHERE = {"gpu": torch.cuda.get_device_name().removeprefix("NVIDIA ") if torch.cuda.is_available() else "none"}
 SHARES_S = {
-    "products": 40.0, "elementwise": 10.0, "convolutions": 150.0, "networks": 105.0, "language_models": 110.0,
+    "products": 40.0,
+    "elementwise": 10.0,
+    "convolutions": 150.0,
+    "networks": 105.0,
+    "language_models": 110.0,
     "sustained": 50.0,
-}  # fmt: skip
+}
 
 
 @contextmanager
@@ -248,9 +252,19 @@ def networks(rows: Rows) -> None:
 
     torch.backends.cudnn.benchmark = True
     names = {
-        "alexnet": 256, "vgg16": 64, "resnet50": 64, "inception_v3": 64, "googlenet": 128, "mobilenet_v2": 96,
-        "densenet121": 32, "resnet152": 32, "efficientnet_b0": 64, "vgg11": 64, "resnet18": 256, "vit_b_16": 64,
-    }  # fmt: skip
+        "alexnet": 256,
+        "vgg16": 64,
+        "resnet50": 64,
+        "inception_v3": 64,
+        "googlenet": 128,
+        "mobilenet_v2": 96,
+        "densenet121": 32,
+        "resnet152": 32,
+        "efficientnet_b0": 64,
+        "vgg11": 64,
+        "resnet18": 256,
+        "vit_b_16": 64,
+    }
     for index, (name, layout, kind) in enumerate(
         product(names, ("channels-first", "channels-last"), ("tf32", "bfloat16", "float32", "float16"))
     ):
@@ -292,13 +306,31 @@ def trainer(
 def language_model(name: str, words: int, batch: int) -> tuple[nn.Module, torch.Tensor]:
     """Return GPT-2 or Llama in bfloat16 with words to read."""
     small = {
-        "gpt2": {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_head": 12,
-                 "n_layer": 12, "architectures": ["GPT2LMHeadModel"]},
-        "llama-1b": {"model_type": "llama", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192,
-                     "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
-                     "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "max_position_embeddings": 131072,
-                     "tie_word_embeddings": True, "architectures": ["LlamaForCausalLM"]},
-    }[name]  # fmt: skip
+        "gpt2": {
+            "model_type": "gpt2",
+            "vocab_size": 50257,
+            "n_positions": 1024,
+            "n_embd": 768,
+            "n_head": 12,
+            "n_layer": 12,
+            "architectures": ["GPT2LMHeadModel"],
+        },
+        "llama-1b": {
+            "model_type": "llama",
+            "vocab_size": 128256,
+            "hidden_size": 2048,
+            "intermediate_size": 8192,
+            "num_hidden_layers": 16,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 500000.0,
+            "max_position_embeddings": 131072,
+            "tie_word_embeddings": True,
+            "architectures": ["LlamaForCausalLM"],
+        },
+    }[name]
     import json
     import tempfile
 
@@ -340,12 +372,22 @@ def language_step(module: nn.Module, words: torch.Tensor, *, graph: bool = False
 def language_models(rows: Rows) -> None:
     """Steps of language models in bfloat16, parameters and Adam's moments too; the loss in float32."""
     cases = [
-        ("gpt2", 1024, 1, "eager"), ("gpt2", 1024, 8, "eager"), ("llama-1b", 2048, 1, "eager"),
-        ("llama-1b", 2048, 4, "eager"), ("gpt2", 1024, 8, "graph"), ("gpt2", 1024, 1, "graph"),
-        ("llama-1b", 2048, 1, "graph"), ("gpt2", 1024, 8, "compile"), ("gpt2", 1024, 32, "eager"),
-        ("llama-1b", 8192, 1, "eager"), ("gpt2", 256, 8, "eager"), ("llama-1b", 512, 1, "eager"),
-        ("llama-1b", 2048, 4, "compile"), ("gpt2", 1024, 1, "compile"), ("llama-1b", 4096, 2, "eager"),
-    ]  # fmt: skip
+        ("gpt2", 1024, 1, "eager"),
+        ("gpt2", 1024, 8, "eager"),
+        ("llama-1b", 2048, 1, "eager"),
+        ("llama-1b", 2048, 4, "eager"),
+        ("gpt2", 1024, 8, "graph"),
+        ("gpt2", 1024, 1, "graph"),
+        ("llama-1b", 2048, 1, "graph"),
+        ("gpt2", 1024, 8, "compile"),
+        ("gpt2", 1024, 32, "eager"),
+        ("llama-1b", 8192, 1, "eager"),
+        ("gpt2", 256, 8, "eager"),
+        ("llama-1b", 512, 1, "eager"),
+        ("llama-1b", 2048, 4, "compile"),
+        ("gpt2", 1024, 1, "compile"),
+        ("llama-1b", 4096, 2, "eager"),
+    ]
     for name, length, batch, mode in cases:
         if rows.late:
             return

@@ -79,10 +79,29 @@ def images(count: int, seed: int, batch: int) -> Iterator[Drawn]:
 
 
 NO_IMAGES = {
-    "raft", "propainter", "propainter_rfc", "propainter_ip", "jasper", "jasperdr", "quartznet", "voca", "nvpattexp",
-    "visemenet", "superpointnet", "simplepose_coco", "simpleposemobile_coco", "alphapose_coco", "resdropresnet_cifar",
-    "revnet", "lffd", "centernet", "ibppose_coco", "lwopenpose_cmupan", "pfpcnet", "ntsnet_cub",
-}  # fmt: skip
+    "raft",
+    "propainter",
+    "propainter_rfc",
+    "propainter_ip",
+    "jasper",
+    "jasperdr",
+    "quartznet",
+    "voca",
+    "nvpattexp",
+    "visemenet",
+    "superpointnet",
+    "simplepose_coco",
+    "simpleposemobile_coco",
+    "alphapose_coco",
+    "resdropresnet_cifar",
+    "revnet",
+    "lffd",
+    "centernet",
+    "ibppose_coco",
+    "lwopenpose_cmupan",
+    "pfpcnet",
+    "ntsnet_cub",
+}
 """Families that take other data than one image, or that choose or decode by values of tensors, which no export can."""
 
 
@@ -96,9 +115,11 @@ def texts(seed: int, batch: int) -> Iterator[Drawn]:
         heads = rng.choice([2, 4, 8])
         width = heads * rng.choice([16, 32, 64])
         return {
-            "hidden_size": width, "num_hidden_layers": rng.randint(1, 3), "num_attention_heads": heads,
+            "hidden_size": width,
+            "num_hidden_layers": rng.randint(1, 3),
+            "num_attention_heads": heads,
             "intermediate_size": width * rng.randint(2, 4),
-        }  # fmt: skip
+        }
 
     length = rng.choice([64, 128, 192])
     ids, image = f"input_ids={batch}x{length}", f"{batch}x3x224x224"
@@ -113,13 +134,25 @@ def texts(seed: int, batch: int) -> Iterator[Drawn]:
         ("mistral", hf.MistralForCausalLM, hf.MistralConfig(**_grouped(sizes(), rng), **causal), ids),
         ("gpt-neox", hf.GPTNeoXForCausalLM, hf.GPTNeoXConfig(**sizes(), **causal), ids),
         ("vit", hf.ViTForImageClassification, hf.ViTConfig(**sizes()), image),
-        ("dinov2", hf.Dinov2ForImageClassification, hf.Dinov2Config(hidden_size=64, num_attention_heads=4,
-                                                                   num_hidden_layers=rng.randint(1, 3)), image),
-        ("swin", hf.SwinForImageClassification, hf.SwinConfig(depths=[rng.randint(1, 2) * 2] * 3, embed_dim=48,
-                                                             num_heads=[2, 4, 8]), image),
-        ("convnext", hf.ConvNextForImageClassification, hf.ConvNextConfig(depths=[rng.randint(1, 3) for _ in range(4)]),
-         image),
-    ]  # fmt: skip
+        (
+            "dinov2",
+            hf.Dinov2ForImageClassification,
+            hf.Dinov2Config(hidden_size=64, num_attention_heads=4, num_hidden_layers=rng.randint(1, 3)),
+            image,
+        ),
+        (
+            "swin",
+            hf.SwinForImageClassification,
+            hf.SwinConfig(depths=[rng.randint(1, 2) * 2] * 3, embed_dim=48, num_heads=[2, 4, 8]),
+            image,
+        ),
+        (
+            "convnext",
+            hf.ConvNextForImageClassification,
+            hf.ConvNextConfig(depths=[rng.randint(1, 3) for _ in range(4)]),
+            image,
+        ),
+    ]
     for name, model, config, spec in rows:
         yield Drawn(f"{name} {rng.randint(0, 999)}", lambda m=model, c=config, s=spec: (m(c), s))
 

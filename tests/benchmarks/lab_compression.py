@@ -57,10 +57,18 @@ def table(question, *, real_compression):
     cluster = load_cluster(question.lab)
     stand_in_compression = question.stand_in and not real_compression
     request = ValidationRequest(
-        batch=question.batch, strategies=("data",), processes=len(cluster.devices), cluster=question.lab,
-        gradient_sync=question.gradient_sync, compress_gradients=tuple(question.types), rounds=6, budget_s=60.0,
-        stand_in_compute=question.stand_in, stand_in_compression=stand_in_compression, device="cpu",
-    )  # fmt: skip
+        batch=question.batch,
+        strategies=("data",),
+        processes=len(cluster.devices),
+        cluster=question.lab,
+        gradient_sync=question.gradient_sync,
+        compress_gradients=tuple(question.types),
+        rounds=6,
+        budget_s=60.0,
+        stand_in_compute=question.stand_in,
+        stand_in_compression=stand_in_compression,
+        device="cpu",
+    )
     with lab_hosts(cluster) as hosts:
         found = validate(question.model, request, hosts=hosts)
     loads = " to ".join(found.environment[f"load average {when}"] for when in ("before", "after"))

@@ -38,9 +38,15 @@ def table(question, stand_in):
     """Validate and print; one row a strategy."""
     cluster = load_cluster(question.lab)
     request = ValidationRequest(
-        batch=question.batch, strategies=tuple(STRATEGIES), processes=len(cluster.devices), cluster=question.lab,
-        rounds=8, budget_s=150.0, stand_in_compute=stand_in, device="cpu",
-    )  # fmt: skip
+        batch=question.batch,
+        strategies=tuple(STRATEGIES),
+        processes=len(cluster.devices),
+        cluster=question.lab,
+        rounds=8,
+        budget_s=150.0,
+        stand_in_compute=stand_in,
+        device="cpu",
+    )
     with lab_hosts(cluster) as hosts:
         found = validate(question.model, request, hosts=hosts)
     loads = " to ".join(found.environment[f"load average {when}"] for when in ("before", "after"))

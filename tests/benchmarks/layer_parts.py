@@ -49,24 +49,44 @@ def cases():
     """Name, size of a sample, operation, and the module that torch has for it."""
     relu = nn.ReLU(inplace=True)
     return (
-        ("conv 3x3, relu", (64, 56, 56), convolution(64, 3, 1, 1, activation="relu"),
-         nn.Sequential(nn.Conv2d(64, 64, 3, 1, 1), relu)),
-        ("conv 3x3/2, norm, relu", (64, 56, 56), convolution(128, 3, 2, 1, batch_norm=True, activation="relu"),
-         nn.Sequential(nn.Conv2d(64, 128, 3, 2, 1), nn.BatchNorm2d(128), relu)),
+        (
+            "conv 3x3, relu",
+            (64, 56, 56),
+            convolution(64, 3, 1, 1, activation="relu"),
+            nn.Sequential(nn.Conv2d(64, 64, 3, 1, 1), relu),
+        ),
+        (
+            "conv 3x3/2, norm, relu",
+            (64, 56, 56),
+            convolution(128, 3, 2, 1, batch_norm=True, activation="relu"),
+            nn.Sequential(nn.Conv2d(64, 128, 3, 2, 1), nn.BatchNorm2d(128), relu),
+        ),
         ("conv 1x1", (256, 14, 14), convolution(512, 1), nn.Conv2d(256, 512, 1)),
-        ("conv 5x5, 2 groups", (96, 27, 27), convolution(256, 5, 1, 2, groups=2),
-         nn.Conv2d(96, 256, 5, 1, 2, groups=2)),
+        (
+            "conv 5x5, 2 groups",
+            (96, 27, 27),
+            convolution(256, 5, 1, 2, groups=2),
+            nn.Conv2d(96, 256, 5, 1, 2, groups=2),
+        ),
         ("max pool 3x3/2", (64, 112, 112), pooling("max", 3, 2, 1), nn.MaxPool2d(3, 2, 1)),
-        ("max pool 3x3/2, ceiling", (64, 56, 56), pooling("max", 3, 2, ceil_mode=True),
-         nn.MaxPool2d(3, 2, ceil_mode=True)),
+        (
+            "max pool 3x3/2, ceiling",
+            (64, 56, 56),
+            pooling("max", 3, 2, ceil_mode=True),
+            nn.MaxPool2d(3, 2, ceil_mode=True),
+        ),
         ("average pool 3x3", (192, 35, 35), pooling("average", 3, 1, 1), nn.AvgPool2d(3, 1, 1)),
         ("batch norm, relu", (64, 56, 56), BatchNorm(activation="relu"), nn.Sequential(nn.BatchNorm2d(64), relu)),
         ("local response norm", (96, 27, 27), LocalResponseNorm(), nn.LocalResponseNorm(5)),
-        ("linear, relu, dropout", (9216,), Linear(channels=4096, activation="relu", dropout=0.5),
-         nn.Sequential(nn.Linear(9216, 4096), relu, nn.Dropout(0.5))),
+        (
+            "linear, relu, dropout",
+            (9216,),
+            Linear(channels=4096, activation="relu", dropout=0.5),
+            nn.Sequential(nn.Linear(9216, 4096), relu, nn.Dropout(0.5)),
+        ),
         ("linear", (4096,), Linear(channels=1000), nn.Linear(4096, 1000)),
         ("sum, relu", (256, 56, 56), Add(activation="relu"), Sum()),
-    )  # fmt: skip
+    )
 
 
 def whole_part(operation, sizes):

@@ -106,13 +106,21 @@ class Theirs:
         layers = micro_batching.layers_of(len(graph.layers))[rank]
         self.module = StageModule(graph, layers, seed=seed)
         stage = PipelineStage(
-            self.module, rank, self.stages, torch.device("cpu"), input_args=self._examples(self.module.taken),
+            self.module,
+            rank,
+            self.stages,
+            torch.device("cpu"),
+            input_args=self._examples(self.module.taken),
             output_args=self._examples(self.module.given),
-        )  # fmt: skip
+        )
         self.schedule = SCHEDULES[schedule](stage, micro_batching.parts, loss_fn=self._loss)
-        self.optimizer = torch.optim.SGD(
-            self.module.parameters(), lr=OPTIMIZER.learning_rate, momentum=OPTIMIZER.momentum, fused=True
-        ) if list(self.module.parameters()) else None  # fmt: skip
+        self.optimizer = (
+            torch.optim.SGD(
+                self.module.parameters(), lr=OPTIMIZER.learning_rate, momentum=OPTIMIZER.momentum, fused=True
+            )
+            if list(self.module.parameters())
+            else None
+        )
 
     def _examples(self, names):
         small = self.graph.with_batch(self.graph.batch // self.parts)
@@ -176,8 +184,10 @@ def main():
     chosen = parser.parse_args()
     ranks.TIMEOUT_S = 900.0  # all turns are one answer
     print(f"{chosen.turns} turns of {chosen.steps} steps, load {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores")
-    print(f"{'model':16}{'ranks':>6}{'schedule':>9}{'ours ms':>9}{'torch ms':>9}{'torch / ours, quartiles':>25}"
-          f"{'processor time':>16}{'loss ours':>11}{'torch':>9}")  # fmt: skip
+    print(
+        f"{'model':16}{'ranks':>6}{'schedule':>9}{'ours ms':>9}{'torch ms':>9}{'torch / ours, quartiles':>25}"
+        f"{'processor time':>16}{'loss ours':>11}{'torch':>9}"
+    )
     for count in chosen.processes:
         pool = Ranks(count)
         for name in chosen.models:

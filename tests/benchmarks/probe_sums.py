@@ -86,17 +86,21 @@ def main(*words):
         dist.init_process_group(device.backend, rank=0, world_size=1)
     how = f"{device.torch_device}, one thread, {iterations} samples each" + ", own time" * own
     print(f"{how}; load before {os.getloadavg()[0]:.1f}")
-    print(f"{'model':<16}{'batch':>6}{'iteration':>12}{'spread':>8}{'tasks':>11}{'probed':>11}{'spread':>8}"
-          f"{'probed/iteration':>18}{'probed/tasks':>14}{'load':>6}")  # fmt: skip
+    print(
+        f"{'model':<16}{'batch':>6}{'iteration':>12}{'spread':>8}{'tasks':>11}{'probed':>11}{'spread':>8}"
+        f"{'probed/iteration':>18}{'probed/tasks':>14}{'load':>6}"
+    )
     for case in cases or CASES:
         name, _, batch = case.rpartition(":")
         with tempfile.TemporaryDirectory() as folder:
             steps, tasks, rows = measured(name, int(batch), int(iterations), device, clock, folder)
         probed_s = sum(row.samples.median_s * len(row.layers) for row in rows)
         sums = TimeSamples(tuple(sum(np.array(row.samples.seconds) * len(row.layers) for row in rows).tolist()))
-        print(f"{name:<16}{batch:>6}{steps.median_s * 1e3:>9.2f} ms{steps.spread:>8.1%}{tasks.median_s * 1e3:>8.2f} ms"
-              f"{probed_s * 1e3:>8.2f} ms{sums.spread:>8.1%}{probed_s / steps.median_s - 1:>+18.1%}"
-              f"{probed_s / tasks.median_s - 1:>+14.1%}{os.getloadavg()[0]:>6.1f}")  # fmt: skip
+        print(
+            f"{name:<16}{batch:>6}{steps.median_s * 1e3:>9.2f} ms{steps.spread:>8.1%}{tasks.median_s * 1e3:>8.2f} ms"
+            f"{probed_s * 1e3:>8.2f} ms{sums.spread:>8.1%}{probed_s / steps.median_s - 1:>+18.1%}"
+            f"{probed_s / tasks.median_s - 1:>+14.1%}{os.getloadavg()[0]:>6.1f}"
+        )
     dist.destroy_process_group()
 
 

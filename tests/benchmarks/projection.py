@@ -72,15 +72,26 @@ def rows_of(where, model, arguments):
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             settings = ProbeSettings(
-                batch=batch, processes=processes, strategies=tuple(strategies), device="cpu", repetitions=PROBED,
+                batch=batch,
+                processes=processes,
+                strategies=tuple(strategies),
+                device="cpu",
+                repetitions=PROBED,
                 codecs=(),
-            )  # fmt: skip
+            )
             probed = probe([model], settings, out=folder)
             cluster = str(probed.cluster_file)
         request = ValidationRequest(
-            batch=batch, strategies=tuple(strategies), processes=processes, cluster=cluster, rounds=arguments.rounds,
-            budget_s=arguments.budget, turn_s=arguments.turn, stand_in_compute=bool(question.lab), device="cpu",
-        )  # fmt: skip
+            batch=batch,
+            strategies=tuple(strategies),
+            processes=processes,
+            cluster=cluster,
+            rounds=arguments.rounds,
+            budget_s=arguments.budget,
+            turn_s=arguments.turn,
+            stand_in_compute=bool(question.lab),
+            device="cpu",
+        )
         found = validate(model, request, hosts=hosts)
     assert all(s.bytes_equal for s in found.strategies), "what was moved is not what was priced"
     assert question.lab or found.loss_difference < 1e-3, "strategies trained different networks"

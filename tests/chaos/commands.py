@@ -50,7 +50,7 @@ COMMANDS = {
         share=0.15,
         inputs=("plan.json",),
     ),
-}  # fmt: skip
+}
 SWEEP = """version: 1
 name: small
 models: [lenet5]

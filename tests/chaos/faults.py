@@ -155,9 +155,17 @@ class Fault:
 
 
 KINDS = {
-    "signal": 0.4, "pause": 0.08, "disk": 0.12, "read-only": 0.06, "folder": 0.1, "memory": 0.06, "file size": 0.06,
-    "descriptors": 0.04, "processes": 0.04, "clock": 0.04,
-}  # fmt: skip
+    "signal": 0.4,
+    "pause": 0.08,
+    "disk": 0.12,
+    "read-only": 0.06,
+    "folder": 0.1,
+    "memory": 0.06,
+    "file size": 0.06,
+    "descriptors": 0.04,
+    "processes": 0.04,
+    "clock": 0.04,
+}
 """Share of each kind of fault."""
 _CHANGES = (
     "out removed",

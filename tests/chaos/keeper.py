@@ -329,7 +329,5 @@ def _unmount(scene: Scene) -> None:
 
 def _forget_helpers() -> None:
     """Forget the helpers of multiprocessing that tests before this one have started, whose pipes are closed now."""
-    vars(forkserver._forkserver).update(
-        _forkserver_address=None, _forkserver_alive_fd=None, _forkserver_pid=None
-    )  # fmt: skip
+    vars(forkserver._forkserver).update(_forkserver_address=None, _forkserver_alive_fd=None, _forkserver_pid=None)
     vars(resource_tracker._resource_tracker).update(_fd=None, _pid=None)

@@ -55,10 +55,15 @@ class _Inverted(nn.Module):
         super().__init__()
         inner = inputs * wider
         self.body = nn.Sequential(
-            nn.Conv2d(inputs, inner, 1, bias=False), nn.BatchNorm2d(inner, eps=1e-3), nn.ReLU6(inplace=True),
-            nn.Conv2d(inner, inner, 3, stride, 1, groups=inner, bias=False), nn.BatchNorm2d(inner), nn.ReLU6(True),
-            nn.Conv2d(inner, channels, 1, bias=False), nn.BatchNorm2d(channels),
-        )  # fmt: skip
+            nn.Conv2d(inputs, inner, 1, bias=False),
+            nn.BatchNorm2d(inner, eps=1e-3),
+            nn.ReLU6(inplace=True),
+            nn.Conv2d(inner, inner, 3, stride, 1, groups=inner, bias=False),
+            nn.BatchNorm2d(inner),
+            nn.ReLU6(True),
+            nn.Conv2d(inner, channels, 1, bias=False),
+            nn.BatchNorm2d(channels),
+        )
         self.adds = stride == 1 and inputs == channels
 
     def forward(self, x: Tensor) -> Tensor:
@@ -71,10 +76,17 @@ class MobileNetV2(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(3, 4, 3, 2, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU6(inplace=True),
-            _Inverted(4, 4, 1, 1), _Inverted(4, 8, 2, 3), _Inverted(8, 8, 1, 3), _Inverted(8, 8, 1, 3),
-            nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16, affine=False), nn.PReLU(16),
-        )  # fmt: skip
+            nn.Conv2d(3, 4, 3, 2, 1, bias=False),
+            nn.BatchNorm2d(4),
+            nn.ReLU6(inplace=True),
+            _Inverted(4, 4, 1, 1),
+            _Inverted(4, 8, 2, 3),
+            _Inverted(8, 8, 1, 3),
+            _Inverted(8, 8, 1, 3),
+            nn.Conv2d(8, 16, 1, bias=False),
+            nn.BatchNorm2d(16, affine=False),
+            nn.PReLU(16),
+        )
         self.classifier = nn.Sequential(nn.Dropout(0.0), nn.Linear(16, 4))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -255,17 +267,33 @@ def _published(make: Callable[[PublishedFields], nn.Module], **fields: Any) -> n
 def _qwen2() -> nn.Module:
     """Qwen2: keys and values of half the heads, biases before attention, one table for words and their scores."""
     return _published(
-        llama, model_type="qwen2", hidden_size=16, intermediate_size=32, num_attention_heads=4, num_key_value_heads=2,
-        num_hidden_layers=2, vocab_size=24, rms_norm_eps=1e-5, tie_word_embeddings=True, rope_theta=10.0,
-    )  # fmt: skip
+        llama,
+        model_type="qwen2",
+        hidden_size=16,
+        intermediate_size=32,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_hidden_layers=2,
+        vocab_size=24,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        rope_theta=10.0,
+    )
 
 
 def _gpt2() -> nn.Module:
     """GPT-2 with matrices whose inputs come first, without dropout."""
     return _published(
-        gpt2, n_embd=16, n_layer=1, n_head=4, n_positions=12, vocab_size=24, attn_pdrop=0.0, resid_pdrop=0.0,
+        gpt2,
+        n_embd=16,
+        n_layer=1,
+        n_head=4,
+        n_positions=12,
+        vocab_size=24,
+        attn_pdrop=0.0,
+        resid_pdrop=0.0,
         embd_pdrop=0.0,
-    )  # fmt: skip
+    )
 
 
 class TiedGpt2(Gpt2):

@@ -52,9 +52,13 @@ def command_of(folder, rank, port, words, *, torchrun):
         start = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--node-rank", str(rank)]
         return [sys.executable, *start, "--master-addr", "10.77.0.1", "--master-port", str(port), *run], {}
     values = {
-        "RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_ADDR": "10.77.0.1",
+        "RANK": rank,
+        "WORLD_SIZE": 2,
+        "LOCAL_RANK": 0,
+        "LOCAL_WORLD_SIZE": 1,
+        "MASTER_ADDR": "10.77.0.1",
         "MASTER_PORT": port,
-    }  # fmt: skip
+    }
     return [sys.executable, *run], {name: str(value) for name, value in values.items()}
 
 

@@ -67,37 +67,126 @@ COMMANDS = DECISIONS | {
     **TRACE_COMMANDS,
 }
 """Valid command lines; ``new`` is written, everything else is read."""
-_FILES = DECISION_FILES | MODEL_FILES | {
-    "cluster": "cluster.yaml", "cluster whatif": "cluster.yaml", "profile": "profile.yaml", "strategy": "strategy.yaml",
-    "strategy json": "strategy.json", "simulate": "plan.json", "graph": "plan.json", "analyse": "plan.json",
-    "micro plan": "micro.json",
-    "replay": "graph.json", "replay simpy": "graph.json", "replay parquet": "graph.parquet", "timeline": "measured.npz",
-    "sweep": "sweep.yaml", "results": "store.sqlite", "results json": "store.sqlite", "copy": "store.sqlite",
-    "index": "pages/page.html", "run": "plan.json", "show": "plan.json", "validate": "cluster.yaml",
-    "calibrate": "products.csv", "calibrate convolutions": "convolutions.csv", "library": "library.yaml",
-    **MACHINE_FILES,
-    **TRACE_FILES,
-}  # fmt: skip
+_FILES = (
+    DECISION_FILES
+    | MODEL_FILES
+    | {
+        "cluster": "cluster.yaml",
+        "cluster whatif": "cluster.yaml",
+        "profile": "profile.yaml",
+        "strategy": "strategy.yaml",
+        "strategy json": "strategy.json",
+        "simulate": "plan.json",
+        "graph": "plan.json",
+        "analyse": "plan.json",
+        "micro plan": "micro.json",
+        "replay": "graph.json",
+        "replay simpy": "graph.json",
+        "replay parquet": "graph.parquet",
+        "timeline": "measured.npz",
+        "sweep": "sweep.yaml",
+        "results": "store.sqlite",
+        "results json": "store.sqlite",
+        "copy": "store.sqlite",
+        "index": "pages/page.html",
+        "run": "plan.json",
+        "show": "plan.json",
+        "validate": "cluster.yaml",
+        "calibrate": "products.csv",
+        "calibrate convolutions": "convolutions.csv",
+        "library": "library.yaml",
+        **MACHINE_FILES,
+        **TRACE_FILES,
+    }
+)
 """The file of each command that is spoiled."""
 _NUMBERS = [
-    "0", "-1", "1e-320", "1e308", "-1e308", "1e400", "nan", "inf", "-inf", "1000000000000", "9223372036854775807",
-    "9223372036854775808", "-9223372036854775809", "9" * 5_000, "0x10", "1_000", "1.5", "3", "1e-9",
-    "123456789", "True", "08",
-]  # fmt: skip
+    "0",
+    "-1",
+    "1e-320",
+    "1e308",
+    "-1e308",
+    "1e400",
+    "nan",
+    "inf",
+    "-inf",
+    "1000000000000",
+    "9223372036854775807",
+    "9223372036854775808",
+    "-9223372036854775809",
+    "9" * 5_000,
+    "0x10",
+    "1_000",
+    "1.5",
+    "3",
+    "1e-9",
+    "123456789",
+    "True",
+    "08",
+]
 _TEXTS = [
-    "", " ", "a" * 100_000, "\x1b[2J\x1b[31m", "<script>alert(1)</script>", "../../../etc/passwd", "/dev/zero", "-",
-    "data=1000000", "é" * 300, "\u202egpj.exe", "%s%s%n", "{0.__class__}", "$(id)", "null", "lenet5:depth=99999999",
-    "titanx-4:nodes=99999999", "a\nb", "\udcff", "--", "--help", ",,,", ":", "=", "sample", "x" * 255,
-    "1..1000000000000", "link.*.bandwidth_factor", "9**9**9 > devices", "'a'*1000000000 == model",
-    "not " * 300 + "batch", "(" * 500, "batch in [[[[[[1]]]]]]", "@frame", "1e308*1e308>batch",
-]  # fmt: skip
+    "",
+    " ",
+    "a" * 100_000,
+    "\x1b[2J\x1b[31m",
+    "<script>alert(1)</script>",
+    "../../../etc/passwd",
+    "/dev/zero",
+    "-",
+    "data=1000000",
+    "é" * 300,
+    "\u202egpj.exe",
+    "%s%s%n",
+    "{0.__class__}",
+    "$(id)",
+    "null",
+    "lenet5:depth=99999999",
+    "titanx-4:nodes=99999999",
+    "a\nb",
+    "\udcff",
+    "--",
+    "--help",
+    ",,,",
+    ":",
+    "=",
+    "sample",
+    "x" * 255,
+    "1..1000000000000",
+    "link.*.bandwidth_factor",
+    "9**9**9 > devices",
+    "'a'*1000000000 == model",
+    "not " * 300 + "batch",
+    "(" * 500,
+    "batch in [[[[[[1]]]]]]",
+    "@frame",
+    "1e308*1e308>batch",
+]
 _PLACES = [
-    "/dev/zero", "/dev/null", "pipe", "loop", "folder", "none", "/", "plan.json", "measured.npz", "/proc/self/mem", ".",
-]  # fmt: skip
+    "/dev/zero",
+    "/dev/null",
+    "pipe",
+    "loop",
+    "folder",
+    "none",
+    "/",
+    "plan.json",
+    "measured.npz",
+    "/proc/self/mem",
+    ".",
+]
 _FIELD_WORDS = [
-    "version", "name", "nodes", "count", "degrees", "devices", "latency_us", "uses", "after", "__class__",
+    "version",
+    "name",
+    "nodes",
+    "count",
+    "degrees",
+    "devices",
+    "latency_us",
+    "uses",
+    "after",
+    "__class__",
     "configurations",
-]  # fmt: skip
+]
 
 
 def make_samples(folder: Path) -> None:
@@ -141,10 +230,16 @@ def make_samples(folder: Path) -> None:
         rng = np.random.default_rng(0)
         start = np.sort(rng.random((3, program_tasks)), axis=1) + 2.0 * np.arange(3)[:, None]
         np.savez_compressed(
-            "measured.npz", start_s=start, end_s=start + 0.1, sent_bytes=start, loss=np.ones(3),
-            paused=np.zeros(3, bool), peak_memory_bytes=np.ones(4), notes=np.array(["a note"]),
+            "measured.npz",
+            start_s=start,
+            end_s=start + 0.1,
+            sent_bytes=start,
+            loss=np.ones(3),
+            paused=np.zeros(3, bool),
+            peak_memory_bytes=np.ones(4),
+            notes=np.array(["a note"]),
             allocated_bytes=np.empty((0, 0)),
-        )  # fmt: skip
+        )
         put_machine_files(Path())
         put_model_files(Path())
         put_traces(Path())
@@ -248,13 +343,29 @@ def _wild_document(suffix: str, rng: random.Random) -> bytes:
     depth = rng.choice([100, 1_000, 20_000, 1_000_000])
     return rng.choice(
         [
-            b"", b"\xff\xfe\x00\x00", b"[" * depth, b'{"a":' * min(depth, 20_000), b"[" * depth + b"]" * depth,
-            bomb.encode(), b"a: &a [*a]", b"- " * depth, b"null", b"3", b'"text"', b"[]", b"{}", b"9" * 5_000,
-            b"\x80\x04.", b"PK\x03\x04" + rng.randbytes(100), b"SQLite format 3\0" + rng.randbytes(4_000),
+            b"",
+            b"\xff\xfe\x00\x00",
+            b"[" * depth,
+            b'{"a":' * min(depth, 20_000),
+            b"[" * depth + b"]" * depth,
+            bomb.encode(),
+            b"a: &a [*a]",
+            b"- " * depth,
+            b"null",
+            b"3",
+            b'"text"',
+            b"[]",
+            b"{}",
+            b"9" * 5_000,
+            b"\x80\x04.",
+            b"PK\x03\x04" + rng.randbytes(100),
+            b"SQLite format 3\0" + rng.randbytes(4_000),
             b"<html><!DOCTYPE <![ <meta name=",
-            b"PAR1" + rng.randbytes(50) + b"PAR1", b"!!python/object/apply:os.system ['id']", rng.randbytes(1_000),
+            b"PAR1" + rng.randbytes(50) + b"PAR1",
+            b"!!python/object/apply:os.system ['id']",
+            rng.randbytes(1_000),
         ]
-    )  # fmt: skip
+    )
 
 
 def _spoiled_cells(content: bytes, rng: random.Random) -> bytes:
@@ -376,10 +487,17 @@ def _spoiled_arrays(content: bytes, rng: random.Random) -> bytes:
     name = rng.choice(list(arrays))
     array = arrays[name]
     others = [
-        array[:0], array.reshape(-1), array[..., None], np.full(array.shape, "x"), np.full(array.shape, b"x"),
+        array[:0],
+        array.reshape(-1),
+        array[..., None],
+        np.full(array.shape, "x"),
+        np.full(array.shape, b"x"),
         np.array(3.0),
-        array.astype(bool), np.array([]), np.zeros((1, 1)), np.full((3, 10**6), np.nan),
-    ]  # fmt: skip
+        array.astype(bool),
+        np.array([]),
+        np.zeros((1, 1)),
+        np.full((3, 10**6), np.nan),
+    ]
     if array.dtype.kind == "f":
         others += [
             array * np.nan,

@@ -28,10 +28,17 @@ MACHINE_COMMANDS = {
     "calibrate library": "calibrate ten.txt --cluster dgx-a100 --out new.yaml",
 }
 MACHINE_FILES = {
-    "read table": "table.txt", "read nccl": "nccl.xml", "read lstopo": "lstopo.xml", "read log": "log.xml",
-    "read pairs": "pairs.txt", "read collective": "collective.txt", "read cards": "cards.txt",
-    "read switches": "switches.conf", "read refined": "cluster.yaml", "calibrate library": "ten.txt",
-}  # fmt: skip
+    "read table": "table.txt",
+    "read nccl": "nccl.xml",
+    "read lstopo": "lstopo.xml",
+    "read log": "log.xml",
+    "read pairs": "pairs.txt",
+    "read collective": "collective.txt",
+    "read cards": "cards.txt",
+    "read switches": "switches.conf",
+    "read refined": "cluster.yaml",
+    "calibrate library": "ten.txt",
+}
 """The file of each command that is spoiled."""
 
 

@@ -12,9 +12,14 @@ from orrery.workbench.subject import parsed_subject
 from orrery.workbench.working_folder import WorkingFolder
 
 SUBJECT = {
-    "model": "lenet5:classes=10", "cluster": "titanx-4:nodes=2", "batch": 64, "strategies": ["data", "data=2,filter=2"],
-    "gradient_sync": "ring", "dtype": "float32", "edits": {"link.fdr.bandwidth_factor": "0.5"},
-}  # fmt: skip
+    "model": "lenet5:classes=10",
+    "cluster": "titanx-4:nodes=2",
+    "batch": 64,
+    "strategies": ["data", "data=2,filter=2"],
+    "gradient_sync": "ring",
+    "dtype": "float32",
+    "edits": {"link.fdr.bandwidth_factor": "0.5"},
+}
 WORDS = st.sampled_from(
     [
         "",

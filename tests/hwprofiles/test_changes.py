@@ -88,7 +88,7 @@ def test_a_failed_link_is_gone_and_a_lost_route_is_named():
         ("node.9.failed=1", r"node must be in 0 .. 1, got '9'"),
         ("switch.x.failed=1", r"must look like link\.CLASS\.QUANTITY=number"),
     ],
-)  # fmt: skip
+)
 def test_bad_changes_name_the_rule(change, rule):
     with pytest.raises(ConfigError, match=rule):
         load_cluster(f"fdr-32x3:nodes=2,{change}")

@@ -74,8 +74,10 @@ def test_half_a_part_takes_no_longer_and_hardly_less_than_half(name, phase, size
     """
     profile, (m, n, k) = load_profile(name), sizes
     whole = {"rows": m, "columns": n * positions if axis == "samples" else n, "depth": k, "samples": n}
-    half = {key: value / 2 if key in {axis, "columns" if axis == "samples" else axis} else value
-            for key, value in whole.items()}  # fmt: skip
+    half = {
+        key: value / 2 if key in {axis, "columns" if axis == "samples" else axis} else value
+        for key, value in whole.items()
+    }
     whole_s, half_s = (profile.time_s(products(*(d[s] for s in SIZES)), phase=phase) for d in (whole, half))
 
     assert whole_s / 2**STEEPEST * (1 - 1e-12) <= half_s <= whole_s * (1 + 1e-12)
@@ -133,19 +135,32 @@ def test_splitting_late_convolutions_in_space_beats_splitting_samples(name):
 # VGG-16 (Simonyan and Zisserman, 2015, Table 1, column D): input channels, output channels, output side, kernel side.
 VGG16 = np.array(
     [(3, 64, 224, 3), (64, 64, 224, 3), (64, 128, 112, 3), (128, 128, 112, 3), (128, 256, 56, 3)]
-    + [(256, 256, 56, 3)] * 2 + [(256, 512, 28, 3)] + [(512, 512, 28, 3)] * 2 + [(512, 512, 14, 3)] * 3
-    + [(25088, 4096, 1, 1), (4096, 4096, 1, 1), (4096, 1000, 1, 1)], float).T  # fmt: skip
+    + [(256, 256, 56, 3)] * 2
+    + [(256, 512, 28, 3)]
+    + [(512, 512, 28, 3)] * 2
+    + [(512, 512, 14, 3)] * 3
+    + [(25088, 4096, 1, 1), (4096, 4096, 1, 1), (4096, 1000, 1, 1)],
+    float,
+).T
 # tensorflow/tensorflow, docs_src/performance/benchmarks.md (P100, K80) and lambdal/lambda-tensorflow-benchmark.
 # The ratio allowed is what the fit of single kernels earns: their median error is 13 to 25 %.
-PUBLISHED = [("p100", 64, 154.0, 1.25), ("p100", 32, 144.0, 1.25), ("k80", 32, 35.4, 1.25),
-             ("v100-16gb", 192, 249.0, 1.25), ("a100-40gb@tf32", 224, 504.0, 1.25)]  # fmt: skip
+PUBLISHED = [
+    ("p100", 64, 154.0, 1.25),
+    ("p100", 32, 144.0, 1.25),
+    ("k80", 32, 35.4, 1.25),
+    ("v100-16gb", 192, 249.0, 1.25),
+    ("a100-40gb@tf32", 224, 504.0, 1.25),
+]
 
 
 def vgg16_training_s(profile: ComputeProfile, batch: float) -> float:
     c, k, side, kernel = VGG16
     positions, volume = batch * side**2, kernel**2
-    phases = {"forward": (k, positions, c * volume), "activation_gradient": (c, positions, k * volume),
-              "weight_gradient": (k, c * volume, positions)}  # fmt: skip
+    phases = {
+        "forward": (k, positions, c * volume),
+        "activation_gradient": (c, positions, k * volume),
+        "weight_gradient": (k, c * volume, positions),
+    }
     kernels = [
         profile.time_s(replace(products(*(size[mine] for size in sizes), batch), window=window), phase=phase).sum()
         for phase, sizes in phases.items()

@@ -11,9 +11,15 @@ from hwprofiles.compute.profile_summary import describe_profile
 
 # Dettmers, ICLR 2016, Table 4, baseline milliseconds: forward, activation gradient, weight gradient.
 TABLE_4 = {
-    "conv1": (4, 1, 3.5), "conv2": (10, 11, 11), "conv3": (5, 6, 5), "conv4": (6.5, 5.5, 6.5), "conv5": (4, 4, 5),
-    "fc1": (1.3, 1.3, 1.5), "fc2": (0.45, 0.45, 0.5), "fc3": (0.4, 0.4, 0.2),
-}  # fmt: skip
+    "conv1": (4, 1, 3.5),
+    "conv2": (10, 11, 11),
+    "conv3": (5, 6, 5),
+    "conv4": (6.5, 5.5, 6.5),
+    "conv5": (4, 4, 5),
+    "fc1": (1.3, 1.3, 1.5),
+    "fc2": (0.45, 0.45, 0.5),
+    "fc3": (0.4, 0.4, 0.2),
+}
 
 
 def p100() -> dict:
@@ -28,12 +34,40 @@ def write(tmp_path, data) -> str:
 
 def test_the_catalogue_holds_the_papers_and_todays_devices():
     assert profile_names() == sorted(
-            ["a100-40gb", "a100-80gb", "b200", "cpu-core", "gtx-1080", "gtx-1080-cudnn6", "gtx-1080ti",
-             "gtx-titan", "h100-80gb", "h200", "k80", "m40", "m60", "p100", "rtx-2070-max-q", "rtx-2080-max-q",
-             "rtx-2080-super-max-q", "rtx-2080ti", "rtx-3080", "rtx-3090", "rtx-8000", "rtx-a6000", "t4", "titanx",
-             "titanx-cudnn6", "titanx-nervana", "titanx-pascal", "titanx-pascal-cudnn6", "titanxp",
-             "v100-16gb", "v100-32gb"]
-        )  # fmt: skip
+        [
+            "a100-40gb",
+            "a100-80gb",
+            "b200",
+            "cpu-core",
+            "gtx-1080",
+            "gtx-1080-cudnn6",
+            "gtx-1080ti",
+            "gtx-titan",
+            "h100-80gb",
+            "h200",
+            "k80",
+            "m40",
+            "m60",
+            "p100",
+            "rtx-2070-max-q",
+            "rtx-2080-max-q",
+            "rtx-2080-super-max-q",
+            "rtx-2080ti",
+            "rtx-3080",
+            "rtx-3090",
+            "rtx-8000",
+            "rtx-a6000",
+            "t4",
+            "titanx",
+            "titanx-cudnn6",
+            "titanx-nervana",
+            "titanx-pascal",
+            "titanx-pascal-cudnn6",
+            "titanxp",
+            "v100-16gb",
+            "v100-32gb",
+        ]
+    )
 
 
 @pytest.mark.parametrize("name", profile_names())
@@ -59,8 +93,11 @@ def test_measured_rows_are_table_4(layer):
 
 
 def test_fully_connected_rows_add_up_to_the_printed_total():
-    times = [load_profile("titanx-nervana").measured("alexnet-3072", f"fc{i}", p).time_s
-             for i in (1, 2, 3) for p in ("forward", "activation_gradient", "weight_gradient")]  # fmt: skip
+    times = [
+        load_profile("titanx-nervana").measured("alexnet-3072", f"fc{i}", p).time_s
+        for i in (1, 2, 3)
+        for p in ("forward", "activation_gradient", "weight_gradient")
+    ]
 
     assert math.fsum(times) == pytest.approx(6.5e-3)
 

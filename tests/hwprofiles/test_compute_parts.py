@@ -53,8 +53,11 @@ def test_other_parts_are_scaled_from_the_one_nearest_in_flop(samples, channels, 
     nearest = min(times, key=lambda size: distance[size])
     found = kernel_s(with_parts(times), "lenet5", CONV, "forward", sized(wanted))[0]
 
-    choices = [time * roofline(wanted)[0] / roofline(size)[0] for size, time in times.items()
-               if distance[size] < distance[nearest] + 1e-3]  # fmt: skip
+    choices = [
+        time * roofline(wanted)[0] / roofline(size)[0]
+        for size, time in times.items()
+        if distance[size] < distance[nearest] + 1e-3
+    ]
     assert min(abs(found / choice - 1) for choice in choices) < 1e-12
 
 

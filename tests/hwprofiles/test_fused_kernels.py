@@ -22,9 +22,15 @@ ONE = np.ones(1)
 
 def attention(sequence, heads=32.0, key_heads=8.0, samples=1.0, head_size=128.0, *, causal=True, phase="forward"):
     return attention_kernels(
-        samples=samples * ONE, heads=heads * ONE, key_heads=key_heads * ONE, queries=sequence * ONE,
-        keys=sequence * ONE, head_size=head_size * ONE, causal=causal, phase=phase,
-    )  # fmt: skip
+        samples=samples * ONE,
+        heads=heads * ONE,
+        key_heads=key_heads * ONE,
+        queries=sequence * ONE,
+        keys=sequence * ONE,
+        head_size=head_size * ONE,
+        causal=causal,
+        phase=phase,
+    )
 
 
 def test_attention_counts_two_products_and_each_operand_once():
@@ -89,18 +95,28 @@ def test_times_grow_with_sizes_and_stay_above_the_roofline(name, phase):
     assert seconds[0] >= fused_s(profile, attention(32, phase=phase), phase)[0]
 
 
-@pytest.mark.parametrize(("gpu", "name", "median", "ninth"), [
-    ("A100", "a100-80gb", 0.10, 0.25), ("H100", "h100-80gb", 0.08, 0.25), ("B200", "b200", 0.08, 0.25),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gpu", "name", "median", "ninth"),
+    [
+        ("A100", "a100-80gb", 0.10, 0.25),
+        ("H100", "h100-80gb", 0.08, 0.25),
+        ("B200", "b200", 0.08, 0.25),
+    ],
+)
 def test_measured_attention_is_met(gpu, name, median, ninth):
     """Rows that the profiles were fitted to: that the file holds what the fit found, in the units it is read in."""
     table = measured_table("attention_recent")
     table = table[(table["gpu"] == gpu) & (table["causal"] == 1)]
     sizes = {name: table[name].to_numpy(dtype=float) for name in ("batch", "seq", "q_heads", "kv_heads", "head_dim")}
     kernels = attention_kernels(
-        samples=sizes["batch"], heads=sizes["q_heads"], key_heads=sizes["kv_heads"], queries=sizes["seq"],
-        keys=sizes["seq"], head_size=sizes["head_dim"], causal=True,
-    )  # fmt: skip
+        samples=sizes["batch"],
+        heads=sizes["q_heads"],
+        key_heads=sizes["kv_heads"],
+        queries=sizes["seq"],
+        keys=sizes["seq"],
+        head_size=sizes["head_dim"],
+        causal=True,
+    )
     error = np.abs(
         fused_s(load_profile(f"{name}@bfloat16").for_single_kernels(), kernels) / (table["time_us"].to_numpy() * 1e-6)
         - 1

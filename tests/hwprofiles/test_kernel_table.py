@@ -14,18 +14,26 @@ from hwprofiles.compute.profile_file import load_profile, profile_names
 
 FITTED = [name for name in profile_names() if load_profile(name).convolution]
 WINDOWS = [
-    ConvolutionWindow(positions=1), ConvolutionWindow(positions=9, winograd=True),
-    ConvolutionWindow(positions=9, stride=4), ConvolutionWindow(positions=25, fourier=True),
-    ConvolutionWindow(positions=7, one_dimensional=True), ConvolutionWindow(positions=9, groups=32),
-]  # fmt: skip
+    ConvolutionWindow(positions=1),
+    ConvolutionWindow(positions=9, winograd=True),
+    ConvolutionWindow(positions=9, stride=4),
+    ConvolutionWindow(positions=25, fourier=True),
+    ConvolutionWindow(positions=7, one_dimensional=True),
+    ConvolutionWindow(positions=9, groups=32),
+]
 
 
 def convolution(window, rows, columns, depth, samples=1.0):
     m, n, k, b = (np.atleast_1d(np.asarray(x, float)) for x in (rows, columns, depth, samples))
     return Kernels(
-        flop=2 * m * n * k, memory_bytes=4 * (m * n + (n * k + m * k) / window.positions), rows=m, columns=n, depth=k,
-        samples=b, window=window,
-    )  # fmt: skip
+        flop=2 * m * n * k,
+        memory_bytes=4 * (m * n + (n * k + m * k) / window.positions),
+        rows=m,
+        columns=n,
+        depth=k,
+        samples=b,
+        window=window,
+    )
 
 
 size = st.integers(1, 3000).map(lambda x: 2.0 * x)
@@ -33,9 +41,12 @@ size = st.integers(1, 3000).map(lambda x: 2.0 * x)
 
 @settings(max_examples=60)
 @given(
-    name=st.sampled_from(FITTED), phase=st.sampled_from(PROFILE_PHASES[:3]), window=st.sampled_from(WINDOWS),
-    sizes=st.tuples(size, size, size), axis=st.integers(0, 2),
-)  # fmt: skip
+    name=st.sampled_from(FITTED),
+    phase=st.sampled_from(PROFILE_PHASES[:3]),
+    window=st.sampled_from(WINDOWS),
+    sizes=st.tuples(size, size, size),
+    axis=st.integers(0, 2),
+)
 def test_half_a_convolution_takes_no_longer_and_hardly_less_than_half(name, phase, window, sizes, axis):
     """Measured products of recent cards take up to 1.36 times four times as long for four times the samples."""
     half = [value / 2 if at == axis else value for at, value in enumerate(sizes)]
@@ -49,9 +60,12 @@ def test_kernels_that_grow_faster_than_their_size_are_followed_a_little():
     """A product whose half is measured 40 % faster: the table follows by 2^0.1, without lowering all larger ones."""
     sizes = np.array([[4096.0, 4096.0, 4096.0], [4096.0, 8192.0, 4096.0], [4096.0, 16384.0, 4096.0]])
     rows = TableRows(
-        phase=np.zeros(3, int), sizes=sizes, positions=np.zeros(3, int), stride=np.ones(3, int),
+        phase=np.zeros(3, int),
+        sizes=sizes,
+        positions=np.zeros(3, int),
+        stride=np.ones(3, int),
         correction=np.array([-0.2, 0.2, 0.2]),
-    )  # fmt: skip
+    )
     steep = KernelTable(rows=rows, lengths=(1.5, 0.5, 1.5, 1.0, 1.0), spread=0.3, noise=0.05)
     found_s = steep.arithmetic_s(tuple(sizes.T), 0, None, lambda m, n, k: 2 * m * n * k, "flop")
     assert found_s[1] / found_s[0] == pytest.approx(2**1.1)
@@ -60,9 +74,11 @@ def test_kernels_that_grow_faster_than_their_size_are_followed_a_little():
 
 @settings(max_examples=40)
 @given(
-    name=st.sampled_from(FITTED), phase=st.sampled_from(PROFILE_PHASES[:3]), window=st.sampled_from(WINDOWS),
+    name=st.sampled_from(FITTED),
+    phase=st.sampled_from(PROFILE_PHASES[:3]),
+    window=st.sampled_from(WINDOWS),
     sizes=st.tuples(*[st.floats(0, 20).map(lambda x: float(round(2**x)))] * 3),
-)  # fmt: skip
+)
 def test_no_kernel_falls_below_a_naive_implementation_or_streaming(name, phase, window, sizes):
     profile, kernels = load_profile(name), convolution(window, *sizes)
     traffic_s = kernels.memory_bytes / (profile.memory_bytes_per_s * profile.convolution.memory)
@@ -74,9 +90,12 @@ def test_no_kernel_falls_below_a_naive_implementation_or_streaming(name, phase, 
 
 def table(correction, noise=0.01):
     rows = TableRows(
-        phase=np.array([0]), sizes=np.array([[512.0, 4096.0, 1024.0]]), positions=np.array([0]), stride=np.array([1]),
+        phase=np.array([0]),
+        sizes=np.array([[512.0, 4096.0, 1024.0]]),
+        positions=np.array([0]),
+        stride=np.array([1]),
         correction=np.array([correction]),
-    )  # fmt: skip
+    )
     return KernelTable(rows=rows, lengths=(1.5, 1.5, 1.5, 1.0, 1.0), spread=0.3, noise=noise)
 
 
@@ -94,9 +113,13 @@ def test_a_measured_kernel_is_met_and_fades_far_away(correction):
 def test_the_price_of_a_measured_product_is_near_its_time():
     profile = replace(load_profile("cpu-core"), table=None)
     kernels = Kernels(
-        flop=np.array([2.0 * 512 * 4096 * 1024]), memory_bytes=np.ones(1), rows=np.array([512.0]),
-        columns=np.array([4096.0]), depth=np.array([1024.0]), samples=np.ones(1),
-    )  # fmt: skip
+        flop=np.array([2.0 * 512 * 4096 * 1024]),
+        memory_bytes=np.ones(1),
+        rows=np.array([512.0]),
+        columns=np.array([4096.0]),
+        depth=np.array([1024.0]),
+        samples=np.ones(1),
+    )
     plain_s = profile.arithmetic_s(kernels, "forward")
     corrected_s = replace(profile, table=table(0.1)).arithmetic_s(kernels, "forward")
 
@@ -129,9 +152,14 @@ def test_one_dimensional_windows_cost_what_inception_shows():
 
 @pytest.mark.parametrize(
     ("window", "cost"),
-    [({"positions": 1}, 1), ({"positions": 9, "winograd": True}, 1), ({"positions": 25, "fourier": True}, 3.9),
-     ({"positions": 7, "one_dimensional": True}, 3.9), ({"positions": 49, "stride": 4}, 1)],
-)  # fmt: skip
+    [
+        ({"positions": 1}, 1),
+        ({"positions": 9, "winograd": True}, 1),
+        ({"positions": 25, "fourier": True}, 3.9),
+        ({"positions": 7, "one_dimensional": True}, 3.9),
+        ({"positions": 49, "stride": 4}, 1),
+    ],
+)
 def test_wide_and_narrow_windows_cost_more_in_half_precision(window, cost):
     """First layers, whose stride is larger than 1, pay for their padded channels alone."""
     profile, sizes = load_profile("rtx-8000@float16"), (4096, 1e6, window["positions"] * 4096)

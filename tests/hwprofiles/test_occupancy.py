@@ -12,9 +12,14 @@ from hwprofiles.compute.profile_file import load_profile
 def product(rows, columns, depth=10_000.0, samples=32.0):
     rows, columns, depth, samples = (np.array([float(v)]) for v in (rows, columns, depth, samples))
     return Kernels(
-        flop=2 * rows * columns * depth, memory_bytes=4 * (rows * depth + columns * depth + rows * columns), rows=rows,
-        columns=columns, depth=depth, samples=samples, streamed_bytes=np.zeros(1),
-    )  # fmt: skip
+        flop=2 * rows * columns * depth,
+        memory_bytes=4 * (rows * depth + columns * depth + rows * columns),
+        rows=rows,
+        columns=columns,
+        depth=depth,
+        samples=samples,
+        streamed_bytes=np.zeros(1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,9 +45,14 @@ def test_no_kernel_is_faster_than_its_share_of_the_device(device, phase):
     sizes = [np.exp(rng.uniform(0, 12, 300)) for _ in range(4)]
     rows, columns, depth, samples = sizes
     kernels = Kernels(
-        flop=2 * rows * columns * depth, memory_bytes=4 * (rows * depth + rows * columns), rows=rows, columns=columns,
-        depth=depth, samples=np.maximum(samples, 1), streamed_bytes=rows * columns * 8,
-    )  # fmt: skip
+        flop=2 * rows * columns * depth,
+        memory_bytes=4 * (rows * depth + rows * columns),
+        rows=rows,
+        columns=columns,
+        depth=depth,
+        samples=np.maximum(samples, 1),
+        streamed_bytes=rows * columns * 8,
+    )
     work_s = profile.time_s(kernels, phase=phase) - profile.launch_overhead_s
     ceiling = dict(zip(("forward", "activation_gradient", "weight_gradient"), profile.efficiency.ceiling, strict=False))
     shares = {r: occupancy(profile, kernels, phase=phase, model=r) for r in ("geometry", "throughput")}

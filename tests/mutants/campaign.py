@@ -25,11 +25,32 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("simulator", "planner", "executor")
 OPERATORS = {
-    "+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "*", "**": "*", "@": "*",
-    "<": "<=", "<=": "<", ">": ">=", ">=": ">",
-    "==": "!=", "!=": "==", "in": "not in", "not in": "in", "is": "is not", "is not": "is", "and": "or", "or": "and",
-    "&": "|", "|": "&", "<<": ">>", ">>": "<<", "^": "&",
-}  # fmt: skip
+    "+": "-",
+    "-": "+",
+    "*": "/",
+    "/": "*",
+    "//": "*",
+    "%": "*",
+    "**": "*",
+    "@": "*",
+    "<": "<=",
+    "<=": "<",
+    ">": ">=",
+    ">=": ">",
+    "==": "!=",
+    "!=": "==",
+    "in": "not in",
+    "not in": "in",
+    "is": "is not",
+    "is not": "is",
+    "and": "or",
+    "or": "and",
+    "&": "|",
+    "|": "&",
+    "<<": ">>",
+    ">>": "<<",
+    "^": "&",
+}
 NAMES = {"max": "min", "min": "max", "any": "all", "all": "any", "maximum": "minimum", "minimum": "maximum"}
 TIMEOUT_S = 240.0
 """A change that makes the tests take so long has been noticed."""

@@ -29,8 +29,12 @@ def test_one_json_value_with_everything(plan_file, capsys):
     steps_s = sum(step["end_s"] - step["start_s"] for step in path["steps"])
     assert steps_s == pytest.approx(path["iterations"] * answer["iteration_s"])
     assert {row["of"] for row in answer["sensitivities"]} == {
-        "slot", "switch-port", "nic-port", "fdr", "titanx-nervana",
-    }  # fmt: skip
+        "slot",
+        "switch-port",
+        "nic-port",
+        "fdr",
+        "titanx-nervana",
+    }
     assert answer["exposed_communication"][0].keys() >= {"layer", "kind", "link_class", "latency_s", "wait_s"}
     pace = answer["pace"]
     assert sum(row["share"] for row in pace["setters"]) == pytest.approx(1)

@@ -15,10 +15,38 @@ from pathlib import Path
 import pytest
 
 COMMANDS = (
-    "models", "clusters", "devices", "completion", "import", "plan", "simulate", "replay", "analyse", "compare",
-    "oracle", "streams", "size", "whatif", "sweep", "results", "run", "read", "probe", "calibrate", "trace", "chakra",
-    "validate", "lab", "accuracy", "show", "timeline", "index", "serve", "reproduce", "fidelity",
-)  # fmt: skip
+    "models",
+    "clusters",
+    "devices",
+    "completion",
+    "import",
+    "plan",
+    "simulate",
+    "replay",
+    "analyse",
+    "compare",
+    "oracle",
+    "streams",
+    "size",
+    "whatif",
+    "sweep",
+    "results",
+    "run",
+    "read",
+    "probe",
+    "calibrate",
+    "trace",
+    "chakra",
+    "validate",
+    "lab",
+    "accuracy",
+    "show",
+    "timeline",
+    "index",
+    "serve",
+    "reproduce",
+    "fidelity",
+)
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "msgspec", "reports", "simulator")
 REQUESTS = {
     "planner.plan.plan_request",

@@ -102,9 +102,15 @@ def test_words(refused, words, said):
 def measured(tasks, **changed):
     start = np.sort(np.random.default_rng(0).random((3, tasks)), axis=1) + 2.0 * np.arange(3)[:, None]
     arrays = {
-        "start_s": start, "end_s": start + 0.1, "sent_bytes": start, "loss": np.ones(3), "paused": np.zeros(3, bool),
-        "peak_memory_bytes": np.ones(4), "notes": np.array(["a note"]), "allocated_bytes": np.empty((0, 0)),
-    }  # fmt: skip
+        "start_s": start,
+        "end_s": start + 0.1,
+        "sent_bytes": start,
+        "loss": np.ones(3),
+        "paused": np.zeros(3, bool),
+        "peak_memory_bytes": np.ones(4),
+        "notes": np.array(["a note"]),
+        "allocated_bytes": np.empty((0, 0)),
+    }
     np.savez_compressed(
         "measured.npz", **{name: array for name, array in (arrays | changed).items() if array is not None}
     )

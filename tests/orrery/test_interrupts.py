@@ -18,26 +18,42 @@ FDR = "--cluster fdr-32x3 --epochs 10 --dataset 60000"
 CASES = {
     "compare": (
         "compare lenet5 --cluster titanx-4 --batch 64 --strategies data,owt,filter",
-        compare_strategies, "price_strategy", "comparison.json",
+        compare_strategies,
+        "price_strategy",
+        "comparison.json",
     ),
     "whatif": (
         "whatif lenet5 --cluster p100-4x4:nodes=1 --batch 64 --strategies data,owt",
-        scenarios, "_under", "whatif.json",
+        scenarios,
+        "_under",
+        "whatif.json",
     ),
     "deadline": (
-        f"{SIZE.format('deadline')} {FDR} --within 4s --most-devices 24", deadline, "sized_point", "size.json",
+        f"{SIZE.format('deadline')} {FDR} --within 4s --most-devices 24",
+        deadline,
+        "sized_point",
+        "size.json",
     ),
     "offers": (
-        f"{SIZE.format('offers')} {FDR} --cluster titanx-4 --cluster p100-4x4", deadline, "sized_point", "size.json",
+        f"{SIZE.format('offers')} {FDR} --cluster titanx-4 --cluster p100-4x4",
+        deadline,
+        "sized_point",
+        "size.json",
     ),
     "budget": (
-        f"{SIZE.format('budget')} {FDR} --device-hours 0.05 --most-devices 24", deadline, "sized_point", "size.json",
+        f"{SIZE.format('budget')} {FDR} --device-hours 0.05 --most-devices 24",
+        deadline,
+        "sized_point",
+        "size.json",
     ),
     "network": (f"{SIZE.format('network')} --cluster fdr-32x3:nodes=2 --link fdr", network, "_slower", "size.json"),
     "memory": (
-        f"{SIZE.format('batch')} --cluster titanx-4:device.*.memory_gib=0.7", memory_limit, "sized_point", "size.json",
+        f"{SIZE.format('batch')} --cluster titanx-4:device.*.memory_gib=0.7",
+        memory_limit,
+        "sized_point",
+        "size.json",
     ),
-}  # fmt: skip
+}
 
 
 def interrupt_after(monkeypatch, module, name, count):

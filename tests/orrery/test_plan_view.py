@@ -41,9 +41,12 @@ def test_rows_hold_every_layer_once():
             self.describe, self.devices = lambda: text, devices
 
     configurations = {
-        "a": Fake("n=2", (0, 1)), "b": Fake("n=2", (0, 1)), "c": Fake("n=2", (1, 2)), "d": Fake("c=2", (1, 2)),
+        "a": Fake("n=2", (0, 1)),
+        "b": Fake("n=2", (0, 1)),
+        "c": Fake("n=2", (1, 2)),
+        "d": Fake("c=2", (1, 2)),
         "e": Fake("c=2", (1, 2)),
-    }  # fmt: skip
+    }
     rows = configuration_rows(SimpleNamespace(configurations=configurations))
     assert [(row["layer"], row["layers"]) for row in rows] == [("a to b", 2), ("c", 1), ("d to e", 2)]
 
@@ -103,9 +106,11 @@ def test_commands_name_what_differs_from_the_defaults(options, tmp_path):
     request = PlanRequest(model="alexnet", cluster="titanx-4", batch=64, **options)
     words = shlex.split(plan_command(request, tmp_path / "a plan.json"))
     typed = {
-        "strategy": ["--strategy", options.get("strategy", "")], "sub_batches": ["--sub-batches", "4"],
-        "update_each": ["--update-each"], "stage_at": ["--stage-at", "a,b"],
-    }  # fmt: skip
+        "strategy": ["--strategy", options.get("strategy", "")],
+        "sub_batches": ["--sub-batches", "4"],
+        "update_each": ["--update-each"],
+        "stage_at": ["--stage-at", "a,b"],
+    }
     expected = [word for name in options for word in typed[name]]
     begin = ["orrery", "plan", "alexnet", "--cluster", "titanx-4", "--batch", "64"]
     assert words == [*begin, *expected, "--out", str(tmp_path / "a plan.json")]

@@ -39,10 +39,16 @@ def functions(tmp_path_factory):
 @pytest.mark.parametrize(
     "name",
     [
-        "load_cluster", "save_plan", "load_plan", "compare", "make_plan", "write_comparison_page", "write_trace",
+        "load_cluster",
+        "save_plan",
+        "load_plan",
+        "compare",
+        "make_plan",
+        "write_comparison_page",
+        "write_trace",
         "Store.writing",
     ],
-)  # fmt: skip
+)
 def test_paths_are_text_or_paths(functions, name):
     function, path = functions[name]
     for given in (str(path), Path(path)):

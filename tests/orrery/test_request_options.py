@@ -70,8 +70,9 @@ def test_fields_become_the_options_of_a_command(asked):
 
     assert kept[0] == (Question(subject="it", count=4, some=()), 3)
     assert kept[1] == (
-        Question(subject="it", count=4, kind="other", sizes=(3, 4, 5), some=(6,), share=0.5, low=9, each=True), 7
-    )  # fmt: skip
+        Question(subject="it", count=4, kind="other", sizes=(3, 4, 5), some=(6,), share=0.5, low=9, each=True),
+        7,
+    )
 
 
 @pytest.mark.parametrize(

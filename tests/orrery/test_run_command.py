@@ -19,9 +19,22 @@ PYTHON = sys.executable
 """The interpreter that signals reach."""
 STEPS = "4"
 KEYS = {
-    "model", "strategy", "processes", "steps", "loss_first", "loss_last", "iteration_s", "spread_s", "simulated_s",
-    "cluster", "samples_per_s", "samples_are", "peak_memory_bytes", "iterations_s", "notes",
-}  # fmt: skip
+    "model",
+    "strategy",
+    "processes",
+    "steps",
+    "loss_first",
+    "loss_last",
+    "iteration_s",
+    "spread_s",
+    "simulated_s",
+    "cluster",
+    "samples_per_s",
+    "samples_are",
+    "peak_memory_bytes",
+    "iterations_s",
+    "notes",
+}
 FILES = ["losses.csv", "measured.npz", "run.json", "timeline.csv"]
 
 

@@ -14,10 +14,18 @@ def cells(printed):
 def test_columns_have_one_unit_and_three_digits(capsys):
     """Every number is its value in the unit of the heading, to 0.5 %; counts stay whole, and what is missing a dash."""
     values_s, sizes_bytes = [0.7238, 0.0123456, None], [1_234_567, 89_000_000, 2_000_000]
-    print_table([
-        {"name": f"row {i}", "iteration_s": value_s, "moved_bytes": size, "peak_memory_bytes": 3 << 30, "tasks": 12345}
-        for i, (value_s, size) in enumerate(zip(values_s, sizes_bytes, strict=True))
-    ])  # fmt: skip
+    print_table(
+        [
+            {
+                "name": f"row {i}",
+                "iteration_s": value_s,
+                "moved_bytes": size,
+                "peak_memory_bytes": 3 << 30,
+                "tasks": 12345,
+            }
+            for i, (value_s, size) in enumerate(zip(values_s, sizes_bytes, strict=True))
+        ]
+    )
     head, *rows = cells(capsys.readouterr().out)
     assert head == ["name", "iteration (ms)", "moved (MB)", "peak memory (GiB)", "tasks"]
     assert [row[1] for row in rows] == ["724", "12.3", "–"]
@@ -29,9 +37,12 @@ def test_pairs_share_a_unit_but_with_the_time_that_the_program_takes(capsys):
     """Two times of a plan can be compared at a glance; the time of the engine does not choose their unit."""
     print_pairs({"iteration_s": 379e-6, "additive_s": 49e-6, "engine_s": 3.21, "gap": 0.123456, "tasks": 126})
     assert cells(capsys.readouterr().out)[1:] == [
-        ["iteration (µs)", "379"], ["additive (µs)", "49.0"], ["engine (s)", "3.21"], ["gap", "0.123"],
+        ["iteration (µs)", "379"],
+        ["additive (µs)", "49.0"],
+        ["engine (s)", "3.21"],
+        ["gap", "0.123"],
         ["tasks", "126"],
-    ]  # fmt: skip
+    ]
 
 
 def test_rates_are_no_times(capsys):

@@ -73,12 +73,18 @@ def star(count, *, latency_s=ALPHA_S, bandwidth=BYTES_PER_S):
     devices = [Device(name=f"node{i}/gpu", node=i, profile="p100", memory_bytes=16e9) for i in range(count)]
     links = [
         Link(
-            name=f"{a}-{b}", source=a, target=b, both_ways=False, bandwidth_bytes_per_s=bandwidth,
-            latency=Latency(sizes_bytes=(0.0,), seconds=(latency_s / 2,)), exclusive=False, link_class="wire",
+            name=f"{a}-{b}",
+            source=a,
+            target=b,
+            both_ways=False,
+            bandwidth_bytes_per_s=bandwidth,
+            latency=Latency(sizes_bytes=(0.0,), seconds=(latency_s / 2,)),
+            exclusive=False,
+            link_class="wire",
         )
         for i in range(count)
         for a, b in ((i, count), (count, i))
-    ]  # fmt: skip
+    ]
     return DeviceGraph("star", devices, ["switch"], links)
 
 

@@ -33,16 +33,24 @@ def sweep_frame():
     """Two models, three sizes and two strategies; one point without a plan."""
     rows = [
         {
-            "model": model, "cluster": "c", "batch": 16 * devices, "strategy": strategy, "devices": float(devices),
+            "model": model,
+            "cluster": "c",
+            "batch": 16 * devices,
+            "strategy": strategy,
+            "devices": float(devices),
             "expected_s": 1.1e-3 * (1 + i) / devices**0.5,
-            "iteration_s": 1e-3 * (1 + i) / devices**0.5, "samples_per_s": 1e4, "moved_bytes": 1e6 * devices,
+            "iteration_s": 1e-3 * (1 + i) / devices**0.5,
+            "samples_per_s": 1e4,
+            "moved_bytes": 1e6 * devices,
             "device_hours_per_million_samples": 0.1 * (1 + i) * devices**0.5,
-            "status": "ok", "error": "", "seconds": 0.1,
+            "status": "ok",
+            "error": "",
+            "seconds": 0.1,
         }
         for i, strategy in enumerate(("data", "owt"))
         for model in ("lenet5", "alexnet")
         for devices in (1, 2, 4)
-    ]  # fmt: skip
+    ]
     none = dict.fromkeys(("expected_s", "iteration_s", "samples_per_s"), np.nan)
     refused = {**rows[0], **none, "status": "refused", "error": "no memory"}
     return pd.DataFrame([*rows, refused])
@@ -212,11 +220,22 @@ def _fidelity(folder):
 
 
 KINDS = SimpleNamespace(
-    comparison=_comparison, timeline=_timeline, plan=_plan, sweep=_sweep, index=_index, oracle=_oracle,
-    size=_size, whatif=_whatif,
-    streams=_streams, eight_bit=_eight_bit, eight_bit_paper=_eight_bit_paper, validation=_validation,
-    accuracy=_accuracy, reproduce=_reproduce, fidelity=_fidelity,
-)  # fmt: skip
+    comparison=_comparison,
+    timeline=_timeline,
+    plan=_plan,
+    sweep=_sweep,
+    index=_index,
+    oracle=_oracle,
+    size=_size,
+    whatif=_whatif,
+    streams=_streams,
+    eight_bit=_eight_bit,
+    eight_bit_paper=_eight_bit_paper,
+    validation=_validation,
+    accuracy=_accuracy,
+    reproduce=_reproduce,
+    fidelity=_fidelity,
+)
 """By name of the template, what makes a page of it."""
 
 

@@ -86,9 +86,12 @@ def _strategy(
 
 def _rates(samples_per_s: float) -> TrainingRates:
     return TrainingRates(
-        samples_per_s=samples_per_s, tokens_per_s=None, mfu=1e-4 * samples_per_s, hfu=None,
+        samples_per_s=samples_per_s,
+        tokens_per_s=None,
+        mfu=1e-4 * samples_per_s,
+        hfu=None,
         device_hours_per_million_samples=16e6 / 3600 / samples_per_s,
-    )  # fmt: skip
+    )
 
 
 def _layer(i: int, rng: np.random.Generator, devices: int) -> LayerResult:

@@ -47,8 +47,10 @@ def test_terminal_and_page_say_the_same(found):
 
 
 def test_words_name_the_fastest_point_with_links_as_they_are(found):
-    best = min((p for p in found.points if p.devices == 4 and p.link_speed == 1 and not p.reason),
-               key=lambda point: point.iteration_s)  # fmt: skip
+    best = min(
+        (p for p in found.points if p.devices == 4 and p.link_speed == 1 and not p.reason),
+        key=lambda point: point.iteration_s,
+    )
 
     assert f"{best.type} with" in eight_bit_headline(found)
     assert f"{best.speedup:.3g}× one device" in eight_bit_headline(found)

@@ -133,9 +133,17 @@ def test_a_validation_tells_the_largest_error_and_the_order(seed):
     random = np.random.default_rng(seed)
     strategies = tuple(make_strategy(name, *random.uniform(0.3, 0.6, size=2)) for name in ("data", "model", "owt"))
     found = Validation(
-        model="small", batch=32, cluster="lab", devices=DEVICES, stand_in=False, lab=True, strategies=strategies,
-        refused={}, environment={}, notes=(),
-    )  # fmt: skip
+        model="small",
+        batch=32,
+        cluster="lab",
+        devices=DEVICES,
+        stand_in=False,
+        lab=True,
+        strategies=strategies,
+        refused={},
+        environment={},
+        notes=(),
+    )
     headline = validation_headline(found)
     worst = max(abs(each.predicted_s / each.measured_s - 1) for each in strategies)
     assert f"within {worst:.1%} of measurements" in headline

@@ -58,8 +58,13 @@ def pages(tmp_path_factory):
 
 def test_no_markup_reaches_a_page(pages):
     assert pages.keys() == {
-        "compared/index.html", "rows.html", "time.html", "shown/index.html", "shown/timeline.html", "list.html"
-    }  # fmt: skip
+        "compared/index.html",
+        "rows.html",
+        "time.html",
+        "shown/index.html",
+        "shown/timeline.html",
+        "list.html",
+    }
     assert [found for text in pages.values() for found in Elements(text).found] == []
     assert not any("<script>alert(1)" in text or "<img src=x" in text for text in pages.values())
 

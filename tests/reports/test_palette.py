@@ -30,8 +30,15 @@ XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1
 SOURCES = (".py", ".js", ".css", ".html")
 WHITE = np.array([0.9505, 1.0, 1.089])
 KINDS = (
-    "forward", "activation_gradient", "weight_gradient", "update", "compress", "decompress", "transfer", "collective",
-)  # fmt: skip
+    "forward",
+    "activation_gradient",
+    "weight_gradient",
+    "update",
+    "compress",
+    "decompress",
+    "transfer",
+    "collective",
+)
 
 
 def lab(colour, vision):

@@ -75,21 +75,31 @@ def test_first_block_and_lines_hold_every_row_of_random_tables():
 
 
 PUBLISHED = {
-    "gpt2": [12], "bert-base": [12], "vit-b16": [12], "llama-1b": [16],
+    "gpt2": [12],
+    "bert-base": [12],
+    "vit-b16": [12],
+    "llama-1b": [16],
     "densenet121": [6, 12, 24, 16],  # Huang et al., 2017, Table 1
     "resnet152": [2, 7, 35, 2],  # He et al., 2016, Table 1: 3, 8, 36 and 3, the first of each with another shortcut
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("model", PUBLISHED)
 def test_the_catalogues_networks_show_one_of_their_published_blocks(model):
     layers = [
         LayerResult(
-            name=layer.name, kind=layer.operation.kind, output=" x ".join(map(str, layer.output.sizes)), degrees={},
-            devices=(0,), compute_s=1.0, gradient_sync_s=0.0, transfer_s=0.0, moved_bytes=0.0,
+            name=layer.name,
+            kind=layer.operation.kind,
+            output=" x ".join(map(str, layer.output.sizes)),
+            degrees={},
+            devices=(0,),
+            compute_s=1.0,
+            gradient_sync_s=0.0,
+            transfer_s=0.0,
+            moved_bytes=0.0,
         )
         for layer in load_model(model, batch=8).layers
-    ]  # fmt: skip
+    ]
     rows = layer_table(layers)["rows"]
     found = list(dict.fromkeys(row["run"] for row in rows if row["run"]))
     assert [block.blocks for block in found] == PUBLISHED[model]

@@ -116,9 +116,13 @@ def measurement_of(view, *, tasks=None):
     times = [timeline[key].to_numpy()[: tasks or program.size] * 1.1 for key in ("start_s", "end_s")]
     begins = np.arange(3)[:, None] * float(times[1].max())
     return Measurement(
-        start_s=times[0] + begins, end_s=times[1] + begins, sent_bytes=np.zeros_like(begins + times[0]),
-        paused=np.zeros(3, dtype=bool), loss=np.ones(3), peak_memory_bytes=np.ones(8),
-    )  # fmt: skip
+        start_s=times[0] + begins,
+        end_s=times[1] + begins,
+        sent_bytes=np.zeros_like(begins + times[0]),
+        paused=np.zeros(3, dtype=bool),
+        loss=np.ones(3),
+        peak_memory_bytes=np.ones(8),
+    )
 
 
 def test_simulated_stands_above_measured_of_each_device(view, tmp_path):

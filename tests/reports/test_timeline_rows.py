@@ -87,12 +87,21 @@ def four_tasks():
         {
             "id": range(4),
             "name": ["fc forward [0]", "fc forward [1]", "fc to out (0 to 1)", "fc gradient synchronisation over 2"],
-            "kind": ["forward", "forward", "transfer", "collective"], "device": [0, 1, 0, -1], "peer": [-1, -1, 1, -1],
-            "stream": ["compute", "compute", "transfer", "collective"], "layer": "fc", "phase": "forward",
-            "start_s": [0.0, 0.0, 1.5, 2.0], "end_s": [1.0, 1.0, 2.0, 3.0], "bytes": 0.0, "origin": "simulated",
-            "waited_for": [-1, -1, 0, 2], "ready_s": [0.0, 0.0, 1.0, 2.0], "latency_s": [0.0, 0.0, 0.2, 0.0],
+            "kind": ["forward", "forward", "transfer", "collective"],
+            "device": [0, 1, 0, -1],
+            "peer": [-1, -1, 1, -1],
+            "stream": ["compute", "compute", "transfer", "collective"],
+            "layer": "fc",
+            "phase": "forward",
+            "start_s": [0.0, 0.0, 1.5, 2.0],
+            "end_s": [1.0, 1.0, 2.0, 3.0],
+            "bytes": 0.0,
+            "origin": "simulated",
+            "waited_for": [-1, -1, 0, 2],
+            "ready_s": [0.0, 0.0, 1.0, 2.0],
+            "latency_s": [0.0, 0.0, 0.2, 0.0],
         }
-    )  # fmt: skip
+    )
 
 
 def entries(packed):
@@ -107,9 +116,11 @@ def test_communication_lies_below_every_device_that_takes_part():
     timeline = with_members(four_tasks(), {3: (0, 1)})
     packed = pack_timeline(timeline, DEVICES, ids=True)
     assert entries(packed) == {
-        "node0/gpu0 compute": [0], "node0/gpu0 communication": [2, 3],
-        "node0/gpu1 compute": [1], "node0/gpu1 communication": [2, 3],
-    }  # fmt: skip
+        "node0/gpu0 compute": [0],
+        "node0/gpu0 communication": [2, 3],
+        "node0/gpu1 compute": [1],
+        "node0/gpu1 communication": [2, 3],
+    }
     assert columns_of(packed)["alike"].tolist() == [0, 0]
     assert columns_of(pack_timeline(four_tasks(), DEVICES))["rows"][-1]["label"] == "collective"
 
@@ -133,8 +144,9 @@ def test_measured_rows_stand_below_simulated_ones_and_are_not_alike_with_them():
     both, names = side_by_side(simulated, measured, DEVICES)
     packed = pack_timeline(both, names, ids=True)
     labels = [row["label"] for row in columns_of(packed)["rows"]]
-    assert labels[:4] == [f"node0/gpu0 {origin} {part}" for origin in ("simulated", "measured")
-                          for part in ("compute", "communication")]  # fmt: skip
+    assert labels[:4] == [
+        f"node0/gpu0 {origin} {part}" for origin in ("simulated", "measured") for part in ("compute", "communication")
+    ]
     assert columns_of(packed)["alike"].tolist() == [0, 1, 0, 1]
     assert packed["origins"] == 2
 
@@ -142,9 +154,10 @@ def test_measured_rows_stand_below_simulated_ones_and_are_not_alike_with_them():
 @given(
     st.lists(
         st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3), st.integers(0, 1)), max_size=3),
-        min_size=1, max_size=7,
+        min_size=1,
+        max_size=7,
     )
-)  # fmt: skip
+)
 def test_owners_alike_are_those_with_the_same_entries(owners):
     """Against a comparison of sorted lists, one pair after the other; values differ by less than the slack at most."""
     rows = [(at, *entry) for at, entries in enumerate(owners) for entry in entries]

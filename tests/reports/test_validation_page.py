@@ -23,13 +23,21 @@ def make_timeline(origin, scale):
     """Four tasks, one a kind, on two devices."""
     return pd.DataFrame(
         {
-            "id": range(4), "name": [f"conv_1 {kind}" for kind in KINDS], "kind": KINDS, "device": [0, 1, 0, -1],
-            "peer": [-1, -1, 1, -1], "stream": ["compute", "compute", "transfer", "collective"],
-            "layer": ["conv_1", "fc", "conv_1", "fc"], "phase": "forward", "iteration": 0,
-            "start_s": np.arange(4) * 0.1 * scale, "end_s": (np.arange(4) + 1) * 0.1 * scale,
-            "bytes": [0.0, 0.0, 1e6, 4e6], "origin": origin,
+            "id": range(4),
+            "name": [f"conv_1 {kind}" for kind in KINDS],
+            "kind": KINDS,
+            "device": [0, 1, 0, -1],
+            "peer": [-1, -1, 1, -1],
+            "stream": ["compute", "compute", "transfer", "collective"],
+            "layer": ["conv_1", "fc", "conv_1", "fc"],
+            "phase": "forward",
+            "iteration": 0,
+            "start_s": np.arange(4) * 0.1 * scale,
+            "end_s": (np.arange(4) + 1) * 0.1 * scale,
+            "bytes": [0.0, 0.0, 1e6, 4e6],
+            "origin": origin,
         }
-    )  # fmt: skip
+    )
 
 
 def sums(label, words, prefixes):
@@ -44,9 +52,12 @@ def sums(label, words, prefixes):
 def make_strategy(name, predicted_s, measured_s):
     simulated, measured = make_timeline("simulated", 1.0), make_timeline("measured", 1.1)
     tasks = simulated[["id", "name", "kind", "layer", "device", "bytes"]].assign(
-        predicted_s=0.1, measured_s=[0.11, 0.12, 0.13, 0.4], error=0.1 / np.array([0.11, 0.12, 0.13, 0.4]) - 1,
-        predicted_end_s=simulated["end_s"], measured_end_s=measured["end_s"],
-    )  # fmt: skip
+        predicted_s=0.1,
+        measured_s=[0.11, 0.12, 0.13, 0.4],
+        error=0.1 / np.array([0.11, 0.12, 0.13, 0.4]) - 1,
+        predicted_end_s=simulated["end_s"],
+        measured_end_s=measured["end_s"],
+    )
     return StrategyValidation(
         name=name,
         ladder_s={"additive": 0.7, "overlap": 0.3, "contention": predicted_s, "measured": measured_s},
@@ -67,10 +78,17 @@ def make_strategy(name, predicted_s, measured_s):
 @pytest.fixture(scope="module")
 def validation():
     return Validation(
-        model="small</script><b>x", batch=32, cluster="lab", devices=DEVICES, stand_in=False, lab=True,
+        model="small</script><b>x",
+        batch=32,
+        cluster="lab",
+        devices=DEVICES,
+        stand_in=False,
+        lab=True,
         strategies=(make_strategy("data", 0.5, 0.52), make_strategy("model", 0.4, 0.39)),
-        refused={"spatial": "needs <more> memory"}, environment={"torch": "2.x"}, notes=("a note",),
-    )  # fmt: skip
+        refused={"spatial": "needs <more> memory"},
+        environment={"torch": "2.x"},
+        notes=("a note",),
+    )
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,15 @@ def routed_graphs(draw):
     tasks = []
     for i in range(draw(st.integers(1, 20))):
         route = draw(st.sampled_from(chains)) + draw(st.sampled_from([[], [7, 8]]))
-        tasks.append({
-            "work": draw(st.floats(0.5, 4)), "uses": {link: draw(weights) for link in route},
-            "start_s": draw(st.sampled_from([0.0, 1.0])), "priority": draw(st.integers(0, 1)),
-            "after": draw(st.sets(st.integers(0, i - 1), max_size=1)) if i else (),
-        })  # fmt: skip
+        tasks.append(
+            {
+                "work": draw(st.floats(0.5, 4)),
+                "uses": {link: draw(weights) for link in route},
+                "start_s": draw(st.sampled_from([0.0, 1.0])),
+                "priority": draw(st.integers(0, 1)),
+                "after": draw(st.sets(st.integers(0, i - 1), max_size=1)) if i else (),
+            }
+        )
     capacity = draw(st.lists(st.sampled_from([1.0, 2.0, 4.0]), min_size=9, max_size=9))
     return task_graph(capacity, tasks, exclusive=draw(st.sets(st.integers(0, 8), max_size=4)))
 

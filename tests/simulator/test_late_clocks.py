@@ -56,8 +56,11 @@ def test_engines_agree_where_only_some_tasks_are_late(graph, scale, shift_s, ran
 @pytest.mark.parametrize("engine", ["simpy", "compiled"])
 def test_two_chains_of_milliseconds_in_unix_time(engine):
     """A thousand tasks of 1 ms end after a second, those of 2 ms after two."""
-    chain = [{"work": work_s, "start_s": UNIX_S, "after": [i - 2] if i > 1 else []}
-             for i in range(2000) for work_s in [0.001 * (1 + i % 2)]]  # fmt: skip
+    chain = [
+        {"work": work_s, "start_s": UNIX_S, "after": [i - 2] if i > 1 else []}
+        for i in range(2000)
+        for work_s in [0.001 * (1 + i % 2)]
+    ]
     schedule = simulate(task_graph([1.0], chain), engine=engine)
 
     assert schedule.origin_s == UNIX_S

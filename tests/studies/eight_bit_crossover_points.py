@@ -33,11 +33,17 @@ class Crossover:
 
 
 def crossover(
-    workload: Workload, setting: Setting, element_cost: ElementCost, *,
-    over: Literal["bytes_per_s", "sub_batch", "machines"], low: float, high: float,
-    baseline: ElementCost = FLOAT32_COST, least_gain: float = 0.0,
+    workload: Workload,
+    setting: Setting,
+    element_cost: ElementCost,
+    *,
+    over: Literal["bytes_per_s", "sub_batch", "machines"],
+    low: float,
+    high: float,
+    baseline: ElementCost = FLOAT32_COST,
+    least_gain: float = 0.0,
     interpretation: Interpretation = Interpretation.SCHEME,
-) -> Crossover:  # fmt: skip
+) -> Crossover:
     """Return where a data type pays against another: its speedup is more than ``1 + least_gain`` times the other's.
 
     Bandwidths are continuous, and each threshold is found to rounding.  Sub-batches are those that divide the

@@ -25,10 +25,16 @@ def make_table(*, slower=1.0, groups=4, rows=6, seed=0):
                 ratio *= slower if measure.kind == "one-gpu" else 1.0
                 made.append(
                     make_row(
-                        1.0, ratio, measure=measure.name, comparison=f"{measure.name} of {group}",
+                        1.0,
+                        ratio,
+                        measure=measure.name,
+                        comparison=f"{measure.name} of {group}",
                         group=f"device{group}",
-                        profile="other", size=2.0**i, label=f"row {i}, batch {2**i}", fitted=group == 0,
+                        profile="other",
+                        size=2.0**i,
+                        label=f"row {i}, batch {2**i}",
+                        fitted=group == 0,
                     )
-                )  # fmt: skip
+                )
     made.append(make_row(1.0, float("nan"), comparison="training on one GPU of 1", reason="no <profile> of it"))
     return summarised(made)

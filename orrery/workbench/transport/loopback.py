@@ -58,11 +58,17 @@ def serve_application(app: ASGIApp, listening: socket.socket, *, end: Callable[[
         KeyboardInterrupt: A signal has come: Ctrl-C, SIGTERM or SIGHUP.
     """
     config = uvicorn.Config(
-        app, http=BoundedConnection, ws="none", backlog=ACCEPTED_AT_ONCE, timeout_graceful_shutdown=_GRACE_S,
+        app,
+        http=BoundedConnection,
+        ws="none",
+        backlog=ACCEPTED_AT_ONCE,
+        timeout_graceful_shutdown=_GRACE_S,
         # What it logs of errors are tracebacks, also of clients that leave and of streams that end with the server.
-        log_level="error" if os.environ.get("ORRERY_DEBUG") else "critical", access_log=False,
-        server_header=False, proxy_headers=False,
-    )  # fmt: skip
+        log_level="error" if os.environ.get("ORRERY_DEBUG") else "critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+    )
     with listening:
         _Server(config, end).run(sockets=[listening])
 

@@ -56,14 +56,21 @@ def study(accuracies, **changes):
 
 def test_conclusions_follow_from_the_differences_seed_by_seed():
     plain = [0.90, 0.92, 0.94, 0.96]
-    found = study({
-        "float32": plain, "linear": [value - 0.01 for value in plain], "mantissa": [0.95, 0.91, 0.96, 0.91],
-        "float16": [value + 0.2 for value in plain],
-    })  # fmt: skip
+    found = study(
+        {
+            "float32": plain,
+            "linear": [value - 0.01 for value in plain],
+            "mantissa": [0.95, 0.91, 0.96, 0.91],
+            "float16": [value + 0.2 for value in plain],
+        }
+    )
 
     assert [row.conclusion for row in found.rows] == [
-        "", "worse than float32", "no significant difference from float32", "better than float32",
-    ]  # fmt: skip
+        "",
+        "worse than float32",
+        "no significant difference from float32",
+        "better than float32",
+    ]
     assert [row.within for row in found.rows] == [True, True, True, False]
     assert [row.difference.mean for row in found.rows] == pytest.approx([0, -0.01, 0.0025, 0.2])
 
@@ -87,8 +94,12 @@ def test_residuals_are_for_gradients_alone():
         AccuracyRequest(modes=("model",), types=("one-bit",)).cases()
     asked = AccuracyRequest(types=("one-bit", "linear"))
     assert [(case.mode, case.type) for case in asked.cases()] == [
-        ("data", "float32"), ("data", "one-bit"), ("data", "linear"), ("model", "float32"), ("model", "linear"),
-    ]  # fmt: skip
+        ("data", "float32"),
+        ("data", "one-bit"),
+        ("data", "linear"),
+        ("model", "float32"),
+        ("model", "linear"),
+    ]
     assert asked.left_out() == ["one-bit"]
 
 

@@ -114,9 +114,10 @@ def test_without_its_residuals_the_training_is_another(ranks, tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "gradient_sync"), [(HALVES, "direct"), (SPLIT, "ps-spread"), (DATA, "ps")],
+    ("strategy", "gradient_sync"),
+    [(HALVES, "direct"), (SPLIT, "ps-spread"), (DATA, "ps")],
     ids=["fewer replicas", "fewer replicas of parts", "another exchange"],
-)  # fmt: skip
+)
 def test_another_plan_lacks_as_much_of_the_sums(ranks, tmp_path, strategy, gradient_sync):
     chosen = options(checkpoint=str(tmp_path), seed=5)
     ranks.run(part, program(DATA, "one-bit"), chosen, 0, BREAK)

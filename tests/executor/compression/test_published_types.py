@@ -70,9 +70,13 @@ def test_the_search_is_the_published_one_step_by_step(name):
 
 @pytest.mark.parametrize(
     ("name", "number", "printed"),
-    [("dynamic-tree", 0.2345678, 0.236719), ("static-tree", 0.2345678, 0.23125), ("mantissa", 0.2345678, 0.2),
-     ("dynamic-tree", 0.0000234, 0.000019)],
-)  # fmt: skip
+    [
+        ("dynamic-tree", 0.2345678, 0.236719),
+        ("static-tree", 0.2345678, 0.23125),
+        ("mantissa", 0.2345678, 0.2),
+        ("dynamic-tree", 0.0000234, 0.000019),
+    ],
+)
 def test_examples_of_section_3_1(name, number, printed):
     values = published_type(name).table.values
     nearest = float(values[np.abs(values - number).argmin()])

@@ -77,9 +77,15 @@ def test_inputs_have_an_array_each(tmp_path):
         check_inputs(RunOptions(data=spec, device="cpu"), graph, 1)
         data = load_data(spec, graph, seed=1, dtype=torch.float64, device="cpu")
         rows = [
-            torch.cat([*(data.inputs(step, box, name).flatten(1) for name, box in boxes.items()),
-                       data.targets(step, 0, 4)[:, None]], 1).tolist() for step in range(2)
-        ]  # fmt: skip
+            torch.cat(
+                [
+                    *(data.inputs(step, box, name).flatten(1) for name, box in boxes.items()),
+                    data.targets(step, 0, 4)[:, None],
+                ],
+                1,
+            ).tolist()
+            for step in range(2)
+        ]
         assert sorted(rows[0]) == sorted(rows[1])
         given[spec] = rows[0]
 

@@ -18,9 +18,16 @@ from planner.tracing.inputs import input_specs
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rms_norm_eps": 1e-5}
 LLAMA_3 = LLAMA | {"vocab_size": 128256, "num_key_value_heads": 8, "max_position_embeddings": 8192, "rope_theta": 5e5}
 BERT = {
-    "model_type": "bert", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "vocab_size": 30522,
-    "intermediate_size": 3072, "max_position_embeddings": 512, "type_vocab_size": 2, "hidden_act": "gelu",
-}  # fmt: skip
+    "model_type": "bert",
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "vocab_size": 30522,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+}
 WHISPER = {"model_type": "whisper", "vocab_size": 51865, "num_mel_bins": 80, "max_source_positions": 1500}
 
 
@@ -30,58 +37,158 @@ def _whisper(width, layers, heads):
 
 
 PUBLISHED = {
-    "Llama-2-7B": (6_738_415_616, LLAMA | {
-        "hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32, "num_hidden_layers": 32,
-        "vocab_size": 32000, "max_position_embeddings": 4096}),
-    "Llama-3-8B": (8_030_261_248, LLAMA_3 | {
-        "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32}),
-    "Llama-3-70B": (70_553_706_496, LLAMA_3 | {
-        "hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64, "num_hidden_layers": 80}),
-    "Mistral-7B-v0.1": (7_241_732_096, {
-        "model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
-        "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 32768}),
-    "Qwen2-0.5B": (494_032_768, {
-        "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_attention_heads": 14,
-        "num_hidden_layers": 24, "num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 131072,
-        "tie_word_embeddings": True}),
-    "GPT-2": (124_439_808, {
-        "model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257}),
+    "Llama-2-7B": (
+        6_738_415_616,
+        LLAMA
+        | {
+            "hidden_size": 4096,
+            "intermediate_size": 11008,
+            "num_attention_heads": 32,
+            "num_hidden_layers": 32,
+            "vocab_size": 32000,
+            "max_position_embeddings": 4096,
+        },
+    ),
+    "Llama-3-8B": (
+        8_030_261_248,
+        LLAMA_3 | {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32},
+    ),
+    "Llama-3-70B": (
+        70_553_706_496,
+        LLAMA_3 | {"hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64, "num_hidden_layers": 80},
+    ),
+    "Mistral-7B-v0.1": (
+        7_241_732_096,
+        {
+            "model_type": "mistral",
+            "hidden_size": 4096,
+            "intermediate_size": 14336,
+            "num_attention_heads": 32,
+            "num_hidden_layers": 32,
+            "num_key_value_heads": 8,
+            "vocab_size": 32000,
+            "max_position_embeddings": 32768,
+        },
+    ),
+    "Qwen2-0.5B": (
+        494_032_768,
+        {
+            "model_type": "qwen2",
+            "hidden_size": 896,
+            "intermediate_size": 4864,
+            "num_attention_heads": 14,
+            "num_hidden_layers": 24,
+            "num_key_value_heads": 2,
+            "vocab_size": 151936,
+            "max_position_embeddings": 131072,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "GPT-2": (
+        124_439_808,
+        {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257},
+    ),
     "BERT-base with its pooler": (109_482_240, BERT),
     "BERT-base for masked words": (109_514_298, BERT | {"architectures": ["BertForMaskedLM"]}),
-    "ViT-B/16": (86_567_656, {
-        "model_type": "vit", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
-        "intermediate_size": 3072, "id2label": {str(i): "" for i in range(1000)}}),
+    "ViT-B/16": (
+        86_567_656,
+        {
+            "model_type": "vit",
+            "hidden_size": 768,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 12,
+            "intermediate_size": 3072,
+            "id2label": {str(i): "" for i in range(1000)},
+        },
+    ),
     "Whisper tiny": (37_760_640, _whisper(384, 4, 6)),
     "Whisper small": (241_734_912, _whisper(768, 12, 12)),
-}  # fmt: skip
+}
 SMALL = {
-    "llama": {"model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 4,
-              "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 20, "max_position_embeddings": 6},
+    "llama": {
+        "model_type": "llama",
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 2,
+        "vocab_size": 20,
+        "max_position_embeddings": 6,
+    },
     "gpt2": {"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 6, "vocab_size": 20},
-    "bert": BERT | {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 20,
-                    "intermediate_size": 24, "max_position_embeddings": 6, "architectures": ["BertForMaskedLM"]},
-    "bert of classes": BERT | {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 20,
-                    "intermediate_size": 24, "architectures": ["BertForSequenceClassification"]},
-    "vit": {"model_type": "vit", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
-            "intermediate_size": 24, "image_size": 16, "patch_size": 8, "num_labels": 5},
-    "vit of no classes": {"model_type": "vit", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4,
-                          "intermediate_size": 24, "image_size": 16, "patch_size": 8, "architectures": ["ViTModel"]},
-    "whisper": _whisper(16, 1, 4) | {"vocab_size": 20, "num_mel_bins": 4, "max_source_positions": 8,
-                                     "max_target_positions": 6},
-}  # fmt: skip
+    "bert": BERT
+    | {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 20,
+        "intermediate_size": 24,
+        "max_position_embeddings": 6,
+        "architectures": ["BertForMaskedLM"],
+    },
+    "bert of classes": BERT
+    | {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "vocab_size": 20,
+        "intermediate_size": 24,
+        "architectures": ["BertForSequenceClassification"],
+    },
+    "vit": {
+        "model_type": "vit",
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 24,
+        "image_size": 16,
+        "patch_size": 8,
+        "num_labels": 5,
+    },
+    "vit of no classes": {
+        "model_type": "vit",
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "intermediate_size": 24,
+        "image_size": 16,
+        "patch_size": 8,
+        "architectures": ["ViTModel"],
+    },
+    "whisper": _whisper(16, 1, 4)
+    | {"vocab_size": 20, "num_mel_bins": 4, "max_source_positions": 8, "max_target_positions": 6},
+}
 KEYS = {
-    "llama": ["model.embed_tokens.weight", "model.layers.1.self_attn.k_proj.weight",
-              "model.layers.0.mlp.down_proj.weight",
-              "model.layers.1.post_attention_layernorm.weight", "model.norm.weight", "lm_head.weight"],
+    "llama": [
+        "model.embed_tokens.weight",
+        "model.layers.1.self_attn.k_proj.weight",
+        "model.layers.0.mlp.down_proj.weight",
+        "model.layers.1.post_attention_layernorm.weight",
+        "model.norm.weight",
+        "lm_head.weight",
+    ],
     "gpt2": ["transformer.wte.weight", "transformer.h.1.attn.c_attn.bias", "transformer.h.0.mlp.c_fc.weight"],
-    "bert": ["bert.embeddings.LayerNorm.weight", "bert.encoder.layer.1.attention.self.query.weight",
-             "bert.encoder.layer.0.attention.output.LayerNorm.bias", "bert.encoder.layer.0.intermediate.dense.weight",
-             "cls.predictions.transform.LayerNorm.weight", "cls.predictions.decoder.bias"],
-    "vit": ["vit.embeddings.patch_embeddings.projection.weight", "vit.encoder.layer.1.attention.attention.key.bias",
-            "vit.encoder.layer.0.layernorm_before.weight", "classifier.weight"],
-    "whisper": ["model.encoder.conv1.weight", "model.encoder.embed_positions.weight",
-                "model.decoder.layers.0.encoder_attn.k_proj.weight", "model.decoder.layers.0.fc1.bias"],
-}  # fmt: skip
+    "bert": [
+        "bert.embeddings.LayerNorm.weight",
+        "bert.encoder.layer.1.attention.self.query.weight",
+        "bert.encoder.layer.0.attention.output.LayerNorm.bias",
+        "bert.encoder.layer.0.intermediate.dense.weight",
+        "cls.predictions.transform.LayerNorm.weight",
+        "cls.predictions.decoder.bias",
+    ],
+    "vit": [
+        "vit.embeddings.patch_embeddings.projection.weight",
+        "vit.encoder.layer.1.attention.attention.key.bias",
+        "vit.encoder.layer.0.layernorm_before.weight",
+        "classifier.weight",
+    ],
+    "whisper": [
+        "model.encoder.conv1.weight",
+        "model.encoder.embed_positions.weight",
+        "model.decoder.layers.0.encoder_attn.k_proj.weight",
+        "model.decoder.layers.0.fc1.bias",
+    ],
+}
 
 
 def written(tmp_path, fields):
@@ -118,14 +225,28 @@ def test_every_family_is_imported_whole(tmp_path, name):
 @pytest.mark.parametrize(("before", "name"), [(False, "self"), (True, "attention")])
 def test_blocks_of_encoders_compute_what_pytorch_does(before, name):
     """With the same weights, a block of BERT and one of ViT are the encoder layer of torch.nn."""
-    fields = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 4, "layer_norm_eps": 1e-5,
-              "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # fmt: skip
+    fields = {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_attention_heads": 4,
+        "layer_norm_eps": 1e-5,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
     block = EncoderBlock(PublishedFields("config.json", fields), name, before=before).double()
     layer = nn.TransformerEncoderLayer(16, 4, 24, 0.0, "gelu", batch_first=True, norm_first=before).double()
-    norm = [block.layernorm_before, block.layernorm_after] if before else [
-        block.attention["output"].LayerNorm, block.output.LayerNorm]  # fmt: skip
-    pairs = [(layer.self_attn.out_proj, block.attention["output"].dense), (layer.linear1, block.intermediate["dense"]),
-             (layer.linear2, block.output.dense), (layer.norm1, norm[0]), (layer.norm2, norm[1])]  # fmt: skip
+    norm = (
+        [block.layernorm_before, block.layernorm_after]
+        if before
+        else [block.attention["output"].LayerNorm, block.output.LayerNorm]
+    )
+    pairs = [
+        (layer.self_attn.out_proj, block.attention["output"].dense),
+        (layer.linear1, block.intermediate["dense"]),
+        (layer.linear2, block.output.dense),
+        (layer.norm1, norm[0]),
+        (layer.norm2, norm[1]),
+    ]
     with torch.no_grad():
         for theirs, ours in pairs:
             theirs.load_state_dict(ours.state_dict())
@@ -136,10 +257,14 @@ def test_blocks_of_encoders_compute_what_pytorch_does(before, name):
         torch.testing.assert_close(block(x), layer(x), rtol=1e-12, atol=1e-12)
 
 
-DROPOUTS = {"llama": ["attention_dropout"], "gpt2": ["attn_pdrop", "embd_pdrop", "resid_pdrop"],
-            "bert": ["attention_probs_dropout_prob", "hidden_dropout_prob"],
-            "bert of classes": ["classifier_dropout"], "vit": ["attention_probs_dropout_prob", "hidden_dropout_prob"],
-            "whisper": ["activation_dropout", "attention_dropout", "dropout"]}  # fmt: skip
+DROPOUTS = {
+    "llama": ["attention_dropout"],
+    "gpt2": ["attn_pdrop", "embd_pdrop", "resid_pdrop"],
+    "bert": ["attention_probs_dropout_prob", "hidden_dropout_prob"],
+    "bert of classes": ["classifier_dropout"],
+    "vit": ["attention_probs_dropout_prob", "hidden_dropout_prob"],
+    "whisper": ["activation_dropout", "attention_dropout", "dropout"],
+}
 """Fields of dropout by the small model of which they are."""
 
 
@@ -166,8 +291,9 @@ def test_every_dropout_drops_in_training_alone(name, field):
 def test_long_sequences_and_what_is_not_followed_are_said(tmp_path):
     """One sample of at most 4,096 words is imported, longer ones by --input, with what the module leaves out."""
     _, fields = PUBLISHED["Mistral-7B-v0.1"]
-    path = written(tmp_path, fields | {
-        "num_hidden_layers": 1, "sliding_window": 4096, "rope_scaling": {"rope_type": "llama3"}})  # fmt: skip
+    path = written(
+        tmp_path, fields | {"num_hidden_layers": 1, "sliding_window": 4096, "rope_scaling": {"rope_type": "llama3"}}
+    )
     short, long = configured_model(path), configured_model(path, input_specs(["2x8192:int"]))
 
     assert [each.shape for each in (*short.inputs, *long.inputs)] == [(1, 4096), (2, 8192)]
@@ -195,7 +321,7 @@ def test_long_sequences_and_what_is_not_followed_are_said(tmp_path):
         (SMALL["vit"], ("2x3x8x8",), r"input must be Nx3x16x16, .* got 2x3x8x8"),
         (SMALL["whisper"], ("2x4x16",), r"input must be Nx4x16 and NxWORDS:int"),
     ],
-)  # fmt: skip
+)
 def test_what_no_module_can_be_built_of_is_refused(tmp_path, fields, sizes, message):
     """One line names the field, the value and the rule."""
     with pytest.raises(ConfigError, match=message) as error:

@@ -70,8 +70,9 @@ def gradients_of(graph, state, data, gradient):
         with torch.no_grad():
             outputs[layer.name] = part.forward(
                 [outputs[source].clone() for source in layer.inputs],
-                {each.name: state[keys[each.name]] for each in layer.parameters}, TrainingStep(0, 0),
-            )  # fmt: skip
+                {each.name: state[keys[each.name]] for each in layer.parameters},
+                TrainingStep(0, 0),
+            )
         parts.append(part)
     sums[graph.layers[-1].name] = gradient
     for layer, part in zip(reversed(graph.layers), reversed(parts), strict=True):

@@ -353,12 +353,16 @@ def test_reduced_statistics_keep_their_digits_in_float32():
         torch.testing.assert_close(deviation, exact.var((0, 2)), rtol=1e-4, atol=0)
 
 
-@pytest.mark.parametrize("operation", [
-    Convolution(channels=6, kernel=(3, 3), stride=(2, 2), pad=(1, 1), dilation=(1, 1), batch_norm=True),
-    Linear(channels=9, activation="relu", dropout=0.5),
-    Pooling(mode="average", kernel=(3, 3), stride=(2, 2), pad=(0, 0), ceil_mode=True),
-    LocalResponseNorm(),
-], ids=lambda operation: operation.kind)  # fmt: skip
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Convolution(channels=6, kernel=(3, 3), stride=(2, 2), pad=(1, 1), dilation=(1, 1), batch_norm=True),
+        Linear(channels=9, activation="relu", dropout=0.5),
+        Pooling(mode="average", kernel=(3, 3), stride=(2, 2), pad=(0, 0), ceil_mode=True),
+        LocalResponseNorm(),
+    ],
+    ids=lambda operation: operation.kind,
+)
 def test_float32(operation):
     graph = graph_of((4, 5, 8, 8), (operation, "input"))
     degrees = [2, 2, *(2 for _ in graph.layers[0].output.sizes[2:])]

@@ -49,9 +49,15 @@ def layers(draw):
             return tuple(draw(st.lists(st.integers(low, high), min_size=rank, max_size=rank)))
 
         operation = Convolution(
-            channels=outputs, kernel=each(1, 3), stride=each(1, 3), pad=each(0, 2), dilation=each(1, 2), bias=bias,
-            activation=activation, batch_norm=draw(st.booleans()),
-        )  # fmt: skip
+            channels=outputs,
+            kernel=each(1, 3),
+            stride=each(1, 3),
+            pad=each(0, 2),
+            dilation=each(1, 2),
+            bias=bias,
+            activation=activation,
+            batch_norm=draw(st.booleans()),
+        )
         windows = zip(operation.dilation, operation.kernel, strict=True)
         sizes = tuple(d * (k - 1) + 1 + draw(st.integers(0, 4)) for d, k in windows)
     graph = graph_of((draw(st.sampled_from([1, 2, 4])), channels, *sizes), (operation, "input"))

@@ -29,8 +29,14 @@ def convolutions(draw):
         (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, p, d, k, s in zip(positions, pad, dilation, kernel, stride, strict=True)
     ]
-    taps = KernelPositions(kernel=kernel, stride=stride, dilation=dilation, outputs=np.array([counts]),
-                inputs=np.array([positions]), pad=np.array([pad]))  # fmt: skip
+    taps = KernelPositions(
+        kernel=kernel,
+        stride=stride,
+        dilation=dilation,
+        outputs=np.array([counts]),
+        inputs=np.array([positions]),
+        pad=np.array([pad]),
+    )
     return taps, pad, positions
 
 
@@ -77,8 +83,13 @@ def test_scratch_is_what_products_allocate(form, data):
     meter.start()
     product.weight_gradient(gradient, values, place)
     held = meter.stop()
-    expected = scratch_elements(taps, np.array([form]), channels=channels, output_channels=np.array([float(filters)]),
-                               samples=np.array([float(samples)]))  # fmt: skip
+    expected = scratch_elements(
+        taps,
+        np.array([form]),
+        channels=channels,
+        output_channels=np.array([float(filters)]),
+        samples=np.array([float(samples)]),
+    )
     assert held.peak_bytes == 4 * expected[0]
 
 
@@ -86,8 +97,14 @@ def test_parts_with_many_weights_or_much_padding_take_products():
     """Many weights and few windows: one product; several windows that reach over the border: taps; else neither."""
 
     def form_of(size, samples, channels, groups=1):
-        taps = KernelPositions(kernel=(3, 3), stride=(1, 1), dilation=(1, 1), outputs=np.array([[size, size]]),
-                    inputs=np.array([[size, size]]), pad=np.array([[1, 1]]))  # fmt: skip
+        taps = KernelPositions(
+            kernel=(3, 3),
+            stride=(1, 1),
+            dilation=(1, 1),
+            outputs=np.array([[size, size]]),
+            inputs=np.array([[size, size]]),
+            pad=np.array([[1, 1]]),
+        )
         filters = np.array([float(channels * channels)])
         return int(gradient_forms(taps, filters=filters, samples=np.array([float(samples)]), groups=groups)[0])
 
@@ -102,8 +119,9 @@ def weight_gradient_of(net, *, dtype):
     """Gradients of the last layer's only part, by its own tensors and in places; with those places."""
     graph = net.build()
     layer = graph.layers[-1]
-    space = ConfigSpace(layer.output, layer.parallel_dims, np.array([[1] * len(layer.output.dims)]), np.array([0, 1]),
-                        np.array([0]))  # fmt: skip
+    space = ConfigSpace(
+        layer.output, layer.parallel_dims, np.array([[1] * len(layer.output.dims)]), np.array([0, 1]), np.array([0])
+    )
     part = part_layer(graph, len(graph.layers) - 1, space, 0, dtype=dtype, device="cpu")
     shapes = {parameter.name: parameter.shape for parameter in layer.parameters}
     part.forward(

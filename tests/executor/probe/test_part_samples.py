@@ -60,12 +60,16 @@ def test_samples_are_the_lengths_of_their_parts_tasks():
     parts = parts_of(graph, [program.spaces])
     rows = [
         ProbeRow(
-            model=graph.name, layers=part.layers, sizes=part.sizes, phase=phase, flop=0.0,
+            model=graph.name,
+            layers=part.layers,
+            sizes=part.sizes,
+            phase=phase,
+            flop=0.0,
             samples=TimeSamples((100.0, 1e-3 * part.sizes[1] + part.index, 0.0)),
         )
         for part in parts
         for phase in ("forward", "activation_gradient", "weight_gradient", "update")
-    ]  # fmt: skip
+    ]
     priced = with_samples(program, rows)
     for task in np.flatnonzero(program.is_compute).tolist():
         layer = graph.layers[program.layer[task]]

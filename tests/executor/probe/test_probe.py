@@ -29,9 +29,17 @@ from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 
 FACTS = DeviceFacts(
-    name="core", threads=1, memory_bytes=2.0**30, memory_reserve=MemoryReserve(), multiprocessors=1,
-    peak_flop_per_s=1e10, memory_bytes_per_s=1e10, launch_overhead_s=1e-6, software="torch", measured="today",
-)  # fmt: skip
+    name="core",
+    threads=1,
+    memory_bytes=2.0**30,
+    memory_reserve=MemoryReserve(),
+    multiprocessors=1,
+    peak_flop_per_s=1e10,
+    memory_bytes_per_s=1e10,
+    launch_overhead_s=1e-6,
+    software="torch",
+    measured="today",
+)
 
 
 class Ticking(CpuDevice):
@@ -263,8 +271,12 @@ def test_ceilings_are_the_share_of_the_peak_that_products_reach(tmp_path):
         return ProbeRow(model="m", layers=("l",), sizes=sizes, phase=phase, flop=flop, samples=TimeSamples((seconds,)))
 
     start = FACTS.launch_overhead_s
-    rows = [row("forward", 1e6, start + 1e6 / 8e9), row("forward", 2e6, start + 2e6 / 6e9),
-            row("forward", 3e6, start + 3e6 / 4e9), row("weight_gradient", 1e6, start + 1e6 / 20e9)]  # fmt: skip
+    rows = [
+        row("forward", 1e6, start + 1e6 / 8e9),
+        row("forward", 2e6, start + 2e6 / 6e9),
+        row("forward", 3e6, start + 3e6 / 4e9),
+        row("weight_gradient", 1e6, start + 1e6 / 20e9),
+    ]
     write_profile(rows, tmp_path / "here.yaml", device=FACTS)
     profile = load_profile(str(tmp_path / "here.yaml"))
 

@@ -33,12 +33,15 @@ NUMBERS = (4096, 65536, 1048576)
 def rows(kind="dynamic-tree", place=GRADIENTS, tasks=tuple(FIXED_S)):
     return [
         CodecRow(
-            type=kind, place=place, task=task, elements=count,
+            type=kind,
+            place=place,
+            task=task,
+            elements=count,
             samples=TimeSamples((FIXED_S[task] + count / PER_S[task],) * 3),
         )
         for task in tasks
         for count in NUMBERS
-    ]  # fmt: skip
+    ]
 
 
 def written(tmp_path, measured, name="mine"):
@@ -103,7 +106,9 @@ def test_prices_are_those_of_the_rows_by_hand(tmp_path, gradient_sync):
     one, rest = np.arange(p) == 0, np.arange(p) > 0
     expected = {
         "direct": (
-            s("compress", 1, n) * np.ones(p), None, (s("decompress", 1, n) + s("sum", p - 1, (p - 1) * n)) * np.ones(p)
+            s("compress", 1, n) * np.ones(p),
+            None,
+            (s("decompress", 1, n) + s("sum", p - 1, (p - 1) * n)) * np.ones(p),
         ),
         "ps-spread": (
             s("compress", p - 1, (p - 1) * m) * np.ones(p),
@@ -115,7 +120,7 @@ def test_prices_are_those_of_the_rows_by_hand(tmp_path, gradient_sync):
             (s("sum", p - 1, (p - 1) * n) + s("compress", 1, n)) * one,
             s("decompress", 1, n) * np.ones(p),
         ),
-    }[gradient_sync]  # fmt: skip
+    }[gradient_sync]
     model = model_on(written(tmp_path, rows()))
     for work, expected_s in zip((total.before, total.middle, total.after), expected, strict=True):
         assert (work is None) == (expected_s is None)
@@ -143,8 +148,10 @@ def test_other_types_places_and_tasks_stay_with_the_roofline(tmp_path):
 
 
 def test_plans_know_that_speeds_have_changed(tmp_path):
-    digests = {model_on(written(tmp_path, measured, name)).compute_times.digest
-               for name, measured in (("a", []), ("b", rows()), ("c", rows(tasks=["compress"])))}  # fmt: skip
+    digests = {
+        model_on(written(tmp_path, measured, name)).compute_times.digest
+        for name, measured in (("a", []), ("b", rows()), ("c", rows(tasks=["compress"])))
+    }
     assert len(digests) == 3
 
 
@@ -239,8 +246,10 @@ def test_processes_measure_the_types_that_are_asked_for(tmp_path):
     cluster = load_cluster(str(found.cluster_file))
     speeds = load_profile(cluster.devices[0].profile).codecs
     assert {(kind, place) for kind, place, _ in speeds} == {
-        ("linear:block=64", GRADIENTS), ("linear:block=64", ACTIVATIONS), ("one-bit", GRADIENTS)
-    }  # fmt: skip
+        ("linear:block=64", GRADIENTS),
+        ("linear:block=64", ACTIVATIONS),
+        ("one-bit", GRADIENTS),
+    }
     model = CostModel(load_model("lenet5", batch=4), cluster)
     work = compressed_all_reduce(compression("one-bit"), "direct", 500, 2).before
     speed = speeds["one-bit", GRADIENTS, "compress"]

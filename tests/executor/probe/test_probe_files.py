@@ -55,8 +55,10 @@ def test_a_link_of_constant_latency_is_found(latency_s, bytes_per_s):
 
 @given(st.lists(st.floats(1e-6, 1.0), min_size=len(MESSAGE_BYTES), max_size=len(MESSAGE_BYTES)))
 def test_any_times_make_a_link_that_is_no_faster_than_measured(times):
-    measured = [MessageRow(between=False, size_bytes=size, samples=TimeSamples((time,)))
-                for size, time in zip(MESSAGE_BYTES, times, strict=True)]  # fmt: skip
+    measured = [
+        MessageRow(between=False, size_bytes=size, samples=TimeSamples((time,)))
+        for size, time in zip(MESSAGE_BYTES, times, strict=True)
+    ]
     fit = fitted_link(measured)
 
     assert fit.bandwidth_bytes_per_s > 0

@@ -29,10 +29,13 @@ def where(address="127.0.0.1", **variables):
 @pytest.mark.parametrize(
     ("address", "here", "several"),
     [
-        ("127.0.0.1", "1", False), ("localhost", "1", False), ("::1", None, False),
-        (ELSEWHERE, "1", True), (ELSEWHERE, None, True),
+        ("127.0.0.1", "1", False),
+        ("localhost", "1", False),
+        ("::1", None, False),
+        (ELSEWHERE, "1", True),
+        (ELSEWHERE, None, True),
     ],
-)  # fmt: skip
+)
 def test_ranks_are_on_several_machines_unless_something_says_otherwise(address, here, several):
     """All are here by torchrun's count, or meet where only this machine comes."""
     count = {} if here is None else {"LOCAL_WORLD_SIZE": here}

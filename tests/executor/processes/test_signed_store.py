@@ -51,10 +51,16 @@ def test_sets_and_counts_are_those_of_an_unsigned_store(plain):
     """The same calls on torch's own store are the oracle."""
     signed, oracle = SignedStore(plain, KEY, purpose), HashStore()
     calls = [
-        ("compare_set", "a", "", "one"), ("compare_set", "a", "", "two"), ("compare_set", "a", "one", "three"),
-        ("compare_set", "a", "none", "four"), ("compare_set", "b", "none", "five"),
-        ("add", "c", 0), ("add", "c", 3), ("add", "c", -1), ("add", "c", 0),
-    ]  # fmt: skip
+        ("compare_set", "a", "", "one"),
+        ("compare_set", "a", "", "two"),
+        ("compare_set", "a", "one", "three"),
+        ("compare_set", "a", "none", "four"),
+        ("compare_set", "b", "none", "five"),
+        ("add", "c", 0),
+        ("add", "c", 3),
+        ("add", "c", -1),
+        ("add", "c", 0),
+    ]
 
     assert [getattr(signed, name)(*arguments) for name, *arguments in calls] == [
         getattr(oracle, name)(*arguments) for name, *arguments in calls

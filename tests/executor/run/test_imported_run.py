@@ -115,9 +115,16 @@ class Twins(nn.Module):
 
 
 WHISPER = {
-    "vocab_size": 20, "num_mel_bins": 4, "max_source_positions": 8, "max_target_positions": 6, "d_model": 16,
-} | {f"{side}_{field}": value for side in ("encoder", "decoder")
-     for field, value in (("layers", 1), ("attention_heads", 4), ("ffn_dim", 24))}  # fmt: skip
+    "vocab_size": 20,
+    "num_mel_bins": 4,
+    "max_source_positions": 8,
+    "max_target_positions": 6,
+    "d_model": 16,
+} | {
+    f"{side}_{field}": value
+    for side in ("encoder", "decoder")
+    for field, value in (("layers", 1), ("attention_heads", 4), ("ffn_dim", 24))
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,16 +143,23 @@ class Several:
 
 SEVERAL = {
     "twins": Several(
-        make=Twins, sizes=(f"{BATCH}x3x8x8", f"{BATCH}x5", f"{BATCH}x3x8x8"), loss="softmax",
+        make=Twins,
+        sizes=(f"{BATCH}x3x8x8", f"{BATCH}x5", f"{BATCH}x3x8x8"),
+        loss="softmax",
         data={"input": (BATCH, 3, 8, 8), "input:2": (BATCH, 3, 8, 8)},
-        call=lambda module, x, y: module(x, None, y), classes=4,
+        call=lambda module, x, y: module(x, None, y),
+        classes=4,
     ),
     "whisper": Several(
-        make=lambda: whisper(PublishedFields("config.json", WHISPER)), sizes=(f"{BATCH}x4x16", f"{BATCH}x6:int"),
-        loss="softmax_per_position", data={"input": (BATCH, 4, 16), "input:2": (BATCH, 1, 6)},
-        call=lambda module, x, y: module(x, y.squeeze(1).long()).movedim(-1, 1), classes=20, positions=(6,),
+        make=lambda: whisper(PublishedFields("config.json", WHISPER)),
+        sizes=(f"{BATCH}x4x16", f"{BATCH}x6:int"),
+        loss="softmax_per_position",
+        data={"input": (BATCH, 4, 16), "input:2": (BATCH, 1, 6)},
+        call=lambda module, x, y: module(x, y.squeeze(1).long()).movedim(-1, 1),
+        classes=20,
+        positions=(6,),
     ),
-}  # fmt: skip
+}
 
 
 def written_arrays(path, several: Several) -> dict[str, np.ndarray]:
@@ -164,9 +178,13 @@ def written_arrays(path, several: Several) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("name", "strategy", "data"),
-    [("twins", "spatial", "generated"), ("twins", "data", "npz"), ("whisper", "data", "generated"),
-     ("whisper", "model", "npz")],
-)  # fmt: skip
+    [
+        ("twins", "spatial", "generated"),
+        ("twins", "data", "npz"),
+        ("whisper", "data", "generated"),
+        ("whisper", "model", "npz"),
+    ],
+)
 def test_models_of_several_inputs_are_fed_each_by_its_name(tmp_path, name, strategy, data):
     """Two processes train as the module does in plain PyTorch, on random data and on arrays of a file, to 1e-9."""
     several = SEVERAL[name]

@@ -77,9 +77,14 @@ def test_training_goes_on_from_pytorch_and_back(tmp_path, strategy):
     plain, back = Normed().double(), Normed().double()
     torch.save(plain.state_dict(), tmp_path / "start.pt")
     chosen = RunOptions(
-        plan=planned(tmp_path, strategy), steps=2, device="cpu", seed=SEED, init=str(tmp_path / "start.pt"),
-        save=str(tmp_path / "end.pt"), optimizer=OptimizerSpec(learning_rate=RATE, momentum=0.0),
-    )  # fmt: skip
+        plan=planned(tmp_path, strategy),
+        steps=2,
+        device="cpu",
+        seed=SEED,
+        init=str(tmp_path / "start.pt"),
+        save=str(tmp_path / "end.pt"),
+        optimizer=OptimizerSpec(learning_rate=RATE, momentum=0.0),
+    )
     graph = run_plan(chosen).program.graph
     back.load_state_dict(torch.load(tmp_path / "end.pt", weights_only=True))
     trained(back, graph, 2, 4)

@@ -103,9 +103,17 @@ def least_peaks(ranks, program, given, predicted):
 
 @pytest.mark.parametrize(
     ("name", "strategy"),
-    [("gpt2-tiny", "data"), ("llama-tiny", "data"), ("mobilenet-v2", "data"), ("windows", "data"),
-     ("gpt2-published", "model"), ("llama-tiny", "model"), ("vit-tiny", "model"), ("bert-tiny", "model")],
-)  # fmt: skip
+    [
+        ("gpt2-tiny", "data"),
+        ("llama-tiny", "data"),
+        ("mobilenet-v2", "data"),
+        ("windows", "data"),
+        ("gpt2-published", "model"),
+        ("llama-tiny", "model"),
+        ("vit-tiny", "model"),
+        ("bert-tiny", "model"),
+    ],
+)
 def test_the_prediction_of_divided_imported_networks(ranks, name, strategy):
     program, given = spread(imported(name), strategy, RANKS), options(steps=2, optimizer=OptimizerSpec(name="adam"))
     predicted = predicted_bytes(program, given)
@@ -115,10 +123,13 @@ def test_the_prediction_of_divided_imported_networks(ranks, name, strategy):
 @pytest.mark.parametrize(
     ("kind", "strategy"),
     [
-        ("local_response_norm", "data"), ("local_response_norm", "model"), ("concat", "data"),
-        ("dropout", "data"), ("dropout", "model"),
+        ("local_response_norm", "data"),
+        ("local_response_norm", "model"),
+        ("concat", "data"),
+        ("dropout", "data"),
+        ("dropout", "model"),
     ],
-)  # fmt: skip
+)
 def test_the_prediction_where_one_layer_has_the_peak(ranks, kind, strategy):
     program, given = spread(peaked(kind), strategy, RANKS), options(steps=2, optimizer=OptimizerSpec(momentum=0.0))
     predicted = predicted_bytes(program, given)

@@ -121,8 +121,14 @@ class Lane:
 @pytest.mark.skipif(not NO_GPU, reason="there is a CUDA device, which is tried itself")
 def test_what_the_host_does_for_a_gpu_is_tried_on_a_processor(monkeypatch):
     """Events are recorded before they are waited for, results are right, and measurements come with predictions."""
-    for name, value in (("is_available", lambda: True), ("Stream", Lane), ("Event", Moment), ("synchronize", Lane),
-                        ("current_stream", Lane), ("stream", lambda lane: nullcontext())):  # fmt: skip
+    for name, value in (
+        ("is_available", lambda: True),
+        ("Stream", Lane),
+        ("Event", Moment),
+        ("synchronize", Lane),
+        ("current_stream", Lane),
+        ("stream", lambda lane: nullcontext()),
+    ):
         monkeypatch.setattr(torch.cuda, name, value)
     graph = GRAPHS["every-kind"]()
     for work, plan in plans(graph):

@@ -79,8 +79,11 @@ def test_gradients_are_those_of_autograd(name):
     for work, plan in plans(graph):
         network = SubTaskNetwork(work.program, seed=5)
         if reference is None:
-            parameters = {(graph.layers[i].name, key): value for i, row in enumerate(network.parameters)
-                          for key, value in row.items()}  # fmt: skip
+            parameters = {
+                (graph.layers[i].name, key): value
+                for i, row in enumerate(network.parameters)
+                for key, value in row.items()
+            }
             data = load_data("generated", graph, seed=5, dtype=torch.float64, device="cpu")
             shape = graph.layers[0].input_shapes[0].sizes
             given = data.inputs(step, whole_box(shape)), data.targets(step, 0, graph.batch)
@@ -126,8 +129,10 @@ def test_tasks_keep_dependencies_streams_and_cores():
         for stream in range(plan.streams):
             mine = np.flatnonzero(plan.stream == stream)
             assert np.all(times.start_s[mine[1:]] >= times.end_s[mine[:-1]])
-        events = sorted([(end, -n) for end, n in zip(times.end_s, cores, strict=True)]
-                        + [(start, n) for start, n in zip(times.start_s, cores, strict=True)])  # fmt: skip
+        events = sorted(
+            [(end, -n) for end, n in zip(times.end_s, cores, strict=True)]
+            + [(start, n) for start, n in zip(times.start_s, cores, strict=True)]
+        )
         assert np.cumsum([n for _, n in events]).max() <= 3
         assert held_bytes(program, times.end_s) <= needed_bytes(program).sum()
 

@@ -174,9 +174,14 @@ def test_a_gpu_cannot_stand_in(group):
     program = lowered("vgg")
     with pytest.raises(ConfigError, match="device must be cpu with stand_in"):
         open_session(
-            program, 0, options(device="cuda", stand_in=True), reduced=False, device=group,
-            status=own_status(0, {}), steps=1,
-        )  # fmt: skip
+            program,
+            0,
+            options(device="cuda", stand_in=True),
+            reduced=False,
+            device=group,
+            status=own_status(0, {}),
+            steps=1,
+        )
 
 
 def test_all_ranks_of_a_machine_have_gpus_or_none():

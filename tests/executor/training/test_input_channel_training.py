@@ -116,10 +116,15 @@ def test_partial_sums_train_the_undivided_network(ranks, name, count, gradient_s
 def test_every_kind_splits_with_every_other_dimension(ranks):
     """Slices beside samples, channels and each position, on shuffled devices."""
     for name, layer, degrees in [
-        ("line", "conv2", {"length": 2}), ("line", "fc1", {"sample": 2}), ("plane", "conv2", {"channel": 2}),
-        ("plane", "conv2", {"sample": 2}), ("plane", "conv2", {"height": 2}), ("plane", "fc1", {"channel": 2}),
-        ("volume", "conv2", {"depth": 2}), ("volume", "conv1", {"width": 3}),
-    ]:  # fmt: skip
+        ("line", "conv2", {"length": 2}),
+        ("line", "fc1", {"sample": 2}),
+        ("plane", "conv2", {"channel": 2}),
+        ("plane", "conv2", {"sample": 2}),
+        ("plane", "conv2", {"height": 2}),
+        ("plane", "fc1", {"channel": 2}),
+        ("volume", "conv2", {"depth": 2}),
+        ("volume", "conv1", {"width": 3}),
+    ]:
         graph = wide(GRAPHS[name]())
         order = ("sample", "channel", "in_channel", "depth", "height", "width", "length")
         given = {**degrees, "in_channel": 4 // max(degrees.values())}
@@ -167,8 +172,9 @@ def test_sent_bytes_are_those_priced(ranks, overlap):
 def test_sub_batches_of_slices(ranks, order):
     graph = wide(line())
     strategy = {
-        **named_strategy("channel", graph, 4), "fc1": Configuration({"sample": 2, "in_channel": 2}, (3, 0, 2, 1)),
-    }  # fmt: skip
+        **named_strategy("channel", graph, 4),
+        "fc1": Configuration({"sample": 2, "in_channel": 2}, (3, 0, 2, 1)),
+    }
     micro_batching = micro_batching_of(graph, 2, first="conv3", order=order)
     program = lowered(graph, strategy, 4, micro_batching=micro_batching)
     assert program.graph.layers[program.micro_batching.first].name == "conv3"

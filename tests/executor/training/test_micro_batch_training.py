@@ -57,9 +57,11 @@ def squares():
 
 
 GRAPHS = {
-    "classifier": classifier, "squares": squares, "inception": lambda: inception_module(BATCH),
+    "classifier": classifier,
+    "squares": squares,
+    "inception": lambda: inception_module(BATCH),
     "residual": lambda: residual_block(BATCH),
-}  # fmt: skip
+}
 
 
 def divided(graph, micro_batching, count, rng):
@@ -129,10 +131,14 @@ def update_each_run(graph, micro_batching, pieces, chosen):
     kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[spec.name]
     extra = {"momentum": spec.momentum} if spec.name == "sgd" else {}
     before, behind = (
-        kind([value for (name, _), value in parameters.items() if (name == conv.name) == mine],
-             lr=spec.learning_rate, weight_decay=spec.weight_decay, **extra)
+        kind(
+            [value for (name, _), value in parameters.items() if (name == conv.name) == mine],
+            lr=spec.learning_rate,
+            weight_decay=spec.weight_decay,
+            **extra,
+        )
         for mine in (True, False)
-    )  # fmt: skip
+    )
     data, losses = load_data("generated", graph, seed=chosen.seed, **make), []
     order = torch.arange(batch).view(pieces, micro_batching.parts, -1)
     for number in range(chosen.steps):

@@ -48,8 +48,10 @@ def dropping():
 
 
 GRAPHS = {
-    "dropping": dropping, "inception": lambda: inception_module(BATCH), "residual": lambda: residual_block(BATCH),
-}  # fmt: skip
+    "dropping": dropping,
+    "inception": lambda: inception_module(BATCH),
+    "residual": lambda: residual_block(BATCH),
+}
 
 
 def lowered(graph, count, asked):
@@ -92,9 +94,11 @@ def micro_batched_run(graph, micro_batches, steps, optimizer, seed):
     small = wide(graph.with_batch(graph.batch // micro_batches))
     network = Undivided(small, first_parameters(graph, seed))
     steps_of = torch.optim.SGD(
-        list(network.parameters.values()), lr=optimizer.learning_rate, momentum=optimizer.momentum,
+        list(network.parameters.values()),
+        lr=optimizer.learning_rate,
+        momentum=optimizer.momentum,
         weight_decay=optimizer.weight_decay,
-    )  # fmt: skip
+    )
     data = load_data("generated", graph, seed=seed, dtype=torch.float64, device="cpu")
     inputs, losses = whole_box(graph.layers[0].input_shapes[0].sizes), []
     for number in range(steps):

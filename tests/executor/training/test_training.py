@@ -73,9 +73,14 @@ def volume():
 
 
 GRAPHS = {
-    "alexnet": small_alexnet, "vgg": small_vgg, "inception": inception_module, "residual": residual_block,
-    "dense": dense_block, "volume": volume, "lenet5": lambda: load_model("lenet5", batch=12),
-}  # fmt: skip
+    "alexnet": small_alexnet,
+    "vgg": small_vgg,
+    "inception": inception_module,
+    "residual": residual_block,
+    "dense": dense_block,
+    "volume": volume,
+    "lenet5": lambda: load_model("lenet5", batch=12),
+}
 
 
 def check(ranks, graph, count, gradient_sync, seed, optimizer, **changes):

@@ -301,8 +301,11 @@ def test_an_interrupt_keeps_what_finished_rounds_have_measured():
             raise KeyboardInterrupt
 
     asked = request(
-        strategies=("data", "model"), stand_in_compute=True, rounds=9, spread=1e-9,
-    )  # fmt: skip
+        strategies=("data", "model"),
+        stand_in_compute=True,
+        rounds=9,
+        spread=1e-9,
+    )
     with pytest.raises(Interrupted) as interrupt:
         validate("lenet5", asked, progress=progress)
 

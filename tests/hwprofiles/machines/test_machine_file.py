@@ -19,8 +19,16 @@ from reports.drawings.draw_cluster import cluster_drawing
 
 DATA = Path(__file__).parents[1] / "data"
 MACHINES = DATA / "machines"
-DEVICES = {"a100": "a100-80gb", "c4140": "v100-16gb", "dgx1": "p100", "gtx1070x6": "gtx-1080", "k80": "k80",
-           "p40": "titanxp", "t4": "t4", "v100": "v100-16gb"}  # fmt: skip
+DEVICES = {
+    "a100": "a100-80gb",
+    "c4140": "v100-16gb",
+    "dgx1": "p100",
+    "gtx1070x6": "gtx-1080",
+    "k80": "k80",
+    "p40": "titanxp",
+    "t4": "t4",
+    "v100": "v100-16gb",
+}
 TABLES = {path.stem.split("_")[0]: path for path in sorted((DATA / "topo").glob("*.txt"))}
 
 
@@ -79,11 +87,16 @@ def test_a_product_name_in_a_file_is_the_device():
 
 
 PRODUCTS = {
-    "NVIDIA GeForce RTX 2080 Ti": "rtx-2080ti", "Quadro RTX 8000": "rtx-8000", "NVIDIA RTX A6000": "rtx-a6000",
-    "NVIDIA GeForce RTX 3080": "rtx-3080", "NVIDIA GeForce RTX 3090": "rtx-3090",
-    "GeForce RTX 2070 with Max-Q Design": "rtx-2070-max-q", "GeForce RTX 2080 with Max-Q Design": "rtx-2080-max-q",
-    "GeForce RTX 2080 Super with Max-Q Design": "rtx-2080-super-max-q", "Tesla T4": "t4",
-}  # fmt: skip
+    "NVIDIA GeForce RTX 2080 Ti": "rtx-2080ti",
+    "Quadro RTX 8000": "rtx-8000",
+    "NVIDIA RTX A6000": "rtx-a6000",
+    "NVIDIA GeForce RTX 3080": "rtx-3080",
+    "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "GeForce RTX 2070 with Max-Q Design": "rtx-2070-max-q",
+    "GeForce RTX 2080 with Max-Q Design": "rtx-2080-max-q",
+    "GeForce RTX 2080 Super with Max-Q Design": "rtx-2080-super-max-q",
+    "Tesla T4": "t4",
+}
 
 
 @pytest.mark.parametrize("product", PRODUCTS)

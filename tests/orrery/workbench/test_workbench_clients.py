@@ -97,9 +97,11 @@ def test_exported_pages_are_named_after_what_they_are_of(server):
     upload = cluster_path("titanx-4").read_text().replace("memory_gib: 12", "memory_gib: 11")
     server.client.put("api/uploads/clusters/titanx-4", content=upload.encode()).raise_for_status()
     subjects = [
-        SMALL, {**SMALL, "edits": {"link.slot.bandwidth_factor": "0.25"}}, {**SMALL, "strategies": ["data"]},
+        SMALL,
+        {**SMALL, "edits": {"link.slot.bandwidth_factor": "0.25"}},
+        {**SMALL, "strategies": ["data"]},
         {**SMALL, "cluster": "upload:titanx-4"},
-    ]  # fmt: skip
+    ]
     names = []
     for subject in subjects:
         compared(server.client, subject)
@@ -119,8 +121,10 @@ def test_jobs_follow_no_link_out_of_the_folder(server, tmp_path):
 
     (tmp_path / "outside.yaml").write_text(cluster_path("titanx-4").read_text())
     for kind, field, name in (
-        ("clusters", "cluster", "leading"), ("models", "model", "leading"), ("clusters", "cluster", "plain:nodes=1"),
-    ):  # fmt: skip
+        ("clusters", "cluster", "leading"),
+        ("models", "model", "leading"),
+        ("clusters", "cluster", "plain:nodes=1"),
+    ):
         link = server.folder / kind / (f"{name}.yaml" if ":" not in name else "plain.yaml:nodes=1")
         link.symlink_to(tmp_path / "outside.yaml")
         (server.folder / kind / "plain.yaml").write_text("version: 1\n")
@@ -157,8 +161,9 @@ def test_signals_end_the_server_and_all_that_it_started(tmp_path, monkeypatch, s
             job = asked(server.client, "compare", LONG).json()["job"]
             listener = threading.Thread(target=listen, args=(server, job))
             listener.start()
-            uploading = connected(server, "PUT /{token}/api/uploads/models/x HTTP/1.1\r\nHost: {host}\r\n"
-                                  "Content-Length: 99\r\n\r\nabc")  # fmt: skip
+            uploading = connected(
+                server, "PUT /{token}/api/uploads/models/x HTTP/1.1\r\nHost: {host}\r\nContent-Length: 99\r\n\r\nabc"
+            )
             changed = {**SLOWER, "edits": {"link.fdr.bandwidth_factor": "0.5"}}
             asked(server.client, "reprice", changed, bench="the-repricing")
         tree = psutil.Process(server.process.pid).children(recursive=True)

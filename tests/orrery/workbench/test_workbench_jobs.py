@@ -41,9 +41,11 @@ def test_rows_arrive_one_after_the_other_and_are_those_of_compare(server):
     assert numbers["winner"] == expected.winner
     for row, result in zip(numbers["strategies"], expected.strategies, strict=True):
         assert {key: row[key] for key in ("name", "simulated_s", "ladder_s", "moved_bytes")} == {
-            "name": result.name, "simulated_s": result.simulated_s, "ladder_s": result.ladder_s,
+            "name": result.name,
+            "simulated_s": result.simulated_s,
+            "ladder_s": result.ladder_s,
             "moved_bytes": result.moved_bytes,
-        }  # fmt: skip
+        }
 
 
 def test_a_change_gives_the_numbers_of_a_replayed_plan(server):

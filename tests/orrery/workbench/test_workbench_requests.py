@@ -12,9 +12,20 @@ import pytest
 from workbench_server import SMALL, asked, compared, said
 
 CODE = (
-    "traitor:build@1x8x8", "traitor.py", "traitor.py:build", "model.pt2", "/etc/passwd", "../models/mine.yaml",
-    "mine.yaml", "upload:../mine", "upload:/etc/passwd", "upload:mine.yaml", "upload:", "lenet5:classes=a:b", "",
-)  # fmt: skip
+    "traitor:build@1x8x8",
+    "traitor.py",
+    "traitor.py:build",
+    "model.pt2",
+    "/etc/passwd",
+    "../models/mine.yaml",
+    "mine.yaml",
+    "upload:../mine",
+    "upload:/etc/passwd",
+    "upload:mine.yaml",
+    "upload:",
+    "lenet5:classes=a:b",
+    "",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +59,15 @@ def test_half_a_token_and_a_longer_one_are_refused(server):
 @pytest.mark.parametrize(
     "headers",
     [
-        {"host": "evil.example"}, {"host": "127.0.0.1.evil.example:80"}, {"host": ""}, {"origin": "http://evil.example"},
-        {"origin": "null"}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"},
+        {"host": "evil.example"},
+        {"host": "127.0.0.1.evil.example:80"},
+        {"host": ""},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
     ],
-)  # fmt: skip
+)
 def test_other_hosts_and_sites_are_refused(server, headers):
     for method, path in (("GET", ""), ("POST", "api/jobs"), ("PUT", "api/scenarios")):
         assert "This server answers" in error_of(
@@ -100,8 +116,9 @@ def test_code_and_paths_are_no_names(server, field):
     for name in CODE:
         subject = {**SMALL, field: name}
         for address, body in (
-            ("api/jobs", {"bench": "bench-of-tests", "kind": "compare", "subject": subject}), ("api/cluster", subject),
-        ):  # fmt: skip
+            ("api/jobs", {"bench": "bench-of-tests", "kind": "compare", "subject": subject}),
+            ("api/cluster", subject),
+        ):
             assert field in error_of(server.client.post(address, json=body))
 
 
@@ -171,14 +188,21 @@ def test_large_requests_and_uploads_are_refused_and_read_to_the_end(server):
 @pytest.mark.parametrize(
     ("kind", "content"),
     [
-        ("models", b""), ("models", b"\x00\x01\x02"), ("models", b"version: 1\nlayers: [\n"), ("models", b"- 1\n- 2\n"),
-        ("clusters", b"\xff" * 100), ("clusters", b"version: 1\nname: x\n"),
+        ("models", b""),
+        ("models", b"\x00\x01\x02"),
+        ("models", b"version: 1\nlayers: [\n"),
+        ("models", b"- 1\n- 2\n"),
+        ("clusters", b"\xff" * 100),
+        ("clusters", b"version: 1\nname: x\n"),
         ("clusters", b"a: &a [1,2]\nb: " + b"[" * 100),
-        ("clusters", b"a: &a [x, x, x, x, x, x, x, x]\n" + b"".join(
-            b"%c: &%c [%s]\n" % (98 + i, 98 + i, b", ".join([b"*%c" % (97 + i)] * 9)) for i in range(9))),
+        (
+            "clusters",
+            b"a: &a [x, x, x, x, x, x, x, x]\n"
+            + b"".join(b"%c: &%c [%s]\n" % (98 + i, 98 + i, b", ".join([b"*%c" % (97 + i)] * 9)) for i in range(9)),
+        ),
         ("models", b"!!python/object/apply:os.system ['touch ran']\n"),
     ],
-)  # fmt: skip
+)
 def test_uploads_that_are_no_models_or_clusters_leave_nothing(server, kind, content):
     error_of(server.client.put(f"api/uploads/{kind}/broken", content=content))
     assert not (server.folder / kind / "broken.yaml").exists()
@@ -222,9 +246,11 @@ def test_uploads_are_compared_like_the_catalogue(server):
 )
 def test_names_lead_nowhere_else(server, name):
     for method, path in (
-        ("PUT", f"api/uploads/clusters/{name}"), ("DELETE", f"api/uploads/models/{name}"),
-        ("DELETE", f"api/scenarios/{name}"), ("PUT", f"api/uploads/{name}/x"),
-    ):  # fmt: skip
+        ("PUT", f"api/uploads/clusters/{name}"),
+        ("DELETE", f"api/uploads/models/{name}"),
+        ("DELETE", f"api/scenarios/{name}"),
+        ("PUT", f"api/uploads/{name}/x"),
+    ):
         request = server.client.build_request(method, path, content=cluster_text().encode())
         request.url = request.url.copy_with(raw_path=f"/{server.token}/{path}".encode())
         assert server.client.send(request).status_code in (400, 404, 405)
@@ -275,13 +301,19 @@ def test_names_of_scenarios_have_rules(server):
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", '{"version": 2}', '{"version": 1, "name": "x", "numbers": {}, "subject": {}}',
-     '{"version": 1, "name": "x", "numbers": {"strategies": [{"name": "data"}]}, "subject": {}}',
-     '{"version": 1, "name": "x", "numbers": {"strategies": [{"name": "data", "expected_s": 1, "samples_per_s": 1,'
-     ' "speedup": 1, "money_per_million_samples": "much"}]}, "subject": {"model": "lenet5", "cluster": "titanx-4",'
-     ' "batch": 64, "strategies": ["data"]}}',
-     '{"version": 1, "name": "x", "numbers": {"strategies": []}, "subject": {"model": "traitor:build"}}'],
-)  # fmt: skip
+    [
+        "",
+        "{",
+        "[]",
+        '{"version": 2}',
+        '{"version": 1, "name": "x", "numbers": {}, "subject": {}}',
+        '{"version": 1, "name": "x", "numbers": {"strategies": [{"name": "data"}]}, "subject": {}}',
+        '{"version": 1, "name": "x", "numbers": {"strategies": [{"name": "data", "expected_s": 1, "samples_per_s": 1,'
+        ' "speedup": 1, "money_per_million_samples": "much"}]}, "subject": {"model": "lenet5", "cluster": "titanx-4",'
+        ' "batch": 64, "strategies": ["data"]}}',
+        '{"version": 1, "name": "x", "numbers": {"strategies": []}, "subject": {"model": "traitor:build"}}',
+    ],
+)
 def test_broken_scenarios_are_listed_as_such_and_can_be_dropped(server, content):
     (server.folder / "scenarios" / "broken.json").write_text(content)
     (row,) = server.client.get("api/choices").json()["scenarios"]

@@ -58,9 +58,11 @@ def coded_questions(draw, models=SMALL_MODELS, most_devices=6):
     names = [layer.name for layer in graph.layers]
     layers = st.none() | st.lists(st.sampled_from(names), unique=True).map(tuple)
     compressed = CompressionSettings(
-        gradients=gradients, activations=draw(st.sampled_from(["", *TYPES])),
-        gradient_layers=draw(layers), activation_layers=draw(layers),
-    )  # fmt: skip
+        gradients=gradients,
+        activations=draw(st.sampled_from(["", *TYPES])),
+        gradient_layers=draw(layers),
+        activation_layers=draw(layers),
+    )
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     if parts == 1:
         return model, random_strategy(graph, count, rng), WHOLE_BATCH, compressed
@@ -150,10 +152,18 @@ def test_codes_made_and_taken_are_those_sent(question):
     sends = coded & (program.kind == TRANSFER)
     assert program.decompressed_bytes[tensors].sum() == program.size_bytes[sends].sum()
     distinct = {
-        (program.device[t], program.layer[t], program.consumer[t], program.slot[t], program.micro_batch[t],
-         program.backward[t], *program.region_low[t], *program.region_high[t]): program.size_bytes[t]
+        (
+            program.device[t],
+            program.layer[t],
+            program.consumer[t],
+            program.slot[t],
+            program.micro_batch[t],
+            program.backward[t],
+            *program.region_low[t],
+            *program.region_high[t],
+        ): program.size_bytes[t]
         for t in np.flatnonzero(sends).tolist()
-    }  # fmt: skip
+    }
     assert program.compressed_bytes[tensors].sum() == sum(distinct.values())
 
 
@@ -250,10 +260,15 @@ def test_residuals_are_read_and_written():
         kind = compression(name)
         size = np.array([float(kind.compressed_bytes(10**6))])
         work = CodecWork(
-            compressed_messages=np.ones_like(count), compressed_elements=count, compressed_bytes=size,
-            decompressed_messages=none, decompressed_elements=none, added_elements=none, decompressed_bytes=nothing,
+            compressed_messages=np.ones_like(count),
+            compressed_elements=count,
+            compressed_bytes=size,
+            decompressed_messages=none,
+            decompressed_elements=none,
+            added_elements=none,
+            decompressed_bytes=nothing,
             own_bytes=nothing,
-        )  # fmt: skip
+        )
         profile = model.profiles[0]
         per_s = profile.memory_bytes_per_s * profile.efficiency.memory
         expected_s = profile.launch_overhead_s + (passes * 4e6 + size[0]) / per_s
@@ -308,8 +323,10 @@ def test_memory_counts_codes_and_residuals():
         extra = peak_memory_bytes(program) - peak_memory_bytes(plain)
         assert extra.tolist() == [residual * 4 * count + max(last - tensors, 0)] * 2
         known = buffers(replay(program, iterations=1))
-        sizes = [known.size_bytes[(known.kind == BUFFERS.index(what)) & (known.device == 0)].sum()
-                 for what in ("compressed messages", "residuals")]  # fmt: skip
+        sizes = [
+            known.size_bytes[(known.kind == BUFFERS.index(what)) & (known.device == 0)].sum()
+            for what in ("compressed messages", "residuals")
+        ]
         assert sizes == [codes, residual * 4 * count]
 
 

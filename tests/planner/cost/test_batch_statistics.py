@@ -296,8 +296,9 @@ def test_the_command_line_plans_and_replays_them(tmp_path, capsys):
     assert replayed["additive_s"] == planned["additive_s"]
     assert ["measured in float64" in note for note in replayed["notes"]] == [True]
     assert (load_plan(tmp_path / "plan.json").batch_norm, load_plan(tmp_path / "plan.json").element_bytes) == (
-        "reduced", 8,
-    )  # fmt: skip
+        "reduced",
+        8,
+    )
 
 
 def test_bad_names():

@@ -35,12 +35,18 @@ def cluster(pairs, switches=(), *, hosts=(), nodes=(0, 0, 0), **engines):
     ]
     links = [
         Link(
-            name=f"{a} to {b}", source=names.index(a), target=names.index(b), both_ways=False,
-            bandwidth_bytes_per_s=speed * GBYTE, latency=Latency.constant(0.0), exclusive=False, link_class="wire",
+            name=f"{a} to {b}",
+            source=names.index(a),
+            target=names.index(b),
+            both_ways=False,
+            bandwidth_bytes_per_s=speed * GBYTE,
+            latency=Latency.constant(0.0),
+            exclusive=False,
+            link_class="wire",
         )
         for one, other, speed in pairs
         for a, b in ((one, other), (other, one))
-    ]  # fmt: skip
+    ]
     return DeviceGraph("three", devices, switches, links, hosts=dict.fromkeys(hosts, 0))
 
 

@@ -26,9 +26,15 @@ def test_attention_is_priced_by_its_own_kernel(phase, kernel):
     model = CostModel(graph, cluster, conditions=Conditions(arithmetic="bfloat16"))
     length, two = layer.output.size("length"), np.full(8, 2.0)
     expected = attention_kernels(
-        samples=two, heads=np.full(8, 12.0), key_heads=np.full(8, 12.0), queries=np.full(8, float(length)),
-        keys=np.full(8, float(layer.operation.keys)), head_size=np.full(8, 64.0), causal=True, phase=kernel,
-    )  # fmt: skip
+        samples=two,
+        heads=np.full(8, 12.0),
+        key_heads=np.full(8, 12.0),
+        queries=np.full(8, float(length)),
+        keys=np.full(8, float(layer.operation.keys)),
+        head_size=np.full(8, 64.0),
+        causal=True,
+        phase=kernel,
+    )
     found = model.compute_times.part_s(index, spaces[index])[phase]
     assert found == pytest.approx(fused_s(load_profile("h100-80gb@bfloat16"), expected, kernel))
 

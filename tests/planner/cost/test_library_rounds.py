@@ -241,9 +241,12 @@ def test_a_cluster_without_a_library_is_refused():
         make_plan(load_model("lenet5", batch=8), load_cluster("titanx-4"), strategy="data", gradient_sync="library")
     with pytest.raises(ConfigError, match="gradient_sync must not be library with gradients compressed as float16"):
         make_plan(
-            load_model("lenet5", batch=16), load_cluster("p100-4x4"), strategy="data", gradient_sync="library",
+            load_model("lenet5", batch=16),
+            load_cluster("p100-4x4"),
+            strategy="data",
+            gradient_sync="library",
             compress_gradients="float16",
-        )  # fmt: skip
+        )
 
 
 def test_the_library_counts_in_the_digest():

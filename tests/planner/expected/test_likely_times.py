@@ -72,9 +72,15 @@ def test_errors_of_several_devices_multiply():
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.floats(1e-4, 1e4), st.floats(0, 1), st.sampled_from([1, 2, 64]), st.sampled_from([1, 4]), st.floats(0, 1e9),
-    st.booleans(), st.floats(0, 1), st.floats(0.1, 10),
-)  # fmt: skip
+    st.floats(1e-4, 1e4),
+    st.floats(0, 1),
+    st.sampled_from([1, 2, 64]),
+    st.sampled_from([1, 4]),
+    st.floats(0, 1e9),
+    st.booleans(),
+    st.floats(0, 1),
+    st.floats(0.1, 10),
+)
 def test_what_is_expected_lies_in_its_interval(total_s, share, devices, nodes, size, real, other_share, factor):
     """With the errors that ship; so does the ratio of two expected times in that of the two strategies."""
     one = TimeParts(

@@ -54,9 +54,7 @@ def test_residual_blocks_by_hand():
     """A projection is a path of its own; an identity has no layer, so no path; a merge that forks is the first's."""
     graph = residual()
     blocks = layer_blocks(graph, np.array([1, 4, 4, 3, 0, 5, 0, 1, 0], dtype=float))
-    assert [[path.layers for path in block.paths] for block in blocks] == [
-        [(0, 1, 2, 4), (3,)], [(5, 6)], [(7, 8)]
-    ]  # fmt: skip
+    assert [[path.layers for path in block.paths] for block in blocks] == [[(0, 1, 2, 4), (3,)], [(5, 6)], [(7, 8)]]
 
 
 @pytest.mark.parametrize(("model", "paths"), [("vgg16", 1), ("alexnet", 1), ("googlenet", 4), ("resnet50", 2)])

@@ -63,8 +63,11 @@ def test_conventions_are_those_of_the_catalogue():
     head = layers["head.0"].operation
     assert (head.kind, head.activation, head.dropout) == ("linear", "relu", 0.5)
     assert found.graph.layers[-1].operation.kind == "softmax"
-    assert dict(layers["stem.0"].keys) == {"weight": "stem.0.weight", "norm_weight": "stem.1.weight",
-                                           "norm_bias": "stem.1.bias"}  # fmt: skip
+    assert dict(layers["stem.0"].keys) == {
+        "weight": "stem.0.weight",
+        "norm_weight": "stem.1.weight",
+        "norm_bias": "stem.1.bias",
+    }
 
 
 def test_chains_of_elementwise_operations_become_one_layer():
@@ -260,19 +263,36 @@ def test_a_catalogue_model_comes_out_the_same(name):
             self.a = nn.Sequential(nn.Conv2d(into, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU())
             self.b = nn.Sequential(nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out))
             same = stride == 1 and into == out
-            self.down = nn.Identity() if same else nn.Sequential(
-                nn.Conv2d(into, out, 1, stride, bias=False), nn.BatchNorm2d(out))  # fmt: skip
+            self.down = (
+                nn.Identity()
+                if same
+                else nn.Sequential(nn.Conv2d(into, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+            )
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.relu(self.b(self.a(x)) + self.down(x))
 
-    stages = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2),
-              (512, 512, 1)]  # fmt: skip
+    stages = [
+        (64, 64, 1),
+        (64, 64, 1),
+        (64, 128, 2),
+        (128, 128, 1),
+        (128, 256, 2),
+        (256, 256, 1),
+        (256, 512, 2),
+        (512, 512, 1),
+    ]
     with torch.device("meta"):
         module = nn.Sequential(
-            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
-            *(Residual(*stage) for stage in stages), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000),
-        )  # fmt: skip
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+            nn.BatchNorm2d(64),
+            nn.ReLU(),
+            nn.MaxPool2d(3, 2, 1),
+            *(Residual(*stage) for stage in stages),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(512, 1000),
+        )
     ours = imported(module, "4x3x224x224").graph
 
     def rows(g):

@@ -141,10 +141,15 @@ def test_exclusive_ports_serve_one_message_at_a_time():
     replayed = replay(lower(CostModel(graph, cluster, "direct"), spaces, collectives="steps"), iterations=1)
     program, size = replayed.program, graph.parameter_count * graph.element_bytes
     port = next(i for i, link in enumerate(cluster.links) if link.exclusive)
-    across = [t for t in np.flatnonzero(program.kind == COLLECTIVE).tolist()
-              if port in cluster.route(int(program.device[t]), int(program.peer[t]))]  # fmt: skip
-    start_s, end_s = (times[replayed.program_graph.task_of[0][across]] for times in
-                      (replayed.schedule.start_s, replayed.schedule.end_s))  # fmt: skip
+    across = [
+        t
+        for t in np.flatnonzero(program.kind == COLLECTIVE).tolist()
+        if port in cluster.route(int(program.device[t]), int(program.peer[t]))
+    ]
+    start_s, end_s = (
+        times[replayed.program_graph.task_of[0][across]]
+        for times in (replayed.schedule.start_s, replayed.schedule.end_s)
+    )
     order = np.argsort(start_s)
 
     assert len(across) == 4

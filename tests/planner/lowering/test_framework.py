@@ -57,9 +57,12 @@ def bytes_of(graph, layer):
 
 
 questions = given(
-    name=st.sampled_from(list(MODELS)), text=st.sampled_from(FRAMEWORKS), count=st.sampled_from([2, 4]),
-    strategy=st.sampled_from(["data", "owt"]), gradient_sync=st.sampled_from(["ring", "halving", "tree"]),
-)  # fmt: skip
+    name=st.sampled_from(list(MODELS)),
+    text=st.sampled_from(FRAMEWORKS),
+    count=st.sampled_from([2, 4]),
+    strategy=st.sampled_from(["data", "owt"]),
+    gradient_sync=st.sampled_from(["ring", "halving", "tree"]),
+)
 
 
 @settings(max_examples=12)

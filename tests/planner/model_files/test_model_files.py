@@ -108,7 +108,7 @@ def test_inputs_of_one_shape_are_told_apart(tmp_path):
         ("input: {channel: 1, height: 8, width: 8}", "input: {height: 8, channel: 1, width: 8}", "must give channel"),
         ("layers:", "layer:", "unknown key 'layer'; did you mean 'layers'"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_of_editing_are_named(tmp_path, old, new, message):
     """The message names the file, the layer and the rule."""
     assert old in DIGITS

@@ -59,9 +59,15 @@ def exported(module: nn.Module, shape: tuple[int, ...], path: Path, kind=torch.f
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            module.train(), (torch.zeros(shape, dtype=kind),), str(path), dynamo=False, do_constant_folding=False,
-            training=torch.onnx.TrainingMode.TRAINING, opset_version=17, **options,
-        )  # fmt: skip
+            module.train(),
+            (torch.zeros(shape, dtype=kind),),
+            str(path),
+            dynamo=False,
+            do_constant_folding=False,
+            training=torch.onnx.TrainingMode.TRAINING,
+            opset_version=17,
+            **options,
+        )
     return path
 
 
@@ -167,8 +173,9 @@ def test_padding_on_one_side_is_a_layer_of_its_own(tmp_path):
     layers = imported_graph(trace_of_onnx(path), name="it", loss="none").graph.layers
 
     assert [(layer.operation.kind, layer.output.sizes) for layer in layers] == [
-        ("pad", (2, 3, 9, 9)), ("convolution", (2, 4, 8, 8)),
-    ]  # fmt: skip
+        ("pad", (2, 3, 9, 9)),
+        ("convolution", (2, 4, 8, 8)),
+    ]
 
 
 @pytest.mark.parametrize(("kind", "make"), [("LSTM", nn.LSTM), ("GRU", nn.GRU), ("RNN", nn.RNN)])

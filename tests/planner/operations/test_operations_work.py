@@ -178,9 +178,13 @@ def test_the_gradient_of_a_bias_reads_that_of_the_outputs_once_more():
 
     def streamed(phase, *weights):
         product = TensorProduct(
-            kind="matrix_product", dims=("channel", "length"), sizes=(24, 5), depth=3.0, weights=weights,
+            kind="matrix_product",
+            dims=("channel", "length"),
+            sizes=(24, 5),
+            depth=3.0,
+            weights=weights,
             reads=((sample, IntervalMap(dim=None), length),),
-        )  # fmt: skip
+        )
         return np.max(work(product, phase, [shape(8, 3, 5)], {"channel": 2}).streamed_bytes)
 
     assert [streamed(phase, weight, bias) / 4 for phase in LAYER_PHASES] == [0, 0, 8 * 12 * 5, 0]

@@ -108,8 +108,14 @@ def test_tasks_are_named_after_the_layer():
     model = CostModel(graph, star(2))
     program = program_of(model, named_strategy("channel", graph, 2))
     names = {program.name(task) for task in range(program.size)}
-    assert {"conv2 forward [1]", "conv2 sum forward [0]", "conv2 to conv2 sum (0 to 1)", "conv2 weight gradient [0]",
-            "conv2 sum to conv2, gradient (1 to 0)", "conv2 sum update [1]"} <= names  # fmt: skip
+    assert {
+        "conv2 forward [1]",
+        "conv2 sum forward [0]",
+        "conv2 to conv2 sum (0 to 1)",
+        "conv2 weight gradient [0]",
+        "conv2 sum to conv2, gradient (1 to 0)",
+        "conv2 sum update [1]",
+    } <= names
 
 
 # Prices
@@ -136,9 +142,11 @@ def test_replay_one_after_another_is_eq_1(question):
 
 @settings(max_examples=15, deadline=None)
 @given(
-    reducing_questions(models=("lenet5", "alexnet", "conv1d")), st.sampled_from(["each", "all"]),
-    st.sampled_from(["", "dynamic-tree"]), st.integers(0, 2**32),
-)  # fmt: skip
+    reducing_questions(models=("lenet5", "alexnet", "conv1d")),
+    st.sampled_from(["each", "all"]),
+    st.sampled_from(["", "dynamic-tree"]),
+    st.integers(0, 2**32),
+)
 def test_so_is_that_of_codes_and_sub_batches(question, order, activations, seed):
     model, strategy = question
     graph, rng = model.graph, np.random.default_rng(seed)
@@ -208,9 +216,14 @@ def degrees_of(strategy):
 
 def test_channel_splits_inputs_but_those_of_the_data():
     assert degrees_of(named_strategy("channel", network(), 4)) == {
-        "conv1": {"channel": 4}, "conv2": {"in_channel": 4}, "pool1": {"channel": 4}, "conv3": {"in_channel": 4},
-        "fc1": {"in_channel": 4}, "fc2": {"in_channel": 4}, "softmax": {},
-    }  # fmt: skip
+        "conv1": {"channel": 4},
+        "conv2": {"in_channel": 4},
+        "pool1": {"channel": 4},
+        "conv3": {"in_channel": 4},
+        "fc1": {"in_channel": 4},
+        "fc2": {"in_channel": 4},
+        "softmax": {},
+    }
 
 
 def test_channel_splits_as_far_as_input_and_output_divide():

@@ -56,7 +56,7 @@ PUBLISHED = {
         "F00 F01 F02 F03 F10 B10 F11 B11 F12 B12 F13 B13 F04 B00 F05 B01 F06 B02 F07 B03 "
         "F14 B14 F15 B15 F16 B16 F17 B17 B04 B05 B06 B07"
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("kind", "micro_batches", "shares", "group"), PUBLISHED)

@@ -87,16 +87,24 @@ def test_comparison_shows_pieces():
 
 MISTAKES = {
     "data": ("conv1", {"in_channel": 2}, r"conv1: degree of in_channel must divide its 3 input channels, got 2"),
-    "pooling": ("pool1", {"in_channel": 2}, r"in_channel splits convolutions of one group and linear layers only, "
-                "this is a pooling"),
+    "pooling": (
+        "pool1",
+        {"in_channel": 2},
+        r"in_channel splits convolutions of one group and linear layers only, "
+        "this is a pooling",
+    ),
     "groups": ("conv3", {"in_channel": 2}, "this is a convolution of 2 groups"),
     "input": ("conv2", {"in_channel": 3}, "degree of in_channel must divide its 8 input channels, got 3"),
-    "output": ("conv2", {"in_channel": 2, "channel": 2}, r"conv2: in_channel x channel must divide its 6 channels, "
-               "which are summed in as many parts, got 2 x 2"),
+    "output": (
+        "conv2",
+        {"in_channel": 2, "channel": 2},
+        r"conv2: in_channel x channel must divide its 6 channels, "
+        "which are summed in as many parts, got 2 x 2",
+    ),
     "other": ("conv2", {"in_channel": 2, "sample": 3}, "degree of sample must divide 8, got 3"),
     "devices": ("conv2", {"in_channel": 2, "sample": 8}, "multiply to 16 parts, the cluster has 4 devices"),
     "zero": ("conv2", {"in_channel": 0}, "degree of in_channel must divide its 8 input channels, got 0"),
-}  # fmt: skip
+}
 
 
 def mistaken():

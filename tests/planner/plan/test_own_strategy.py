@@ -21,14 +21,18 @@ def owt(layer, cluster):
 def test_every_form_gives_the_plan_of_the_rule(form, tmp_path):
     rule = make_plan(GRAPH, CLUSTER, strategy="owt")
     path = tmp_path / ("s.json" if form == "plan file" else "s.yaml")
-    path.write_text("configurations: {default: {degrees: {sample: 4}}, fc1: {degrees: {channel: 4}}, "
-                    "fc2: {degrees: {channel: 2}}}")  # fmt: skip
+    path.write_text(
+        "configurations: {default: {degrees: {sample: 4}}, fc1: {degrees: {channel: 4}}, fc2: {degrees: {channel: 2}}}"
+    )
     if form == "plan file":
         save_plan(rule, path)
     given = {
         "mapping": {"default": DATA, "fc1": {"degrees": {"channel": 4}}, "fc2": {"degrees": {"channel": 2}}},
-        "configurations": rule.configurations, "function": owt, "file": path, "plan file": path,
-    }[form]  # fmt: skip
+        "configurations": rule.configurations,
+        "function": owt,
+        "file": path,
+        "plan file": path,
+    }[form]
     plan = make_plan(GRAPH, CLUSTER, strategy=given)
 
     assert plan.configurations == rule.configurations

@@ -129,9 +129,16 @@ def test_a_plan_keeps_its_request(tmp_path):
     """Also through its file; network and cluster are named as they name themselves."""
     graph, cluster = load_model("lenet5", batch=8), cluster_of("titanx-4", 4)
     asked = request(
-        model="any", batch=1, strategy="pipeline", stages=2, micro_batches=4, schedule="gpipe", stage_at=("fc1",),
-        recompute="pool1", optimizer="adam",
-    )  # fmt: skip
+        model="any",
+        batch=1,
+        strategy="pipeline",
+        stages=2,
+        micro_batches=4,
+        schedule="gpipe",
+        stage_at=("fc1",),
+        recompute="pool1",
+        optimizer="adam",
+    )
     plan = make_plan(graph, cluster, asked)
     save_plan(plan, tmp_path / "plan.json")
 

@@ -87,9 +87,14 @@ def test_a_device_that_does_not_know_the_arithmetic_is_named():
 
 @pytest.mark.parametrize(
     ("profile", "boost_ghz", "products", "convolutions"),
-    [("p100", 1.48, 1792, 1792), ("v100-32gb", 1.53, 2560, 2560), ("a100-80gb", 1.41, 6912, 3456),
-     ("gtx-1080ti", 1.582, 112, 112), ("rtx-3090", 1.695, 164, 164)],
-)  # fmt: skip
+    [
+        ("p100", 1.48, 1792, 1792),
+        ("v100-32gb", 1.53, 2560, 2560),
+        ("a100-80gb", 1.41, 6912, 3456),
+        ("gtx-1080ti", 1.582, 112, 112),
+        ("rtx-3090", 1.695, 164, 164),
+    ],
+)
 def test_float64_takes_the_units_that_compute_it(profile, boost_ghz, products, convolutions):
     """A unit does one multiplication and one addition in a clock; A100's tensor cores do as many again, of products.
 

@@ -31,8 +31,12 @@ def test_recomputation_counts_in_the_utilisation_of_the_hardware_alone():
     """Of three passes' FLOP a fourth is added where all layers but the last are computed again."""
     graph, cluster = load_model("vgg16", batch=32), load_cluster("titanx-4")
     planned = simulated_plan(graph, cluster, strategy="data", recompute="segments")
-    again = {planned.replayed.program.graph.layers[i].name for i in planned.replayed.program.layer[
-        planned.replayed.program.recomputed & planned.replayed.program.is_compute]}  # fmt: skip
+    again = {
+        planned.replayed.program.graph.layers[i].name
+        for i in planned.replayed.program.layer[
+            planned.replayed.program.recomputed & planned.replayed.program.is_compute
+        ]
+    }
     flop = {layer.name: layer.forward_flop() for layer in graph.layers}
     peak = load_profile("titanx-nervana")
     available = 4 * peak.peak_flop_per_s / peak.sustained_clock * planned.replayed.expected_s

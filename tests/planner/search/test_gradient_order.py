@@ -65,9 +65,17 @@ def test_updates_stand_before_their_layers():
     found = order_gradient_syncs(program(classifier()), "ready")
     mine = [task for task in range(found.size) if found.device[task] == 0 and found.kind[task] in (UPDATE, FORWARD)]
     assert [(found.layer[task], found.kind[task] == UPDATE) for task in mine] == [
-        (0, True), (0, False), (1, True), (1, False), (2, False), (3, True), (3, False), (4, True), (4, False),
+        (0, True),
+        (0, False),
+        (1, True),
+        (1, False),
+        (2, False),
+        (3, True),
+        (3, False),
+        (4, True),
+        (4, False),
         (5, False),
-    ]  # fmt: skip
+    ]
     first = [task for task in mine if found.kind[task] == UPDATE]
     waits = {late: early for late, early in found.carried.tolist() if late in first}
     assert [found.layer[waits[task]] for task in first] == [0, 1, 3, 4]

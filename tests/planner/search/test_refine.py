@@ -142,8 +142,10 @@ def test_the_same_budget_gives_the_same_plan():
 
     assert first.strategy == second.strategy
     assert (first.simulated_s, first.simulated_plans, first.origin) == (
-        second.simulated_s, second.simulated_plans, second.origin,
-    )  # fmt: skip
+        second.simulated_s,
+        second.simulated_plans,
+        second.origin,
+    )
 
 
 def test_more_plans_are_never_worse():

@@ -20,8 +20,12 @@ def waits_by_search(replayed, iteration):
         before = [(iteration, t) for t in program.after[program.after_start[task] : program.after_start[task + 1]]]
         before += [(iteration - 1, t) for late, t in program.carried if late == task]
         if computes[task]:
-            queue = [(k, t) for k in range(iteration + 1) for t in np.flatnonzero(computes)
-                     if program.device[t] == program.device[task] and (k, t) < (iteration, task)]  # fmt: skip
+            queue = [
+                (k, t)
+                for k in range(iteration + 1)
+                for t in np.flatnonzero(computes)
+                if program.device[t] == program.device[task] and (k, t) < (iteration, task)
+            ]
             before += queue[-1:]
         found.append({(k, int(t)): float(end_s[k, t]) for k, t in before})
     return found

@@ -38,10 +38,13 @@ def on_devices(cluster, **changes):
 
 @settings(max_examples=10)
 @given(
-    spec=st.sampled_from(CLUSTERS), count=st.sampled_from([2, 4]), channels=st.integers(1, 12),
-    text=st.sampled_from(["ideal", "ddp", "horovod"]), batch=st.sampled_from([32, 256]),
+    spec=st.sampled_from(CLUSTERS),
+    count=st.sampled_from([2, 4]),
+    channels=st.integers(1, 12),
+    text=st.sampled_from(["ideal", "ddp", "horovod"]),
+    batch=st.sampled_from([32, 256]),
     strategy=st.sampled_from(["data", "owt"]),
-)  # fmt: skip
+)
 def test_interference_never_speeds_up_and_more_channels_take_more(spec, count, channels, text, batch, strategy):
     cluster, seconds = load_cluster(spec).take(count), []
     for more in (channels, 2 * channels):

@@ -22,12 +22,18 @@ def node_of(cables, size):
     wanted = [(a, b, 20e9 * count, "cable") for a, b, count in cables] + [(i, size, 1e9, "slow") for i in range(size)]
     links = [
         Link(
-            name=f"{a}-{b}", source=a, target=b, both_ways=False, bandwidth_bytes_per_s=rate,
-            latency=Latency.constant(1e-6), exclusive=False, link_class=kind,
+            name=f"{a}-{b}",
+            source=a,
+            target=b,
+            both_ways=False,
+            bandwidth_bytes_per_s=rate,
+            latency=Latency.constant(1e-6),
+            exclusive=False,
+            link_class=kind,
         )
         for low, high, rate, kind in wanted
         for a, b in ((low, high), (high, low))
-    ]  # fmt: skip
+    ]
     return ClusterRoutes(DeviceGraph("node", devices, ["switch"], links))
 
 

@@ -7,8 +7,16 @@ from hypothesis import given, strategies as st
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.topology.network_routes import routes_of_cluster
 
-CLUSTERS = ["titanx-4", "k80-16", "p100-4x4", "fdr-32x3:nodes=3", "dgx1-p100:nodes=2", "abci-v100:nodes=3",
-            "dgx-a100:nodes=2", "dgx-h100:nodes=3"]  # fmt: skip
+CLUSTERS = [
+    "titanx-4",
+    "k80-16",
+    "p100-4x4",
+    "fdr-32x3:nodes=3",
+    "dgx1-p100:nodes=2",
+    "abci-v100:nodes=3",
+    "dgx-a100:nodes=2",
+    "dgx-h100:nodes=3",
+]
 
 
 def busy_s(levels, traffic):

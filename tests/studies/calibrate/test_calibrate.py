@@ -30,16 +30,25 @@ RNG = np.random.default_rng(3)
 
 def product(m, n, k, time_s=1.0, phase="forward"):
     return MeasuredKernel(
-        phase=phase, rows=m, columns=n, depth=k, samples=n, memory_bytes=4.0 * (m * n + n * k + m * k), time_s=time_s,
-        family=f"{m}x{k}", source="test",
-    )  # fmt: skip
+        phase=phase,
+        rows=m,
+        columns=n,
+        depth=k,
+        samples=n,
+        memory_bytes=4.0 * (m * n + n * k + m * k),
+        time_s=time_s,
+        family=f"{m}x{k}",
+        source="test",
+    )
 
 
 def made_products(profile, count=60, noise=0.0):
     """Products that take what a profile says, times log-normal noise."""
     sizes = np.round(2 ** RNG.uniform(4, 13, (count, 3))).astype(int).tolist()
-    rows = [product(*size, phase=("forward", "activation_gradient", "weight_gradient")[i % 3])
-            for i, size in enumerate(sizes)]  # fmt: skip
+    rows = [
+        product(*size, phase=("forward", "activation_gradient", "weight_gradient")[i % 3])
+        for i, size in enumerate(sizes)
+    ]
     times = {id(row): profile.time_s(grouped([row])[0].kernels, phase=row.phase)[0] for row in rows}
     return [replace(row, time_s=float(times[id(row)] * np.exp(noise * RNG.standard_normal()))) for row in rows]
 
@@ -56,8 +65,11 @@ def test_known_parameters_are_found_again():
 def test_a_share_at_its_bound_is_determined():
     """Where products reach the peak the ceiling ends at 1, and does not fall back to its prior."""
     base = replace(load_profile("p100").for_single_kernels(), table=None)
-    truth = replace(base, peak_flop_per_s=1.1 * base.peak_flop_per_s, efficiency=replace(
-        base.efficiency, ceiling=(1.0,) * 5, half_columns=2.0))  # fmt: skip
+    truth = replace(
+        base,
+        peak_flop_per_s=1.1 * base.peak_flop_per_s,
+        efficiency=replace(base.efficiency, ceiling=(1.0,) * 5, half_columns=2.0),
+    )
     fitted = fit_products(base, grouped(made_products(truth, 150)))
 
     assert fitted.profile.efficiency.ceiling[0] == pytest.approx(1.0, abs=1e-3)
@@ -108,8 +120,16 @@ def test_deepbench_is_read_as_the_products_that_implement_it():
     assert flop == pytest.approx((table.fwd_tflops * table.fwd_ms * 1e9).to_numpy(), rel=0.02)
     assert ConvolutionWindow(positions=9, winograd=True) in {row.window for row in kernels}
 
-    products = pd.DataFrame({"m": [5] * 3, "n": [6] * 3, "k": [7] * 3, "a_trans": list("TNN"), "b_trans": list("NNT"),
-                             "time_ms": [1.0, 2.0, 3.0]})  # fmt: skip
+    products = pd.DataFrame(
+        {
+            "m": [5] * 3,
+            "n": [6] * 3,
+            "k": [7] * 3,
+            "a_trans": list("TNN"),
+            "b_trans": list("NNT"),
+            "time_ms": [1.0, 2.0, 3.0],
+        }
+    )
     phases = [(row.phase, row.time_s) for row in table_kernels(products, "t")]
     assert phases == [("forward", 1e-3), ("activation_gradient", 2e-3), ("weight_gradient", 3e-3)]
 
@@ -246,8 +266,16 @@ def test_tensor_cores_keep_their_padding_when_convolutions_are_fitted():
     assert fitted.ceiling != before.ceiling
 
 
-RTX = ("rtx-2070-max-q", "rtx-2080-max-q", "rtx-2080-super-max-q", "rtx-2080ti", "rtx-3080", "rtx-3090", "rtx-8000",
-       "rtx-a6000")  # fmt: skip
+RTX = (
+    "rtx-2070-max-q",
+    "rtx-2080-max-q",
+    "rtx-2080-super-max-q",
+    "rtx-2080ti",
+    "rtx-3080",
+    "rtx-3090",
+    "rtx-8000",
+    "rtx-a6000",
+)
 
 
 @pytest.mark.parametrize("name", RTX)
@@ -352,7 +380,7 @@ BAD = {
     "m,n,k,time_ms,precision\n1,2,3,4,fp8\n": "rows of float8 need that arithmetic's peak",
     "m,n,k,time_ms,gpu\n1,2,3,4,A\n1,2,3,4,B\n": "no rows of p100 or P100 or .*; its devices: A, B; choose one by",
     "model,batch,images_per_sec\nLeNet,1,2\n": "hold no kernel and no known network of p100",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("text", BAD)
@@ -383,8 +411,10 @@ def test_a_profile_is_fitted_by_the_command(tmp_path, capsys):
 
 
 def test_probe_output_is_read_as_products(tmp_path):
-    layers = [{"model": "lenet5", "layers": ["conv2"], "part": [8, 50, 8, 8], "phase": phase, "median_s": 1e-3}
-              for phase in ("forward", "update")]  # fmt: skip
+    layers = [
+        {"model": "lenet5", "layers": ["conv2"], "part": [8, 50, 8, 8], "phase": phase, "median_s": 1e-3}
+        for phase in ("forward", "update")
+    ]
     path = tmp_path / "probe.json"
     path.write_text(json.dumps({"layers": layers}))
     (kernel,) = read_measurements([str(path)], "cpu-core").kernels

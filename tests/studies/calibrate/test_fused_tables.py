@@ -19,11 +19,22 @@ TRUTH = FusedEfficiency(ceiling=0.45, half_blocks=2.0, head_exponent=0.4, memory
 def attention_table(efficiency=None):
     """Attention of all sorts of sizes, with the times of an efficiency."""
     rows = [
-        {"pass": "fwd", "causal": 1, "precision": "bf16", "batch": batch, "seq": seq, "q_heads": heads,
-         "kv_heads": keys, "head_dim": size, "time_us": 1.0}
-        for batch in (1, 8) for seq in (512, 2048, 8192) for heads, keys in ((8, 1), (8, 8), (32, 4), (64, 64))
+        {
+            "pass": "fwd",
+            "causal": 1,
+            "precision": "bf16",
+            "batch": batch,
+            "seq": seq,
+            "q_heads": heads,
+            "kv_heads": keys,
+            "head_dim": size,
+            "time_us": 1.0,
+        }
+        for batch in (1, 8)
+        for seq in (512, 2048, 8192)
+        for heads, keys in ((8, 1), (8, 8), (32, 4), (64, 64))
         for size in (64, 128)
-    ]  # fmt: skip
+    ]
     table = pd.DataFrame(rows)
     if efficiency:
         profile = replace(load_profile("h100-80gb@bfloat16"), fused={("attention", "forward"): efficiency})
@@ -46,10 +57,15 @@ def test_what_elementwise_chains_reach_is_found_again():
     profile = load_profile("h100-80gb@bfloat16")
     us_an_access = 2 / (0.9 * profile.memory_bytes_per_s) * 1e6
     table = pd.DataFrame(
-        {"pass": "bwd", "elements": elements, "accesses": accesses, "precision": "bf16",
-         "time_us": 9.0 + elements * accesses * us_an_access}
+        {
+            "pass": "bwd",
+            "elements": elements,
+            "accesses": accesses,
+            "precision": "bf16",
+            "time_us": 9.0 + elements * accesses * us_an_access,
+        }
         for elements, accesses in sizes
-    )  # fmt: skip
+    )
     (rows,) = table_fused(table, "made")
     found = fit_fused(profile, [rows])
 
@@ -62,11 +78,15 @@ def test_the_kind_of_a_table_follows_from_its_columns():
     assert fused_columns(pd.DataFrame({"m": [1], "n": [1], "k": [1], "time_us": [1.0]})) is None
 
 
-@pytest.mark.parametrize(("column", "value", "message"), [
-    ("seq", -1, "table made: seq must be a number > 0, got '-1'"), ("pass", "sideways", "pass must be fwd or bwd"),
-    ("time_us", "fast", "table made: time_us must be a number > 0, got 'fast'"),
-    ("precision", "int3", "unknown precision 'int3'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("seq", -1, "table made: seq must be a number > 0, got '-1'"),
+        ("pass", "sideways", "pass must be fwd or bwd"),
+        ("time_us", "fast", "table made: time_us must be a number > 0, got 'fast'"),
+        ("precision", "int3", "unknown precision 'int3'"),
+    ],
+)
 def test_unfit_values_are_refused(column, value, message):
     table = attention_table().astype(object)
     table.loc[3, column] = value

@@ -30,9 +30,13 @@ def timed(changed, collective, devices, hosts, sizes=SIZES, noise=0.0):
     )
     seconds = seconds * np.exp(noise * np.random.default_rng(0).standard_normal(len(sizes)))
     return Collectives(
-        origin=f"{collective} over {len(devices)}", collective=collective, hosts=hosts, models=("",) * len(devices),
-        size_bytes=tuple(sizes), time_s=tuple(seconds.tolist()),
-    )  # fmt: skip
+        origin=f"{collective} over {len(devices)}",
+        collective=collective,
+        hosts=hosts,
+        models=("",) * len(devices),
+        size_bytes=tuple(sizes),
+        time_s=tuple(seconds.tolist()),
+    )
 
 
 def test_calls_and_shares_come_back():

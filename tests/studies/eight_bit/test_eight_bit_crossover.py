@@ -14,9 +14,12 @@ from studies.eight_bit.many_machines import Interpretation, Setting, sub_batch_t
 from studies.eight_bit.paper_tables import alexnet
 
 CLUSTER = Setting(
-    sub_batch=512.0, machines=32.0, devices_per_machine=3.0, bytes_per_s=4.5e9,
+    sub_batch=512.0,
+    machines=32.0,
+    devices_per_machine=3.0,
+    bytes_per_s=4.5e9,
     latency=Latency((0.0, 1e6), (5e-6, 3e-4)),
-)  # fmt: skip
+)
 CODINGS = st.builds(
     ElementCost, st.just("any"), st.sampled_from([0.125, 1.0, 2.0]), st.floats(0, 5e-9), st.floats(0, 1e-9)
 )

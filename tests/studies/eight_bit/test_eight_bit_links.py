@@ -88,7 +88,7 @@ def to_all_others(size_bytes, cluster, machines):
         (beside[i], beside[(i + step) % machines], size_bytes, i, [])
         for step in range(1, machines)
         for i in range(machines)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("bits", [0, 1])
@@ -120,8 +120,9 @@ def test_latencies_of_table_5(line):
     """Both columns by size, but for means of neighbours that do not rise and the eighth-size value read as 0.6 ms."""
     cluster = load_cluster("fdr-32x3")
     for bits in (32, 8):
-        size, printed_ms = (float(line[f"{name}_{bits}bit_{unit}"]) for name, unit in
-                            (("size", "kb"), ("latency", "ms_per_msg")))  # fmt: skip
+        size, printed_ms = (
+            float(line[f"{name}_{bits}bit_{unit}"]) for name, unit in (("size", "kb"), ("latency", "ms_per_msg"))
+        )
         found_ms = 1e3 * (cluster.latency_s(2, 5, 1024 * size) - LINKS_S)
         expected = 0.6 if size == 1734 else printed_ms
         assert found_ms == pytest.approx(expected, rel=0.08)
@@ -173,9 +174,12 @@ def test_the_closed_form_on_the_clusters_own_links():
     cluster = load_cluster("fdr-32x3")
     hop = next(link.latency for link in cluster.links if link.link_class == "fdr")
     setting = Setting(
-        sub_batch=pass_table().sub_batch[:4].astype(float), machines=32, devices_per_machine=3, bytes_per_s=6e9,
+        sub_batch=pass_table().sub_batch[:4].astype(float),
+        machines=32,
+        devices_per_machine=3,
+        bytes_per_s=6e9,
         latency=replace(hop, seconds=tuple(2 * second for second in hop.seconds)),
-    )  # fmt: skip
+    )
     lines = read_table("table6_and_7")[:4]
     for bits, coding in ((32, FLOAT32_COST), (8, ElementCost("half a byte", 0.5))):
         printed = [float(line[f"speedup_nervana_{bits}bit"]) for line in lines]

@@ -23,19 +23,28 @@ def rows():
 
 @settings(max_examples=30, deadline=None)
 @given(
-    reading=st.sampled_from(list(SCHEDULES)), machines=st.integers(2, 5), passes=st.integers(1, 9),
-    size=st.sampled_from([1e3, 3e5, 1e7]), linear_s=st.floats(1e-4, 0.1), share=st.floats(0.0, 1.0),
+    reading=st.sampled_from(list(SCHEDULES)),
+    machines=st.integers(2, 5),
+    passes=st.integers(1, 9),
+    size=st.sampled_from([1e3, 3e5, 1e7]),
+    linear_s=st.floats(1e-4, 0.1),
+    share=st.floats(0.0, 1.0),
     before_s=st.floats(0.0, 0.1),
-)  # fmt: skip
+)
 def test_schedules_take_as_long_as_their_closed_forms(reading, machines, passes, size, linear_s, share, before_s):
     """Any number of machines, any balance of transfers and arithmetic, before and after the crossover."""
     cluster = load_cluster(f"fdr-32x3:nodes={machines}")
     senders = [3 * machine + 2 for machine in range(machines)]
     product_s = share * passes * linear_s / (machines - 1)
     load = SubBatchGraph(
-        cluster=cluster, senders=senders, size_bytes=size, passes=passes, linear_s=linear_s, product_s=product_s,
+        cluster=cluster,
+        senders=senders,
+        size_bytes=size,
+        passes=passes,
+        linear_s=linear_s,
+        product_s=product_s,
         before_s=before_s,
-    )  # fmt: skip
+    )
     pass_s = (machines - 1) * (cluster.latency_s(2, 5, size) + size / 6e9)
     exposed = exposed_s(
         pass_s, machines=machines, passes=passes, product_s=product_s, linear_s=linear_s, interpretation=reading

@@ -18,9 +18,12 @@ from studies.eight_bit.thresholds import BEST, bisected, crossing
 
 def sweep(**changes):
     values = {
-        "sub_batches": (1, 2), "types": ("dynamic-tree",), "devices": (2, 4), "link_speeds": (0.01, 1.0),
+        "sub_batches": (1, 2),
+        "types": ("dynamic-tree",),
+        "devices": (2, 4),
+        "link_speeds": (0.01, 1.0),
         "compress": "both",
-    }  # fmt: skip
+    }
     request = CompressionRequest(**values | changes)
     return sweep_compression(load_model("lenet5", batch=32), load_cluster("titanx-4"), request)
 
@@ -43,9 +46,14 @@ def test_a_point_is_the_plan_of_the_same_choices(found):
     graph, cluster = load_model("lenet5", batch=128), load_cluster("titanx-4")
     alone = make_plan(load_model("lenet5", batch=32), cluster.take(1), strategy="data").simulated_s
     plan = make_plan(
-        graph, cluster, strategy="owt", gradient_sync="auto", sub_batches=2,
-        compress_gradients="dynamic-tree", compress_activations="dynamic-tree",
-    )  # fmt: skip
+        graph,
+        cluster,
+        strategy="owt",
+        gradient_sync="auto",
+        sub_batches=2,
+        compress_gradients="dynamic-tree",
+        compress_activations="dynamic-tree",
+    )
     (point,) = [
         p for p in found.points if (p.sub_batches, p.type, p.devices, p.link_speed) == (2, "dynamic-tree", 4, 1.0)
     ]
@@ -144,8 +152,10 @@ def test_lists_are_read_as_they_are_typed():
     assert whole_numbers("sub_batches", "4, 1,2") == (4, 1, 2)
     assert factors("link_speeds", "0.5,1e1") == (0.5, 10.0)
     assert type_list("float16, dynamic-tree:block=64,top=0.8,linear") == (
-        "float16", "dynamic-tree:block=64,top=0.8", "linear",
-    )  # fmt: skip
+        "float16",
+        "dynamic-tree:block=64,top=0.8",
+        "linear",
+    )
     for reader, text in ((whole_numbers, "1,,2"), (whole_numbers, "1.5"), (factors, "fast")):
         with pytest.raises(ConfigError, match="must be"):
             reader("values", text)

@@ -31,8 +31,9 @@ def test_rows_that_were_fitted_to_are_counted_apart():
     table = summarised([make_row(1.0, 1.5), make_row(1.0, 1.1, fitted=True)])
 
     assert [(each.name, each.rows, each.fitted) for each in table.measures] == [
-        ("training on one GPU", 1, "no"), ("training on one GPU, fitted to", 1, "yes"),
-    ]  # fmt: skip
+        ("training on one GPU", 1, "no"),
+        ("training on one GPU, fitted to", 1, "yes"),
+    ]
     assert table.comparisons[0].fitted == "part"
     assert table.errors["computation"].rows == 1
 

@@ -32,8 +32,11 @@ def test_profiles_are_fitted_to_the_order_of_channels_that_they_are_judged_by(ro
     """Channels last in tensor cores, first in float32: the rows that calibration reads are those of the measure."""
     read = table_kernels(measured_table("h200_convolutions"), "h200_convolutions")
     assert seconds(rows, OwnMeasure.CONVOLUTIONS) == pytest.approx(sorted(kernel.time_s for kernel in read))
-    assert {row.comparison.split(", ")[-2:] == ["float32", "NCHW"] for row in rows
-            if row.measure == OwnMeasure.CONVOLUTIONS and "float32" in row.comparison} == {True}  # fmt: skip
+    assert {
+        row.comparison.split(", ")[-2:] == ["float32", "NCHW"]
+        for row in rows
+        if row.measure == OwnMeasure.CONVOLUTIONS and "float32" in row.comparison
+    } == {True}
 
 
 def test_steps_without_a_prediction_say_why_and_no_step_was_fitted_to(rows):
@@ -42,8 +45,9 @@ def test_steps_without_a_prediction_say_why_and_no_step_was_fitted_to(rows):
     assert not any(row.fitted for row in steps)
     missing = [row for row in steps if not row.is_predicted]
     assert {row.reason for row in missing} == {
-        "the catalogue has gpt2 with 1,024 tokens", "the catalogue has llama-1b with 2,048 tokens",
-    }  # fmt: skip
+        "the catalogue has gpt2 with 1,024 tokens",
+        "the catalogue has llama-1b with 2,048 tokens",
+    }
     assert len(missing) == 4
 
 

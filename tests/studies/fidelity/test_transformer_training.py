@@ -15,8 +15,18 @@ from studies.fidelity.planned_transformers import planned_rows
 from studies.fidelity.transformer_training import gpt_iteration_s, host_s, transformer_rows
 from studies.sharded.decoder_networks import mpt_network
 
-SIZES = {"layers": 24, "hidden": 2048, "heads": 16, "seq_len": 1024, "micro_batch": 8, "micro_batches": 1,
-         "tensor": 1, "pipeline": 1, "replicas": 1, "source": "VIA-Research/vTrain"}  # fmt: skip
+SIZES = {
+    "layers": 24,
+    "hidden": 2048,
+    "heads": 16,
+    "seq_len": 1024,
+    "micro_batch": 8,
+    "micro_batches": 1,
+    "tensor": 1,
+    "pipeline": 1,
+    "replicas": 1,
+    "source": "VIA-Research/vTrain",
+}
 
 
 def seconds(**sizes):
@@ -73,9 +83,11 @@ def test_layers_take_what_was_measured():
         return np.array([abs(row.error) for row in rows if row.measure == measure and not row.fitted])
 
     bars = {
-        "iterations of GPT, large layers": (76, 0.05, 0.14), "iterations of GPT, small layers": (242, 0.10, 0.22),
-        "iterations of GPT, pipelines": (355, 0.08, 0.20), "layers of GPT": (3, 0.08, 0.10),
-    }  # fmt: skip
+        "iterations of GPT, large layers": (76, 0.05, 0.14),
+        "iterations of GPT, small layers": (242, 0.10, 0.22),
+        "iterations of GPT, pipelines": (355, 0.08, 0.20),
+        "layers of GPT": (3, 0.08, 0.10),
+    }
     bars = {f"{name} (formulas of a study)": bar for name, bar in bars.items()}
     for measure, (count, median, p90) in bars.items():
         found = errors(measure)
@@ -89,17 +101,35 @@ def test_what_orrery_plan_says_is_its_own(tmp_path, capsys):
     first = next(planned_rows())
     row = next(each for each in rows_of_table("gpt_iterations") if each.time_s == first.measured_s)
     graph = mpt_network(
-        layers=row.layers, hidden=row.hidden, heads=row.heads, seq_len=row.seq_len, words=51200,
+        layers=row.layers,
+        hidden=row.hidden,
+        heads=row.heads,
+        seq_len=row.seq_len,
+        words=51200,
         batch=row.micro_batch * row.micro_batches,
-    )  # fmt: skip
+    )
     (tmp_path / "gpt.yaml").write_text(model_text(graph))
     question = [
-        "plan", str(tmp_path / "gpt.yaml"), "--cluster", "dgx-a100", "--dtype", "float16",
-        "--batch", str(graph.batch), "--optimizer", "adam", "--micro-batches", str(row.micro_batches),
-        "--stage-at", ",".join(f"blocks.{row.layers // row.pipeline * i}.norm_1" for i in range(1, row.pipeline)),
-        "--recompute", ",".join(f"blocks.{i}.add_2" for i in range(row.layers)),
-        "--out", str(tmp_path / "plan.json"), "--json",
-    ]  # fmt: skip
+        "plan",
+        str(tmp_path / "gpt.yaml"),
+        "--cluster",
+        "dgx-a100",
+        "--dtype",
+        "float16",
+        "--batch",
+        str(graph.batch),
+        "--optimizer",
+        "adam",
+        "--micro-batches",
+        str(row.micro_batches),
+        "--stage-at",
+        ",".join(f"blocks.{row.layers // row.pipeline * i}.norm_1" for i in range(1, row.pipeline)),
+        "--recompute",
+        ",".join(f"blocks.{i}.add_2" for i in range(row.layers)),
+        "--out",
+        str(tmp_path / "plan.json"),
+        "--json",
+    ]
     assert (row.tensor, row.replicas) == (1, 1)
     assert run_app(app, question) == 0
     assert json.loads(capsys.readouterr().out)["simulated_s"] == pytest.approx(first.predicted_s, rel=1e-9)

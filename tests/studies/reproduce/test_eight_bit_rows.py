@@ -38,8 +38,11 @@ def test_every_value_of_tables_1_6_and_7_has_a_row(rows):
     tables = [source.partition(":")[0] for source in rows]
 
     assert {name: tables.count(name) for name in ("Table 1", "Table 6", "Table 7", "Tables 1 and 7")} == {
-        "Table 1": 2, "Table 6": 6 * 7, "Table 7": 12, "Tables 1 and 7": 12,
-    }  # fmt: skip
+        "Table 1": 2,
+        "Table 6": 6 * 7,
+        "Table 7": 12,
+        "Tables 1 and 7": 12,
+    }
 
 
 def test_speedups_and_totals_agree_within_2_percent(rows):

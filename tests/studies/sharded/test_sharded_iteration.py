@@ -19,13 +19,37 @@ from studies.fidelity.transformer_training import sharded_rows  # noqa: E402
 from studies.sharded.decoder_networks import MPT_WORDS, llama_network, mpt_network  # noqa: E402
 from studies.sharded.sharded_iteration import llama_iteration_s, mpt_iteration_s  # noqa: E402
 
-SIZES = {"layers": 24, "hidden": 2048, "heads": 16, "seq_len": 2048, "micro_batch": 8, "micro_batches": 1, "gpus": 8,
-         "gpu": "a100-80gb", "precision": "bfloat16", "gradient_bytes": 4, "gathered": 2, "recomputed": 0}  # fmt: skip
+SIZES = {
+    "layers": 24,
+    "hidden": 2048,
+    "heads": 16,
+    "seq_len": 2048,
+    "micro_batch": 8,
+    "micro_batches": 1,
+    "gpus": 8,
+    "gpu": "a100-80gb",
+    "precision": "bfloat16",
+    "gradient_bytes": 4,
+    "gathered": 2,
+    "recomputed": 0,
+}
 PARAMETERS = {(12, 768, 12): 0.1253, (24, 2048, 16): 1.3160, (40, 5120, 40): 12.8540, (80, 8192, 64): 64.8624}
 """Billions of parameters by layers, hidden size and heads, as llm-foundry prints them."""
 
-LLAMA = {"layers": 32, "hidden": 4096, "heads": 32, "key_heads": 32, "inner": 11008, "seq_len": 4096, "micro_batch": 2,
-         "gpus": 128, "gpu": "a100-80gb", "shards": 8, "machine_gbit_per_s": 400, "recomputed": 0.0}  # fmt: skip
+LLAMA = {
+    "layers": 32,
+    "hidden": 4096,
+    "heads": 32,
+    "key_heads": 32,
+    "inner": 11008,
+    "seq_len": 4096,
+    "micro_batch": 2,
+    "gpus": 128,
+    "gpu": "a100-80gb",
+    "shards": 8,
+    "machine_gbit_per_s": 400,
+    "recomputed": 0.0,
+}
 LLAMA_PARAMETERS = {(32, 4096, 32, 32, 11008): 6_738_415_616, (80, 8192, 64, 8, 28672): 68_976_648_192}
 """Parameters by layers, hidden size, heads of queries and of keys, and inner size, as Llama 2 was published."""
 

@@ -119,9 +119,12 @@ def test_two_layers_by_hand():
     net.linear(4, name="fc2")
     net.loss()
     given = {
-        ("fc1", "forward"): 1.0, ("fc2", "forward"): 1.0, ("fc2", "activation_gradient"): 2.0,
-        ("fc2", "weight_gradient"): 3.0, ("fc1", "weight_gradient"): 1.0,
-    }  # fmt: skip
+        ("fc1", "forward"): 1.0,
+        ("fc2", "forward"): 1.0,
+        ("fc2", "activation_gradient"): 2.0,
+        ("fc2", "weight_gradient"): 3.0,
+        ("fc1", "weight_gradient"): 1.0,
+    }
     made = with_measured(whole_program(net.build(), "p100")[0], given)
     kinds, layer = np.array(KINDS)[made.program.kind], made.program.layer
     share = np.where((layer == 1) & np.isin(kinds, ["activation_gradient", "weight_gradient"]), 0.5, made.occupancy)

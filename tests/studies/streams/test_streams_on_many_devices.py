@@ -82,8 +82,9 @@ def test_the_choice_is_near_that_of_every_combination():
     trained = [layer.name for layer in graph.layers if layer.parameter_count]
     times = [
         replay_streams(work, arranged(work.program, plan, dict(zip(trained, places, strict=True)), order)).iteration_s
-        for places in product(PLACES, repeat=len(trained)) for order in SHARING_ORDERS
-    ]  # fmt: skip
+        for places in product(PLACES, repeat=len(trained))
+        for order in SHARING_ORDERS
+    ]
     found = arrange(graph, cluster_of("p100-4x4", 2))
     assert min(times) * (1 - 1e-9) <= found.chosen.iteration_s <= min(times) * 1.02
 

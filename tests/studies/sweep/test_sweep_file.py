@@ -42,8 +42,9 @@ def test_constraints_leave_out_what_breaks_them(read):
     rules = ["devices * batch_per_device <= 96", "model != 'lenet5' or nodes == 2"]
     points = read(f"{AXES}constraints: {json.dumps(rules)}").points
     assert {(point.model, point.batch) for point in points} == {("lenet5", 48), ("lenet5", 96)} | {
-        ("vgg16:classes=10", 48), ("vgg16:classes=10", 96)
-    }  # fmt: skip
+        ("vgg16:classes=10", 48),
+        ("vgg16:classes=10", 96),
+    }
 
 
 def test_listed_points_come_after_the_product_and_each_once(read):
@@ -89,7 +90,7 @@ def test_a_changed_file_changes_the_hash(tmp_path):
         (("name: small", "name: small\nconstraints: ['nodes > 9']"), r"no points: its constraints leave none of 64"),
         (("name: small", "name: small\ngradient_sync: rng"), r"gradient_sync must be one of"),
     ],
-)  # fmt: skip
+)
 def test_bad_files_name_the_rule(read, change, rule):
     assert change[0] in AXES
     with pytest.raises(ConfigError, match=rule) as error:

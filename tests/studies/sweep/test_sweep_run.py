@@ -51,9 +51,11 @@ def test_a_point_has_the_precision_and_the_conditions_that_it_names():
     options = {"dtype": "bfloat16", "interference": False, "spread": False, "framework": "ideal"}
     point = SweepPoint(model="alexnet", cluster="dgx-h100", batch=512, strategy="data", **options)
     graph = load_model("alexnet", batch=512, element_bytes=2)
-    plan = make_plan(graph, load_cluster("dgx-h100"), PlanRequest(
-        model="alexnet", cluster="dgx-h100", batch=512, strategy="data", **options
-    ))  # fmt: skip
+    plan = make_plan(
+        graph,
+        load_cluster("dgx-h100"),
+        PlanRequest(model="alexnet", cluster="dgx-h100", batch=512, strategy="data", **options),
+    )
 
     assert evaluate_point(point).values["iteration_s"] == plan.simulated_s
     assert evaluate_point(replace(point, dtype="float32")).values["iteration_s"] > plan.simulated_s
@@ -172,9 +174,12 @@ def test_a_sweep_on_dask_ends_in_one_line_though_all_of_its_group_hang_up(tmp_pa
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     words = ["sweep", "sweep.yaml", "--store", "new.sqlite", "--dask", "local:2"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "orrery", *words], stderr=subprocess.PIPE, cwd=tmp_path, process_group=0,
+        [sys.executable, "-m", "orrery", *words],
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        process_group=0,
         env={**os.environ, "ORRERY_PROGRESS": "off"},
-    )  # fmt: skip
+    )
     while not stored_in(tmp_path / "new.sqlite") and process.poll() is None:
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGHUP)

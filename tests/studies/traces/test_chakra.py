@@ -20,10 +20,22 @@ from studies.traces.chakra_program import chakra_traces
 
 TYPES = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
 OURS = {"compute": "COMP", "send": "COMM_SEND", "receive": "COMM_RECV", "collective": "COMM_COLL"}
-VALUES = {3: ("double_val", 1), 5: ("float_val", 2), 7: ("int32_val", 5), 9: ("int64_val", 3), 11: ("uint32_val", 13),
-          13: ("uint64_val", 4), 15: ("sint32_val", 17), 17: ("sint64_val", 18), 19: ("fixed32_val", 7),
-          21: ("fixed64_val", 6), 23: ("sfixed32_val", 15), 25: ("sfixed64_val", 16), 27: ("bool_val", 8),
-          29: ("string_val", 9)}  # fmt: skip
+VALUES = {
+    3: ("double_val", 1),
+    5: ("float_val", 2),
+    7: ("int32_val", 5),
+    9: ("int64_val", 3),
+    11: ("uint32_val", 13),
+    13: ("uint64_val", 4),
+    15: ("sint32_val", 17),
+    17: ("sint64_val", 18),
+    19: ("fixed32_val", 7),
+    21: ("fixed64_val", 6),
+    23: ("sfixed32_val", 15),
+    25: ("sfixed64_val", 16),
+    27: ("bool_val", 8),
+    29: ("string_val", 9),
+}
 """Single values of an attribute: name, and number of the type in protobuf."""
 
 
@@ -102,9 +114,25 @@ def test_protobuf_decodes_what_is_written(tmp_path):
         assert attributes == dict(node.attributes)
 
 
-@pytest.mark.parametrize(("number", "value"), [(3, -0.1), (5, 0.5), (7, -7), (9, -(2**62)), (11, 2**31), (13, 2**63),
-                                               (15, -8), (17, -(2**40)), (19, 9), (21, 2**40), (23, -9), (25, -(2**40)),
-                                               (27, True), (29, "ä")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("number", "value"),
+    [
+        (3, -0.1),
+        (5, 0.5),
+        (7, -7),
+        (9, -(2**62)),
+        (11, 2**31),
+        (13, 2**63),
+        (15, -8),
+        (17, -(2**40)),
+        (19, 9),
+        (21, 2**40),
+        (23, -9),
+        (25, -(2**40)),
+        (27, True),
+        (29, "ä"),
+    ],
+)
 def test_every_type_of_value_that_protobuf_writes_is_read(tmp_path, number, value):
     message = MESSAGES["Node"](id=3, name="x", type=4, ctrl_deps=[1], data_deps=[2, 1], duration_micros=5)
     attribute = message.attr.add(name="a")
@@ -117,9 +145,14 @@ def test_every_type_of_value_that_protobuf_writes_is_read(tmp_path, number, valu
 
 @pytest.mark.parametrize(
     ("cluster", "strategy"),
-    [("titanx-4", "data"), ("titanx-4", "model"), ("titanx-4", "layerwise"), ("p100-4x4", "data"),
-     ("p100-4x4:nodes=2", "spatial")],
-)  # fmt: skip
+    [
+        ("titanx-4", "data"),
+        ("titanx-4", "model"),
+        ("titanx-4", "layerwise"),
+        ("p100-4x4", "data"),
+        ("p100-4x4:nodes=2", "spatial"),
+    ],
+)
 def test_programs_come_back_and_take_as_long(tmp_path, cluster, strategy):
     """Rings over the same devices: the replay of what was read is the replay of the program."""
     program = program_of(cluster, strategy)
@@ -188,13 +221,26 @@ def test_collectives_of_other_programs_take_time_that_grows_with_their_size(kind
     cluster = load_cluster("dgx-a100")
 
     def seconds(size):
-        node = ChakraNode(id=1, name=kind, type="collective", attributes={
-            "comm_type": CHAKRA_COLLECTIVES.index(kind), "comm_size": size})  # fmt: skip
+        node = ChakraNode(
+            id=1,
+            name=kind,
+            type="collective",
+            attributes={"comm_type": CHAKRA_COLLECTIVES.index(kind), "comm_size": size},
+        )
         return simulate(chakra_graph([[node]] * 8, cluster).graph).makespan_s
 
     slope = (seconds(2 * 10**9) - seconds(10**9)) / 1e9 * 272e9
-    expected = {"all-reduce": 7 / 4, "all-gather": 7 / 8, "reduce-scatter": 7 / 8, "reduce-scatter-block": 7 / 8,
-                "all-to-all": 7 / 8, "scatter": 7 / 8, "gather": 7 / 8, "broadcast": 1, "reduce": 1}  # fmt: skip
+    expected = {
+        "all-reduce": 7 / 4,
+        "all-gather": 7 / 8,
+        "reduce-scatter": 7 / 8,
+        "reduce-scatter-block": 7 / 8,
+        "all-to-all": 7 / 8,
+        "scatter": 7 / 8,
+        "gather": 7 / 8,
+        "broadcast": 1,
+        "reduce": 1,
+    }
     assert slope == pytest.approx(expected[kind], rel=1e-3)
 
 
@@ -202,11 +248,19 @@ def test_messages_and_waits_of_a_foreign_trace():
     """Rank 0 computes 1 ms and sends 24.3 MB over a card of another node; rank 1 then computes 2 ms."""
     cluster = load_cluster("dgx-a100:nodes=2")
     ends = {"comm_src": 0, "comm_dst": 8, "comm_tag": 5, "comm_size": 24_300_000}
-    traces = [[ChakraNode(id=0, name="a", type="compute", duration_us=1000),
-               ChakraNode(id=1, name="s", type="send", after=(0,), attributes=ends)]]  # fmt: skip
+    traces = [
+        [
+            ChakraNode(id=0, name="a", type="compute", duration_us=1000),
+            ChakraNode(id=1, name="s", type="send", after=(0,), attributes=ends),
+        ]
+    ]
     traces += [[ChakraNode(id=0, name="idle", type="compute")]] * 7
-    traces += [[ChakraNode(id=7, name="r", type="receive", attributes=ends),
-                ChakraNode(id=9, name="b", type="compute", after=(7,), duration_us=2000)]]  # fmt: skip
+    traces += [
+        [
+            ChakraNode(id=7, name="r", type="receive", attributes=ends),
+            ChakraNode(id=9, name="b", type="compute", after=(7,), duration_us=2000),
+        ]
+    ]
     makespan_s = simulate(chakra_graph(traces, cluster).graph).makespan_s
     assert makespan_s == pytest.approx(1e-3 + 1e-3 + cluster.latency_s(0, 8, 24.3e6) + 2e-3, rel=1e-6)
 

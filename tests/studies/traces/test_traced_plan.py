@@ -64,11 +64,15 @@ def test_sums_agree_with_the_profilers_own(recorded):
     events = json.loads(recorded.read_text())["traceEvents"]
     steps = [e for e in events if str(e.get("name")).startswith("ProfilerStep")]
     first = min(steps, key=lambda e: e["ts"])
-    seconds = sum(
-        e["dur"] for e in events
-        if e.get("name") == "autograd::engine::evaluate_function: ConvolutionBackward0"
-        and first["ts"] <= e["ts"] < first["ts"] + first["dur"]
-    ) / 1e6  # fmt: skip
+    seconds = (
+        sum(
+            e["dur"]
+            for e in events
+            if e.get("name") == "autograd::engine::evaluate_function: ConvolutionBackward0"
+            and first["ts"] <= e["ts"] < first["ts"] + first["dur"]
+        )
+        / 1e6
+    )
     times = traced_layer_times(load_model("resnet18", batch=2), traced_iterations(recorded)[0])
     convolutions = sum(span[2] for name, span in times.backward.items() if "conv" in name or "downsample" in name)
     assert seconds < convolutions < 2 * seconds  # and their normalisations and activations
@@ -98,8 +102,16 @@ def test_more_traces_than_devices_are_refused(recorded):
 
 def operation(name, start_us, duration_us, sequence=None, dims=None, cat="cpu_op", **more):
     args = ({} if sequence is None else {"Sequence number": sequence}) | ({} if dims is None else {"Input Dims": dims})
-    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": start_us, "dur": duration_us,
-            "args": args | more}  # fmt: skip
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": 1,
+        "tid": 1,
+        "ts": start_us,
+        "dur": duration_us,
+        "args": args | more,
+    }
 
 
 def two_layers(**changes):
@@ -146,8 +158,10 @@ def test_kernels_of_a_gpu_are_what_counts(tmp_path):
     """The convolution launches kernels of 100 and 40 us, much later than it runs on the host."""
     events = two_layers(**{"External id": 7})
     events[1]["args"]["External id"] = 8
-    events += [operation("gemm", 500, 100, cat="kernel", **{"External id": 8}),
-               operation("bias", 600, 40, cat="kernel", **{"External id": 7})]  # fmt: skip
+    events += [
+        operation("gemm", 500, 100, cat="kernel", **{"External id": 8}),
+        operation("bias", 600, 40, cat="kernel", **{"External id": 7}),
+    ]
     times = traced_layer_times(small(), read(tmp_path, events)[0])
     conv = next(iter(times.forward))
     assert [round(1e6 * value) for value in times.forward[conv]] == [500, 640, 140]

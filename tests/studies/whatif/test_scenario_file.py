@@ -38,8 +38,12 @@ def test_the_all_reduce_is_that_of_the_command_unless_it_is_named(tmp_path):
     assert read(tmp_path, one).options["gradient_sync"] is None
     assert read(tmp_path, "gradient_sync: tree\n" + one).options["gradient_sync"] == "tree"
     assert read(tmp_path, "dtype: bfloat16\nspread: false\n" + one).options == {
-        "gradient_sync": None, "dtype": "bfloat16", "framework": None, "interference": None, "spread": False,
-    }  # fmt: skip
+        "gradient_sync": None,
+        "dtype": "bfloat16",
+        "framework": None,
+        "interference": None,
+        "spread": False,
+    }
     with pytest.raises(ConfigError, match=r"gradient_sync: must be 'ring', .*got 'rign'"):
         read(tmp_path, "gradient_sync: rign\n" + one)
 

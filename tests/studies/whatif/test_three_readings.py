@@ -21,10 +21,12 @@ CLUSTERS = (
 )
 """With a library and without, with sums in switches, boards that share their power, turns on links, and overheads."""
 STRATEGIES = (
-    {"strategy": "data"}, {"strategy": "owt"}, {"strategy": "data=2,filter=2"},
+    {"strategy": "data"},
+    {"strategy": "owt"},
+    {"strategy": "data=2,filter=2"},
     {"strategy": "pipeline", "stages": 2, "stage_at": ("fc1",), "micro_batches": 4},
     {"strategy": "pipeline=2,data=2", "stage_at": ("fc1",), "micro_batches": 4},
-)  # fmt: skip
+)
 SYNCS = (None, None, None, "ring", "tree", "halving", "auto")
 """None: the library where there is one."""
 FRAMEWORKS = (None, "ideal", "horovod:cycle_ms=5")

@@ -127,9 +127,7 @@ def test_a_bad_change_is_an_error_and_no_row(change, rule):
 def test_options_are_those_of_the_plans():
     slow = Scenario(name="slow", changes=("link.pcie3-x16.bandwidth_factor=0.1",))
     options = {"dtype": "float64", "framework": "ideal", "gradient_sync": "tree", "spread": False}
-    today, then = whatif(
-        "lenet5", CLUSTER, batch=64, strategies=("data",), scenarios=(slow,), **options
-    ).rows  # fmt: skip
+    today, then = whatif("lenet5", CLUSTER, batch=64, strategies=("data",), scenarios=(slow,), **options).rows
     graph = load_model("lenet5", batch=64, element_bytes=8)
     for row, cluster in ((today, load_cluster(CLUSTER)), (then, load_cluster(slow.spec(CLUSTER)))):
         request = PlanRequest(model="lenet5", cluster=CLUSTER, batch=64, strategy="data", **options)
