@@ -163,9 +163,8 @@ def _check_known(precision: str, arithmetic: str, base: Mapping[str, Any]) -> No
 
 def _check_products(precision: str, kernels: Sequence[MeasuredKernel], networks: Sequence[MeasuredNetwork]) -> None:
     """Refuse rows of float64 that are no products: a profile has no convolutions or clock of its own there."""
-    if precision == _DOUBLE and any(
-        row.precision == _DOUBLE for row in (*networks, *(kernel for kernel in kernels if kernel.window))
-    ):
+    found = {row.precision for row in networks} | {kernel.precision for kernel in kernels if kernel.window}
+    if precision == _DOUBLE and _DOUBLE in found:
         raise ConfigError(f"rows of {_DOUBLE} must be matrix products, got convolutions or networks")
 
 
