@@ -47,6 +47,8 @@ _JOBS = (
 """All jobs in the order of their rows."""
 _LONGEST = ("planned", "deepa", "layerwise", "mxnet_single_gpu", "eight-bit", "turbodl", "paradl")
 """Jobs that begin first, since the others fill the gaps behind them."""
+_QUICK = ("kernels", "many-gpu")
+"""Kinds whose rows take less time than starting processes."""
 _TRANSFORMERS: dict[str, Callable[[], Iterable[JudgedRow]]] = {
     "gpt": transformer_rows,
     "sharded": sharded_rows,
@@ -81,7 +83,7 @@ def judged_rows(only: str | None = None, *, processes: int = 0, progress: Progre
     jobs = [job for job in _JOBS if only in (None, job.kind)]
     done = dict[_Job, list[JudgedRow]]()
     count = min(processes or os.cpu_count() or 1, len(jobs))
-    if count == 1 or only == "many-gpu":
+    if count == 1 or only in _QUICK:
         for job in jobs:
             done[job] = _computed(job)
             _report(progress, done, jobs)
