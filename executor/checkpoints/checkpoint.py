@@ -98,7 +98,10 @@ def save_checkpoint(
     rank = dist.get_rank(group) if dist.is_initialized() else 0
     problem = f"checkpoint in {folder} cannot be written"
     held = _agreed(lambda: {name: _Held.of(name, part) for name, part in tensors.items()}, problem, group)
-    writers = _agreed(lambda: _writers(held), problem, group)[rank]
+    try:
+        writers = _writers(held)
+    except ValueError as error:  # on every rank, as all have the same boxes before them
+        raise ConfigError(f"{problem}: {error}") from error
     partial = _agreed(lambda: begin_checkpoint(folder, step) if rank == 0 else None, problem, group)[0]
     assert partial is not None
 
@@ -117,6 +120,7 @@ def save_checkpoint(
     written = _agreed(write, problem, group)
 
     def finish() -> None:
+        """Write where all boxes lie, and let the checkpoint count."""
         boxes: dict[str, list[SavedBox]] = {name: [] for row in held for name in row}
         for (name, low), writer in writers.items():
             shape, crc32 = held[writer][name].shape, written[writer][name]
