@@ -141,7 +141,7 @@ def _seconds(table: "pd.DataFrame", stem: str, name: str, *, required: bool) -> 
             raise ConfigError(f"table {name} needs a column {stem}_s, {stem}_ms or {stem}_us; got none of them")
         return None
     values = pd.to_numeric(table[known[0]], errors="coerce")
-    bad = (table[known[0]].notna() & values.isna()) | (values <= 0)
+    bad = (table[known[0]].notna() & values.isna()) | (values <= 0) | (values == math.inf)
     if bad.any():
         row = int(bad.to_numpy().argmax())
         raise ConfigError(
@@ -221,7 +221,13 @@ def _convolution(row: object, phase: str, time_s: float, precision: str, name: s
     width, height, into, batch, out, r, s, pad_h, pad_w, stride_h, stride_w = (
         int(getattr(row, column)) for column in _CONVOLUTION
     )
-    positions = ((height + 2 * pad_h - r) // stride_h + 1) * ((width + 2 * pad_w - s) // stride_w + 1)
+    rows, columns = (height + 2 * pad_h - r) // stride_h + 1, (width + 2 * pad_w - s) // stride_w + 1
+    if rows < 1 or columns < 1:
+        raise ConfigError(
+            f"table {name}: filters must be no larger than the padded image of {height + 2 * pad_h} x "
+            f"{width + 2 * pad_w}, got {r} x {s}"
+        )
+    positions = rows * columns
     window, stride = r * s, stride_h * stride_w
     plain = stride == 1
     sizes = {

@@ -375,10 +375,13 @@ BAD = {
     "m,n,k,time_ms\n1,2,1e18,4\n": "k must be a whole number in 1 .. 1000000000, got '1e\\+18' in row 1",
     "m,n,k,time_ms\n16.0,2,3,4\n": "a fit of products needs at least 8 rows",
     "m,n,k,time_ms\n1,2,3,-4\n": "time_ms must be a number > 0, got -4 in row 1",
+    "m,n,k,time_ms\n1,2,3,1e999\n": "time_ms must be a number > 0, got inf in row 1",
     "m,n,k,time_ms\n1,2,3,4\n": "a fit of products needs at least 8 rows of 3 different weights",
     "m,n,k,time_ms,precision\n1,2,3,4,fp12\n": "unknown precision 'fp12'",
     "m,n,k,time_ms,precision\n1,2,3,4,fp8\n": "rows of float8 need that arithmetic's peak",
     "m,n,k,time_ms,gpu\n1,2,3,4,A\n1,2,3,4,B\n": "no rows of p100 or P100 or .*; its devices: A, B; choose one by",
+    "in_w,in_h,in_c,batch_n,out_k,filter_r_h,filter_s_w,pad_h,pad_w,stride_h,stride_w,fwd_ms\n"
+    "28,3,8,4,16,9,5,1,0,1,1,2\n": "filters must be no larger than the padded image of 5 x 28, got 9 x 5",
     "model,batch,images_per_sec\nLeNet,1,2\n": "hold no kernel and no known network of p100",
 }
 
