@@ -1,4 +1,4 @@
-"""``orrery fidelity`` and ``orrery reproduce``: predictions beside public measurements, and beside printed results."""
+"""``orrery fidelity`` and ``orrery reproduce``: predictions beside measurements, and beside printed results."""
 
 import sys
 from contextlib import nullcontext
