@@ -11,9 +11,9 @@ from executor.recorded.calls import channels_apart, check_call
 from executor.runtime.devices import DTYPES
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.layouts.configurations import ConfigSpace
 from planner.operations.computation import Constant, parse_axis
 from planner.operations.mapped import Mapped
-from planner.parallel.configurations import ConfigSpace
 
 
 def check_imported(graph: ComputationGraph, index: int, space: ConfigSpace) -> None:

@@ -20,6 +20,8 @@ from executor.runtime.boxes import Box
 from executor.runtime.samples import BatchSamples
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer, Operation
+from planner.layouts.configurations import ConfigSpace
+from planner.layouts.regions import held_regions, needed_regions
 from planner.operations.convolution import Convolution
 from planner.operations.dropout import Dropout
 from planner.operations.joining import Add, Concat
@@ -29,8 +31,6 @@ from planner.operations.mapped import Mapped
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.partial import PartialProduct, PartialSum
 from planner.operations.pooling import GlobalPooling, Pooling
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.regions import held_regions, needed_regions
 
 
 def part_layer(

@@ -8,9 +8,9 @@ import numpy as np
 
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
-from planner.parallel.configurations import ConfigSpace, Strategy, all_configurations
+from planner.layouts.configurations import ConfigSpace, Strategy, all_configurations
+from planner.layouts.regions import held_regions, needed_regions
 from planner.parallel.input_channel_split import slices_of, split_input_channels
-from planner.parallel.regions import held_regions, needed_regions
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_strategy import has_stages, micro_batch_parts
 

@@ -8,10 +8,10 @@ import numpy as np
 from executor.runtime.boxes import Box
 from executor.runtime.samples import BatchSamples
 from planner.graph.computation_graph import ComputationGraph, Edge
+from planner.layouts.configurations import ConfigSpace
+from planner.layouts.regions import held_regions, needed_regions
 from planner.lowering.program import Program
-from planner.parallel.configurations import ConfigSpace
 from planner.parallel.micro_batches import interleave_degree
-from planner.parallel.regions import held_regions, needed_regions
 
 LayerUnit = tuple[int, int]
 """A layer and one of its micro-batches; micro-batch 0 where the layer computes the whole mini-batch at once."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from planner.parallel.regions import Regions
+from planner.layouts.regions import Regions
 
 
 @dataclass(frozen=True, slots=True)

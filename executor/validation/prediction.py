@@ -13,8 +13,8 @@ from executor.probe.codec_probe import CodecRow
 from executor.probe.measured_rows import ProbeRow
 from executor.probe.probed_profile import write_with_codecs
 from hwprofiles.devices.device_graph import DeviceGraph
+from planner.layouts.regions import held_regions
 from planner.lowering.program import KINDS, Program
-from planner.parallel.regions import held_regions
 
 
 def with_codec_times(cluster: DeviceGraph, rows: Sequence[CodecRow], folder: Path, device: str) -> DeviceGraph:

@@ -20,7 +20,7 @@ from groundwork.errors import ConfigError
 from planner.compression.settings import AUTO, LIBRARY
 from planner.cost.library_rounds import is_library_scheme, library_rounds, library_schemes
 from planner.graph.computation_graph import Layer
-from planner.parallel.configurations import ConfigSpace
+from planner.layouts.configurations import ConfigSpace
 from planner.topology.network_routes import ClusterRoutes
 from simulator.collectives.rounds import Round, Traffic
 from simulator.collectives.schemes import ALL_REDUCES, rank_rounds

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from planner.cost.cost_model import CostModel
-from planner.parallel.configurations import ConfigSpace, Strategy
+from planner.layouts.configurations import ConfigSpace, Strategy
 from planner.parallel.input_channel_split import check_configuration, slices_of
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.strategies import spaces_of

@@ -9,7 +9,7 @@ from hwprofiles.compute.compute_profile import CODEC_TARGETS, CODEC_TASKS, Compu
 from hwprofiles.compute.kernels import Kernels
 from planner.compression.data_types import Compression
 from planner.cost.cost_model import CostModel
-from planner.parallel.regions import TransferRegions
+from planner.layouts.regions import TransferRegions
 
 GRADIENTS, ACTIVATIONS = CODEC_TARGETS
 

@@ -38,7 +38,7 @@ from planner.cost.all_reduce import SyncChoice, all_reduce_s, candidate_all_redu
 from planner.cost.applied_strategy import applied
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.cost_model import CostModel
-from planner.parallel.configurations import ConfigSpace, Strategy
+from planner.layouts.configurations import ConfigSpace, Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

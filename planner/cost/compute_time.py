@@ -17,10 +17,10 @@ from hwprofiles.compute.profile_file import profile_in
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.data_types import check_codec_times
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Layer
+from planner.layouts.configurations import ConfigSpace
+from planner.layouts.regions import held_regions
 from planner.operations.base import ELEMENT_BYTES
 from planner.operations.partial import undivided
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.regions import held_regions
 
 _SHAPE_WEIGHT = 1e-6
 """Weight of the distance between shapes beside that between amounts of work, both in logarithms: it breaks ties."""

@@ -18,7 +18,7 @@ from planner.cost.conditions import IDEAL_CONDITIONS, Conditions
 from planner.cost.sync_time import SyncTimes
 from planner.cost.transfer_time import TransferTimes
 from planner.graph.computation_graph import ComputationGraph
-from planner.parallel.configurations import ConfigSpace, all_configurations
+from planner.layouts.configurations import ConfigSpace, all_configurations
 from planner.parallel.input_channel_split import split_input_channels
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 

@@ -12,7 +12,7 @@ from groundwork.array_types import Floats
 from planner.cost.all_reduce import choose_all_reduce, group_rounds, replica_groups
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge
-from planner.parallel.configurations import ConfigSpace
+from planner.layouts.configurations import ConfigSpace
 
 
 class LinkLoads:

@@ -19,8 +19,8 @@ import numpy as np
 
 from groundwork.array_types import Floats, Ints
 from planner.graph.shapes import IntervalMap, Shape
-from planner.parallel.configurations import ConfigSpace, part_bounds
-from planner.parallel.regions import needed_regions
+from planner.layouts.configurations import ConfigSpace, part_bounds
+from planner.layouts.regions import needed_regions
 
 
 class Overlaps(NamedTuple):

@@ -11,7 +11,7 @@ from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
 from planner.cost.all_reduce import all_reduce_s
 from planner.graph.computation_graph import ComputationGraph
-from planner.parallel.configurations import ConfigSpace
+from planner.layouts.configurations import ConfigSpace
 from planner.topology.network_routes import ClusterRoutes
 
 BATCH_NORMS = ("local", "reduced")

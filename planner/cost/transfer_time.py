@@ -16,9 +16,9 @@ from planner.cost.overlaps import Overlaps, overlaps_of
 from planner.cost.transfer_kernel import TransferPairs, price_pairs
 from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.graph.shapes import IntervalMap, Shape
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.regions import TransferRegions, layout_keys, transfer_regions
-from planner.parallel.shared_regions import shard_rows, shared_regions, shared_transfers
+from planner.layouts.configurations import ConfigSpace
+from planner.layouts.regions import TransferRegions, layout_keys, transfer_regions
+from planner.layouts.shared_regions import shard_rows, shared_regions, shared_transfers
 from planner.topology.network_routes import ClusterRoutes
 from planner.topology.route_levels import RouteLevels
 

@@ -4,7 +4,7 @@ from hwprofiles.compute.compute_profile import PROFILE_PHASES
 from planner.cost.applied_strategy import applied
 from planner.cost.compute_time import stored_kernels
 from planner.cost.cost_model import CostModel
-from planner.parallel.configurations import Strategy
+from planner.layouts.configurations import Strategy
 
 _LEAST_SHARE = 0.02
 """Share of the arithmetic of an iteration below which a layer is not worth a line."""

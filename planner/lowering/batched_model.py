@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
-from planner.parallel.configurations import ConfigSpace
+from planner.layouts.configurations import ConfigSpace
 from planner.parallel.micro_batches import MicroBatching, micro_batch_spaces
 
 LoweredUnit = tuple[int, int]

@@ -17,10 +17,10 @@ import numpy as np
 from groundwork.array_types import Ints
 from planner.cost.compressed_sync import groups_of
 from planner.cost.framework import Framework
+from planner.layouts.configurations import ConfigSpace
 from planner.lowering.batched_model import LoweredUnit
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
 from planner.lowering.task_builder import TaskPairs
-from planner.parallel.configurations import ConfigSpace
 
 _NOTHING: TaskPairs = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 

@@ -22,9 +22,9 @@ from planner.cost.all_reduce import SyncChoice, choose_all_reduce, group_rounds
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.compressed_sync import compressed_all_reduce, compressed_choice, groups_of
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import ConfigSpace
 from planner.lowering.program import Collective
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
-from planner.parallel.configurations import ConfigSpace
 from simulator.collectives.messages import Messages, messages_of
 from simulator.collectives.rounds import Round
 from simulator.collectives.schemes import ALL_REDUCES

@@ -7,9 +7,9 @@ import numpy as np
 
 from groundwork.array_types import Bools, Ints
 from planner.graph.computation_graph import Edge
+from planner.layouts.regions import held_regions, needed_regions
 from planner.lowering.program import Program
 from planner.lowering.unit_times import unit_of
-from planner.parallel.regions import held_regions, needed_regions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -27,6 +27,7 @@ from groundwork.array_types import Floats, Ints
 from groundwork.errors import ConfigError
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import ConfigSpace
 from planner.lowering.batched_model import BatchedModel, LoweredUnit
 from planner.lowering.gradient_buckets import GradientBuckets
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
@@ -36,7 +37,6 @@ from planner.lowering.parameter_tasks import ParameterTasks
 from planner.lowering.program import Program
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
 from planner.lowering.transfer_tasks import TransferTasks
-from planner.parallel.configurations import ConfigSpace
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, schedule_of
 from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute, segments_of

@@ -19,10 +19,10 @@ import numpy as np
 from groundwork.array_types import Ints
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import Edge
+from planner.layouts.regions import TransferRegions
 from planner.lowering.batched_model import BatchedModel
 from planner.lowering.task_builder import TaskPairs
 from planner.lowering.transfer_tasks import TransferTasks
-from planner.parallel.regions import TransferRegions
 
 
 @dataclass

@@ -13,7 +13,7 @@ from planner.compression.settings import CompressionSettings
 from planner.cost.conditions import IDEAL_CONDITIONS, Conditions
 from planner.cost.framework import Framework
 from planner.graph.computation_graph import ComputationGraph, Edge
-from planner.parallel.configurations import ConfigSpace
+from planner.layouts.configurations import ConfigSpace
 from planner.parallel.micro_batches import MicroBatching
 from simulator.collectives.rounds import Round
 

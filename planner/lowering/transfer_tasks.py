@@ -10,8 +10,8 @@ from planner.compression.settings import CompressionSettings
 from planner.cost.codec_time import ACTIVATIONS, codec_s, compression_of, decompression_of
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge
+from planner.layouts.regions import TransferRegions
 from planner.lowering.task_builder import TaskPairs, Tasks
-from planner.parallel.regions import TransferRegions
 
 _MOST_DIMS = 6
 """Dimensions that the regions of transfers are padded to."""

@@ -10,11 +10,11 @@ import numpy as np
 
 from groundwork.errors import FittingChange, OrreryError
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import space_of
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import peak_memory_bytes
-from planner.parallel.configurations import space_of
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.named_rules import NAMED
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, SEGMENTS, Recompute, recompute_of

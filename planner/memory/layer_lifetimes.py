@@ -4,11 +4,11 @@ import numpy as np
 
 from groundwork.array_types import Floats
 from planner.graph.data_sources import is_data
+from planner.layouts.regions import needed_regions
 from planner.lowering.unit_times import UnitTimes
 from planner.memory.buffer_account import MemoryAccount
 from planner.memory.buffers import BufferRows
 from planner.operations.base import BATCH_STATISTICS
-from planner.parallel.regions import needed_regions
 
 _STATISTICS_BYTES = 8
 """Statistics are summed in double precision."""

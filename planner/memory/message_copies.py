@@ -4,11 +4,11 @@ import numpy as np
 
 from groundwork.array_types import Bools, Ints
 from planner.graph.computation_graph import Edge
+from planner.layouts.regions import held_regions, needed_regions
 from planner.lowering.program import Program
 from planner.lowering.send_phases import phases
 from planner.memory.cpu_backend import MESSAGE_JOIN_BYTES
 from planner.memory.part_memory import PartMemory
-from planner.parallel.regions import held_regions, needed_regions
 
 
 def are_copies(program: Program, parts: list[PartMemory], transfers: Ints) -> Bools:

@@ -4,6 +4,8 @@ import numpy as np
 
 from groundwork.array_types import Floats, Ints
 from planner.graph.computation_graph import Edge
+from planner.layouts.regions import needed_regions
+from planner.layouts.shared_regions import shared_regions
 from planner.lowering.program import KINDS, Program
 from planner.lowering.unit_times import UnitTimes, unit_of
 from planner.memory.backend_memory import BackendMemory
@@ -11,8 +13,6 @@ from planner.memory.buffer_account import MemoryAccount, frozen_bytes, residuals
 from planner.memory.buffers import BufferRows, Buffers
 from planner.memory.message_lifetimes import sent_until
 from planner.operations.base import BATCH_STATISTICS
-from planner.parallel.regions import needed_regions
-from planner.parallel.shared_regions import shared_regions
 
 _UPDATE, _TRANSFER = KINDS.index("update"), KINDS.index("transfer")
 

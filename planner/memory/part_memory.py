@@ -11,6 +11,8 @@ from groundwork.array_types import Bools, Floats, Ints
 from planner.derivatives.recorded_memory import recorded_memory
 from planner.graph.computation_graph import ComputationGraph, Edge, Layer, Operation
 from planner.graph.data_sources import is_data
+from planner.layouts.configurations import ConfigSpace
+from planner.layouts.regions import Regions, held_regions, needed_regions
 from planner.lowering.program import Program
 from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts
 from planner.memory.memory_policy import MemoryPolicy
@@ -23,8 +25,6 @@ from planner.operations.mapped import Mapped
 from planner.operations.normalisation import LocalResponseNorm
 from planner.operations.partial import PartialProduct
 from planner.operations.pooling import Pooling
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.regions import Regions, held_regions, needed_regions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

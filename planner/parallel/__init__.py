@@ -1,1 +1,1 @@
-"""Divisions of a network over devices and time: configurations, regions, strategies, micro-batches, schedules."""
+"""Rules that divide a network over devices and time: strategies, micro-batches, schedules, recomputation."""

@@ -19,7 +19,7 @@ from groundwork.suggestions import did_you_mean
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
-from planner.parallel.configurations import Configuration
+from planner.layouts.configurations import Configuration
 from planner.parallel.device_groups import grouped_devices
 from planner.parallel.input_channel_split import ordered_degrees, reducing_operation
 

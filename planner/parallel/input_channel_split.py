@@ -20,10 +20,10 @@ from dataclasses import replace
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
+from planner.layouts.configurations import LETTERS, ConfigSpace, Configuration, space_of
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear
 from planner.operations.partial import PartialProduct, PartialSum, Reducing
-from planner.parallel.configurations import LETTERS, ConfigSpace, Configuration, space_of
 
 
 def slices_of(strategy: Mapping[str, Configuration]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from itertools import pairwise
 
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
-from planner.parallel.configurations import ConfigSpace, space_of
+from planner.layouts.configurations import ConfigSpace, space_of
 from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES, PipelineSchedule
 
 ORDERS = ("each", "all")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
-from planner.parallel.configurations import Configuration, Strategy, placement_devices
+from planner.layouts.configurations import Configuration, Strategy, placement_devices
 from planner.parallel.degrees import grid_of, largest_divisor
 from planner.parallel.input_channel_split import ordered_degrees, reducing_operation
 

@@ -7,7 +7,7 @@ from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.plugins.entry_points import load_plugin, naming_plugin, plugin_names
 from planner.graph.computation_graph import ComputationGraph
-from planner.parallel.configurations import ConfigSpace, Strategy
+from planner.layouts.configurations import ConfigSpace, Strategy
 from planner.parallel.degrees import hint_for, hybrid_of, hybrid_strategy, is_hybrid
 from planner.parallel.input_channel_split import space_in
 from planner.parallel.named_rules import ALIASES, NAMED, REDUCING

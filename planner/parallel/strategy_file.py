@@ -13,7 +13,7 @@ from groundwork.suggestions import did_you_mean
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
-from planner.parallel.configurations import Configuration, Strategy
+from planner.layouts.configurations import Configuration, Strategy
 from planner.parallel.input_channel_split import check_configuration, ordered_degrees, reducing_operation
 
 SUFFIXES = (".json", ".yaml", ".yml")

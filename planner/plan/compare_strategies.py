@@ -13,7 +13,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
-from planner.parallel.configurations import Strategy
+from planner.layouts.configurations import Strategy
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.plan.comparison import Comparison, StrategyResult
 from planner.plan.data_parallel_note import data_parallel_note

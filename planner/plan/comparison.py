@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from planner.expected.likely_times import TimeParts, expected_s, likely_s
-from planner.parallel.configurations import Strategy
+from planner.layouts.configurations import Strategy
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.plan.training_rates import TrainingRates
 from planner.simulation.link_use import LinkUse

@@ -16,9 +16,9 @@ from groundwork.errors import ConfigError, InfeasiblePlanError
 from groundwork.progress import Progress
 from groundwork.units import MILLI
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Strategy
 from planner.lowering.program import Program
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.configurations import Strategy
 from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered

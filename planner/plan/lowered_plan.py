@@ -11,13 +11,13 @@ from planner.cost.applied_strategy import applied
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
+from planner.layouts.configurations import Strategy
 from planner.lowering.changed_links import relinked
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
 from planner.memory.fit_advice import fitting_changes
 from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.configurations import Strategy
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.plan.plan import Plan

@@ -6,8 +6,8 @@ from typing import Self
 
 from groundwork.errors import ConfigError, InfeasiblePlanError, OrreryError
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Strategy
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.configurations import Strategy
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.named_rules import NAMED
 from planner.plan.lowered_plan import lowered

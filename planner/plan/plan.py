@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from groundwork.notebook_tables import html_table
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.all_reduce import SyncChoice
-from planner.parallel.configurations import Configuration
+from planner.layouts.configurations import Configuration
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.plan.plan_request import PlanRequest

@@ -14,8 +14,8 @@ from planner.cost.compressed_sync import gradient_sync_choices
 from planner.cost.cost_model import CostModel
 from planner.cost.under_used import under_used_layers
 from planner.graph.computation_graph import ComputationGraph
+from planner.layouts.configurations import Strategy
 from planner.memory.memory_policy import MemoryPolicy
-from planner.parallel.configurations import Strategy
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batching_of
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute, recompute_of
 from planner.parallel.strategy_file import OWN, OwnStrategy, own_strategy

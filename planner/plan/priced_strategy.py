@@ -11,10 +11,10 @@ from planner.cost.conditions import IDEAL_CONDITIONS, Conditions, declared_sync
 from planner.cost.cost_model import CostModel
 from planner.expected.likely_times import TimeParts, expected_s
 from planner.graph.computation_graph import ComputationGraph
+from planner.layouts.configurations import ConfigSpace, Configuration, Strategy
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
-from planner.parallel.configurations import ConfigSpace, Configuration, Strategy
 from planner.parallel.micro_batches import MicroBatching
 from planner.plan.comparison import LayerResult, StrategyResult
 from planner.plan.lowered_plan import lowered

@@ -11,11 +11,11 @@ from groundwork.units import MILLI
 from planner.compression.settings import CompressionSettings
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Strategy
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
 from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.configurations import Strategy
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.simulation.memory_over_time import replay_that_fits

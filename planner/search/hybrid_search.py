@@ -19,9 +19,9 @@ from planner.cost.applied_strategy import applied
 from planner.cost.compute_time import kernel_s
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES
+from planner.layouts.configurations import Strategy
 from planner.lowering.lower_strategy import lower
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.configurations import Strategy
 from planner.parallel.degrees import Hybrid, check_hybrid, split_layer
 from planner.parallel.micro_batches import MicroBatching
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching

@@ -31,7 +31,7 @@ from planner.elimination.elimination_state import GraphTooWideError
 from planner.elimination.search_problem import SearchProblem, TensorCost, restrict, strategy_cost
 from planner.elimination.wide_search import WIDE_LIMIT_SUMS, FoundStrategy, search_wide, whole_choice
 from planner.graph.computation_graph import Edge
-from planner.parallel.configurations import ConfigSpace, Configuration, Strategy
+from planner.layouts.configurations import ConfigSpace, Configuration, Strategy
 from planner.search.search_tables import search_problem
 
 _R = TypeVar("_R")

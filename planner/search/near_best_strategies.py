@@ -9,7 +9,7 @@ import numpy as np
 from groundwork.array_types import Bools
 from planner.cost.cost_model import CostModel
 from planner.elimination.best_strategies import Ranked, k_best
-from planner.parallel.configurations import ConfigSpace, Configuration
+from planner.layouts.configurations import ConfigSpace, Configuration
 from planner.search.layerwise import BOUND_SAMPLES, price_within
 from planner.search.search_tables import search_problem
 

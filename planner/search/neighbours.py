@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Layer
-from planner.parallel.configurations import (
+from planner.layouts.configurations import (
     PLACEMENTS,
     ConfigSpace,
     Configuration,

@@ -18,10 +18,10 @@ from groundwork.units import GIB
 from hwprofiles.devices.device import Device
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge, Layer
+from planner.layouts.configurations import ConfigSpace, Configuration, space_of
+from planner.layouts.regions import needed_regions
 from planner.memory.peak_memory import COPIES_OF_PARAMETERS
-from planner.parallel.configurations import ConfigSpace, Configuration, space_of
 from planner.parallel.pipeline_schedule import PipelineSchedule
-from planner.parallel.regions import needed_regions
 from planner.simulation.transfer_pricing import transfer_prices
 
 Layout = Callable[[Layer, Sequence[int]], Configuration]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from groundwork.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph, Layer
-from planner.parallel.configurations import Configuration, Strategy
+from planner.layouts.configurations import Configuration, Strategy
 from planner.parallel.degrees import Hybrid, hybrid_of, is_hybrid, split_layer, stage_groups
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES, PipelineSchedule

@@ -17,10 +17,10 @@ from groundwork.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.cost.link_loads import LinkLoads
 from planner.elimination.bounds import SLACK
+from planner.layouts.configurations import Configuration, Strategy
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.configurations import Configuration, Strategy
 from planner.search.neighbours import Neighbours, Spaces, StrategyChange
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.memory_over_time import replay_that_fits

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from planner.cost.cost_model import CostModel
 from planner.cost.transfer_time import EdgeTable
 from planner.elimination.search_problem import SearchProblem, TensorCost
-from planner.parallel.configurations import ConfigSpace
+from planner.layouts.configurations import ConfigSpace
 
 
 def search_problem(model: CostModel, spaces: Sequence[ConfigSpace], table: EdgeTable) -> SearchProblem:

@@ -15,9 +15,9 @@ from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.applied_strategy import applied
 from planner.cost.compressed_sync import compressed_choices
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import ConfigSpace, Strategy
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
-from planner.parallel.configurations import ConfigSpace, Strategy
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batch_spaces
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.simulation.program_replay import Replay, replay

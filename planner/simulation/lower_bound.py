@@ -4,8 +4,8 @@ import numpy as np
 
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Strategy
 from planner.lowering.program import KINDS, Program
-from planner.parallel.configurations import Strategy
 from planner.simulation.execution_models import build_program_graph
 from simulator.graph.task_graph import TaskGraph
 from simulator.timelines.timeline import alone_s, busiest_resource

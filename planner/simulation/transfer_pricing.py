@@ -11,8 +11,8 @@ from planner.cost.codec_time import ACTIVATIONS, codec_s, compression_of, decomp
 from planner.cost.cost_model import CostModel
 from planner.cost.transfer_time import EdgeTable
 from planner.graph.computation_graph import Edge
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.regions import needed_regions
+from planner.layouts.configurations import ConfigSpace
+from planner.layouts.regions import needed_regions
 from planner.simulation.execution_models import ITERATIONS
 from simulator.graph.memory_need import check_replay_memory, engine_bytes, graph_bytes
 

@@ -15,8 +15,8 @@ from planner.cost.all_reduce import choose_all_reduce
 from planner.cost.library_rounds import library_collective_s
 from planner.graph.computation_graph import Layer
 from planner.graph.shapes import Shape
+from planner.layouts.configurations import ConfigSpace, Configuration, space_of
 from planner.operations.linear import Linear
-from planner.parallel.configurations import ConfigSpace, Configuration, space_of
 from planner.topology.network_routes import routes_of_cluster
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow

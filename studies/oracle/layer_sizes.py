@@ -12,7 +12,7 @@ import numpy as np
 from groundwork.array_types import Bools, Floats, Ints
 from planner.graph.computation_graph import ComputationGraph, Edge, Layer
 from planner.graph.shapes import IntervalMap
-from planner.parallel.configurations import part_bounds
+from planner.layouts.configurations import part_bounds
 
 Grid = tuple[int, ...]
 

@@ -8,9 +8,9 @@ from groundwork.array_types import Ints
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
+from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.memory.peak_memory import peak_memory_bytes
-from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import spaces_of
 from studies.oracle import forms
 from studies.oracle.cases import OracleCase

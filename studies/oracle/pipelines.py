@@ -8,7 +8,7 @@ from groundwork.array_types import Floats, Ints
 from groundwork.errors import InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Layer
-from planner.parallel.configurations import Configuration
+from planner.layouts.configurations import Configuration
 from planner.parallel.pipeline_schedule import PipelineSchedule
 from planner.search.pipeline_stages import stage_bounds
 from studies.oracle import alpha_beta as wires

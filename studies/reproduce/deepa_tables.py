@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from planner.cost.cost_model import CostModel
-from planner.parallel.configurations import ConfigSpace
+from planner.layouts.configurations import ConfigSpace
 from studies.reproduce.paper_clusters import BUS_BYTES_PER_S
 from studies.reproduce.priced_cases import PricedCase, PricedCases
 from studies.reproduce.rows import PaperRow, row, stored

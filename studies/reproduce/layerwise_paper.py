@@ -19,8 +19,8 @@ from planner.cost.cost_model import CostModel
 from planner.elimination.depth_first_search import depth_first
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import SearchProblem
+from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
-from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import spaces_of
 from planner.search.layerwise import search_layerwise
 from planner.search.search_tables import search_problem

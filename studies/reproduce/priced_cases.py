@@ -7,11 +7,11 @@ from functools import cached_property
 import numpy as np
 
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Strategy
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.configurations import Strategy
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.layerwise import search_layerwise
 from planner.simulation.additive_cost import additive_s

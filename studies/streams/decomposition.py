@@ -19,9 +19,9 @@ from hwprofiles.compute.kernel_occupancy import occupancy
 from hwprofiles.compute.kernels import Kernels
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.layouts.regions import held_regions
 from planner.lowering.program import KINDS, Program
 from planner.operations.base import ELEMENT_BYTES
-from planner.parallel.regions import held_regions
 from studies.streams.program_extension import with_sub_tasks
 
 _Measured = Mapping[tuple[str, str], float]

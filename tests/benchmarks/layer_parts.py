@@ -15,13 +15,13 @@ from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import Shape
+from planner.layouts.configurations import Configuration, space_of
 from planner.operations.checks import position_dims
 from planner.operations.convolution import Convolution
 from planner.operations.joining import Add
 from planner.operations.linear import Linear
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.pooling import Pooling
-from planner.parallel.configurations import Configuration, space_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -8,7 +8,7 @@ from hwprofiles.devices.device import Device
 from hwprofiles.devices.device_graph import DeviceGraph, Link
 from hwprofiles.devices.latency import Latency
 from planner.cost.all_reduce import replica_groups
-from planner.parallel.regions import needed_regions
+from planner.layouts.regions import needed_regions
 from planner.topology.network_routes import routes_of_cluster
 from simulator.collectives.schemes import rank_rounds
 

@@ -10,10 +10,10 @@ from hwprofiles.devices.device import Device
 from hwprofiles.devices.device_graph import DeviceGraph, Link
 from hwprofiles.devices.latency import Latency
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration, all_configurations
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, all_configurations
 from planner.parallel.strategies import spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 

@@ -4,9 +4,9 @@ import math
 
 from planner.compression.settings import UNCOMPRESSED
 from planner.cost.applied_strategy import applied
+from planner.layouts.configurations import Configuration, all_configurations
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
-from planner.parallel.configurations import Configuration, all_configurations
 from planner.parallel.input_channel_split import ordered_degrees, reducing_operation
 from planner.parallel.micro_batches import WHOLE_BATCH
 

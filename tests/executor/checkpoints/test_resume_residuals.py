@@ -11,9 +11,9 @@ from executor.runtime.devices import CpuDevice
 from executor.training.session import open_session
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
-from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(200)

@@ -14,6 +14,7 @@ from executor.layers.factory import part_layer
 from executor.layers.parameters import parameter_box
 from executor.runtime.boxes import whole_box
 from groundwork.errors import ConfigError
+from planner.layouts.configurations import ConfigSpace, Configuration, space_of
 from planner.memory import cpu_backend as weight_gradients
 from planner.operations.checks import ACTIVATIONS
 from planner.operations.convolution import Convolution
@@ -23,7 +24,6 @@ from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.pooling import GlobalPooling, Pooling
-from planner.parallel.configurations import ConfigSpace, Configuration, space_of
 
 NEVER = 10**9
 PRODUCTS = (

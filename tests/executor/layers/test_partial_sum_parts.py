@@ -13,10 +13,10 @@ from executor.layers.factory import part_layer
 from executor.layers.parameters import parameter_box
 from executor.runtime.boxes import whole_box
 from executor.runtime.parameter_init import initial_parameters
+from planner.layouts.configurations import Configuration
 from planner.operations.checks import ACTIVATIONS
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear
-from planner.parallel.configurations import Configuration
 from planner.parallel.input_channel_split import split_input_channels
 from planner.parallel.strategies import spaces_of
 

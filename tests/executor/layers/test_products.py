@@ -11,9 +11,9 @@ from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
 from executor.layers.kernels.products import product_of
 from executor.measurement.memory_meter import MemoryMeter
+from planner.layouts.configurations import ConfigSpace
 from planner.memory.cpu_backend import GradientForm, KernelPositions, gradient_forms, scratch_elements
 from planner.models.builder import ModelBuilder
-from planner.parallel.configurations import ConfigSpace
 
 CONVOLUTIONS = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)
 sizes_of = st.integers(1, 4)

@@ -13,8 +13,8 @@ from executor.layers.parameters import parameter_box
 from executor.runtime.boxes import whole_box
 from groundwork.errors import ConfigError
 from planner.importing.graph_of import imported_graph
+from planner.layouts.configurations import Configuration, space_of
 from planner.operations.mapped import Mapped
-from planner.parallel.configurations import Configuration, space_of
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 

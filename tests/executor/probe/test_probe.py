@@ -21,9 +21,9 @@ from hwprofiles.devices.memory_reserve import MemoryReserve
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.importing.graph_of import imported_graph
+from planner.layouts.regions import held_regions
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.regions import held_regions
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs

@@ -16,12 +16,12 @@ from executor.training.session import open_session
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.operations.partial import PartialProduct
-from planner.parallel.configurations import Configuration
 from planner.parallel.input_channel_split import slices_of
 from planner.parallel.micro_batches import WHOLE_BATCH, micro_batching_of
 from planner.parallel.strategies import named_strategy

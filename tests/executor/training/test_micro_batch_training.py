@@ -17,10 +17,10 @@ from executor.runtime.boxes import whole_box
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.positional_random import key_of, uniform
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration, all_configurations
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
-from planner.parallel.configurations import Configuration, all_configurations
 from planner.parallel.micro_batches import MicroBatching, interleave_degree, micro_batching_of
 from planner.parallel.strategies import spaces_of
 

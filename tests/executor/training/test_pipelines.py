@@ -15,11 +15,11 @@ from executor.measurement.measured_run import join
 from executor.runtime.boxes import whole_box
 from executor.runtime.optimizer_spec import OptimizerSpec
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration, all_configurations
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, all_configurations
 from planner.parallel.micro_batches import MicroBatching, schedule_of
 from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
 from planner.parallel.strategies import spaces_of

@@ -5,10 +5,10 @@ from plans import cluster_of, residual_block
 from ranks import options, pool_of, train, whole
 
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
-from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.parallel.strategies import named_strategy, spaces_of

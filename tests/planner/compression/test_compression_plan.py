@@ -12,11 +12,11 @@ from planner.compression.settings import UNCOMPRESSED, CompressionSettings, can_
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.compressed_sync import compressed_all_reduce
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration, all_configurations
 from planner.lowering.program import KINDS
 from planner.memory.buffers import BUFFERS
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, all_configurations
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.strategies import named_strategy
 from planner.simulation.additive_cost import additive_s

@@ -15,12 +15,12 @@ from orrery.terminal.exit_codes import run_app
 from planner.cost.cost_model import CostModel
 from planner.cost.link_loads import LinkLoads
 from planner.cost.sync_time import BATCH_NORMS
+from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration
 from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.plan_file import load_plan, save_plan

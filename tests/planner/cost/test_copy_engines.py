@@ -12,9 +12,9 @@ from hwprofiles.devices.device import Device
 from hwprofiles.devices.device_graph import DeviceGraph, Link
 from hwprofiles.devices.latency import Latency
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
-from planner.parallel.configurations import Configuration
 from planner.plan.analysis import analyse
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.execution_models import build_program_graph

@@ -11,9 +11,9 @@ from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from planner.cost.all_reduce import all_reduce_s
 from planner.cost.cost_model import CostModel
 from planner.elimination.search_problem import strategy_cost
+from planner.layouts.configurations import Configuration, all_configurations, space_of
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, all_configurations, space_of
 from planner.parallel.strategies import spaces_of
 from planner.search.search_tables import search_problem
 from planner.topology.network_routes import routes_of_cluster

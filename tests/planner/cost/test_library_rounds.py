@@ -14,9 +14,9 @@ from hwprofiles.measured.measured_tables import measured_table
 from planner.cost.all_reduce import all_reduce_s, choose_all_reduce, layer_choice
 from planner.cost.cost_model import CostModel
 from planner.cost.library_rounds import COLLECTIVES, library_collective, library_collective_s, library_schemes
+from planner.layouts.configurations import Configuration, space_of
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, space_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.planning import make_plan
 from planner.simulation.additive_cost import additive_s

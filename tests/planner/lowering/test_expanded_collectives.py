@@ -9,11 +9,11 @@ from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.all_reduce import all_reduce_s, choose_all_reduce
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.plan_file import load_plan, save_plan
 from planner.plan.planning import make_plan

@@ -9,10 +9,10 @@ from plans import cluster_of, inception_module, program_of, random_strategy, res
 
 from planner.cost.cost_model import CostModel
 from planner.graph.parameters import Parameter
+from planner.layouts.configurations import Configuration
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.operations.normalisation import BatchNorm
-from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import named_strategy
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay

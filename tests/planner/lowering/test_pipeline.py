@@ -9,11 +9,11 @@ from plans import SMALL_MODELS, cluster_of, device_count, star
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration, all_configurations
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, all_configurations
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import spaces_of
 from planner.plan.lowered_plan import lower_plan

@@ -4,11 +4,11 @@ import numpy as np
 from plans import cluster_of
 
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.lowering.send_phases import SendPhases, phases, program_order
 from planner.models.builder import ModelBuilder
-from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import spaces_of
 
 

@@ -9,6 +9,7 @@ from stage_memory import surely_needed_bytes
 from groundwork.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.memory.buffers import BUFFERS, BufferRows, Buffers
 from planner.memory.lifetimes import BufferLifetimes
@@ -17,7 +18,6 @@ from planner.memory.part_memory import part_memories
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.lowered_plan import lowered

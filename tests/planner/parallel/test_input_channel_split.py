@@ -15,10 +15,10 @@ from planner.cost.applied_strategy import applied
 from planner.cost.compute_time import kernel_s
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES
+from planner.layouts.configurations import Configuration
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.operations.partial import PartialProduct
-from planner.parallel.configurations import Configuration
 from planner.parallel.input_channel_split import slices_of, split_input_channels
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.named_rules import ALIASES, NAMED

@@ -8,10 +8,10 @@ from plans import SMALL_MODELS, cluster_of, device_count, inception_module, prog
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_names
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration, all_configurations
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, all_configurations
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batching_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.planning import make_plan

@@ -9,9 +9,9 @@ from planner.compression.settings import CompressionSettings
 from planner.cost.applied_strategy import applied
 from planner.cost.compressed_sync import gradient_sync_choices
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration
 from planner.models.builder import ModelBuilder
 from planner.operations.partial import PartialSum
-from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import micro_batching_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.compare_strategies import compare

@@ -13,11 +13,11 @@ from groundwork.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.memory_reserve import MemoryReserve
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import spaces_of
 from planner.search.pipeline_strategy import Pipeline, pipeline_strategy

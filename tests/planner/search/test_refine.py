@@ -12,9 +12,9 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.cost.link_loads import LinkLoads
 from planner.elimination.best_strategies import k_best
+from planner.layouts.configurations import Configuration
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration
 from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import named_strategy
 from planner.plan.compare_strategies import compare

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from plans import cluster_of, program_of, questions
 
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration
 from planner.models.builder import ModelBuilder
-from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import named_strategy
 from planner.simulation.execution_models import build_program_graph
 from simulator.engines.engine import simulate

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from plans import cluster_of, program_of, questions
 
 from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import Configuration
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration
 from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import named_strategy
 from planner.simulation.lower_bound import arithmetic_s, iteration_bound

@@ -10,9 +10,9 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.cost.framework import framework_of
+from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation import ladder

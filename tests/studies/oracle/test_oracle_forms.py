@@ -8,9 +8,9 @@ from hypothesis import given, strategies as st
 from plans import ALPHA_S, BYTES_PER_S, cluster_of, star
 
 from planner.graph.computation_graph import LAYER_PHASES
+from planner.layouts.regions import held_regions, needed_regions
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.regions import held_regions, needed_regions
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_stages import balanced
 from planner.topology.network_routes import routes_of_cluster

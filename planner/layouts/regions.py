@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from groundwork.array_types import Ints
 from planner.graph.shapes import IntervalMap, Shape
-from planner.parallel.configurations import ConfigSpace, part_bounds
+from planner.layouts.configurations import ConfigSpace, part_bounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,8 +10,8 @@ from plans import inception_module
 
 from groundwork.errors import ConfigError
 from planner.graph.shapes import Shape
+from planner.layouts.configurations import Configuration, all_configurations, part_bounds, placement_devices, space_of
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, all_configurations, part_bounds, placement_devices, space_of
 
 DIMS = ("sample", "channel", "height", "width")
 shapes = st.tuples(*[st.integers(1, 12)] * 4).map(lambda sizes: Shape(DIMS, sizes))

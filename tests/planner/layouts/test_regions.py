@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from plans import inception_module, small_graphs
 
+from planner.layouts.configurations import all_configurations
+from planner.layouts.regions import held_regions, layout_keys, needed_regions
 from planner.models.builder import ModelBuilder
-from planner.parallel.configurations import all_configurations
-from planner.parallel.regions import held_regions, layout_keys, needed_regions
 
 WAYS = 6
 

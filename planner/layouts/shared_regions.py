@@ -19,8 +19,8 @@ import numpy as np
 from groundwork.array_types import Ints
 from planner.graph.parameters import SharedParameter
 from planner.graph.shapes import IntervalMap
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.regions import TransferRegions, needed_regions
+from planner.layouts.configurations import ConfigSpace
+from planner.layouts.regions import TransferRegions, needed_regions
 
 
 class ShardRows(NamedTuple):
