@@ -1,6 +1,7 @@
 """Connections that do not wait for ever: any process of this machine may connect, and needs no token for that."""
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -49,7 +50,7 @@ class BoundedConnection(H11Protocol):
     def pause_writing(self) -> None:
         """Begin to wait for a client that takes less than it is sent."""
         super().pause_writing()
-        self._patience = self.loop.call_later(_TAKING_S, self._drop)
+        self._await_taking()
 
     def resume_writing(self) -> None:
         """Go on with a client that takes what it is sent."""
@@ -67,8 +68,21 @@ class BoundedConnection(H11Protocol):
     def _await_headers(self) -> None:
         self._stop_waiting()
         # an answer that is still under way has the time of an answer
-        wait_s = _TAKING_S if self.transport.get_write_buffer_size() else _HEADERS_S
-        self._deadline = self.loop.call_later(wait_s, self._drop)
+        left = self.transport.get_write_buffer_size()
+        self._deadline = self.loop.call_later(
+            _TAKING_S if left else _HEADERS_S, self._drop_unless_taken, left, self._await_headers
+        )
+
+    def _await_taking(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._patience = self.loop.call_later(_TAKING_S, self._drop_unless_taken, left, self._await_taking)
+
+    def _drop_unless_taken(self, left: int, wait: Callable[[], None]) -> None:
+        """Wait anew where the client has taken some of what was left."""
+        if self.transport.get_write_buffer_size() < left:
+            wait()
+        else:
+            self._drop()
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
