@@ -2,10 +2,16 @@
 
 import os
 import signal
+import sys
+import time
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
+from typing import NoReturn
 
+from studies.sweep import sweep_run
 from studies.sweep.evaluate_point import PointResult, evaluate_point
+from studies.sweep.local import compute_locally
 from studies.sweep.point import SweepPoint
 
 POINTS = [
@@ -36,3 +42,28 @@ def dying(point: SweepPoint) -> PointResult:
 def breaking(point: SweepPoint) -> PointResult:
     """Breaks off."""
     raise ValueError("never returned")
+
+
+LEAVES = "TEST_SWEEP_LEAVES"
+"""Names the folder with a file for each point that may be computed."""
+
+
+def with_leave(point: SweepPoint) -> PointResult:
+    """Waits until it may compute the point: until it takes a file."""
+    while True:
+        for leave in Path(os.environ[LEAVES]).iterdir():
+            try:
+                leave.unlink()
+            except FileNotFoundError:  # another process has taken it
+                continue
+            return evaluate_point(point)
+        time.sleep(0.01)
+
+
+def sweep_with_leave() -> NoReturn:
+    """Run ``orrery sweep``, on the words of this process, that computes no point without leave."""
+    from orrery.entry import main
+
+    sweep_run.compute_locally = partial(compute_locally, evaluate_point=with_leave)
+    sys.argv[1:1] = ["sweep"]
+    main()
