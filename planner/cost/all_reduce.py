@@ -36,7 +36,7 @@ _MOST_PAIRS = 1024
 """Replicas up to which ``auto`` considers these."""
 
 
-def replica_groups(rank: Ints, before: int, channel: int, after: int, devices: Ints, split: bool) -> Ints:
+def replica_groups(rank: Ints, shards: Sequence[int], devices: Ints, split: bool) -> Ints:
     """Return the devices that hold the same parameters, in the order in which all-reduces number them.
 
     Parts 0 to 7 on devices 0 to 7, with two parts of the samples, two of the channels and two of the height::
@@ -46,19 +46,19 @@ def replica_groups(rank: Ints, before: int, channel: int, after: int, devices: I
 
     Args:
         rank: Order of every device in all-reduces (``ClusterRoutes.rank``).
-        before: Product of the degrees before the channel dimension (``ConfigSpace.shards``).
-        channel: Degree of the channel dimension.
-        after: Product of the degrees behind it; parts are numbered in this order.
+        shards: A row of ``ConfigSpace.shards``; parts are numbered in its order.
         devices: Device of each part.
         split: Whether a split of the channel dimension splits the parameters.
 
     Returns:
         Shape (groups, replicas).
     """
-    groups = devices.reshape(1, -1)
+    before, along, behind, repeats = shards
+    # Parts that compute the same come first, and channels: each row has the parts of one share of the channels.
     if split:
-        # Channels come first, so that each row has the parts of one share of the channels.
-        groups = devices.reshape(before, channel, after).transpose(1, 0, 2).reshape(channel, -1)
+        groups = devices.reshape(before, along, behind, repeats).transpose(1, 3, 0, 2).reshape(along * repeats, -1)
+    else:
+        groups = devices.reshape(-1, repeats).T
     return np.take_along_axis(groups, np.argsort(rank[groups], axis=1), axis=1)
 
 
@@ -94,9 +94,7 @@ class _GroupRounds:
 
 
 @lru_cache(maxsize=65536)
-def _rounds(
-    network: ClusterRoutes, scheme: str, shape: tuple[int, int, int], devices: bytes, split: bool
-) -> _GroupRounds:
+def _rounds(network: ClusterRoutes, scheme: str, shape: tuple[int, ...], devices: bytes, split: bool) -> _GroupRounds:
     """Return the rounds of one configuration, all groups at the same time.
 
     Args:
@@ -106,7 +104,7 @@ def _rounds(
         devices: Device of each part, as bytes: arrays cannot be keys.
         split: Whether a split of the channel dimension splits the parameters.
     """
-    groups = replica_groups(network.rank, *shape, np.frombuffer(devices, dtype=np.int64), split)
+    groups = replica_groups(network.rank, shape, np.frombuffer(devices, dtype=np.int64), split)
     plans = group_rounds(network, scheme, groups)
     busy, share, repeats, classes, fixed_s, copied_s = [], [], [], [], [], []
     for steps in zip(*plans, strict=True):
@@ -175,13 +173,13 @@ class _SpaceRounds(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def _replicated(space: ConfigSpace, split: bool) -> list[tuple[int, tuple[int, int, int], bytes]]:
+def _replicated(space: ConfigSpace, split: bool) -> list[tuple[int, tuple[int, ...], bytes]]:
     """Return the configurations in which parameters have replicas, with their shards, and their devices as bytes."""
-    found = []
-    for c, (before, channel, after) in enumerate(space.shards.tolist()):
-        if before * after * (1 if split else channel) > 1:
+    found = list[tuple[int, tuple[int, ...], bytes]]()
+    for c, (before, along, behind, repeats) in enumerate(space.shards.tolist()):
+        if before * behind * (1 if split else along) > 1:
             devices = space.devices[space.device_start[c] : space.device_start[c + 1]].tobytes()
-            found.append((c, (before, channel, after), devices))
+            found.append((c, (before, along, behind, repeats), devices))
     return found
 
 

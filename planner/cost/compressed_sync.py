@@ -134,8 +134,7 @@ def groups_of(model: CostModel, space: ConfigSpace, *, split: bool) -> Ints:
         space: The layer's configuration.
         split: Whether a split of the channel dimension splits the parameters.
     """
-    before, channel, after = space.shards[0].tolist()
-    return replica_groups(model.network.rank, before, channel, after, space.devices, split)
+    return replica_groups(model.network.rank, space.shards[0].tolist(), space.devices, split)
 
 
 def compressed_choice(

@@ -18,7 +18,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.data_types import check_codec_times
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Layer
 from planner.layouts.configurations import ConfigSpace
-from planner.layouts.regions import held_regions
+from planner.layouts.regions import part_sizes
 from planner.operations.base import ELEMENT_BYTES
 from planner.operations.partial import undivided
 
@@ -139,9 +139,7 @@ class ComputeTimes:
 
     def _part_s(self, index: int, space: ConfigSpace) -> dict[str, Floats]:
         """Compute what ``part_s`` returns."""
-        graph, layer, regions = self.graph, self.graph.layers[index], held_regions(space)
-        sizes = (regions.high - regions.low).astype(np.float64)
-        part = {dim: sizes[:, d] for d, dim in enumerate(layer.output.dims)}
+        graph, layer, part = self.graph, self.graph.layers[index], part_sizes(space)
         profile = self.profile_of[space.devices]
         inner, phase_s = graph.has_phase(index, "activation_gradient"), {}
         for phase in LAYER_PHASES:

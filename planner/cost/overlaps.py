@@ -94,7 +94,7 @@ def overlaps_of(
     """
     # for each dimension of the tensor the consumer's dimension that splits it; -1: every part reads all of it
     reads = [
-        consumer.output.dims.index(interval_map.dim) if interval_map.dim is not None else -1
+        consumer.output.dims.index(interval_map.dim) if interval_map.dim in consumer.output.dims else -1
         for interval_map in interval_maps
     ]
     tables, offsets = _tables(producer, consumer, interval_maps, source, reads)

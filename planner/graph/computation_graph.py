@@ -85,6 +85,10 @@ class Operation(Protocol):
         """
         ...
 
+    def summed_size(self, inputs: Sequence[Shape]) -> int:
+        """Return the size of the index over which the layer sums, if parts may have slices of it; else 0."""
+        ...
+
     def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return, for each dimension of input ``slot``, the map from a part of the output to the interval it reads."""
         ...

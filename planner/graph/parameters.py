@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from groundwork.errors import ConfigError
-from planner.graph.shapes import IN_CHANNEL, IntervalMap, Shape
+from planner.graph.shapes import IN_CHANNEL, SUMMED, IntervalMap, Shape
 
 if TYPE_CHECKING:
     from planner.graph.computation_graph import Layer
@@ -33,6 +33,8 @@ class Parameter:
     """Layer that trains the tensor, if another one does: tied weights are one parameter, that of the first layer."""
     axis: int = field(default=0, repr=False)
     """Axis that a split of the layer's channels splits."""
+    summed: int | None = field(default=None, repr=False)
+    """Axis that a split of the index over which the layer sums splits, if any."""
     frozen: bool = field(default=False, repr=False)
     """True if no layer trains the tensor: it has no gradient and no optimizer state."""
 
@@ -76,6 +78,8 @@ def parameter_maps(parameter: Parameter, output: Shape) -> tuple[IntervalMap, ..
     # weights of transposed convolutions have no axis of output channels that a plan of theirs may split: all is held
     if parameter.split and parameter.shape and parameter.shape[parameter.axis] == output.size("channel"):
         whole[parameter.axis] = IntervalMap(dim="channel")
+    if parameter.summed is not None:
+        whole[parameter.summed] = IntervalMap(dim=SUMMED)
     return tuple(whole)
 
 

@@ -9,6 +9,11 @@ from groundwork.array_types import Ints
 
 IN_CHANNEL = "in_channel"
 """Name of the reduction dimension: slices of a layer's input channels, and the partial sums over each slice."""
+SUMMED = "summed"
+"""Name of the index over which a layer sums, and which its output lacks: the input channels of a product, the words of
+an embedding.  Parts that differ in it alone hold partial sums of the same region."""
+REPEATED = "repeated"
+"""Name that stands for no index: parts that differ in it alone compute the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class IntervalMap:
     """
 
     dim: str | None
-    """Output dimension, or None."""
+    """Output dimension, ``SUMMED`` (a part reads its own slice of the input dimension), or None."""
     kernel: int = 1
     stride: int = 1
     pad: int = 0
@@ -75,14 +80,15 @@ class IntervalMap:
         """Map half-open output intervals to half-open input intervals; empty ones become [0, 0).
 
         Args:
-            low: First output indices along ``dim``, an integer array of any shape (ignored if ``dim`` is None).
+            low: First output indices along ``dim``, an integer array of any shape (ignored if ``dim`` is none of the
+                output's: the whole input dimension is read).
             high: Output indices behind the last, same shape.
             input_size: Size of the input dimension.
 
         Returns:
             Input bounds, arrays of the same shape, 0 <= low <= high <= ``input_size``.
         """
-        if self.dim is None:
+        if self.dim in (None, SUMMED):
             return np.zeros_like(low), np.full_like(high, input_size)
         start, stop = self._unclipped(low - self.shift, high - self.shift)
         if self.rotation:

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,18 +13,21 @@ from groundwork.array_types import Ints
 from groundwork.errors import ConfigError
 from groundwork.sparse_rows import row_owners
 from planner.graph.computation_graph import Layer
-from planner.graph.shapes import IN_CHANNEL, Shape
+from planner.graph.shapes import IN_CHANNEL, REPEATED, SUMMED, Shape
+from planner.layouts.mesh import Mesh
 
 LETTERS = {
     "sample": "n",
     "channel": "c",
     IN_CHANNEL: "i",
+    SUMMED: "k",
     "length": "l",
     "depth": "d",
     "height": "h",
     "width": "w",
+    REPEATED: "r",
 }
-"""Letters that stand for the dimensions in print, in the order in which parts are numbered."""
+"""Letters that stand for the indices in print, in the order in which parts are numbered."""
 PLACEMENTS = ("packed", "spread")
 """``packed``: the first devices; ``spread``: devices at equal distances over the whole cluster."""
 
@@ -38,9 +42,33 @@ class Configuration:
     """
 
     degrees: Mapping[str, int]
-    """Degree of each dimension that may be split; all others have 1."""
+    """Degree of each dimension that may be split; all others have 1.  On a mesh also that of ``SUMMED``, and the number
+    of devices that compute each part, ``REPEATED``."""
     devices: tuple[int, ...]
     """Device of every part; all are different."""
+    mesh: Mesh | None = None
+    """Mesh of these devices; None: parts are numbered in their order."""
+    splits: tuple[str | None, ...] = ()
+    """Index that each axis of the mesh splits; None: the axis repeats the computation."""
+
+    @classmethod
+    def on(cls, mesh: Mesh, splits: Sequence[str | None], dims: Sequence[str]) -> "Configuration":
+        """Return the configuration of a layer on a mesh.
+
+        Args:
+            mesh: The mesh.
+            splits: Index that each of its axes splits, or None.
+            dims: Dimensions of the layer that may be split; those that no axis splits have degree 1.
+        """
+        indices = [index or REPEATED for index in splits]
+        degrees = dict.fromkeys(dims, 1)
+        for index, size in zip(indices, mesh.sizes, strict=True):
+            degrees[index] = degrees.get(index, 1) * size
+        # parts are numbered by index, and by axis where several axes split one index
+        order = sorted(range(len(indices)), key=lambda axis: list(LETTERS).index(indices[axis]))
+        devices = np.array(mesh.devices, dtype=np.int64).reshape(mesh.sizes).transpose(order).ravel()
+        ordered = {dim: degrees[dim] for dim in LETTERS if dim in degrees}
+        return cls(ordered, tuple(devices.tolist()), mesh, tuple(splits))
 
     @property
     def parts(self) -> int:
@@ -88,7 +116,14 @@ class ConfigSpace:
     device_start: NDArray[np.int64]
     """Offsets into ``devices``, shape (C + 1,)."""
     devices: NDArray[np.int64]
-    """Device of each part of each configuration, shape (parts in all,)."""
+    """Device of each part of each configuration, shape (parts in all,).  On a mesh parts are numbered by samples,
+    channels, slices of the summed index, positions, and last by the devices that compute the same."""
+    sums: NDArray[np.int64]
+    """Slices of the summed index, shape (C,)."""
+    repeats: NDArray[np.int64]
+    """Devices that compute each part, shape (C,)."""
+    given: Configuration | None = None
+    """The one configuration of a space that was made of it."""
 
     @property
     def size(self) -> int:
@@ -107,17 +142,21 @@ class ConfigSpace:
 
     @property
     def shards(self) -> NDArray[np.int64]:
-        """Numbers of parts before, along and behind the dimensions that split parameters, shape (C, 3).
+        """Numbers of parts before, along and behind the indices that split parameters, and of repeats, shape (C, 4).
 
         Channels split parameters and, for partial sums, so do the slices of the input channels.  Parts that differ in
-        other dimensions only hold the same shard of the parameters: they are replicas.
+        other indices only hold the same shard of the parameters: they are replicas, whose gradients are summed.  Those
+        of parts that compute the same are the same.
         """
         last = 3 if IN_CHANNEL in self.output.dims else 2
-        columns = (self.degrees[:, :1], self.degrees[:, 1:last], self.degrees[:, last:])
-        return np.column_stack([column.prod(axis=1) for column in columns])
+        before, along, behind = np.split(self.degrees, [1, last], axis=1)
+        columns = (before.prod(axis=1), along.prod(axis=1) * self.sums, behind.prod(axis=1), self.repeats)
+        return np.column_stack(columns)
 
     def configuration(self, index: int) -> Configuration:
         """Return the configuration with this index."""
+        if self.given is not None:
+            return self.given
         degrees = dict(zip(self.output.dims, self.degrees[index].tolist(), strict=True))
         devices = self.devices[self.device_start[index] : self.device_start[index + 1]]
         return Configuration({dim: degrees[dim] for dim in self.parallel_dims}, tuple(devices.tolist()))
@@ -133,9 +172,10 @@ class ConfigSpace:
         return part_on
 
     def largest_part(self) -> dict[str, NDArray[np.float64]]:
-        """Return the size of the largest part in each dimension, shape (C,) each."""
+        """Return the largest part's size in each dimension, and the slices of the summed index, shape (C,) each."""
         sizes = -(-np.array(self.output.sizes) // self.degrees)
-        return {dim: sizes[:, d].astype(np.float64) for d, dim in enumerate(self.output.dims)}
+        rows = {dim: sizes[:, d].astype(np.float64) for d, dim in enumerate(self.output.dims)}
+        return rows | ({SUMMED: self.sums.astype(np.float64)} if (self.sums > 1).any() else {})
 
     def only(self, keep: NDArray[np.int64]) -> "ConfigSpace":
         """Return the space with the configurations ``keep`` (indices), in that order."""
@@ -153,7 +193,8 @@ def _space(
     """Return a space from degrees, shape (C, D), and the devices of each configuration."""
     start = np.zeros(len(devices) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in devices], out=start[1:])
-    return ConfigSpace(output, dims, degrees, start, np.concatenate(devices))
+    once = np.ones(len(devices), dtype=np.int64)
+    return ConfigSpace(output, dims, degrees, start, np.concatenate(devices), once, once)
 
 
 @lru_cache(maxsize=4096)
@@ -196,29 +237,50 @@ def space_of(layer: Layer, configuration: Configuration, device_count: int) -> C
         device_count: Devices of the cluster.
 
     Raises:
-        ConfigError: It splits a dimension that the layer cannot split, degrees do not divide, or the
-            devices are not as many as the parts, not all different or not in the cluster.
+        ConfigError: It splits a dimension that the layer cannot split, degrees do not divide (on a mesh: are larger
+            than what they split), or the devices are not as many as the parts, not all different or not in the cluster.
     """
-    where = f"configuration of {layer.name}"
+    where, mesh = f"configuration of {layer.name}", configuration.mesh
+    summed = layer.operation.summed_size(layer.input_shapes)
     for dim, degree in configuration.degrees.items():
-        if dim not in layer.parallel_dims:
+        if mesh is not None and dim == REPEATED:
+            continue
+        if dim not in layer.parallel_dims and not (mesh is not None and dim == SUMMED and summed):
             raise ConfigError(f"{where}: {dim} is not one of its parallelizable dimensions {layer.parallel_dims}")
-        if degree < 1 or layer.output.size(dim) % degree:
-            raise ConfigError(f"{where}: degree of {dim} must divide {layer.output.size(dim)}, got {degree}")
+        size = summed if dim == SUMMED else layer.output.size(dim)
+        if degree < 1 or (size % degree if mesh is None else degree > size):
+            rule = "must divide" if mesh is None else "must be at most"
+            raise ConfigError(f"{where}: degree of {dim} {rule} {size}, got {degree}")
     degrees = [configuration.degrees.get(dim, 1) for dim in layer.output.dims]
-    parts, devices = math.prod(degrees), configuration.devices
+    parts, devices = math.prod(configuration.degrees.values()), configuration.devices
     if parts > device_count:
         raise ConfigError(f"{where}: degrees multiply to {parts} parts, the cluster has {device_count} devices")
     if len(devices) != parts or len(set(devices)) != parts:
         raise ConfigError(f"{where}: devices must be {parts} different ones, got {len(devices)}: {list(devices)[:8]}")
     if min(devices) < 0 or max(devices) >= device_count:
         raise ConfigError(f"{where}: devices must be in 0..{device_count - 1}, got {min(devices)}..{max(devices)}")
-    return _single(layer.output, layer.parallel_dims, tuple(degrees), tuple(devices))
+    given = _Given(tuple(configuration.degrees.items()), devices, mesh, configuration.splits)
+    return _single(layer.output, layer.parallel_dims, tuple(degrees), given)
+
+
+class _Given(NamedTuple):
+    """A configuration as a key."""
+
+    degrees: tuple[tuple[str, int], ...]
+    devices: tuple[int, ...]
+    mesh: Mesh | None
+    splits: tuple[str | None, ...]
 
 
 @lru_cache(maxsize=4096)
-def _single(
-    output: Shape, parallel_dims: tuple[str, ...], degrees: tuple[int, ...], devices: tuple[int, ...]
-) -> ConfigSpace:
+def _single(output: Shape, parallel_dims: tuple[str, ...], degrees: tuple[int, ...], given: _Given) -> ConfigSpace:
     """Return a space of one configuration: equal layers share it, and with it all that is known of spaces."""
-    return _space(output, parallel_dims, np.array([degrees], dtype=np.int64), [np.array(devices, dtype=np.int64)])
+    space = _space(
+        output, parallel_dims, np.array([degrees], dtype=np.int64), [np.array(given.devices, dtype=np.int64)]
+    )
+    if given.mesh is None:
+        return space
+    known = dict(given.degrees)
+    sums, repeats = (np.array([known.get(index, 1)], dtype=np.int64) for index in (SUMMED, REPEATED))
+    configuration = Configuration(known, given.devices, given.mesh, given.splits)
+    return replace(space, sums=sums, repeats=repeats, given=configuration)

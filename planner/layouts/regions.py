@@ -1,14 +1,17 @@
 """Regions of a tensor: those that the parts of its producer hold, and those that parts of its consumers need."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from groundwork.array_types import Ints
-from planner.graph.shapes import IntervalMap, Shape
+from groundwork.array_types import Floats, Ints
+from planner.graph.shapes import SUMMED, IntervalMap, Shape
 from planner.layouts.configurations import ConfigSpace, part_bounds
+
+_CHANNEL = 1
+"""Place of the channels among dimensions; slices of the summed index are numbered behind them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,14 +62,33 @@ def held_regions(space: ConfigSpace) -> Regions:
         high  [2, 2]     [2, 4]     [2, 6]     [4, 2]     [4, 4]     [4, 6]
     """
     parts = space.parts
-    rest = np.arange(len(space.devices), dtype=np.int64) - np.repeat(space.device_start[:-1], parts)
-    degrees = np.repeat(space.degrees, parts, axis=0)
+    degrees, rest = np.repeat(space.degrees, parts, axis=0), _place(space) // np.repeat(space.repeats, parts)
     low, high = np.empty_like(degrees), np.empty_like(degrees)
     for d in range(degrees.shape[1] - 1, -1, -1):  # row-major: the last dimension varies fastest
+        rest = rest // np.repeat(space.sums, parts) if d == _CHANNEL else rest
         rest, index = np.divmod(rest, degrees[:, d])
         size = space.output.sizes[d]
         low[:, d], high[:, d] = index * size // degrees[:, d], (index + 1) * size // degrees[:, d]
     return Regions(low, high)
+
+
+def _place(space: ConfigSpace) -> Ints:
+    """Return the place of each part among those of its configuration, shape (parts in all,)."""
+    return np.arange(len(space.devices), dtype=np.int64) - np.repeat(space.device_start[:-1], space.parts)
+
+
+def summed_slices(space: ConfigSpace) -> Ints:
+    """Return the slice of the summed index that each part computes, shape (parts in all,)."""
+    behind = space.degrees[:, _CHANNEL + 1 :].prod(axis=1) * space.repeats
+    return np.asarray(_place(space) // np.repeat(behind, space.parts) % np.repeat(space.sums, space.parts))
+
+
+def part_sizes(space: ConfigSpace) -> dict[str, Floats]:
+    """Return the sizes of every part, as ``ConfigSpace.largest_part`` those of the largest; shape (parts in all,)."""
+    regions = held_regions(space)
+    sizes: Floats = (regions.high - regions.low).astype(np.float64)
+    rows = {dim: sizes[:, d] for d, dim in enumerate(space.output.dims)}
+    return rows | ({SUMMED: np.repeat(space.sums, space.parts).astype(np.float64)} if (space.sums > 1).any() else {})
 
 
 @lru_cache(maxsize=4096)
@@ -82,6 +104,10 @@ def needed_regions(space: ConfigSpace, interval_maps: tuple[IntervalMap, ...], s
     low = np.empty((len(parts.low), len(source.sizes)), dtype=np.int64)
     high = np.empty_like(low)
     for d, (interval_map, size) in enumerate(zip(interval_maps, source.sizes, strict=True)):
+        if interval_map.dim == SUMMED:
+            part, count = summed_slices(space), np.repeat(space.sums, space.parts)
+            low[:, d], high[:, d] = part * size // count, (part + 1) * size // count
+            continue
         column = dims.index(interval_map.dim) if interval_map.dim is not None else 0
         low[:, d], high[:, d] = interval_map.interval(parts.low[:, column], parts.high[:, column], size)
     empty = (high <= low).any(axis=1)
@@ -163,5 +189,48 @@ def transfer_regions(
         np.maximum(part_low[:, d], bounds[d][index], out=part_low[:, d])
         np.minimum(part_high[:, d], bounds[d][index + 1], out=part_high[:, d])
     regions = TransferRegions(part, consumer.devices[rows][row], part_low, part_high)
-    turn = (regions.device - producer.devices[part]) % device_count
+    regions = _from_copies(producer, regions)
+    turn = (regions.device - producer.devices[regions.part]) % device_count
     return regions.take(np.lexsort((regions.device, turn)))
+
+
+def _from_copies(producer: ConfigSpace, regions: TransferRegions) -> TransferRegions:
+    """Return regions by the parts of a mesh: from each slice of a sum, and from one of the devices that hold the same.
+
+    A device that holds a part itself reads its own; others read from those of equal parts in turn.
+
+    Args:
+        producer: Space of one configuration.
+        regions: Regions by part, as numbered by samples, channels and positions alone.
+    """
+    sums, repeats = int(producer.sums[0]), int(producer.repeats[0])
+    if sums * repeats == 1:
+        return regions
+    behind = int(producer.degrees[0, _CHANNEL + 1 :].prod())
+    every = np.repeat(np.arange(len(regions.part)), sums)
+    regions, place = regions.take(every), np.tile(np.arange(sums), len(regions.part))
+    before, after = np.divmod(regions.part, behind)
+    copies = (((before * sums + place) * behind + after) * repeats)[:, None] + np.arange(repeats)
+    own = producer.devices[copies] == regions.device[:, None]
+    chosen = np.where(own.any(axis=1), own.argmax(axis=1), every % repeats)
+    return replace(regions, part=copies[np.arange(len(copies)), chosen])
+
+
+def gradient_regions(
+    producer: ConfigSpace, consumer: ConfigSpace, interval_maps: tuple[IntervalMap, ...], source: Shape
+) -> TransferRegions:
+    """Return the regions of a tensor's gradient that the producer's parts need, by the devices of the consumer.
+
+    Every part needs what all parts of the consumer computed for it, once of those that computed the same, and from its
+    own device where that is among them.  Where neither layer repeats or sums, these are the regions that the consumer
+    reads, reversed.  Arguments as for ``transfer_regions``.
+    """
+    held, needed, repeats = held_regions(producer), needed_regions(consumer, interval_maps, source), consumer.repeats[0]
+    low = np.maximum(held.low[:, None], needed.low[::repeats])
+    high = np.minimum(held.high[:, None], needed.high[::repeats])
+    part, place = np.nonzero((high > low).all(axis=2))
+    copies = (place * repeats)[:, None] + np.arange(repeats)
+    own = consumer.devices[copies] == producer.devices[part][:, None]
+    chosen = np.where(own.any(axis=1), own.argmax(axis=1), part % repeats)
+    device = consumer.devices[copies[np.arange(len(copies)), chosen]]
+    return TransferRegions(part, device, low[part, place], high[part, place])

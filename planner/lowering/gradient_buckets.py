@@ -108,8 +108,8 @@ class GradientBuckets:
             self._close(queue)
 
     def _size(self, member: _Member) -> float:
-        """Return the bytes of the gradients of a layer."""
-        return self._syncs.gradient_bytes(member.unit[0])
+        """Return the bytes of the gradients of a layer that one replica holds."""
+        return self._syncs.gradient_bytes(member.unit[0], member.space)
 
     def _close(self, queue: _Queue) -> None:
         """Append the tasks of all that is open: the agreement on it, and its buckets behind those before."""

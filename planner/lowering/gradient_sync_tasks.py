@@ -23,6 +23,7 @@ from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.compressed_sync import compressed_all_reduce, compressed_choice, groups_of
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import ConfigSpace
+from planner.layouts.parameter_shards import shard_elements
 from planner.lowering.program import Collective
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
 from simulator.collectives.messages import Messages, messages_of
@@ -69,19 +70,19 @@ class GradientSyncTasks:
         graph, parts, tasks = self.model.graph, [ready[0]], [ready[1]]
         kind = self.compressed.gradient(graph, layer)
         for split in (True, False):
-            elements = sum(p.elements for p in graph.layers[layer].parameters if p.split is split)
+            elements = shard_elements([p for p in graph.layers[layer].parameters if p.split is split], space)
             add = partial(self.tasks.add, layer=layer, micro_batch=micro_batch, backward=True)
             on_device = space.devices[ready[0]], ready[1]
-            size = elements * float(graph.element_bytes)
+            size = elements * graph.element_bytes
             part, task = self._by_part(space, self._all_reduce(add, space, size, split, on_device, kind))
             parts.append(part)
             tasks.append(task)
         return np.concatenate(parts), np.concatenate(tasks)
 
-    def gradient_bytes(self, layer: int) -> float:
-        """Return the bytes of the gradients of a layer's parameters, all shards together."""
+    def gradient_bytes(self, layer: int, space: ConfigSpace) -> float:
+        """Return the bytes of the gradients of the parameters that each part of a layer holds."""
         graph = self.model.graph
-        return float(sum(p.elements for p in graph.layers[layer].parameters) * graph.element_bytes)
+        return shard_elements(graph.layers[layer].parameters, space) * graph.element_bytes
 
     def bucket(self, add: _Add, layers: Sequence[int], space: ConfigSpace, size: float, ready: TaskPairs) -> TaskPairs:
         """Sum the gradients of several layers in one buffer.
@@ -90,7 +91,7 @@ class GradientSyncTasks:
             add: Appends tasks of the bucket.
             layers: The layers.
             space: Configuration of one of the layers; all have the same replicas.
-            size: Bytes of all shards of the buffer.
+            size: Bytes of the buffer of one replica.
             ready: Pairs (device, task after which its share of the sum is there).
 
         Returns:
@@ -98,7 +99,8 @@ class GradientSyncTasks:
         """
         model = self.model
         if model.gradient_sync not in ALL_REDUCES:
-            choice = choose_all_reduce(model.network, model.gradient_sync, space, size, split=True)
+            whole = size * int(space.shards[0, 1])
+            choice = choose_all_reduce(model.network, model.gradient_sync, space, whole, split=True)
             self.bucket_choices.update(dict.fromkeys(layers, choice))
         return self._all_reduce(add, space, size, True, ready, None)
 
@@ -109,7 +111,8 @@ class GradientSyncTasks:
             Pairs (part, task that brings the sums), without those of ``ready``.
         """
         add = partial(self.tasks.add, layer=layer, backward=backward, statistics=True)
-        size, on_device = self.model.sync_times.statistics_bytes(layer), (space.devices[ready[0]], ready[1])
+        size = self.model.sync_times.statistics_bytes(layer) / int(space.shards[0, 1])
+        on_device = (space.devices[ready[0]], ready[1])
         return self._by_part(space, self._all_reduce(add, space, size, True, on_device, None))
 
     def _by_part(self, space: ConfigSpace, arrived: TaskPairs) -> TaskPairs:
@@ -124,7 +127,7 @@ class GradientSyncTasks:
         Args:
             add: Appends tasks of the layer.
             space: The layer's configuration.
-            size: Bytes of all shards of the buffer.
+            size: Bytes of the buffer of one replica.
             split: Whether a split of the channel dimension splits the buffer.
             ready: Pairs (device, task after which its share of the sum is there).
             kind: Compression of the messages, if any.
@@ -140,10 +143,10 @@ class GradientSyncTasks:
         if kind is None:
             scheme = model.gradient_sync
             if scheme not in ALL_REDUCES:  # to be chosen, or unknown
-                scheme = choose_all_reduce(network, scheme, space, size, split=split).scheme
+                scheme = choose_all_reduce(network, scheme, space, size * shards, split=split).scheme
             plans = group_rounds(network, scheme, groups)
-            return self._send(partial(add, "collective"), groups, plans, ready, size / shards)
-        elements = round(size) // model.graph.element_bytes
+            return self._send(partial(add, "collective"), groups, plans, ready, size)
+        elements = round(size * shards) // model.graph.element_bytes
         scheme = compressed_choice(model, kind, space, elements, split=split).scheme
         return self._compressed(add, groups, kind, scheme, elements // shards, ready)
 

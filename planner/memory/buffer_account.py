@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from groundwork.array_types import Bools, Floats, Ints
+from planner.layouts.parameter_shards import parameter_shards, shard_elements
 from planner.lowering.input_layouts import InputLayout, input_layouts_of
 from planner.lowering.program import KINDS, Program
 from planner.lowering.send_phases import SendPhases
@@ -20,16 +21,15 @@ _COLLECTIVE, _TRANSFER = KINDS.index("collective"), KINDS.index("transfer")
 
 def parameter_bytes(program: Program, layer: int) -> float:
     """Return the bytes of the parameters that a layer trains on each device that holds some."""
-    channel = int(program.spaces[layer].shards[0, 1])
-    parameters = program.graph.layers[layer].parameters
-    return float(sum(p.elements / (channel if p.split else 1) for p in parameters) * program.graph.element_bytes)
+    elements = shard_elements(program.graph.layers[layer].parameters, program.spaces[layer])
+    return elements * program.graph.element_bytes
 
 
 def frozen_bytes(program: Program, layer: int) -> float:
     """Return the bytes of a layer's frozen parameters on each device that holds some."""
-    channel, parameters = int(program.spaces[layer].shards[0, 1]), program.graph.layers[layer].parameters
+    space, parameters = program.spaces[layer], program.graph.layers[layer].parameters
     frozen = [p for p in parameters if p.frozen and not p.shared]
-    return float(sum(p.stored / (channel if p.split else 1) for p in frozen) * program.graph.element_bytes)
+    return float(sum(p.stored / parameter_shards(p, space) for p in frozen) * program.graph.element_bytes)
 
 
 def residuals(program: Program) -> list[tuple[int, int]]:

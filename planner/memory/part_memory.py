@@ -12,7 +12,7 @@ from planner.derivatives.recorded_memory import recorded_memory
 from planner.graph.computation_graph import ComputationGraph, Edge, Layer, Operation
 from planner.graph.data_sources import is_data
 from planner.layouts.configurations import ConfigSpace
-from planner.layouts.regions import Regions, held_regions, needed_regions
+from planner.layouts.regions import Regions, held_regions, needed_regions, part_sizes
 from planner.lowering.program import Program
 from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts
 from planner.memory.memory_policy import MemoryPolicy
@@ -95,8 +95,7 @@ class _PartMemories:
         operation, regions = layer.operation, held_regions(space)
         if isinstance(operation, Mapped) and operation.computes:
             return self._recorded(i, layer, space)
-        sizes = {dim: (regions.high - regions.low)[:, d].astype(float) for d, dim in enumerate(layer.output.dims)}
-        part = Part(layer.input_shapes, layer.output, sizes)
+        part = Part(layer.input_shapes, layer.output, part_sizes(space))
         saved, output, zeros = operation.saved_tensors(part), part.outputs * size, np.zeros(len(regions.low))
         copied, copies, scratch = np.zeros(len(zeros), dtype=bool), zeros, dict.fromkeys(SCRATCH_PHASES, zeros)
         in_place = np.full(len(zeros), _is_linear(operation))
@@ -139,9 +138,8 @@ class _PartMemories:
 
     def _recorded(self, i: int, layer: Layer, space: ConfigSpace) -> PartMemory:
         """Return the memory of the parts of a layer whose computation is recorded."""
-        size, regions = float(self.graph.element_bytes), held_regions(space)
-        sizes = {dim: (regions.high - regions.low)[:, d].astype(float) for d, dim in enumerate(layer.output.dims)}
-        part = Part(layer.input_shapes, layer.output, sizes)
+        size = float(self.graph.element_bytes)
+        part = Part(layer.input_shapes, layer.output, part_sizes(space))
         slots = range(len(layer.inputs))
         last = [self._reads_channels_last(i, layer, space, slot) for slot in slots]
         reads = [_reads(layer, space, slot).volume.astype(float) for slot in slots]

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.parameters import Parameter
-from planner.graph.shapes import IntervalMap, Shape
+from planner.graph.shapes import SUMMED, IntervalMap, Shape
 from planner.model_files.computations import step_row
 from planner.model_files.kinds import single_field
 from planner.model_files.model_file import FORMAT
@@ -93,7 +93,7 @@ def _layer_row(layer: Layer) -> dict[str, Any]:
 
 def _map_text(each: IntervalMap) -> Any:
     """Return an interval map in its shortest form."""
-    if each.dim is None:
+    if each.dim in (None, SUMMED):
         return "all"
     given = {
         f.name: getattr(each, f.name) for f in fields(each) if f.name != "dim" and getattr(each, f.name) != f.default

@@ -12,7 +12,7 @@ from hwprofiles.compute.fused_kernels import FusedKernels
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from planner.graph.computation_graph import LAYER_PHASES, SavedTensors
 from planner.graph.parameters import Parameter
-from planner.graph.shapes import IntervalMap, Shape
+from planner.graph.shapes import SUMMED, IntervalMap, Shape
 
 ELEMENT_BYTES = 4
 """Size of the elements whose traffic kernels count."""
@@ -38,7 +38,7 @@ class Part:
     output: Shape
     """Whole shape of the output."""
     sizes: dict[str, Floats]
-    """Size of each part in each dimension of the output, shape (C,) each."""
+    """Size of each part in each dimension of the output, shape (C,) each; ``SUMMED``: slices of the summed index."""
 
     @property
     def samples(self) -> Floats:
@@ -49,6 +49,11 @@ class Part:
     def channels(self) -> Floats:
         """Output channels of each part."""
         return self.sizes["channel"]
+
+    @property
+    def slices(self) -> Floats | float:
+        """Slices of the summed index, of which each part has one."""
+        return self.sizes.get(SUMMED, 1.0)
 
     @property
     def columns(self) -> Floats:
@@ -155,6 +160,10 @@ class OperationBase(ABC):
         """
         return output.dims
 
+    def summed_size(self, inputs: Sequence[Shape]) -> int:
+        """Return 0, unless a kind overrides it: no index that is summed over can be split."""
+        return 0
+
     def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return the same interval of the input as of the output, in every dimension."""
         return identity_maps(inputs[slot])
@@ -216,7 +225,7 @@ class OperationBase(ABC):
         share = part.channels / part.output.size("channel")
         held: Floats | float = 0.0
         for parameter in self.parameters(part.inputs):
-            held = held + parameter.elements * (share if parameter.split else 1.0)
+            held = held + parameter.elements * (share if parameter.split else 1.0) / slices_of(parameter, part)
         return part.streaming(flop=UPDATE_FLOP * held, elements=UPDATE_ACCESSES * held)
 
     def _read(self, part: Part, slot: int = 0) -> Floats:
@@ -224,10 +233,16 @@ class OperationBase(ABC):
         elements = np.ones_like(part.samples)
         shape = part.inputs[slot]
         for interval_map, size in zip(self.interval_maps(slot, part.inputs), shape.sizes, strict=True):
-            elements = elements * (
-                size if interval_map.dim is None else _extent(interval_map, part.sizes[interval_map.dim], size)
-            )
+            if interval_map.dim is None or interval_map.dim == SUMMED:
+                elements = elements * (size if interval_map.dim is None else np.ceil(size / part.slices))
+            else:
+                elements = elements * _extent(interval_map, part.sizes[interval_map.dim], size)
         return elements
+
+
+def slices_of(parameter: Parameter, part: Part) -> Floats | float:
+    """Return the slices into which the summed index divides a parameter."""
+    return 1.0 if parameter.summed is None else part.slices
 
 
 def identity_maps(shape: Shape) -> tuple[IntervalMap, ...]:

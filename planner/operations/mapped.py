@@ -12,7 +12,7 @@ from hwprofiles.compute.kernels import Kernels
 from planner.graph.computation_graph import Operation
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap, Shape
-from planner.operations.base import OperationBase, Part
+from planner.operations.base import OperationBase, Part, slices_of
 from planner.operations.checks import check_int, shape_text
 from planner.operations.computation import Step
 
@@ -94,7 +94,10 @@ class Mapped(OperationBase):
     def _held(self, part: Part) -> Floats:
         """Return the elements of the weights that each part holds, shared ones included."""
         share = part.channels / part.output.size("channel")
-        rows: list[Floats] = [w.stored * (share if w.split else np.ones_like(share)) for w in self.weights]
+        rows: list[Floats] = [
+            w.stored * (share if w.split else np.ones_like(share)) / slices_of(w, part)
+            for w in self.parameters(part.inputs)
+        ]
         return sum(rows, _zeros(part))
 
     def _streams(self, part: Part, flop: float, elements: Floats) -> Kernels:

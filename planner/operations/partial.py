@@ -73,6 +73,10 @@ class PartialProduct:
         """Return all dimensions of the output."""
         return output.dims
 
+    def summed_size(self, inputs: Sequence[Shape]) -> int:
+        """Return 0: the slices are a dimension of the output."""
+        return 0
+
     def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return the maps of the undivided layer, but one slice of the channels."""
         sample, _, *positions = self.operation.interval_maps(slot, inputs)

@@ -10,7 +10,8 @@ from groundwork.errors import ConfigError
 from hwprofiles.compute.fused_kernels import FusedKernels, attention_kernels
 from hwprofiles.compute.kernels import Kernels
 from planner.graph.computation_graph import SavedTensors
-from planner.graph.shapes import Shape
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import SUMMED, IntervalMap, Shape
 from planner.operations.base import Part
 from planner.operations.checks import check_int
 from planner.operations.mapped import Mapped
@@ -40,25 +41,47 @@ class TensorProduct(Mapped):
         if self.kind not in PRODUCTS:
             raise ConfigError(f"kind of a product must be one of {', '.join(PRODUCTS)}, got {self.kind!r}")
 
+    def summed_size(self, inputs: Sequence[Shape]) -> int:
+        """Return the input channels where all of them, and nothing else, are summed over with one matrix."""
+        matrices = [weight for weight in self.weights if len(weight.shape) > 1]
+        if self.kind != "matrix_product" or self.columns or len(self.reads) != 1 or len(matrices) != 1:
+            return 0
+        (weight,), size = matrices, inputs[0].size("channel")
+        plain = self.reads[0][1] == IntervalMap(dim=None) and weight.split and len(weight.shape) == 2
+        return size if plain and self.depth == weight.shape[1 - weight.axis] == size else 0
+
+    def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
+        """Return the listed maps, and that of channels that are summed over."""
+        sample, channel, *positions = self.reads[slot]
+        return (sample, IntervalMap(dim=SUMMED) if self.summed_size(inputs) else channel, *positions)
+
+    def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
+        """Return the listed tensors; the rows of a matrix are those of the index that is summed over."""
+        if not self.summed_size(inputs):
+            return self.weights
+        return tuple(replace(w, summed=1 - w.axis) if len(w.shape) == 2 else w for w in self.weights)
+
     def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the inputs, which both gradients read."""
         return SavedTensors(inputs=True)
 
     def _forward(self, part: Part) -> Kernels:
         rows = np.asarray(part.channels, dtype=np.float64) if not self.columns else float(self.columns)
-        return self._product(part, rows=rows, columns=part.outputs / rows, depth=self.depth)
+        return self._product(part, rows=rows, columns=part.outputs / rows, depth=self.depth / part.slices)
 
     def _activation_gradient(self, part: Part) -> Kernels:
         if not self.weights:
             return _times(self._forward(part), 2.0)
-        return self._product(part, rows=self.depth, columns=part.outputs / part.channels, depth=part.channels)
+        rows = self.depth / part.slices
+        return self._product(part, rows=rows, columns=part.outputs / part.channels, depth=part.channels)
 
     def _weight_gradient(self, part: Part) -> Kernels:
         if not self.weights:
             return part.streaming(flop=0.0, elements=0.0)
         biases = sum(len(weight.shape) == 1 and bool(weight.elements) for weight in self.weights)
         depth = part.outputs / part.channels
-        return self._product(part, rows=part.channels, columns=self.depth, depth=depth, streamed=biases * part.outputs)
+        columns, streamed = self.depth / part.slices, biases * part.outputs
+        return self._product(part, rows=part.channels, columns=columns, depth=depth, streamed=streamed)
 
     def _product(
         self,

@@ -19,6 +19,7 @@ from hwprofiles.devices.device import Device
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge, Layer
 from planner.layouts.configurations import ConfigSpace, Configuration, space_of
+from planner.layouts.parameter_shards import shard_elements
 from planner.layouts.regions import needed_regions
 from planner.memory.peak_memory import COPIES_OF_PARAMETERS
 from planner.parallel.pipeline_schedule import PipelineSchedule
@@ -231,11 +232,9 @@ class _Tables:
         count, size = len(spaces), graph.element_bytes
         parameters, outputs = np.zeros(count), np.zeros(count)
         for i, (layer, space) in enumerate(zip(graph.layers, spaces, strict=True)):
-            shards = int(space.shards[0, 1])
-            elements = sum(p.elements / (shards if p.split else 1) for p in layer.parameters)
-            parameters[i] = COPIES_OF_PARAMETERS * size * elements
+            parameters[i] = COPIES_OF_PARAMETERS * size * shard_elements(layer.parameters, space)
         outputs = np.array(
-            [layer.output.elements * size / s.parts[0] for layer, s in zip(graph.layers, spaces, strict=True)]
+            [layer.output.elements * size / s.degrees[0].prod() for layer, s in zip(graph.layers, spaces, strict=True)]
         )
         read = {edge: self._read_bytes(edge, spaces[edge.consumer]) for edge in graph.edges}
         tensors, backward = np.zeros((count + 1, count + 1)), np.zeros((count + 1, count + 1))

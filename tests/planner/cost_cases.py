@@ -88,8 +88,9 @@ def slow_transfer_s(model, edge, producer, consumer):
 
 def slow_exchange_s(cluster, scheme, space, size_bytes, *, split):
     """Time of an exchange under one configuration: its rounds, message by message."""
-    before, channel, after = int(space.degrees[0, 0]), int(space.degrees[0, 1]), int(space.degrees[0, 2:].prod())
-    groups = replica_groups(routes_of_cluster(cluster).rank, before, channel, after, space.devices, split)
+    channel = int(space.degrees[0, 1])
+    shards = (int(space.degrees[0, 0]), channel, int(space.degrees[0, 2:].prod()), 1)
+    groups = replica_groups(routes_of_cluster(cluster).rank, shards, space.devices, split)
     shard = size_bytes / (channel if split else 1)
     seconds = 0.0
     nodes = np.array([device.node for device in cluster.devices])

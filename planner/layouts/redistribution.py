@@ -1,0 +1,142 @@
+"""Redistribution: the steps that bring a tensor from the layout in which it is made to that in which it is read.
+
+On every axis of a mesh a tensor is split along a dimension, replicated, or partial: to be summed.  Two layers of one
+mesh, a product that sums over slices of its input and one that needs all channels, with the axis ``tensor``::
+
+    made        partial       split (channel)   replicated    split (positions)
+    read        replicated    replicated        split         replicated
+    step        all-reduce    all-gather        none, local   all-gather
+
+The way back is the same function: gradients are made in the layout in which a consumer read the tensor, partial on each
+axis that splits an index which the tensor lacks, and the producer needs them where it holds the tensor.
+
+Source:
+    Xu et al., "GSPMD", 2021, Sec. 3: shardings by axis, and the collectives between them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from planner.graph.shapes import SUMMED, IntervalMap, Shape
+from planner.layouts.configurations import ConfigSpace, part_bounds
+from planner.layouts.mesh import Mesh
+
+REPLICATED, PARTIAL = -1, -2
+"""Placements on an axis beside the dimensions of the tensor, which are counted from 0."""
+Placements = tuple[int, ...]
+"""Placement of a tensor on every axis of a mesh."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A collective on all groups of devices along one axis of a mesh."""
+
+    collective: str
+    """``all-gather``, ``reduce-scatter`` or ``all-reduce``."""
+    axis: int
+    dim: int
+    """Dimension of the tensor that is gathered or scattered; -1 for an all-reduce."""
+    elements: int
+    """Elements of the whole buffer of the largest group: what a device has after an all-gather, else before."""
+
+
+def made_in(space: ConfigSpace) -> Placements:
+    """Return the placements of a layer's output on its mesh; its space holds one configuration on a mesh."""
+    assert space.given is not None, "a layout of axes needs a mesh"
+    dims = space.output.dims
+    return tuple(
+        REPLICATED if index is None else PARTIAL if index == SUMMED else dims.index(index)
+        for index in space.given.splits
+    )
+
+
+def read_in(space: ConfigSpace, interval_maps: Sequence[IntervalMap], source: Shape) -> Placements | None:
+    """Return the placements in which a layer reads an input.
+
+    Args:
+        space: Space of the layer, with one configuration on a mesh.
+        interval_maps: For each dimension of the input, the interval that the layer's operation reads.
+        source: Shape of the input.
+
+    Returns:
+        None where parts read regions that are no parts of the input, such as windows with a halo.
+    """
+    assert space.given is not None, "a layout of axes needs a mesh"
+    places: dict[str, int] = {}
+    for d, (each, size) in enumerate(zip(interval_maps, source.sizes, strict=True)):
+        if each.dim is None:
+            continue
+        if each.dim in places:
+            return None
+        if each.dim != SUMMED:
+            column = space.output.dims.index(each.dim)
+            degree = int(space.degrees[0, column])
+            bounds = part_bounds(space.output.sizes[column], degree)
+            low, high = each.interval(bounds[:-1], bounds[1:], size)
+            parts = part_bounds(size, degree)
+            if not ((low == parts[:-1]).all() and (high == parts[1:]).all()):
+                if not ((low == 0).all() and (high == size).all()):
+                    return None
+                continue  # every part reads all of it
+        places[each.dim] = d
+    return tuple(REPLICATED if index is None else places.get(index, REPLICATED) for index in space.given.splits)
+
+
+def gradient_made_in(space: ConfigSpace, read: Placements) -> Placements:
+    """Return the placements of the gradient of an input: partial where the axis splits what the input lacks."""
+    assert space.given is not None, "a layout of axes needs a mesh"
+    rows = zip(space.given.splits, read, strict=True)
+    return tuple(PARTIAL if place == REPLICATED and index is not None else place for index, place in rows)
+
+
+def gradient_wanted_in(made: Placements) -> Placements:
+    """Return the placements in which a layer needs the gradient of an output that it made in some placements."""
+    return tuple(REPLICATED if place == PARTIAL else place for place in made)
+
+
+def steps_between(made: Placements, read: Placements, mesh: Mesh, source: Shape) -> tuple[Step, ...] | None:
+    """Return the collectives between two layouts on one mesh; sums come first, then what is gathered.
+
+    Args:
+        made: Placements in which the tensor is made.
+        read: Placements in which it is read.
+        mesh: The mesh.
+        source: Shape of the tensor.
+
+    Returns:
+        No steps where devices hold what they read.  None where a dimension would move from one axis to another, or an
+        outer axis of a dimension without the inner ones: regions are then sent one by one.
+    """
+    now, steps = list(made), list[Step]()
+    for dim in range(len(source.sizes)):
+        before, after = ([a for a, place in enumerate(layout) if place == dim] for layout in (made, read))
+        if before != after[: len(before)] and after != before[: len(after)]:
+            return None
+    for axis in range(len(made) - 1, -1, -1):
+        if made[axis] >= 0 and read[axis] >= 0 and made[axis] != read[axis]:
+            return None
+        if made[axis] == PARTIAL and read[axis] != PARTIAL:
+            elements = _largest_part(now, mesh, source)
+            collective = "all-reduce" if read[axis] == REPLICATED else "reduce-scatter"
+            steps.append(Step(collective, axis, read[axis], elements))
+            now[axis] = read[axis]
+    for axis, place in enumerate(read):
+        if now[axis] == REPLICATED and place >= 0:
+            now[axis] = place  # a local slice
+    for axis in range(len(made) - 1, -1, -1):  # the inner axes of a dimension first
+        if now[axis] >= 0 and read[axis] == REPLICATED:
+            dim, now[axis] = now[axis], REPLICATED
+            steps.append(Step("all-gather", axis, dim, _largest_part(now, mesh, source)))
+    return tuple(steps)
+
+
+def _largest_part(places: Sequence[int], mesh: Mesh, source: Shape) -> int:
+    """Return the elements of the largest part of a tensor in some placements."""
+    elements = 1
+    for dim, size in enumerate(source.sizes):
+        degree = int(np.prod([n for place, n in zip(places, mesh.sizes, strict=True) if place == dim], dtype=np.int64))
+        elements *= max(high - low for low, high in pairwise(part_bounds(size, degree).tolist()))
+    return elements
