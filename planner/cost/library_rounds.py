@@ -173,28 +173,69 @@ def library_collective_s(
     Raises:
         ConfigError: The library of the cluster is not known.
     """
-    members, size = np.array(devices), np.asarray(size_bytes, dtype=np.float64)
+    size = np.asarray(size_bytes, dtype=np.float64)
     if len(devices) == 1:
         return np.zeros_like(size)
-    seconds = []
-    schemes = library_schemes(network, members, collective)
-    for scheme in schemes:
-        rounds = library_collective(network, scheme, collective, devices)
-        steps = [step.traffic for step in rounds]
-        fixed_s = sum(step.latency_s or 0.0 for step in steps)
-        if in_a_row and collective == "broadcast":
-            protocol = _protocol(network, scheme)
-            fixed_s = protocol.call_s + (fixed_s - protocol.call_s) / (len(devices) - 1)
-        per_byte = sum(_busiest_s_per_byte(network, step, members) + step.copied_s_per_byte for step in steps)
-        filling = np.asarray(0.0)
-        if collective == "broadcast":
-            waits = min(len(devices) - 2, 1) if in_a_row else len(devices) - 2
-            filling = waits * np.minimum(size, _chunks_bytes(network, scheme, rounds[0], members))
-        seconds.append(fixed_s + (size + filling) * per_byte)
+    seconds = [
+        _scheme_s(network, scheme, collective, devices, size, in_a_row=in_a_row)
+        for scheme in library_schemes(network, np.array(devices), collective)
+    ]
     if collective == "all-to-all":
         short = size / len(devices) <= _SHORT_SEND_BYTES
         return np.asarray(np.where(short, np.minimum(seconds[0], seconds[-1]), seconds[-1]))
     return np.asarray(np.min(seconds, axis=0))
+
+
+def collective_rounds(
+    network: ClusterRoutes, collective: str, groups: Ints, size_bytes: float
+) -> list[tuple[Round, ...]]:
+    """Return the rounds of a collective of every group: as the cluster's library runs it, or round a ring.
+
+    Args:
+        network: Routes of the cluster.
+        collective: One of ``RING_COLLECTIVES``.
+        groups: Shape (groups, p): devices; all groups run by what is fastest for the first.
+        size_bytes: Bytes of the whole buffer of a group.
+    """
+    if network.library is None:
+        return [(_plain_ring(collective, groups.shape[1]),)] * len(groups)
+    first, size = tuple(groups[0].tolist()), np.asarray(size_bytes)
+    schemes = library_schemes(network, groups[0], collective)
+    scheme = min(schemes, key=lambda each: float(_scheme_s(network, each, collective, first, size)))
+    if collective == "all-reduce":
+        return library_rounds(network, scheme, groups)
+    return [library_collective(network, scheme, collective, tuple(group.tolist())) for group in groups]
+
+
+@lru_cache(maxsize=256)
+def _plain_ring(collective: str, count: int) -> Round:
+    """Return a ring over ranks in their order; equal rings are one object."""
+    return parallel_rings(np.arange(count)[None], collective)
+
+
+def _scheme_s(
+    network: ClusterRoutes,
+    scheme: str,
+    collective: str,
+    devices: tuple[int, ...],
+    size: Floats,
+    *,
+    in_a_row: bool = False,
+) -> Floats:
+    """Return the seconds of a collective by one of ``library_schemes``; arguments as for ``library_collective_s``."""
+    members = np.array(devices)
+    rounds = library_collective(network, scheme, collective, devices)
+    steps = [step.traffic for step in rounds]
+    fixed_s = sum(step.latency_s or 0.0 for step in steps)
+    if in_a_row and collective == "broadcast":
+        protocol = _protocol(network, scheme)
+        fixed_s = protocol.call_s + (fixed_s - protocol.call_s) / (len(devices) - 1)
+    per_byte = sum(_busiest_s_per_byte(network, step, members) + step.copied_s_per_byte for step in steps)
+    filling = np.asarray(0.0)
+    if collective == "broadcast":
+        waits = min(len(devices) - 2, 1) if in_a_row else len(devices) - 2
+        filling = waits * np.minimum(size, _chunks_bytes(network, scheme, rounds[0], members))
+    return np.asarray(fixed_s + (size + filling) * per_byte)
 
 
 def _sends(network: ClusterRoutes, scheme: str, devices: Ints, pairs: Round) -> Round:

@@ -17,7 +17,8 @@ from planner.cost.transfer_kernel import TransferPairs, price_pairs
 from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.graph.shapes import IntervalMap, Shape
 from planner.layouts.configurations import ConfigSpace
-from planner.layouts.regions import TransferRegions, layout_keys, transfer_regions
+from planner.layouts.redistribution import Redistribution, redistribution_of
+from planner.layouts.regions import TransferRegions, gradient_regions, layout_keys, transfer_regions
 from planner.layouts.shared_regions import shard_rows, shared_regions, shared_transfers
 from planner.topology.network_routes import ClusterRoutes
 from planner.topology.route_levels import RouteLevels
@@ -119,6 +120,14 @@ class TransferTimes:
         if edge in self.graph.shared:
             return shared_regions(producer, consumer, self.graph.shared[edge], self.network.device_count)
         return transfer_regions(producer, consumer, self._needs(edge), self._source(edge), self.network.device_count)
+
+    def gradient_regions(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> TransferRegions:
+        """Return the regions of a tensor's gradient that travel back; arguments as for ``regions``."""
+        return gradient_regions(producer, consumer, self._needs(edge), self._source(edge))
+
+    def redistribution(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Redistribution | None:
+        """Return the collectives that bring a tensor; None where regions travel one by one; arguments as before."""
+        return redistribution_of(producer, consumer, self._needs(edge), self._source(edge))
 
     def key(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> tuple[object, ...]:
         """Return what the transfer times of an edge depend on: edges with equal keys have equal tables."""

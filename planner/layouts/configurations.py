@@ -136,6 +136,11 @@ class ConfigSpace:
         return row_owners(self.device_start)
 
     @property
+    def has_copies(self) -> bool:
+        """True if devices of one configuration hold the same region, as equal values or as partial sums."""
+        return bool((self.sums * self.repeats > 1).any())
+
+    @property
     def parts(self) -> NDArray[np.int64]:
         """Number of parts of each configuration, shape (C,)."""
         return np.diff(self.device_start)

@@ -16,6 +16,7 @@ Source:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -31,16 +32,52 @@ Placements = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A collective on all groups of devices along one axis of a mesh."""
+class RedistributionStep:
+    """A collective on all groups of devices along one axis of a mesh, or a slice that each device takes of its own."""
 
     collective: str
-    """``all-gather``, ``reduce-scatter`` or ``all-reduce``."""
+    """``all-gather``, ``reduce-scatter``, ``all-reduce`` or ``slice``."""
     axis: int
     dim: int
-    """Dimension of the tensor that is gathered or scattered; -1 for an all-reduce."""
+    """Dimension of the tensor that is gathered, scattered or sliced; -1 for an all-reduce."""
     elements: int
     """Elements of the whole buffer of the largest group: what a device has after an all-gather, else before."""
+
+    @property
+    def sends(self) -> bool:
+        """True for all but slices."""
+        return self.collective != "slice"
+
+
+@dataclass(frozen=True, slots=True)
+class Redistribution:
+    """The collectives that bring a tensor to a layer of the same mesh, and its gradient back."""
+
+    mesh: Mesh
+    forward: tuple[RedistributionStep, ...]
+    backward: tuple[RedistributionStep, ...]
+
+
+@lru_cache(maxsize=4096)
+def redistribution_of(
+    producer: ConfigSpace, consumer: ConfigSpace, interval_maps: tuple[IntervalMap, ...], source: Shape
+) -> Redistribution | None:
+    """Return the collectives between two layers; None where they have no common mesh, or need regions one by one.
+
+    Args:
+        producer: Space of the layer that makes the tensor, with one configuration.
+        consumer: Space of the layer that reads it, with one configuration.
+        interval_maps: For each dimension of the tensor, the interval that the consumer's operation reads.
+        source: Shape of the tensor.
+    """
+    if producer.given is None or consumer.given is None or producer.given.mesh != consumer.given.mesh:
+        return None
+    mesh, made, read = producer.given.mesh, made_in(producer), read_in(consumer, interval_maps, source)
+    if mesh is None or read is None:
+        return None
+    forward = steps_between(made, read, mesh, source)
+    backward = steps_between(gradient_made_in(consumer, read), gradient_wanted_in(made), mesh, source)
+    return None if forward is None or backward is None else Redistribution(mesh, forward, backward)
 
 
 def made_in(space: ConfigSpace) -> Placements:
@@ -97,8 +134,10 @@ def gradient_wanted_in(made: Placements) -> Placements:
     return tuple(REPLICATED if place == PARTIAL else place for place in made)
 
 
-def steps_between(made: Placements, read: Placements, mesh: Mesh, source: Shape) -> tuple[Step, ...] | None:
-    """Return the collectives between two layouts on one mesh; sums come first, then what is gathered.
+def steps_between(
+    made: Placements, read: Placements, mesh: Mesh, source: Shape
+) -> tuple[RedistributionStep, ...] | None:
+    """Return the steps between two layouts on one mesh: slices and sums, then what is gathered.
 
     Args:
         made: Placements in which the tensor is made.
@@ -110,26 +149,28 @@ def steps_between(made: Placements, read: Placements, mesh: Mesh, source: Shape)
         No steps where devices hold what they read.  None where a dimension would move from one axis to another, or an
         outer axis of a dimension without the inner ones: regions are then sent one by one.
     """
-    now, steps = list(made), list[Step]()
+    now, steps = list(made), list[RedistributionStep]()
     for dim in range(len(source.sizes)):
         before, after = ([a for a, place in enumerate(layout) if place == dim] for layout in (made, read))
         if before != after[: len(before)] and after != before[: len(after)]:
             return None
-    for axis in range(len(made) - 1, -1, -1):
-        if made[axis] >= 0 and read[axis] >= 0 and made[axis] != read[axis]:
-            return None
-        if made[axis] == PARTIAL and read[axis] != PARTIAL:
-            elements = _largest_part(now, mesh, source)
-            collective = "all-reduce" if read[axis] == REPLICATED else "reduce-scatter"
-            steps.append(Step(collective, axis, read[axis], elements))
-            now[axis] = read[axis]
-    for axis, place in enumerate(read):
-        if now[axis] == REPLICATED and place >= 0:
-            now[axis] = place  # a local slice
+    if any(a >= 0 and b >= 0 and a != b for a, b in zip(made, read, strict=True)):
+        return None
+    for axis, place in enumerate(read):  # what splits a dimension, the outer axes first
+        elements = _largest_part(now, mesh, source)
+        if made[axis] == REPLICATED and place >= 0:
+            steps.append(RedistributionStep("slice", axis, place, elements))
+        elif made[axis] == PARTIAL and place != PARTIAL:
+            steps.append(
+                RedistributionStep("all-reduce" if place == REPLICATED else "reduce-scatter", axis, place, elements)
+            )
+        else:
+            continue
+        now[axis] = place
     for axis in range(len(made) - 1, -1, -1):  # the inner axes of a dimension first
         if now[axis] >= 0 and read[axis] == REPLICATED:
             dim, now[axis] = now[axis], REPLICATED
-            steps.append(Step("all-gather", axis, dim, _largest_part(now, mesh, source)))
+            steps.append(RedistributionStep("all-gather", axis, dim, _largest_part(now, mesh, source)))
     return tuple(steps)
 
 

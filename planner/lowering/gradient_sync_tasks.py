@@ -10,6 +10,7 @@ Compressed gradients are compressed before the messages and decompressed, and su
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -22,8 +23,12 @@ from planner.cost.all_reduce import SyncChoice, choose_all_reduce, group_rounds
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.compressed_sync import compressed_all_reduce, compressed_choice, groups_of
 from planner.cost.cost_model import CostModel
+from planner.cost.library_rounds import collective_rounds
+from planner.graph.computation_graph import Edge
 from planner.layouts.configurations import ConfigSpace
+from planner.layouts.mesh import Mesh
 from planner.layouts.parameter_shards import shard_elements
+from planner.layouts.redistribution import RedistributionStep
 from planner.lowering.program import Collective
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
 from simulator.collectives.messages import Messages, messages_of
@@ -54,6 +59,32 @@ class GradientSyncTasks:
         self.bucket_choices: dict[int, SyncChoice] = {}
         """Algorithm that was chosen for the bucket of a layer, where it was not given."""
         self._send = self._messages if expand else self._rounds
+
+    def redistribute(
+        self, edge: Edge, step: RedistributionStep, mesh: Mesh, ready: TaskPairs, *, backward: bool, recomputed: bool
+    ) -> TaskPairs:
+        """Bring a tensor, or its gradient, from one layout on a mesh into another.
+
+        Args:
+            edge: The tensor and its first consumer in the layout.
+            step: The collective.
+            mesh: The mesh.
+            ready: Pairs (device, task after which it has what it sends, or a share of it).
+            backward: Whether the gradient of the tensor is moved.
+            recomputed: Whether the step is repeated in a recomputation.
+
+        Returns:
+            Pairs (device, task that brings its result).
+        """
+        groups, size = mesh.groups(step.axis), step.elements * float(self.model.graph.element_bytes)
+        rounds = collective_rounds(self.model.network, step.collective, groups, size)
+        columns = {"layer": edge.producer, "consumer": edge.consumer, "slot": edge.slot}
+        add = partial(self.tasks.add, "collective", **columns, backward=backward, recomputed=recomputed)
+        before = self.tasks.size
+        arrived = self._send(add, groups, rounds, ready, size)
+        for task in filter(self.collectives.__contains__, range(before, self.tasks.size)):
+            self.collectives[task] = replace(self.collectives[task], kind=step.collective, dim=step.dim)
+        return arrived
 
     def gradients(self, layer: int, micro_batch: int, space: ConfigSpace, ready: TaskPairs) -> TaskPairs:
         """Synchronise a layer's gradients.

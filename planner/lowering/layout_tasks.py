@@ -17,10 +17,23 @@ import numpy as np
 
 from groundwork.array_types import Ints
 from planner.graph.computation_graph import Edge
+from planner.layouts.configurations import ConfigSpace
+from planner.layouts.redistribution import Redistribution
 from planner.layouts.regions import TransferRegions
 from planner.lowering.batched_model import BatchedModel
+from planner.lowering.gradient_sync_tasks import GradientSyncTasks
 from planner.lowering.task_builder import TaskPairs, TaskRows
 from planner.lowering.transfer_tasks import TransferTasks
+
+
+@dataclass
+class _Return:
+    """Gradients of one tensor that readers make in one layout, and that are summed before they travel."""
+
+    edge: Edge
+    """Edge of the first reader."""
+    readers: list[int] = field(default_factory=list)
+    """Layers that read the tensor so."""
 
 
 @dataclass
@@ -29,24 +42,25 @@ class _Layout:
 
     edge: Edge
     """Edge of the first consumer that reads the layout."""
-    regions: TransferRegions
-    """Regions that its devices need, by part of the producer."""
+    regions: TransferRegions | None
+    """Regions that its devices need, by part of the producer; None where collectives bring them."""
     arrived: TaskPairs
     """Pairs (device, task after which a region is on it)."""
-    readers: list[int] = field(default_factory=list)
-    """Layers that read the layout."""
+    returns: dict[tuple[object, ...], _Return] = field(default_factory=dict)
+    """Gradients, by their layout."""
 
 
 class LayoutTasks:
-    """Appends the transfers of activations and of their gradients.
+    """Appends the transfers and collectives of activations and of their gradients.
 
     Args:
         batched: Costs and configurations.
         transfers: Appends the tasks of single sets of transfers.
+        collectives: Appends collectives.
     """
 
-    def __init__(self, batched: BatchedModel, transfers: TransferTasks) -> None:
-        self._batched, self._transfers = batched, transfers
+    def __init__(self, batched: BatchedModel, transfers: TransferTasks, collectives: GradientSyncTasks) -> None:
+        self._batched, self._transfers, self._collectives = batched, transfers, collectives
         self.outputs: dict[int, TaskRows] = {}
         """Tasks after which each part of a layer's output is there, by layer."""
         self.recomputed_outputs: dict[int, TaskRows] = {}
@@ -69,15 +83,50 @@ class LayoutTasks:
         """
         samples = (edge.producer, self._batched.takes_micro_batches(edge.consumer))
         transfer_times = self._batched.model_at(edge.consumer).transfer_times
-        key = int(transfer_times.layouts(edge, self._batched.spaces_at(edge.consumer)[edge.consumer])[0])
+        consumer = self._batched.spaces_at(edge.consumer)[edge.consumer]
+        key = int(transfer_times.layouts(edge, consumer)[0])
         layouts = (self._recomputed_layouts if recomputed else self._layouts).setdefault(samples, {})
         if key not in layouts:
-            layouts[key] = self._transferred(edge, recomputed=recomputed)
+            layouts[key] = self._brought(edge, recomputed=recomputed)
         layout = layouts[key]
         if not recomputed:
-            layout.readers.append(edge.consumer)
+            back = layout.returns.setdefault(self._gradient_layout(edge), _Return(edge))
+            back.readers.append(edge.consumer)
             self.transferred_by[edge] = layout.edge
         return layout.arrived
+
+    def _gradient_layout(self, edge: Edge) -> tuple[object, ...]:
+        """Return what tells apart the layouts in which readers of one layout make gradients of it."""
+        producer, consumer = self._spaces(edge)
+        way = self._redistribution(edge)
+        if way is not None:
+            return way.backward
+        copies = producer.has_copies or consumer.has_copies
+        return tuple(consumer.given.degrees.items()) if copies and consumer.given is not None else ()
+
+    def _spaces(self, edge: Edge) -> tuple[ConfigSpace, ConfigSpace]:
+        """Return the spaces of producer and consumer of an edge, for the samples that the consumer takes at once."""
+        spaces = self._batched.spaces_at(edge.consumer)
+        return spaces[edge.producer], spaces[edge.consumer]
+
+    def _redistribution(self, edge: Edge) -> Redistribution | None:
+        """Return the collectives of an edge; None where regions travel one by one."""
+        return self._batched.model_at(edge.consumer).transfer_times.redistribution(edge, *self._spaces(edge))
+
+    def _brought(self, edge: Edge, *, recomputed: bool) -> _Layout:
+        """Bring a tensor into the layout of its first consumer; arguments as for ``bring``."""
+        way = self._redistribution(edge)
+        if way is None:
+            return self._transferred(edge, recomputed=recomputed)
+        producer, _ = self._spaces(edge)
+        outputs = (self.recomputed_outputs if recomputed else self.outputs)[edge.producer]
+        place, made = outputs.take(np.arange(len(producer.devices)))
+        arrived = producer.devices[place], made
+        for step in filter(lambda each: each.sends, way.forward):
+            arrived = self._collectives.redistribute(
+                edge, step, way.mesh, arrived, backward=False, recomputed=recomputed
+            )
+        return _Layout(edge, None, arrived)
 
     def _transferred(self, edge: Edge, *, recomputed: bool) -> _Layout:
         """Send the regions that consumers lack.
@@ -86,8 +135,7 @@ class LayoutTasks:
             edge: The tensor and its first consumer.
             recomputed: Whether it is recomputed.
         """
-        spaces = self._batched.spaces_at(edge.consumer)
-        producer, consumer = spaces[edge.producer], spaces[edge.consumer]
+        producer, consumer = self._spaces(edge)
         regions = self._batched.model_at(edge.consumer).transfer_times.regions(edge, producer, consumer)
         senders = producer.devices[regions.part]
         # pairs (region, task after which its part is there); regions on their own device do not travel
@@ -131,24 +179,45 @@ class LayoutTasks:
         return np.concatenate([parts, unread[place]]), np.concatenate([arrived, made])
 
     def _returned(self, layouts: Iterable[_Layout], gradient: Mapping[int, Ints]) -> list[TaskPairs]:
-        """Send the gradients of layouts back; arguments and results as for ``bring_back``."""
+        """Bring the gradients of layouts back; arguments and results as for ``bring_back``."""
         rows = list[TaskPairs]()
-        for layout in layouts:
-            regions = layout.regions
-            receivers = self._batched.spaces[layout.edge.producer].devices[regions.part]
-            remote = np.flatnonzero(receivers != regions.device)
-            local = np.flatnonzero(receivers == regions.device)
-            # of each reader the task that makes the gradient of each region, on the device that read it
-            ready = [self._task_on(reader, gradient[reader], regions.device) for reader in layout.readers]
-            there = self._transfers.move(
-                layout.edge,
-                regions.take(remote),
-                (regions.device[remote], receivers[remote]),
-                (np.tile(np.arange(len(remote)), len(ready)), np.concatenate([row[remote] for row in ready])),
-                backward=True,
-            )
-            rows += [(regions.part[remote], there), *((regions.part[local], row[local]) for row in ready)]
+        for layout, back in ((each, back) for each in layouts for back in each.returns.values()):
+            way = self._redistribution(back.edge)
+            rows += self._sent_back(back, layout, gradient) if way is None else [self._summed(back, way, gradient)]
         return rows
+
+    def _summed(self, back: _Return, way: Redistribution, gradient: Mapping[int, Ints]) -> TaskPairs:
+        """Bring a gradient back by collectives."""
+        spaces, producer = self._batched.spaces, self._batched.spaces[back.edge.producer]
+        arrived = (
+            np.concatenate([spaces[reader].devices for reader in back.readers]),
+            np.concatenate([gradient[reader] for reader in back.readers]),
+        )
+        for step in filter(lambda each: each.sends, way.backward):
+            arrived = self._collectives.redistribute(
+                back.edge, step, way.mesh, arrived, backward=True, recomputed=False
+            )
+        return producer.part_on(self._batched.device_count)[arrived[0]], arrived[1]
+
+    def _sent_back(self, back: _Return, layout: _Layout, gradient: Mapping[int, Ints]) -> list[TaskPairs]:
+        """Send a gradient back, region by region."""
+        regions, (producer, consumer) = layout.regions, self._spaces(back.edge)
+        if regions is None or producer.has_copies or consumer.has_copies:
+            times = self._batched.model_at(back.edge.consumer).transfer_times
+            regions = times.gradient_regions(back.edge, producer, consumer)
+        receivers = self._batched.spaces[back.edge.producer].devices[regions.part]
+        remote = np.flatnonzero(receivers != regions.device)
+        local = np.flatnonzero(receivers == regions.device)
+        # of each reader the task that makes the gradient of each region, on the device that read it
+        ready = [self._task_on(reader, gradient[reader], regions.device) for reader in back.readers]
+        there = self._transfers.move(
+            back.edge,
+            regions.take(remote),
+            (regions.device[remote], receivers[remote]),
+            (np.tile(np.arange(len(remote)), len(ready)), np.concatenate([row[remote] for row in ready])),
+            backward=True,
+        )
+        return [(regions.part[remote], there), *((regions.part[local], row[local]) for row in ready)]
 
     def _task_on(self, layer: int, tasks: Ints, devices: Ints) -> Ints:
         """Return the task of a layer on each of some devices, all of which hold a part.

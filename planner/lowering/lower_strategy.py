@@ -98,9 +98,9 @@ class _Lowering:
         self.segments = segments_of(batched.graph, recompute, batched.micro_batching)
         self.tasks = Tasks()
         self.transfers = TransferTasks(batched.model, self.tasks, compressed)
-        self.layouts = LayoutTasks(batched, self.transfers)
-        self.parameters = ParameterTasks(batched, self.transfers)
         self.gradient_syncs = GradientSyncTasks(batched.model, self.tasks, compressed, expand=expand)
+        self.layouts = LayoutTasks(batched, self.transfers, self.gradient_syncs)
+        self.parameters = ParameterTasks(batched, self.transfers)
         framework = batched.model.conditions.framework
         self.buckets = GradientBuckets(framework, self.gradient_syncs)
         self.servers = ParameterServers(batched, self.tasks) if framework.has_servers else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,13 +52,22 @@ _FRAMEWORK_NAMES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Collective:
-    """One round of an all-reduce, with its repeats, between one set of replicas: of gradients, or of statistics."""
+    """One round of a collective, with its repeats, between one set of devices.
+
+    All-reduces sum gradients or statistics over replicas; with other collectives they bring activations, and gradients
+    of these, from the layout in which they are made to that in which they are read.
+    """
 
     devices: tuple[int, ...]
+    """In the order of the parts of what is gathered or scattered."""
     round: Round
     buffer_bytes: float
-    """Bytes of the buffer that is reduced; if compressed, of the buffer whose plain messages would have the size of
-    the compressed ones."""
+    """Bytes of the whole buffer; if compressed, of the buffer whose plain messages would have the size of the
+    compressed ones."""
+    kind: str = "all-reduce"
+    """Also ``all-gather`` or ``reduce-scatter``."""
+    dim: int = -1
+    """Dimension of the tensor that is gathered or scattered; -1 for an all-reduce."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,7 @@ class HostCopy:
     latency_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Program:
     """Tasks 0 .. T-1 of one iteration, in program order; arrays have shape (T,) unless stated.
 
@@ -99,18 +109,18 @@ class Program:
     codec tasks, the layer whose gradients or statistics are summed, of several the one whose gradients come last
     (``layers_of``)."""
     consumer: Ints
-    """First layer that reads the layout, for a transfer and its codec tasks; else -1."""
+    """First layer that reads the layout, for a transfer and its codec tasks, and for a collective of activations; else
+    -1."""
     slot: Ints
-    """Input of ``consumer`` that is moved, or whose gradient is, for a transfer and its codec tasks; slots behind the
-    inputs are parameters that it borrows; else -1."""
+    """Input of ``consumer`` that is moved, or whose gradient is, where there is a consumer; slots behind the inputs are
+    parameters that it borrows; else -1."""
     micro_batch: Ints
     """Micro-batch; 0 for what is done once for the whole batch.  Regions that layers with micro-batches read or send
     back lie in the tensor of one micro-batch."""
     backward: Bools
     """True if the task belongs to the backward pass."""
     statistics: Bools
-    """True if a collective sums the statistics of a normalisation, forward or backward; other collectives sum
-    gradients of parameters."""
+    """True if a collective sums the statistics of a normalisation, forward or backward."""
     recomputed: Bools
     """True if a forward task, a transfer or a codec task is repeated in a recomputation."""
     device: Ints
@@ -176,7 +186,7 @@ class Program:
 
     def layers_of(self, task: int) -> tuple[int, ...]:
         """Return the layers that a task belongs to: several where it sums the gradients of a bucket."""
-        layer, sums = int(self.layer[task]), self.kind[task] >= _COLLECTIVE and not self.statistics[task]
+        layer, sums = int(self.layer[task]), self.syncs_gradients[task]
         return self.buckets.get(layer, (layer,)) if sums else (layer,)
 
     def by_layer(self, values: Floats, owner: Ints | None = None) -> Floats:
@@ -190,7 +200,7 @@ class Program:
             Shape (layers,).
         """
         owner = self.layer if owner is None else owner
-        joined = (self.kind >= _COLLECTIVE) & ~self.statistics & np.isin(owner, list(self.buckets))
+        joined = self.syncs_gradients & np.isin(owner, list(self.buckets))
         count = len(self.graph.layers)
         sums = np.asarray(np.bincount(owner[~joined], values[~joined], minlength=count), dtype=np.float64)
         for layer, total in enumerate(np.bincount(owner[joined], values[joined], minlength=count).tolist()):
@@ -216,6 +226,16 @@ class Program:
     def waiting(self) -> Ints:
         """Task that waits, for each entry of ``after``, shape (dependencies,)."""
         return row_owners(self.after_start)
+
+    @cached_property
+    def syncs_gradients(self) -> Bools:
+        """Tasks that synchronise gradients of parameters: collectives, and what frameworks do around them."""
+        return np.asarray((self.kind >= _COLLECTIVE) & ~self.statistics & (self.consumer < 0))
+
+    @property
+    def moves_activations(self) -> Bools:
+        """Collectives that bring activations, or their gradients, from one layout into another."""
+        return np.asarray((self.kind == _COLLECTIVE) & (self.consumer >= 0))
 
     @property
     def is_compute(self) -> Bools:
@@ -306,6 +326,8 @@ class Program:
         if kind in _FRAMEWORK_NAMES:
             return f"{label} {_FRAMEWORK_NAMES[kind]}" + (f" [{self.device[task]}]" if kind != "coordinate" else "")
         if kind == "collective":
+            if self.consumer[task] >= 0:
+                return self._redistribution(task)
             backward = "gradient statistics" if self.backward[task] else "statistics"
             what = backward if self.statistics[task] else "gradient synchronisation"
             if task in self.collectives:
@@ -314,6 +336,13 @@ class Program:
         if kind in ("compress", "decompress"):
             return f"{self._message(task)}, {kind} [{self.device[task]}]"
         return f"{label} {kind.replace('_', ' ')} [{self.part[task]}]"
+
+    def _redistribution(self, task: int) -> str:
+        """Return the printed name of a collective of activations, or of one message of it."""
+        if task in self.collectives:
+            each = self.collectives[task]
+            return f"{self._tensor(task)}, {each.kind} over {len(each.devices)}"
+        return f"{self._tensor(task)}, collective ({self.device[task]} to {self.peer[task]})"
 
     def _tensor(self, task: int) -> str:
         """Return the printed name of the tensor or gradient that is moved."""

@@ -98,8 +98,8 @@ class MemoryAccount:
         self.segments = np.array(program.segments)
         self.saving_pass = (self.segments >= 0).astype(int)
         """Forward task that makes what the backward pass reads, by layer: 0 the first, 1 the recomputation."""
-        # Messages of an expanded collective are of this kind too; statistics are no gradients.
-        reduces = (program.kind == _COLLECTIVE) & ~program.statistics
+        # Messages of an expanded collective are of this kind too.
+        reduces = (program.kind == _COLLECTIVE) & program.syncs_gradients
         summed = [i for task in np.flatnonzero(reduces).tolist() for i in program.layers_of(task)]
         self.synchronised = np.isin(np.arange(layers), summed)
         """True where a layer's gradients are summed over replicas, by layer."""

@@ -51,7 +51,7 @@ def _pair_buffers(program: Program, backend: BackendMemory) -> BufferRows:
     """Return the buffer in which each of two replicas receives what the other one adds."""
     sizes: dict[int, dict[int, float]] = {}
     for task, collective in program.collectives.items():
-        if len(collective.devices) == 2 and collective.round.is_ring and not program.statistics[task]:
+        if len(collective.devices) == 2 and collective.round.is_ring and program.syncs_gradients[task]:
             for device in collective.devices:
                 sizes.setdefault(device, {})[int(program.layer[task])] = collective.buffer_bytes
     layer = np.array([min(row) for row in sizes.values()], dtype=np.int64)

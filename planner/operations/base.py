@@ -225,7 +225,7 @@ class OperationBase(ABC):
         share = part.channels / part.output.size("channel")
         held: Floats | float = 0.0
         for parameter in self.parameters(part.inputs):
-            held = held + parameter.elements * (share if parameter.split else 1.0) / slices_of(parameter, part)
+            held = held + parameter.elements * (share if parameter.split else 1.0) / parameter_slices(parameter, part)
         return part.streaming(flop=UPDATE_FLOP * held, elements=UPDATE_ACCESSES * held)
 
     def _read(self, part: Part, slot: int = 0) -> Floats:
@@ -240,7 +240,7 @@ class OperationBase(ABC):
         return elements
 
 
-def slices_of(parameter: Parameter, part: Part) -> Floats | float:
+def parameter_slices(parameter: Parameter, part: Part) -> Floats | float:
     """Return the slices into which the summed index divides a parameter."""
     return 1.0 if parameter.summed is None else part.slices
 

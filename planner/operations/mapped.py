@@ -12,7 +12,7 @@ from hwprofiles.compute.kernels import Kernels
 from planner.graph.computation_graph import Operation
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap, Shape
-from planner.operations.base import OperationBase, Part, slices_of
+from planner.operations.base import OperationBase, Part, parameter_slices
 from planner.operations.checks import check_int, shape_text
 from planner.operations.computation import Step
 
@@ -95,7 +95,7 @@ class Mapped(OperationBase):
         """Return the elements of the weights that each part holds, shared ones included."""
         share = part.channels / part.output.size("channel")
         rows: list[Floats] = [
-            w.stored * (share if w.split else np.ones_like(share)) / slices_of(w, part)
+            w.stored * (share if w.split else np.ones_like(share)) / parameter_slices(w, part)
             for w in self.parameters(part.inputs)
         ]
         return sum(rows, _zeros(part))

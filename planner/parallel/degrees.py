@@ -10,8 +10,9 @@ positions is split by the degree of ``spatial`` in its channels.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 from groundwork.errors import ConfigError
 from groundwork.requests import positive_integer
@@ -20,8 +21,10 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
 from planner.layouts.configurations import Configuration
+from planner.layouts.mesh import Mesh
 from planner.parallel.device_groups import grouped_devices
 from planner.parallel.input_channel_split import ordered_degrees, reducing_operation
+from planner.parallel.tensor import tensor_splits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,9 @@ class Hybrid:
     spatial: int = 1
     filter: int = 1
     channel: int = 1
+    tensor: int = 1
+    sequence: bool = False
+    """Split positions where tensor parallelism would repeat the computation."""
 
     @property
     def parts(self) -> int:
@@ -42,29 +48,35 @@ class Hybrid:
     @property
     def degrees(self) -> dict[str, int]:
         """All degrees by name."""
-        return {field.name: int(getattr(self, field.name)) for field in fields(self)}
+        return {name: int(getattr(self, name)) for name in _DEGREES}
 
     @property
     def text(self) -> str:
         """Written form without degrees of 1, such as ``data=4,filter=4``; ``data=1`` if all are 1."""
-        return ",".join(f"{word}={degree}" for word, degree in self.degrees.items() if degree > 1) or "data=1"
+        words = [f"{word}={degree}" for word, degree in self.degrees.items() if degree > 1]
+        return ",".join([*words, *(word for word in _FLAGS if getattr(self, word))]) or "data=1"
 
 
-_NAMES = tuple(field.name for field in fields(Hybrid))
+_DEGREES = tuple(field.name for field in fields(Hybrid) if field.type == "int" or field.type is int)
+_FLAGS = ("sequence",)
+_NAMES = (*_DEGREES, *_FLAGS)
 
 
-_NOT_PLANNED = {
-    ("tensor", "tp", "megatron", "sequence", "context", "expert"): "tensor, sequence, context and expert parallelism "
-    "cannot be planned; nearest are filter=N, which splits the outputs of layers, and channel=N, which splits inputs",
+LayerSplit = Callable[[Layer, Sequence[int]], Configuration]
+"""Function from a layer and the devices of its stage to the layer's configuration."""
+_ASKED_FOR = {
+    ("tensor", "tp", "megatron"): "tensor parallelism is tensor=N, such as tensor=8,sequence",
+    ("sequence",): "sequence must stand beside tensor=N",
+    ("context", "expert"): "context and expert parallelism cannot be planned; nearest are tensor=N,sequence and data=N",
     ("zero", "fsdp", "fully-sharded", "hsdp"): "sharded parameters, gradients and optimizer states (ZeRO, FSDP) cannot "
     "be planned: every replica holds them whole under data",
 }
-"""What to say of strategies that people ask for and that cannot be planned, by how their names begin."""
+"""What to say of strategies that people ask for by other names, or that cannot be planned, by how names begin."""
 
 
 def hint_for(name: str, known: Iterable[str]) -> str:
-    """Return what to say behind the unknown name of a strategy: why it cannot be planned, or the name that is meant."""
-    reasons = (f"; {said}" for words, said in _NOT_PLANNED.items() if name.lower().startswith(words))
+    """Return what to say behind the unknown name of a strategy: the name that is meant, or why it cannot be planned."""
+    reasons = (f"; {said}" for words, said in _ASKED_FOR.items() if name.lower().startswith(words))
     return next(reasons, "") or did_you_mean(name, known)
 
 
@@ -79,11 +91,14 @@ def hybrid_of(text: str) -> Hybrid:
     Raises:
         ConfigError: A name is unknown or given twice, or a degree is not a whole number >= 1.
     """
-    degrees: dict[str, int] = {}
+    degrees: dict[str, Any] = {}
     for setting in text.split(","):
         name, equals, degree = (token.strip() for token in setting.partition("="))
-        if name not in _NAMES or not equals:
-            known = ", ".join(f"{word}=N" for word in _NAMES)
+        if name in _FLAGS and not equals and name not in degrees:
+            degrees[name] = True
+            continue
+        if name not in _DEGREES or not equals:
+            known = ", ".join([*(f"{word}=N" for word in _DEGREES), *_FLAGS])
             raise ConfigError(f"strategy {text!r} must be made of {known}, got {setting!r}{hint_for(name, _NAMES)}")
         if name in degrees:
             raise ConfigError(f"strategy {text!r} must give {name} once, got it again")
@@ -105,7 +120,8 @@ def split_list(text: str) -> list[str]:
         last: list[str] = []
         for item in (item.strip() for item in section.split(",")):
             name = item.partition("=")[0]
-            if last and all(is_hybrid(w) and w.partition("=")[0] != name for w in last) and is_hybrid(item):
+            joins = is_hybrid(item) or item in _FLAGS
+            if last and is_hybrid(last[0]) and name not in [word.partition("=")[0] for word in last] and joins:
                 last.append(item)
             else:
                 last = [item]
@@ -136,7 +152,25 @@ def hybrid_strategy(
     if hybrid.pipeline > 1:
         raise ConfigError(f"strategy must be one without micro-batches here, got {hybrid.text}")
     (devices,) = stage_groups(hybrid, graph, device_count, cluster)
-    return {layer.name: split_layer(layer, hybrid, devices) for layer in graph.layers}
+    split = layer_split(hybrid, graph)
+    return {layer.name: split(layer, devices) for layer in graph.layers}
+
+
+def layer_split(hybrid: Hybrid, graph: ComputationGraph) -> LayerSplit:
+    """Return the function that splits a layer over the devices of its stage, in the order of their nested groups."""
+    if hybrid.tensor == 1:
+        return lambda layer, devices: split_layer(layer, hybrid, devices)
+    splits = tensor_splits(graph, hybrid.tensor, sequence=hybrid.sequence)
+    axes = tuple((name, hybrid.degrees[name]) for name in ("data", "tensor") if hybrid.degrees[name] > 1)
+    meshes: dict[tuple[int, ...], Mesh] = {}
+
+    def on_mesh(layer: Layer, devices: Sequence[int]) -> Configuration:
+        """Return the configuration of a layer on the mesh of its stage."""
+        mesh = meshes.setdefault(tuple(devices), Mesh(axes, tuple(devices)))
+        indices = ["sample" if name == "data" else splits[layer.name] for name, _ in axes]
+        return Configuration.on(mesh, indices, layer.parallel_dims)
+
+    return on_mesh
 
 
 def stage_groups(
@@ -154,7 +188,7 @@ def stage_groups(
         ConfigError: The network on so many devices cannot have these degrees.
     """
     check_hybrid(hybrid, graph, device_count)
-    width = hybrid.filter * hybrid.channel
+    width = hybrid.filter * hybrid.channel * hybrid.tensor
     sizes = [width, width * hybrid.spatial, hybrid.parts // hybrid.pipeline]
     devices = grouped_devices(cluster, hybrid.parts, sizes) if cluster else list(range(hybrid.parts))
     return [devices[begin : begin + sizes[-1]] for begin in range(0, hybrid.parts, sizes[-1])]
@@ -176,6 +210,13 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
             f"batch must be a multiple of data={hybrid.data} for equal parts of the samples, got {graph.batch}; "
             f"the nearest is {nearest}"
         )
+    for name in ("spatial", "filter", "channel") if hybrid.tensor > 1 else ():
+        if hybrid.degrees[name] > 1:
+            raise ConfigError(f"{where}: {name} must be 1 beside tensor, which splits channels and positions")
+    if hybrid.sequence and hybrid.tensor == 1:
+        raise ConfigError(f"{where}: sequence must stand beside tensor=N, whose devices it lets split positions")
+    if hybrid.tensor > 1:
+        _check_tensor(hybrid, graph)
     if hybrid.pipeline > 1 and hybrid.channel > 1:
         raise ConfigError(f"{where}: channel must be 1 in a pipeline, whose stages cannot have partial sums")
     for kind, sizes in (("filter", _channels(graph)), ("channel", _input_channels(graph)), ("spatial", {})):
@@ -189,6 +230,15 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
                 f"{where}: {kind} must be a number of equal parts that some layer has, got {degree}; "
                 f"the most below it are {most}, of {name}"
             )
+
+
+def _check_tensor(hybrid: Hybrid, graph: ComputationGraph) -> None:
+    """Refuse tensor parallelism that would repeat all of a network."""
+    if not any(tensor_splits(graph, hybrid.tensor, sequence=hybrid.sequence).values()):
+        raise ConfigError(
+            f"strategy {hybrid.text}: tensor must be a number of parts that some product of the network can have, with "
+            f"all that is computed from it up to a sum, got {hybrid.tensor}; no layer can be split"
+        )
 
 
 def _channels(graph: ComputationGraph) -> dict[str, int]:

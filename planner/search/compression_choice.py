@@ -133,7 +133,7 @@ class _Trial:
     def _items(self) -> list[_Item]:
         """Return the tensors and gradients that are sent and may be compressed, those with most bytes first."""
         graph, program = self.model.graph, self._program(CompressionSettings())
-        gradient_syncs = (program.kind == KINDS.index("collective")) & ~program.statistics
+        gradient_syncs = (program.kind == KINDS.index("collective")) & program.syncs_gradients
         fields = {
             "activation_layers": (program.kind == KINDS.index("transfer"), self.allowed.activation),
             "gradient_layers": (gradient_syncs, self.allowed.gradient),

@@ -22,7 +22,7 @@ _UPDATE = KINDS.index("update")
 
 def gradient_syncs_of(program: Program) -> list[int]:
     """Return the collectives that sum gradients of parameters, in program order."""
-    return [task for task in sorted(program.collectives) if not program.statistics[task]]
+    return [task for task in sorted(program.collectives) if program.syncs_gradients[task]]
 
 
 def slice_gradient_syncs(program: Program, slice_bytes: float) -> Program:

@@ -8,7 +8,7 @@ from groundwork.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.layouts.configurations import Configuration, Strategy
-from planner.parallel.degrees import Hybrid, hybrid_of, is_hybrid, split_layer, stage_groups
+from planner.parallel.degrees import Hybrid, hybrid_of, is_hybrid, layer_split, stage_groups
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES, PipelineSchedule
 from planner.parallel.strategies import PIPELINE, named_strategy
@@ -84,7 +84,8 @@ def micro_batch_parts(graph: ComputationGraph, name: str, devices: int) -> tuple
     hybrid = hybrid_of(name)
     first = stage_groups(hybrid, graph, devices)[0]
     small = graph.with_batch(graph.batch // _micro_batches(graph.batch // hybrid.data, hybrid.pipeline, schedule))
-    return small, {layer.name: split_layer(layer, hybrid, first) for layer in small.layers}
+    split = layer_split(hybrid, graph)
+    return small, {layer.name: split(layer, first) for layer in small.layers}
 
 
 def _hybrid(model: CostModel, hybrid: Hybrid, request: Pipeline) -> tuple[Strategy, MicroBatching]:
@@ -98,9 +99,7 @@ def _hybrid(model: CostModel, hybrid: Hybrid, request: Pipeline) -> tuple[Strate
     if not request.micro_batches:  # each is split over the samples in turn
         samples = graph.batch // hybrid.data
         request = replace(request, micro_batches=_micro_batches(samples, stages, request.schedule))
-    return pipeline_strategy(
-        model, request, groups=groups, layout=lambda layer, devices: split_layer(layer, hybrid, devices)
-    )
+    return pipeline_strategy(model, request, groups=groups, layout=layer_split(hybrid, graph))
 
 
 def pipeline_strategy(

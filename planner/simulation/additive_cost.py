@@ -65,7 +65,8 @@ def additive_s(
     Source:
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
     """
-    if recompute or model.conditions.framework.is_synchronous:
+    meshes = any(each.mesh is not None for each in strategy.values())
+    if recompute or meshes or model.conditions.framework.is_synchronous:
         if program is None:
             used, spaces, micro_batching = applied(model, strategy, micro_batching)
             program = lower(used, spaces, micro_batching=micro_batching, compressed=compressed, recompute=recompute)

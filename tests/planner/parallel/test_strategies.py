@@ -118,9 +118,19 @@ def test_unknown_names_suggest_the_nearest(lenet5, name, near):
     assert near is None or str(caught.value).endswith(f"{near!r}?")
 
 
-@pytest.mark.parametrize("name", ["tensor", "tp=8", "zero3", "FSDP", "sequence"])
-def test_strategies_that_cannot_be_planned_say_so(lenet5, name):
-    with pytest.raises(ConfigError, match=f"got '{name}'; .* cannot be planned"):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tensor", "is tensor=N"),
+        ("tp=8", "is tensor=N"),
+        ("sequence", "beside tensor=N"),
+        ("zero3", "cannot be planned"),
+        ("FSDP", "cannot be planned"),
+        ("context=2", "cannot be planned"),
+    ],
+)
+def test_names_of_the_field_say_what_there_is(lenet5, name, said):
+    with pytest.raises(ConfigError, match=f"got '{name}'; .*{said}"):
         named_strategy(name, lenet5, COUNT)
 
 

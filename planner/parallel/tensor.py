@@ -1,0 +1,108 @@
+"""Tensor parallelism, from index spaces alone: columns and rows of products in turn, all else repeated.
+
+An output that is split along channels goes on split through the layers that read only their own channels, up to one
+that sums over them: its parts hold partial sums of the same region, of which a redistribution makes the whole::
+
+    norm      repeated
+    up        columns: splits its output channels, reads all input channels
+    gelu      goes on with its channels
+    down      rows: sums over its slice of the channels
+    add       repeated: reads what the partial sums add up to
+
+A product is split into columns only if what follows ends in such sums, or at the end of the network, so that nothing
+large is gathered.  Layers that read the data and sum over an index, as embeddings over their words, sum over slices
+of it.  With ``sequence`` the layers that would repeat their computation split positions instead.
+
+Source:
+    Shoeybi et al., "Megatron-LM", 2019, Sec. 3.  Korthikanti et al., "Reducing Activation Recomputation in Large
+    Transformer Models", MLSys 2023, Sec. 4.2: splits of positions.
+"""
+
+from planner.graph.computation_graph import ComputationGraph, Edge, Layer
+from planner.graph.shapes import SUMMED, IntervalMap
+from planner.layouts.configurations import part_bounds
+
+
+def tensor_splits(graph: ComputationGraph, degree: int, *, sequence: bool = False) -> dict[str, str | None]:
+    """Return the index that an axis of tensor parallelism splits, by layer; None where it repeats the computation.
+
+    Args:
+        graph: The network.
+        degree: Size of the axis.
+        sequence: Whether layers split positions that would repeat their computation.
+    """
+    rule = _Rule(graph, degree)
+    splits: dict[str, str | None] = {}
+    for i, layer in enumerate(graph.layers):
+        carried = [
+            rule.carried(edge, index)
+            for edge in graph.producers[i]
+            if (index := splits[graph.layers[edge.producer].name]) not in (None, SUMMED)
+        ]
+        gathers = "" in carried
+        channels = [index for index in carried if index in (SUMMED, "channel")]
+        if SUMMED in channels or (channels and not gathers):
+            splits[layer.name] = SUMMED if SUMMED in channels else channels[0]
+        elif rule.is_column(i):
+            splits[layer.name] = "channel"
+        elif layer.reads_data and layer.operation.summed_size(layer.input_shapes) >= degree:
+            splits[layer.name] = SUMMED
+        else:
+            splits[layer.name] = rule.position(layer) if sequence or (gathers and not graph.consumers[i]) else None
+    return splits
+
+
+class _Rule:
+    """What the layers of a network do with a split of their inputs."""
+
+    def __init__(self, graph: ComputationGraph, degree: int) -> None:
+        self.graph, self.degree = graph, degree
+        self._ends: dict[tuple[int, str], bool] = {}
+
+    def carried(self, edge: Edge, index: str) -> str:
+        """Return the index by which a layer goes on where an input is split; empty where it needs more than its part.
+
+        Args:
+            edge: The input.
+            index: Dimension of the input that is split.
+        """
+        layer, source = self.graph.layers[edge.consumer], self.graph.layers[edge.producer].output
+        maps = layer.operation.interval_maps(edge.slot, layer.input_shapes)
+        each, size = maps[source.dims.index(index)], source.size(index)
+        if each.dim == SUMMED:
+            return SUMMED
+        if each.dim is None or each.dim not in layer.parallel_dims or layer.output.size(each.dim) < self.degree:
+            return ""
+        return each.dim if self._reads_parts(each, layer.output.size(each.dim), size) else ""
+
+    def _reads_parts(self, each: IntervalMap, output_size: int, size: int) -> bool:
+        """Return whether parts of an output dimension read just the parts of an input dimension."""
+        bounds, parts = part_bounds(output_size, self.degree), part_bounds(size, self.degree)
+        low, high = each.interval(bounds[:-1], bounds[1:], size)
+        return bool((low == parts[:-1]).all() and (high == parts[1:]).all())
+
+    def is_column(self, i: int) -> bool:
+        """Return whether a layer's product is split into columns."""
+        layer = self.graph.layers[i]
+        sums = layer.operation.summed_size(layer.input_shapes) > 0 and not layer.reads_data
+        fits = "channel" in layer.parallel_dims and layer.output.size("channel") >= self.degree
+        return sums and fits and self._ends_in_sums(i, "channel")
+
+    def _ends_in_sums(self, i: int, index: str) -> bool:
+        """Return whether all that reads a layer's output goes on with its split, up to sums or the network's end."""
+        if (i, index) not in self._ends:
+            edges = self.graph.consumers[i]
+            self._ends[i, index] = bool(edges) and all(self._ends_well(edge, index) for edge in edges)
+        return self._ends[i, index]
+
+    def _ends_well(self, edge: Edge, index: str) -> bool:
+        """Return whether one reader goes on so, or is the last layer."""
+        carried = self.carried(edge, index)
+        if carried in ("", SUMMED):
+            return carried == SUMMED or not self.graph.consumers[edge.consumer]
+        return self._ends_in_sums(edge.consumer, carried)
+
+    def position(self, layer: Layer) -> str | None:
+        """Return the first position dimension that a layer can split so many times."""
+        dims = (dim for dim in layer.parallel_dims if dim not in ("sample", "channel"))
+        return next((dim for dim in dims if layer.output.size(dim) >= self.degree), None)

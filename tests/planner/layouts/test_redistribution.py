@@ -1,0 +1,112 @@
+"""Redistributions against arrays: the steps, carried out on the parts of a mesh, give what the definition says."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, strategies as st
+
+from planner.graph.shapes import Shape
+from planner.layouts.configurations import part_bounds
+from planner.layouts.mesh import Mesh
+from planner.layouts.redistribution import PARTIAL, REPLICATED, gradient_wanted_in, steps_between
+
+DIMS = ("sample", "channel", "length")
+
+
+def mesh_of(sizes):
+    """Return a mesh of so many axes on devices in their order."""
+    return Mesh(tuple((f"axis{a}", size) for a, size in enumerate(sizes)), tuple(range(int(np.prod(sizes)))))
+
+
+def region(places, mesh, coordinate, sizes):
+    """Return the slices of a tensor that a coordinate holds: each dimension is split by its axes, the outer first."""
+    rows = []
+    for dim, size in enumerate(sizes):
+        part, degree = 0, 1
+        for place, axis_size, index in zip(places, mesh.sizes, coordinate, strict=True):
+            if place == dim:
+                part, degree = part * axis_size + index, degree * axis_size
+        bounds = part_bounds(size, degree)
+        rows.append(slice(int(bounds[part]), int(bounds[part + 1])))
+    return tuple(rows)
+
+
+def made(places, mesh, tensor, rng):
+    """Return what each coordinate holds: parts of the tensor, or of summands that add up to it over partial axes."""
+    partial = [a for a, place in enumerate(places) if place == PARTIAL]
+    shape = tuple(mesh.sizes[a] for a in partial)
+    summands = rng.integers(-9, 9, (*shape, *tensor.shape)).astype(float)
+    summands[(-1,) * len(shape)] += tensor - summands.reshape(-1, *tensor.shape).sum(axis=0)
+    held = {}
+    for coordinate in itertools.product(*map(range, mesh.sizes)):
+        own = summands[tuple(coordinate[a] for a in partial)]
+        held[coordinate] = own[region(places, mesh, coordinate, tensor.shape)]
+    return held
+
+
+def carried_out(steps, held, mesh):
+    """Return what each coordinate holds after the steps."""
+    for step in steps:
+        after = {}
+        for coordinate in held:
+            row = [(*coordinate[: step.axis], k, *coordinate[step.axis + 1 :]) for k in range(mesh.sizes[step.axis])]
+            if step.collective == "all-gather":
+                after[coordinate] = np.concatenate([held[each] for each in row], axis=step.dim)
+                assert after[coordinate].size <= step.elements
+                continue
+            total = held[coordinate] if step.collective == "slice" else sum(held[each] for each in row)
+            assert total.size <= step.elements
+            if step.collective in ("reduce-scatter", "slice"):
+                bounds = part_bounds(total.shape[step.dim], len(row))
+                total = np.take(total, range(*bounds[coordinate[step.axis] :][:2].tolist()), axis=step.dim)
+            after[coordinate] = total
+        held = after
+    return held
+
+
+@st.composite
+def cases(draw):
+    """Draw a mesh, a tensor that all axes divide, and two layouts of it."""
+    sizes = draw(st.sampled_from([(2,), (4,), (2, 2), (2, 3), (3, 2), (2, 2, 2)]))
+    tensor = tuple(draw(st.sampled_from([12, 24])) for _ in DIMS)
+    places = [REPLICATED, *range(len(DIMS))]
+    source = draw(st.tuples(*(st.sampled_from([*places, PARTIAL]) for _ in sizes)))
+    target = draw(st.tuples(*(st.sampled_from(places) for _ in sizes)))
+    return mesh_of(sizes), tensor, source, target, draw(st.integers(0, 2**16))
+
+
+@given(cases())
+def test_steps_bring_what_is_read(case):
+    mesh, sizes, source, target, seed = case
+    steps = steps_between(source, target, mesh, Shape(DIMS, sizes))
+    assume(steps is not None)
+    rng = np.random.default_rng(seed)
+    tensor = rng.integers(-9, 9, sizes).astype(float)
+    held = carried_out(steps, made(source, mesh, tensor, rng), mesh)
+    for coordinate, values in held.items():
+        np.testing.assert_array_equal(values, tensor[region(target, mesh, coordinate, sizes)])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "collectives"),
+    [
+        ((PARTIAL,), (REPLICATED,), ["all-reduce"]),
+        ((PARTIAL,), (2,), ["reduce-scatter"]),
+        ((2,), (REPLICATED,), ["all-gather"]),
+        ((REPLICATED,), (2,), ["slice"]),
+        ((1,), (1,), []),
+    ],
+)
+def test_one_axis(source, target, collectives):
+    steps = steps_between(source, target, mesh_of((4,)), Shape(DIMS, (4, 8, 16)))
+    assert [step.collective for step in steps] == collectives
+
+
+def test_a_dimension_that_moves_to_another_axis_has_no_steps():
+    assert steps_between((1, REPLICATED), (REPLICATED, 1), mesh_of((2, 2)), Shape(DIMS, (4, 8, 16))) is None
+    assert steps_between((1,), (2,), mesh_of((2,)), Shape(DIMS, (4, 8, 16))) is None
+
+
+def test_gradients_of_partial_sums_are_whole():
+    assert gradient_wanted_in((PARTIAL, 0, REPLICATED)) == (REPLICATED, 0, REPLICATED)

@@ -1,0 +1,115 @@
+"""Tensor parallelism of language models: the collectives that Megatron's papers count, from index spaces alone."""
+
+from collections import Counter
+from functools import cache
+
+import numpy as np
+import pytest
+
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.cost.cost_model import CostModel
+from planner.graph.shapes import REPEATED, SUMMED
+from planner.layouts.parameter_shards import shard_elements
+from planner.lowering.program import KINDS
+from planner.models.registry import load_model
+from planner.parallel.micro_batches import MicroBatching
+from planner.parallel.strategies import named_strategy
+from planner.plan.lowered_plan import lowered
+
+BATCH, LENGTH, HIDDEN, BLOCKS = 8, 2048, 2048, 16
+
+
+@cache
+def program_of(words, model="llama-1b", micro_batches=1):
+    """Lower a network on eight H100."""
+    graph, cluster = load_model(model, batch=BATCH, element_bytes=2), load_cluster("dgx-h100")
+    strategy = named_strategy(words, graph, 8, cluster)
+    micro = MicroBatching(parts=micro_batches) if micro_batches > 1 else MicroBatching()
+    return lowered(CostModel(graph, cluster, "library"), strategy, micro_batching=micro, check_memory=False)
+
+
+def collectives(program, block):
+    """Count the collectives of activations that begin at layers of a block, by kind and direction."""
+    names = [layer.name for layer in program.graph.layers]
+    rows = Counter()
+    for task, each in program.collectives.items():
+        if program.moves_activations[task] and f"{names[program.consumer[task]]}.".startswith(f"{block}."):
+            rows[each.kind, "backward" if program.backward[task] else "forward"] += 1
+            assert each.buffer_bytes == 2 * BATCH * LENGTH * HIDDEN
+    return rows
+
+
+def test_a_block_has_four_all_reduces():
+    # Shoeybi et al., 2019, Fig. 4: one after attention and one after the products, forward and backward
+    found = collectives(program_of("tensor=8"), "model.layers.1")
+    assert found == {("all-reduce", "forward"): 2, ("all-reduce", "backward"): 2}
+
+
+def test_with_sequence_it_gathers_and_scatters_four_times_each():
+    # Korthikanti et al., 2023, Sec. 4.2.2
+    found = collectives(program_of("tensor=8,sequence"), "model.layers.1")
+    assert found == {
+        ("all-gather", "forward"): 2,
+        ("reduce-scatter", "forward"): 2,
+        ("all-gather", "backward"): 2,
+        ("reduce-scatter", "backward"): 2,
+    }
+
+
+@pytest.mark.parametrize("words", ["tensor=8", "tensor=8,sequence"])
+def test_products_are_divided_and_nothing_else_moves(words):
+    program = program_of(words)
+    for layer, space in zip(program.graph.layers, program.spaces, strict=True):
+        assert len(space.devices) == 8
+        if layer.parameters and layer.operation.kind in ("matrix_product", "embedding"):
+            assert shard_elements(layer.parameters, space) == pytest.approx(
+                sum(p.elements for p in layer.parameters) / 8, rel=1e-12
+            )
+    sent = np.flatnonzero(program.kind == KINDS.index("transfer"))
+    names = {program.graph.layers[i].name for i in program.layer[sent]}
+    assert names == {"lm_head"}  # scores go from words to positions, for the loss of each position
+
+
+def test_work_is_that_of_one_device_divided():
+    whole, split = program_of("data=1"), program_of("tensor=8")
+    products = [i for i, layer in enumerate(whole.graph.layers) if layer.operation.kind == "matrix_product"]
+    for i in products[:7]:
+        layer = whole.graph.layers[i]
+        flop = [layer.kernels("forward", space.largest_part()).flop[0] for space in (whole.spaces[i], split.spaces[i])]
+        assert flop[0] == pytest.approx(8 * flop[1])
+
+
+def test_gradients_of_what_is_repeated_are_not_summed():
+    assert not any(program_of("tensor=8").syncs_gradients)
+    summed = {
+        i
+        for t in np.flatnonzero(program_of("tensor=8,sequence").syncs_gradients)
+        for i in program_of("tensor=8,sequence").layers_of(int(t))
+    }
+    norms = {
+        i
+        for i, layer in enumerate(program_of("tensor=8").graph.layers)
+        if layer.parameters and layer.operation.kind == "elementwise"
+    }
+    assert summed == norms  # positions are split: each device has a share of their gradients
+
+
+def test_data_beside_tensor_sums_over_replicas_alone():
+    program = program_of("data=2,tensor=4")
+    for task, each in program.collectives.items():
+        if program.syncs_gradients[task]:
+            assert [device % 4 for device in each.devices] == [each.devices[0] % 4] * 2
+        elif program.moves_activations[task]:
+            assert len({device // 4 for device in each.devices}) == 1
+            assert len(each.devices) == 4
+
+
+def test_what_a_rule_says_of_indices():
+    strategy = named_strategy("tensor=4,sequence", load_model("bert-base", batch=8), 4)
+    layer = "bert.encoder.layer.0."
+    assert strategy[layer + "attention.self.query"].splits == ("channel",)
+    assert strategy[layer + "attention.self"].splits == ("channel",)
+    assert strategy[layer + "attention.output.dense"].splits == (SUMMED,)
+    assert strategy[layer + "attention.output.LayerNorm"].splits == ("length",)
+    assert strategy["bert.embeddings.word_embeddings"].splits == (SUMMED,)
+    assert named_strategy("tensor=4", load_model("bert-base", batch=8), 4)[layer + "output"].degrees[REPEATED] == 4
