@@ -1,11 +1,11 @@
 """Strategies read from files: YAML or JSON with a configuration for every layer, or a plan file."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from groundwork.errors import ConfigError
 from groundwork.input_files import json_input, yaml_input
@@ -14,6 +14,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
 from planner.layouts.configurations import Configuration, Strategy
+from planner.layouts.mesh import Mesh
 from planner.parallel.input_channel_split import check_configuration, ordered_degrees, reducing_operation
 
 SUFFIXES = (".json", ".yaml", ".yml")
@@ -33,11 +34,18 @@ class _Row(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
-    degrees: dict[str, Annotated[int, Field(ge=1)]]
+    degrees: dict[str, Annotated[int, Field(ge=1)]] | None = None
     devices: list[int] | None = None
+    mesh: int | None = None
+    splits: list[str | None] | None = None
 
 
-_RULES = {"degrees": "integers >= 1", "devices": "a list of integers"}
+_RULES = {
+    "degrees": "integers >= 1",
+    "devices": "a list of integers",
+    "mesh": "the number of a mesh",
+    "splits": "a list of indices, null where an axis repeats the computation",
+}
 """Rules of the fields of ``_Row`` in words, for messages."""
 
 
@@ -45,7 +53,8 @@ def strategy_from_file(path: Path, graph: ComputationGraph, device_count: int) -
     """Read a strategy from a plan file, or from YAML or JSON with the key ``configurations``.
 
     ``configurations`` maps each layer to ``degrees`` (dimension to degree) and ``devices`` (the first ones if left
-    out); the key ``default`` serves layers that are not named.
+    out), or to ``mesh`` (the number of one of ``meshes``, each with ``axes`` and ``devices``) and ``splits`` (the index
+    that each of its axes splits, or null); the key ``default`` serves layers that are not named.
 
     Args:
         path: File with one of ``SUFFIXES``.
@@ -64,11 +73,13 @@ def strategy_from_file(path: Path, graph: ComputationGraph, device_count: int) -
     rows = content.get("configurations") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(rows, dict):
         raise ConfigError(f"{where} must map 'configurations' to layers, got {type(rows).__name__}")
-    if "version" not in content and set(content) != {"configurations"}:  # plan files have more keys
-        extra = min(set(content) - {"configurations"}, key=str)
-        raise ConfigError(f"{where} has the unknown key {extra!r}; known is configurations")
+    known = {"configurations", "meshes"}
+    if "version" not in content and not set(content) <= known:  # plan files have more keys
+        extra = min(set(content) - known, key=str)
+        raise ConfigError(f"{where} has the unknown key {extra!r}; known are configurations and meshes")
     _check_names(where, graph, rows)
-    return {layer.name: _configuration(where, layer, rows, device_count) for layer in graph.layers}
+    meshes = _meshes(where, content.get("meshes", []))
+    return {layer.name: _configuration(where, layer, rows, device_count, meshes) for layer in graph.layers}
 
 
 def own_strategy(given: OwnStrategy, graph: ComputationGraph, cluster: DeviceGraph) -> Strategy:
@@ -88,7 +99,14 @@ def own_strategy(given: OwnStrategy, graph: ComputationGraph, cluster: DeviceGra
     rows = {layer.name: given(layer, cluster) for layer in graph.layers} if callable(given) else given
     plain = {name: _as_in_a_file(row) for name, row in rows.items()}
     _check_names("strategy", graph, plain)
-    return {layer.name: _configuration("strategy", layer, plain, len(cluster.devices)) for layer in graph.layers}
+    count = len(cluster.devices)
+    given_on = {name: row for name, row in rows.items() if isinstance(row, Configuration) and row.mesh is not None}
+    for layer in (layer for layer in graph.layers if layer.name in given_on):
+        check_configuration(layer, given_on[layer.name], count)
+    return {
+        layer.name: given_on.get(layer.name) or _configuration("strategy", layer, plain, count, ())
+        for layer in graph.layers
+    }
 
 
 def _as_in_a_file(row: object) -> object:
@@ -121,9 +139,42 @@ def _splittable(layer: Layer) -> tuple[str, ...]:
     return layer.parallel_dims if reducing_operation(layer) is None else (*layer.parallel_dims, IN_CHANNEL)
 
 
-def _configuration(where: str, layer: Layer, rows: Mapping[str, object], device_count: int) -> Configuration:
+def _meshes(where: str, given: object) -> tuple[Mesh, ...]:
+    """Return the meshes of a file.
+
+    Raises:
+        ConfigError: They are no list of axes and devices, or a mesh has not as many devices as coordinates.
+    """
+    try:
+        meshes = TypeAdapter(tuple[Mesh, ...]).validate_python(given)
+    except ValidationError:
+        rule = "be a list of meshes, each with axes (pairs of a name and a size) and devices"
+        raise ConfigError(f"{where}: meshes must {rule}, got {given!r}") from None
+    for mesh in meshes:
+        if math.prod(mesh.sizes) != len(mesh.devices) or min(mesh.sizes, default=1) < 1:
+            raise ConfigError(f"{where}: a mesh of {mesh.axes} must have as many devices, got {len(mesh.devices)}")
+    return meshes
+
+
+def _configuration(
+    where: str, layer: Layer, rows: Mapping[str, object], device_count: int, meshes: Sequence[Mesh]
+) -> Configuration:
     """Return a layer's configuration, checked against the layer and the number of devices."""
     row = _checked(f"{where}: configurations.{layer.name}", rows.get(layer.name, rows.get(_DEFAULT)))
+    if row.mesh is not None:
+        splits = tuple(row.splits or ())
+        if not 0 <= row.mesh < len(meshes) or len(splits) != len(meshes[row.mesh].axes):
+            raise ConfigError(
+                f"{where}: configurations.{layer.name} must name one of {len(meshes)} meshes, counted from 0, and a "
+                f"split of each of its axes, got mesh {row.mesh} and splits {list(splits)}"
+            )
+        if row.devices is not None:
+            raise ConfigError(f"{where}: configurations.{layer.name}.devices must be left out beside mesh")
+        on_mesh = Configuration.on(meshes[row.mesh], splits, layer.parallel_dims)
+        check_configuration(layer, on_mesh, device_count)
+        return on_mesh
+    if row.degrees is None:
+        raise ConfigError(f"{where}: configurations.{layer.name} must have degrees, got {rows.get(layer.name)!r}")
     given = {dim: degree for dim, degree in row.degrees.items() if layer.name in rows or dim in _splittable(layer)}
     degrees = dict.fromkeys(layer.parallel_dims, 1) | given
     # the check below refuses too many parts by their number, so a list of that many devices is never made
@@ -140,10 +191,10 @@ def _checked(where: str, row: object) -> _Row:
     except ValidationError as error:
         broken = {str(detail["loc"][0]) if detail["loc"] else "": detail for detail in error.errors()}
     given = row if isinstance(row, dict) else {}
-    if not isinstance(given.get("degrees"), dict):
+    if "mesh" not in given and not isinstance(given.get("degrees"), dict):
         raise ConfigError(f"{where} must have degrees, got {row!r}")
     unknown = set(given) - set(_Row.model_fields)
     if unknown:
-        raise ConfigError(f"{where} has the unknown key {min(unknown, key=str)!r}; known are {' and '.join(_RULES)}")
+        raise ConfigError(f"{where} has the unknown key {min(unknown, key=str)!r}; known are {', '.join(_RULES)}")
     field = next(name for name in _RULES if name in broken)
     raise ConfigError(f"{where}.{field} must be {_RULES[field]}, got {given[field]!r}")

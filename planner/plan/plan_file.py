@@ -16,6 +16,8 @@ from groundwork.errors import ConfigError
 from groundwork.input_files import AnyPath, json_input
 from groundwork.rule_texts import broken_rules
 from groundwork.whole_files import replacing
+from planner.layouts.configuration_rows import ConfigurationRow, configurations_of, rows_of
+from planner.layouts.mesh import Mesh
 from planner.models.registry import check_no_code
 from planner.parallel.micro_batches import ORDERS, MicroBatching
 from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES
@@ -38,6 +40,8 @@ def save_plan(plan: Plan, path: AnyPath) -> None:
     content |= {field.name: getattr(plan.request, field.name) for field in fields(PlanRequest)}
     content |= {field.name: getattr(plan, field.name) for field in _RESULTS}
     content["recompute_ends"] = plan.recompute.ends
+    content["configurations"], meshes = rows_of(plan.configurations)
+    content |= {"meshes": meshes} if meshes else {}
     try:
         with replacing(path) as beside:
             beside.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1))
@@ -72,6 +76,7 @@ def _file_model() -> type[BaseModel]:
     """Return the model that a file is checked against: the fields of a request and of a plan, side by side."""
     columns = {**_columns(PlanRequest, fields(PlanRequest)), **_columns(Plan, _RESULTS)}
     columns["recompute_ends"] = (tuple[str, ...], ())
+    columns |= {"configurations": (dict[str, ConfigurationRow], ...), "meshes": (tuple[Mesh, ...], ())}
     config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
     model: type[BaseModel] = create_model("PlanFile", __config__=config, version=(int, ...), **columns)
     return model
@@ -98,6 +103,7 @@ def _plan(values: dict[str, Any]) -> Plan:
     """
     check_no_code("", values["model"])
     _check_micro_batching(values["micro_batching"], values["batch"])
+    values["configurations"] = configurations_of(values["configurations"], values["meshes"])
     return Plan(
         request=PlanRequest(**{each.name: values[each.name] for each in fields(PlanRequest)}),
         recompute=Recompute(values["recompute_ends"]),
@@ -121,4 +127,4 @@ def _check_micro_batching(micro_batching: MicroBatching, batch: int) -> None:
 
 def _known(location: Sequence[int | str]) -> Sequence[str]:
     """Return the keys that are allowed at a place of the file."""
-    return ("degrees", "devices") if len(location) > 1 else tuple(_file_model().model_fields)
+    return ("degrees", "devices", "mesh", "splits") if len(location) > 1 else tuple(_file_model().model_fields)

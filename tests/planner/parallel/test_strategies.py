@@ -172,7 +172,7 @@ MISTAKES = {
     "layers left out": ("conv1: {degrees: {sample: 2}}", "configurations.pool1 must have degrees, got None"),
     "no degrees": (f"{WHOLE}, conv1: {{devices: [0]}}", "configurations.conv1 must have degrees"),
     "a number for a layer": (f"{WHOLE}, conv1: 4", "configurations.conv1 must have degrees, got 4"),
-    "unknown key": (f"{WHOLE}, conv1: {{degrees: {{}}, device: [0]}}", "unknown key 'device'; known are degrees and"),
+    "unknown key": (f"{WHOLE}, conv1: {{degrees: {{}}, device: [0]}}", "unknown key 'device'; known are degrees, dev"),
     "mixed keys": (f"{WHOLE}, conv1: {{degrees: {{}}, 1: 0, b: 0}}", "has the unknown key 1;"),
     "unknown dimension": (f"{WHOLE}, conv1: {{degrees: {{depth: 2}}}}", "depth is not one of its parallelizable dim"),
     "dimension of others": (f"{WHOLE}, fc1: {{degrees: {{height: 2}}}}", "height is not one of its parallelizable"),
@@ -211,7 +211,10 @@ def test_huge_degrees_are_refused_at_once(tmp_path, lenet5):
         ("", "must map 'configurations' to layers"),
         ("[]", "must map 'configurations' to layers"),
         ("configurations: 3", "must map 'configurations' to layers"),
-        (f"configurations: {{{WHOLE}}}\ndevices: 4", "has the unknown key 'devices'; known is configurations"),
+        (
+            f"configurations: {{{WHOLE}}}\ndevices: 4",
+            "has the unknown key 'devices'; known are configurations and meshes",
+        ),
     ],
 )
 def test_files_that_hold_something_else(tmp_path, lenet5, text, message):
