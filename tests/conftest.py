@@ -136,6 +136,7 @@ FORKED = (
     "pydantic",
     "pytest",
     "safetensors.torch",
+    warm_python.SYMBOLS,
 )
 """What the processes that tests fork need: a server imports it once, which takes seconds of a core."""
 

@@ -36,12 +36,24 @@ from typing import Any
 PACKAGES = ("groundwork", "hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
 NOT_HERE = ("__main__", "triton_kernels", "first_process")
 """Modules that run when they are imported, or that need what not every machine has."""
-LIBRARIES = ("pandas", "numba.np.arraymath", "safetensors.torch", "plotly.graph_objects", "typer.rich_utils")
+SYMBOLS = "torch.fx.experimental.symbolic_shapes"
+"""What torch imports, with all of SymPy, as it first computes a gradient: a third of a second of a core."""
+LIBRARIES = (
+    "pandas",
+    "numba.np.arraymath",
+    "safetensors.torch",
+    "plotly.graph_objects",
+    "scipy.stats",
+    "torch._dynamo",
+    "typer.rich_utils",
+    SYMBOLS,
+)
 PROGRAMS = {"python": [], "orrery": ["-m", "orrery"], "torchrun": ["-m", "torch.distributed.run"]}
 """Names of the programs, and the words before those that they are called with."""
 RANK = (
     "numba.np.arraymath",
     "safetensors.torch",
+    SYMBOLS,
     "torch.distributed.run",
     "orrery.cli",
     "executor.run.plan_run",
