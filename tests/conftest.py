@@ -54,7 +54,7 @@ LONGEST = (
     "test_supervisor.py",
     "test_memory_meter.py",
     "test_reproduce.py",
-    "test_watchdog.py",
+    "test_torchrun.py",
     "test_lab.py",
     "test_listening.py",
     "test_failures.py",

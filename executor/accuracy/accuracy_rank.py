@@ -17,12 +17,12 @@ from executor.accuracy.accuracy_job import AccuracyJob
 from executor.accuracy.accuracy_request import AccuracyCase
 from executor.accuracy.accuracy_result import Training
 from executor.accuracy.held_out import HeldOut, whole_parameters
-from executor.processes.launcher import threads_of
-from executor.processes.rank_environment import RankEnvironment
-from executor.processes.rank_process import process_group, serve
-from executor.processes.status_board import RankState, RankStatus
+from executor.rendezvous.rank_environment import RankEnvironment
 from executor.runtime.devices import ComputeDevice, device_of
 from executor.runtime.run_options import RunOptions
+from executor.supervision.launcher import threads_of
+from executor.supervision.rank_work import process_group, serve
+from executor.supervision.status_board import RankState, RankStatus
 from executor.training.session import Session, open_session
 from groundwork.errors import ConfigError
 

@@ -9,9 +9,9 @@ from executor.accuracy.accuracy_request import AccuracyRequest
 from executor.accuracy.accuracy_result import AccuracyResult, mean_interval
 from executor.accuracy.accuracy_samples import read_accuracy_samples
 from executor.data.dataset import DataRequirements
-from executor.processes.launcher import LaunchSpec, launch, threads_of
-from executor.processes.scratch_folders import scratch_folder
-from executor.processes.status_progress import loss_of, reporter
+from executor.supervision.launcher import LaunchSpec, launch, threads_of
+from executor.supervision.scratch_folders import scratch_folder
+from executor.supervision.status_progress import loss_of, reporter
 from groundwork.progress import Progress
 from planner.models.registry import load_model
 

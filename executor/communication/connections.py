@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.processes.rank_process import group_timeout
+from executor.supervision.rank_work import group_timeout
 
 
 class Post(NamedTuple):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from executor.communication.transport import Transport
-from executor.processes.status_board import RankState, RankStatus
 from executor.program.messages import Message
 from executor.program.rank_program import RankProgram
 from executor.runtime.boxes import Box
+from executor.supervision.status_board import RankState, RankStatus
 
 if TYPE_CHECKING:
     from executor.communication.compressed_messages import CompressedMessages

@@ -13,11 +13,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.communication.connections import Connections, Post, connections_for
-from executor.processes.rank_process import group_timeout
 from executor.program.buckets import Reduction
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.devices import DTYPES
+from executor.supervision.rank_work import group_timeout
 from planner.lowering.program import Collective
 from planner.memory.cpu_backend import PAIR_BYTES
 

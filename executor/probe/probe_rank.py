@@ -24,11 +24,11 @@ from executor.probe.probe_request import (
     write_message,
 )
 from executor.probe.probe_settings import ProbeSettings
-from executor.processes.launcher import threads_of
-from executor.processes.rank_environment import RankEnvironment, local_ranks
-from executor.processes.rank_process import process_group, serve
-from executor.processes.status_board import RankState, RankStatus
+from executor.rendezvous.rank_environment import RankEnvironment, local_ranks
 from executor.runtime.devices import ComputeDevice, device_of
+from executor.supervision.launcher import threads_of
+from executor.supervision.rank_work import process_group, serve
+from executor.supervision.status_board import RankState, RankStatus
 
 
 def measure(request: ProbeRequest, where: RankEnvironment, status: RankStatus) -> ProbeResult | None:

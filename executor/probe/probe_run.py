@@ -16,11 +16,12 @@ from executor.probe.probe_request import (
 from executor.probe.probe_settings import ProbeSettings
 from executor.probe.probed_cluster import cluster_content, gpu_topology, topology_content, write_cluster
 from executor.probe.probed_profile import write_profile
-from executor.processes.launcher import LaunchSpec, RankHosts, launch, threads_of
-from executor.processes.scratch_folders import scratch_folder
-from executor.processes.status_board import RankRow
-from executor.processes.status_progress import reporter
 from executor.runtime.devices import device_of
+from executor.supervision.diagnosis import Patience
+from executor.supervision.launcher import LaunchSpec, RankHosts, launch, threads_of
+from executor.supervision.scratch_folders import scratch_folder
+from executor.supervision.status_board import RankRow
+from executor.supervision.status_progress import reporter
 from groundwork.input_files import reserved_output
 from groundwork.progress import Progress
 
@@ -95,7 +96,7 @@ def _measured(
                 threads=request.settings.threads,
                 folder=folder,
                 hosts=hosts,
-                stall_s=stall_s,
+                patience=Patience(stall_s=stall_s),
             ),
             progress=reporter(progress, lambda rows: _label(rows, work), len(work) + 1),
             task_name=lambda task: _part_name(work, task),

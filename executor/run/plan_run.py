@@ -10,13 +10,16 @@ import numpy as np
 
 from executor.checks.program_check import check_program
 from executor.measurement.measured_run import MEASUREMENT, Measurement, read_measurement
-from executor.processes.launcher import LaunchSpec, RankHosts, launch, threads_of
-from executor.processes.scratch_folders import scratch_folder
-from executor.processes.status_board import RankRow
-from executor.processes.status_progress import loss_of, reporter
+from executor.rendezvous.rank_environment import RankEnvironment, local_ranks
 from executor.run.input_check import check_inputs
 from executor.runtime.lowered_programs import program_of
 from executor.runtime.run_options import RunOptions, write_options
+from executor.supervision.diagnosis import Patience
+from executor.supervision.launcher import LaunchSpec, RankHosts, launch, threads_of
+from executor.supervision.other_supervisors import OtherSupervisors
+from executor.supervision.scratch_folders import scratch_folder
+from executor.supervision.status_board import RankRow
+from executor.supervision.status_progress import loss_of, reporter
 from groundwork.progress import Progress
 from planner.lowering.program import Program
 from planner.plan.plan import Plan
@@ -90,34 +93,85 @@ def run_plan(
     threads = threads_of(options.threads, processes)
     check_program(program, processes)
     check_inputs(options, program.graph, processes)
-    stall_s = default_stall_s(program) if stall_s is None else stall_s
+    patience = Patience(stall_s=default_stall_s(program) if stall_s is None else stall_s)
+    ranks = _Ranks(processes=processes, threads=threads, patience=patience, hosts=hosts)
+    measurement = _measured(options, plan, program, ranks, measured, progress)
+    assert measurement is not None
+    return PlanRun(plan=plan, program=program, measurement=measurement)
+
+
+def run_rank_of_plan(
+    options: RunOptions,
+    where: RankEnvironment,
+    *,
+    stall_s: float | None = None,
+    measured: Path | None = None,
+    progress: Progress | None = None,
+) -> PlanRun | None:
+    """Run one rank of a plan, together with processes that do so for the other ranks; arguments as for ``run_plan``.
+
+    Args:
+        options: Plan, data, optimizer and other settings, the same for all ranks.
+        where: The rank.
+        stall_s: Silence after which a rank is taken to hang, in seconds.
+        measured: File for what is measured.
+        progress: Called as ``progress(label, done, total)``.
+
+    Returns:
+        On rank 0 the plan with everything that all ranks measured; elsewhere None.
+    """
+    plan = load_plan(Path(options.plan))
+    program = program_of(plan)
+    check_program(program, where.ranks)
+    patience = Patience(stall_s=default_stall_s(program) if stall_s is None else stall_s)
+    threads = threads_of(options.threads, local_ranks(where))
+    ranks = _Ranks(processes=1, threads=threads, patience=patience, others=OtherSupervisors(where, patience))
+    measurement = _measured(options, plan, program, ranks, measured, progress)
+    return PlanRun(plan=plan, program=program, measurement=measurement) if measurement else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ranks:
+    """Ranks that are started here; fields as in ``LaunchSpec``."""
+
+    processes: int
+    threads: int
+    patience: Patience
+    hosts: RankHosts | None = None
+    others: OtherSupervisors | None = None
+
+
+def _measured(
+    options: RunOptions, plan: Plan, program: Program, ranks: _Ranks, measured: Path | None, progress: Progress | None
+) -> Measurement | None:
+    """Run the ranks that are started here, and return what all measured, None where rank 0 is started elsewhere."""
     with scratch_folder() as folder:
         out = Path(options.out or folder)
         out.mkdir(parents=True, exist_ok=True)
         measured = (measured or out / MEASUREMENT).absolute()
         written = folder / "options.json"
         # Twice the stall time: the supervisor then sees the silent rank before messages time out on the others.
-        timeout_s = max(options.timeout_s, 2 * stall_s)
-        write_options(replace(options, threads=threads, out=str(out), timeout_s=timeout_s), written)
+        timeout_s = max(options.timeout_s, 2 * ranks.patience.stall_s)
+        write_options(replace(options, threads=ranks.threads, out=str(out), timeout_s=timeout_s), written)
         # Lowered once: ranks start sooner without the planner.
         lowered = folder / "program.pickle"
         lowered.write_bytes(pickle.dumps((program, plan.batch_norm == "reduced")))
-        ranks = LaunchSpec(
-            module="executor.run.rank_entry",
-            arguments=[str(written), str(lowered), str(measured)],
-            processes=processes,
-            threads=threads,
-            folder=folder,
-            hosts=hosts,
-            stall_s=stall_s,
-            log_folder=Path(options.out) / "log" if options.out else None,
-        )
         launch(
-            ranks,
+            LaunchSpec(
+                module="executor.run.rank_entry",
+                arguments=[str(written), str(lowered), str(measured)],
+                processes=ranks.processes,
+                threads=ranks.threads,
+                folder=folder,
+                hosts=ranks.hosts,
+                others=ranks.others,
+                patience=ranks.patience,
+                log_folder=Path(options.out) / "log" if options.out else None,
+            ),
             progress=reporter(progress, lambda rows: _label(rows, program), options.steps),
             task_name=program.name,
         )
-        return PlanRun(plan=plan, program=program, measurement=read_measurement(measured))
+        return read_measurement(measured) if ranks.others is None or ranks.others.rank == 0 else None
 
 
 def _label(rows: Sequence[RankRow], program: Program) -> str:

@@ -5,7 +5,7 @@ import pickle
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -20,13 +20,13 @@ from executor.measurement.clocks import clock_offset_s
 from executor.measurement.gathered_tasks import gather_tasks
 from executor.measurement.measured_run import WARM_UP, Measurement
 from executor.measurement.memory_meter import AllocationMeter
-from executor.processes.launcher import threads_of
-from executor.processes.rank_environment import RankEnvironment, local_ranks
-from executor.processes.rank_process import process_group, serve
-from executor.processes.status_board import RankState, RankStatus
 from executor.program.recorder import RankMeasurement
+from executor.rendezvous.rank_environment import RankEnvironment, local_ranks
 from executor.runtime.devices import ComputeDevice, device_of
 from executor.runtime.run_options import RunOptions, read_options
+from executor.supervision.launcher import threads_of
+from executor.supervision.rank_work import process_group, serve
+from executor.supervision.status_board import RankState, RankStatus
 from executor.training.session import Session, open_session
 from groundwork.errors import ConfigError
 from planner.lowering.program import Program
@@ -42,7 +42,6 @@ def run_rank(
     status: RankStatus,
     *,
     reduced: bool,
-    progress: Callable[[float, int], None] | None = None,
 ) -> Measurement | None:
     """Train as one rank, in a process group that is opened and closed here.
 
@@ -52,7 +51,6 @@ def run_rank(
         options: Settings; the plan file is not read.
         status: Row of the status board.
         reduced: True where batch normalisation takes its statistics over the whole batch.
-        progress: Called after each step as ``progress(samples_per_s, steps)``.
 
     Returns:
         Measurements of all ranks, on rank 0; elsewhere None.
@@ -65,7 +63,7 @@ def run_rank(
     with process_group(where, device):
         _check_same_program(program)
         rank = _Rank(program=program, rank=where.rank, options=options, device=device, status=status)
-        return rank.train(reduced=reduced, progress=progress)
+        return rank.train(reduced=reduced)
 
 
 def _check_same_program(program: Program) -> None:
@@ -104,7 +102,7 @@ class _Rank:
     device: ComputeDevice
     status: RankStatus
 
-    def train(self, *, reduced: bool, progress: Callable[[float, int], None] | None) -> Measurement | None:
+    def train(self, *, reduced: bool) -> Measurement | None:
         """Train from the first step, or from the checkpoint; return the measurements of all ranks on rank 0."""
         options = self.options
         checkpoints = _checkpoints(options, self.program)
@@ -127,7 +125,7 @@ class _Rank:
         dist.barrier()
         self.status.step(first)
         for number in range(first, options.steps):
-            steps.run(number, progress)
+            steps.run(number)
         self.status.at(-1, RankState.WAITING)
         if options.save:
             self._save_state(session, options.steps - first)
@@ -189,7 +187,7 @@ class _Steps:
         self.kept: deque[tuple[RankMeasurement, bool]] = deque(maxlen=_KEPT)
         """Tasks of the last steps, each with whether a checkpoint was written before the step."""
 
-    def run(self, number: int, progress: Callable[[float, int], None] | None) -> None:
+    def run(self, number: int) -> None:
         """Run a step, and write a checkpoint after it where one is due."""
         begin_s = time.perf_counter()
         result = self._session.worker.step(number)
@@ -201,8 +199,6 @@ class _Steps:
         samples_per_s = self._rank.program.graph.batch / (time.perf_counter() - begin_s)
         self._paused = self._save(done)
         self._rank.status.step(done, result.loss, samples_per_s)
-        if progress:
-            progress(samples_per_s, done)
 
     def _save(self, done: int) -> bool:
         """Write a checkpoint if one is due; return whether it was."""

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from executor.processes.status_board import RankState
 from executor.program.rank_parts import LayerUnit
+from executor.supervision.status_board import RankState
 from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.task_timer import TaskTimer
 

@@ -10,12 +10,12 @@ from executor.communication.gradient_sync import GradientSync
 from executor.communication.transport import Transport
 from executor.data.dataset import Dataset
 from executor.layers.base import PartLayer
-from executor.processes.status_board import RankStatus
 from executor.program.rank_parts import LayerUnit
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.devices import DTYPES, ComputeDevice
 from executor.runtime.optimizers import Optimizer
+from executor.supervision.status_board import RankStatus
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

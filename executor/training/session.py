@@ -16,7 +16,6 @@ from executor.data.load import load_data
 from executor.layers.base import PartContext, PartLayer
 from executor.layers.factory import part_layer
 from executor.layers.parameters import parameter_box
-from executor.processes.status_board import RankStatus
 from executor.program.buckets import reductions_of
 from executor.program.messages import region_messages_of
 from executor.program.rank_parts import LayerUnit
@@ -28,6 +27,7 @@ from executor.runtime.module_state import buffer_keys, norm_prefix, read_module_
 from executor.runtime.optimizers import Optimizer, make_optimizer
 from executor.runtime.parameter_init import initial_parameters
 from executor.runtime.run_options import RunOptions
+from executor.supervision.status_board import RankStatus
 from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.stand_in import StandInPart
 from executor.training.task_timer import StandInMode

@@ -2,9 +2,9 @@
 
 from executor.communication.reduction import Reducer
 from executor.layers.base import PartLayer
-from executor.processes.status_board import RankState
 from executor.program.buckets import Reduction, reductions_of
 from executor.program.rank_parts import LayerUnit
+from executor.supervision.status_board import RankState
 from executor.training.rank_resources import RankResources
 
 

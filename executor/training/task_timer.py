@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from executor.processes.status_board import RankState, RankStatus
 from executor.program.recorder import Recorder
+from executor.supervision.status_board import RankState, RankStatus
 from planner.lowering.program import Program
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.processes.status_board import RankState
 from executor.program.rank_parts import LayerUnit
 from executor.program.recorder import RankMeasurement
+from executor.supervision.status_board import RankState
 from executor.training.backward_pass import BackwardPass
 from executor.training.forward_pass import ForwardPass
 from executor.training.loss_check import LossCheck

@@ -5,9 +5,9 @@ from dataclasses import replace
 from executor.probe.layer_probe import LayerProbe
 from executor.probe.measured_rows import ProbeRow
 from executor.probe.parts_to_measure import ProbePart, parts_of, tensor_bytes
-from executor.processes.status_board import RankState, RankStatus
 from executor.runtime.devices import ComputeDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.supervision.status_board import RankState, RankStatus
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program
 

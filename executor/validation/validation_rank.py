@@ -21,12 +21,12 @@ from executor.measurement.measured_run import WARM_UP, Measurement, join
 from executor.probe.codec_probe import CodecProbe, CodecRow
 from executor.probe.device_probe import device_name
 from executor.probe.measured_rows import ProbeRow, over_ranks
-from executor.processes.launcher import threads_of
-from executor.processes.rank_environment import RankEnvironment, local_ranks
-from executor.processes.rank_process import process_group, serve
-from executor.processes.status_board import RankState, RankStatus
 from executor.program.recorder import RankMeasurement
+from executor.rendezvous.rank_environment import RankEnvironment, local_ranks
 from executor.runtime.devices import ComputeDevice, device_of
+from executor.supervision.launcher import threads_of
+from executor.supervision.rank_work import process_group, serve
+from executor.supervision.status_board import RankState, RankStatus
 from executor.training.session import open_session
 from executor.validation.part_samples import PartSamples
 from executor.validation.spread import median_spread

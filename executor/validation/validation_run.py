@@ -9,11 +9,12 @@ from executor.lab.wiring import lab_cluster
 from executor.measurement.measured_run import Measurement, read_measurement
 from executor.probe.probe_run import probe
 from executor.probe.probe_settings import ProbeSettings
-from executor.processes.launcher import LaunchSpec, RankHosts, launch, threads_of
-from executor.processes.scratch_folders import scratch_folder
-from executor.processes.status_board import RankRow
 from executor.run.plan_run import default_stall_s
 from executor.runtime.run_options import RunOptions
+from executor.supervision.diagnosis import Patience
+from executor.supervision.launcher import LaunchSpec, RankHosts, launch, threads_of
+from executor.supervision.scratch_folders import scratch_folder
+from executor.supervision.status_board import RankRow
 from executor.validation.evaluate import evaluated
 from executor.validation.planned_variants import PlannedVariants, plan_variants
 from executor.validation.validation_environment import environment_of, load_average
@@ -180,7 +181,7 @@ def _validated(job: _Job, variants: Sequence[Variant], load_before: str) -> Vali
         threads=spec.run.threads,
         folder=job.folder,
         hosts=job.hosts,
-        stall_s=_stall_s(planned),
+        patience=Patience(stall_s=_stall_s(planned)),
     )
 
     def finished() -> Validation | None:

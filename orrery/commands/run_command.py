@@ -1,11 +1,12 @@
 """``orrery run``: a plan run for real, by processes that it starts or as one of those that torchrun has started."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,8 +21,6 @@ from orrery.terminal.request_options import takes_requests
 from orrery.terminal.views import print_pairs
 
 if TYPE_CHECKING:
-    from executor.processes.rank_environment import RankEnvironment
-    from executor.processes.status_board import RankStatus
     from executor.run.plan_run import PlanRun
 
 
@@ -77,7 +76,7 @@ class _NetworkOptions:
 
     def use(self) -> None:
         """Let the ranks of this process, which read the environment, find what was given."""
-        from executor.processes.rank_environment import INTERFACE_VARIABLE, NO_SECRET_VARIABLE, SECRET_VARIABLE
+        from executor.rendezvous.rank_environment import INTERFACE_VARIABLE, NO_SECRET_VARIABLE, SECRET_VARIABLE
 
         given = {INTERFACE_VARIABLE: self.interface, SECRET_VARIABLE: self.secret_file}
         given[NO_SECRET_VARIABLE] = "1" if self.no_secret else None
@@ -113,70 +112,39 @@ def orrery_run(
     from executor.runtime.requirements import check_torch
 
     check_torch("run")
+    from executor.rendezvous.rank_environment import rank_environment
+    from executor.rendezvous.rank_network import check_network
+    from executor.run.plan_run import run_plan, run_rank_of_plan
+
     options = replace(options, plan=str(plan_file), optimizer=update.spec(), out=str(out.typed) if out else "")
     report = _Report(out=out, trace=trace, save=options.save, json=json)
-    if processes is None and {"RANK", "WORLD_SIZE"} <= os.environ.keys():
-        network.use()
-        _run_as_rank(options, report, stall_timeout)
-    network.check_left_out()
-    _run_here(options, report, processes=processes, stall_s=stall_timeout)
+    if processes is not None or not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
+        network.check_left_out()
+        _run(partial(run_plan, processes=processes), options, report, stall_s=stall_timeout)
+        return
+    network.use()
+    where = rank_environment()
+    check_network(where)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it would print a trace where the store ends before this
+    if where.rank == 0:
+        _run(partial(run_rank_of_plan, where=where), options, report, stall_s=stall_timeout)
+    else:
+        run_rank_of_plan(options, where, stall_s=stall_timeout)
 
 
-def _run_here(options: RunOptions, report: "_Report", *, processes: int | None, stall_s: float | None) -> None:
-    """Start the ranks on this machine and supervise them."""
+def _run(
+    run: Callable[..., "PlanRun | None"], options: RunOptions, report: "_Report", *, stall_s: float | None
+) -> None:
+    """Start ranks and supervise them, and report on the run."""
     from executor.measurement.measured_run import MEASUREMENT
-    from executor.run.plan_run import run_plan
 
     with report.files() as files, progress_bar("starting") as progress:
         options = replace(options, save=str(files["state_dict"])) if options.save else options
         measured = files.get(MEASUREMENT)  # takes its place with the others, at the end
-        ran = run_plan(options, processes=processes, stall_s=stall_s, measured=measured, progress=progress)
+        ran = run(options, stall_s=stall_s, measured=measured, progress=progress)
+        assert ran is not None
         values = report.write(ran, options, files)
     report.show(values)
-
-
-def _run_as_rank(options: RunOptions, report: "_Report", stall_s: float | None) -> NoReturn:
-    """Run as the rank that the environment names, and end the process; rank 0 writes and prints."""
-    from executor.checks.program_check import check_program
-    from executor.processes.diagnosis import Patience
-    from executor.processes.rank_environment import rank_environment
-    from executor.processes.rank_network import check_network
-    from executor.processes.rank_process import serve
-    from executor.processes.status_board import RankState
-    from executor.run.plan_run import PlanRun, default_stall_s
-    from executor.run.rank_entry import run_rank
-    from executor.runtime.lowered_programs import program_of
-    from executor.watchdog.rank_watchdog import watched
-    from planner.plan.plan_file import load_plan
-
-    def work(where: "RankEnvironment", status: "RankStatus") -> None:
-        """Train as one rank, under the watchdog."""
-        plan = load_plan(Path(options.plan))
-        program = program_of(plan)
-        check_program(program, where.ranks)
-        patience = Patience(stall_s=default_stall_s(program) if stall_s is None else stall_s)
-        # The guards see a silent rank first, and who is to blame.
-        timed = replace(options, timeout_s=max(options.timeout_s, 2 * patience.stall_s))
-        reduced = plan.batch_norm == "reduced"
-        with watched(where, status, patience, program.name):
-            if where.rank > 0:
-                run_rank(where, program, timed, status, reduced=reduced)
-                return
-            with report.files() as files, progress_bar("starting") as bar:
-                saving = replace(timed, save=str(files["state_dict"])) if timed.save else timed
-
-                def show(samples_per_s: float, done: int) -> None:
-                    if bar:
-                        bar(f"{samples_per_s:.4g} {program.graph.samples_are}/s", done, options.steps)
-
-                measurement = run_rank(where, program, saving, status, reduced=reduced, progress=show)
-                assert measurement is not None
-                status.at(-1, RankState.SAVING)
-                values = report.write(PlanRun(plan=plan, program=program, measurement=measurement), options, files)
-            report.show(values)
-
-    check_network(rank_environment())  # before the ranks have a watchdog: one line, and exit code 2
-    serve(work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,12 +30,12 @@ from plans import cluster_of, program_of
 from ranks import Ranks, options
 
 from executor.data.load import load_data
-from executor.processes.status_board import own_status
 from executor.runtime.boxes import Box, whole_box
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.parameter_init import initial_parameters
 from executor.runtime.positional_random import key_of, uniform
+from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder

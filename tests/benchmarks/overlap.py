@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "planner"))
 from plans import cluster_of, program_of
 from ranks import Ranks, options
 
-from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
+from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model

@@ -30,11 +30,11 @@ from plans import cluster_of
 from ranks import Ranks, options
 
 from executor.data.load import load_data
-from executor.processes.status_board import own_status
 from executor.runtime.boxes import whole_box
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.parameter_init import initial_parameters
+from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower

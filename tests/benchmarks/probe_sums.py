@@ -19,11 +19,11 @@ import torch.distributed as dist
 from executor.probe.layer_probe import LayerProbe
 from executor.probe.measured_rows import TimeSamples
 from executor.probe.parts_to_measure import parts_of
-from executor.processes.launcher import KEPT_MEMORY
-from executor.processes.rank_environment import held_port
-from executor.processes.status_board import own_status
+from executor.rendezvous.rank_environment import held_port
 from executor.runtime.devices import CpuDevice, device_of
 from executor.runtime.run_options import RunOptions
+from executor.supervision.launcher import KEPT_MEMORY
+from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel

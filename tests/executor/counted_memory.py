@@ -5,8 +5,8 @@ from imported_networks import NETWORKS
 from plans import cluster_of
 
 from executor.measurement.memory_meter import AllocationMeter
-from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
+from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.importing.graph_of import imported_graph

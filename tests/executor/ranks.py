@@ -11,10 +11,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from executor.processes.rank_environment import held_port
-from executor.processes.status_board import own_status
+from executor.rendezvous.rank_environment import held_port
 from executor.runtime.devices import CpuDevice
 from executor.runtime.run_options import RunOptions
+from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 
 TIMEOUT_S = 100.0

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from executor.processes.parent_watch import end_with_parent
-from executor.processes.status_board import BOARD_VARIABLE, RankRow, RankState, StatusBoard, own_status
+from executor.supervision.lifeline import end_with_supervisor
+from executor.supervision.status_board import BOARD_VARIABLE, RankRow, RankState, StatusBoard, own_status
 
 FOREVER_S = 600.0
 TASK = 7
@@ -27,7 +27,7 @@ def until_all(met: Callable[[RankRow], bool]) -> None:
 
 
 def main(deed: str, *arguments: str) -> None:
-    end_with_parent()
+    end_with_supervisor()
     if deed == "never-start":
         time.sleep(FOREVER_S)
     status = own_status(int(os.environ["RANK"]))

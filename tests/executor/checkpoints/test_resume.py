@@ -7,10 +7,10 @@ from plans import cluster_of, program_of, random_strategy
 from ranks import options, pool_of, slices_of, train, whole
 
 from executor.checkpoints.resume import Checkpoints
-from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.run_options import RunOptions
+from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 from groundwork.errors import ConfigError
 from planner.cost.cost_model import CostModel

@@ -6,8 +6,8 @@ from plans import star
 from ranks import options, pool_of
 
 from executor.checkpoints.resume import Checkpoints
-from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
+from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel

@@ -8,8 +8,8 @@ from plans import inception_module, program_of, star
 from ranks import Ranks, options, slices_of, train, whole
 
 from executor.measurement.measured_run import WARM_UP, join
-from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
+from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS

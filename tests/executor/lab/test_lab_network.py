@@ -73,7 +73,7 @@ def test_ranks_with_two_secrets_end_with_one_line_on_each_machine(report, name):
     assert ran["took_s"] < TOLD_S
 
 
-def test_a_rank_without_the_secret_is_told_by_its_watchdog(report):
+def test_a_rank_without_the_secret_is_told_by_its_supervisor(report):
     """Neither rank hears of the other; their heartbeats show why."""
     ran = report["one secret"]
 

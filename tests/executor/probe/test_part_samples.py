@@ -8,9 +8,9 @@ import pytest
 
 from executor.probe.measured_rows import ProbeRow, TimeSamples
 from executor.probe.parts_to_measure import parts_of
-from executor.processes.status_board import RankState
 from executor.runtime.devices import CpuDevice
 from executor.runtime.run_options import RunOptions
+from executor.supervision.status_board import RankState
 from executor.validation.part_samples import PartSamples
 from executor.validation.prediction import with_samples
 from hwprofiles.catalogue.cluster_catalogue import load_cluster

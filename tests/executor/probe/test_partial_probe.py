@@ -5,9 +5,9 @@ import pytest
 from executor.probe.parts_to_measure import divided_parts, measured_names, strategy_parts
 from executor.probe.probe_run import probe
 from executor.probe.probe_settings import ProbeSettings
-from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.supervision.status_board import own_status
 from executor.validation.part_samples import PartSamples
 from executor.validation.prediction import with_samples
 from groundwork.errors import ConfigError

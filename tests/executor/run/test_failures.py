@@ -17,11 +17,11 @@ import torch
 
 from executor.checkpoints.resume import Checkpoints
 from executor.data.load import load_data
-from executor.processes.supervisor import RankFailure
 from executor.run.plan_run import run_plan
 from executor.runtime.boxes import whole_box
 from executor.runtime.lowered_programs import program_of
 from executor.runtime.run_options import RunOptions
+from executor.supervision.diagnosis import RankFailure
 from groundwork.errors import ConfigError, OrreryError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model

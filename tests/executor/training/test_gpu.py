@@ -13,9 +13,9 @@ from ranks import options
 from test_training import dense_block, small_alexnet, small_vgg
 
 from executor.measurement.measured_run import join
-from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice, CudaDevice, device_of
 from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 from groundwork.errors import ConfigError
 from planner.cost.cost_model import CostModel

@@ -9,9 +9,9 @@ from reducing import random_reducing_strategy
 from undivided import undivided_run, wide
 
 from executor.checkpoints.resume import Checkpoints
-from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.applied_strategy import applied

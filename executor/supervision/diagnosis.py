@@ -5,8 +5,8 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from executor.processes.status_board import RankRow, RankState
-from groundwork.errors import ConfigError
+from executor.supervision.status_board import RankRow, RankState
+from groundwork.errors import ConfigError, OrreryError
 
 SETTLE_S = 0.3
 """Time in which an earlier failure, or one with a plainer cause, may still appear on the board."""
@@ -17,7 +17,6 @@ _CHECK_S = 1.0
 HANG_CHECKS = 20
 """Checks for hangs in the time allowed for silence: they read the state of every process, which takes time."""
 
-_STOPPED = "a signal has stopped it"
 _SLOW_HINT = "; if the task is only slow, allow it more time with --stall-timeout"
 _WAIT_HINT = "; check the network between the hosts, and the logs of the other ranks"
 _MEMORY_HINT = "; a smaller batch, or a plan for more devices, needs less memory on each rank"
@@ -29,8 +28,8 @@ _MEMORY_WORDS = (_OUT_OF_MEMORY, "memoryerror", "allocate memory", "bad_alloc", 
 class Patience:
     """Times for which a rank may be silent, in seconds."""
 
-    stall_s: float
-    """Silence in a task, or while all ranks wait."""
+    stall_s: float = 20.0
+    """Silence in a task, or while all ranks wait; longer than any task takes."""
     start_s: float = 120.0
     """Silence before the first task."""
     save_s: float = 300.0
@@ -41,9 +40,30 @@ class Patience:
             if not 0 < (value := getattr(self, name)) < math.inf:
                 raise ConfigError(f"{name} must be finite and > 0 s, got {value!r}")
 
-    def of(self, state: RankState) -> float:
+    def of(self, state: int) -> float:
         """Return the time that a rank may be silent in a state."""
-        return {RankState.STARTING: self.start_s, RankState.SAVING: self.save_s}.get(state, self.stall_s)
+        return {RankState.STARTING: self.start_s, RankState.SAVING: self.save_s}.get(RankState(state), self.stall_s)
+
+
+class RankFailure(OrreryError):  # noqa: N818 - an event of the run, not a mistake of the caller
+    """Failure of a rank, which died, hung or ran out of memory; the run has been ended for it."""
+
+    exit_code = 1
+
+    def __init__(self, *, rank: int, step: int, task: int, task_name: str, reason: str) -> None:
+        """Make the message of rank, step, task and reason.
+
+        Args:
+            rank: Rank that failed first.
+            step: Training step, -1 before the first.
+            task: Id in the program, -1 outside of tasks.
+            task_name: Name of the task, as users know it; empty outside of tasks.
+            reason: Reason of the failure; put on one line.
+        """
+        self.rank, self.step, self.task, self.reason = rank, step, task, " ".join(reason.split())
+        when = f"step {step}" if step >= 0 else "before the first step"
+        what = f", task {task} ({task_name})" if task >= 0 else ""
+        super().__init__(f"rank {rank}, {when}{what}: {self.reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +74,8 @@ class Ending:
     """Reason of the end; empty if the exit code was 0."""
     killed: bool = False
     """True where a signal ended it that only other processes send: then no failure of another rank was the cause."""
+    requested: bool = False
+    """True where its supervisor was requested to end it: the cause is elsewhere, another rank or Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +84,18 @@ class Diagnosis:
 
     rank: int
     reason: str
+
+    def error(self, row: RankRow, task_name: Callable[[int], str]) -> OrreryError:
+        """Return the error to raise.
+
+        Args:
+            row: Row of the rank.
+            task_name: Returns what users call a task, by its id.
+        """
+        if row.refused:
+            return ConfigError(self.reason)
+        name = task_name(row.task) if row.task >= 0 else ""
+        return RankFailure(rank=self.rank, step=row.step, task=row.task, task_name=name, reason=self.reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,18 +122,15 @@ class FailureDetector:
     it has been silent for too long in a task, or if all ranks are silent and the others wait for it.
     """
 
-    def __init__(
-        self, ranks: int, patience: Patience, *, is_stopped: Callable[[int], bool], stopped: str = _STOPPED
-    ) -> None:
+    def __init__(self, ranks: int, patience: Patience, *, is_stopped: Callable[[int], bool]) -> None:
         """Begin with ranks of which nothing is known.
 
         Args:
             ranks: Number of ranks.
             patience: Times for which they may be silent.
             is_stopped: Returns whether the process of a rank has been stopped; called now and then while it is silent.
-            stopped: Description of a stopped process, in words that can stand before "for 20 s".
         """
-        self._patience, self._is_stopped, self._stopped = patience, is_stopped, stopped
+        self._patience, self._is_stopped = patience, is_stopped
         self._failures: dict[int, _Failure] = {}
         self._shown: list[object] = [None] * ranks
         self._moved_s, self._ran_s = [0.0] * ranks, [0.0] * ranks
@@ -141,15 +172,19 @@ class FailureDetector:
         if now_s - self._checked_for_hangs_s < between_s:
             return None
         self._checked_for_hangs_s = now_s
-        silent_s = {rank: now_s - self._moved_s[rank] for rank in alive}
+        silent_s = [now_s - moved_s for moved_s in self._moved_s]
         longest_first = sorted(alive, key=lambda rank: -silent_s[rank])
         for rank in longest_first:
-            if silent_s[rank] >= between_s and (diagnosis := self._stopped_too_long(rank, now_s)):
-                return diagnosis
+            if silent_s[rank] >= between_s and not self._is_stopped(rank):
+                self._ran_s[rank] = now_s
+            # Its silence may have begun long before it was stopped.
+            stopped_s = now_s - max(self._moved_s[rank], self._ran_s[rank])
+            if silent_s[rank] >= between_s and stopped_s >= self._patience.stall_s:
+                return Diagnosis(rank=rank, reason=f"hangs: a signal has stopped it for {stopped_s:.0f} s")
         over = [rank for rank in longest_first if silent_s[rank] >= self._patience.of(rows[rank].state)]
         for rank in over:
             if rows[rank].state not in (RankState.WAITING, RankState.FINISHED):
-                state = rows[rank].state.name.lower()
+                state = RankState(rows[rank].state).name.lower()
                 hint = _SLOW_HINT if rows[rank].state == RankState.COMPUTING else ""
                 return Diagnosis(rank=rank, reason=f"hangs: no progress for {silent_s[rank]:.0f} s while {state}{hint}")
         # A rank may wait for as long as another rank does something.
@@ -158,31 +193,23 @@ class FailureDetector:
         waiting = [rank for rank in over if rows[rank].state == RankState.WAITING]
         if not waiting:
             return Diagnosis(rank=over[0], reason="hangs: has finished but does not end")
-        return _end_of_chain(rows, waiting[0], [now_s - moved_s for moved_s in self._moved_s])
-
-    def _stopped_too_long(self, rank: int, now_s: float) -> Diagnosis | None:
-        """Return that a silent rank has been stopped for too long; its silence may have begun long before that."""
-        if not self._is_stopped(rank):
-            self._ran_s[rank] = now_s
-            return None
-        stopped_s = now_s - max(self._moved_s[rank], self._ran_s[rank])
-        if stopped_s < self._patience.stall_s:
-            return None
-        return Diagnosis(rank=rank, reason=f"hangs: {self._stopped} for {stopped_s:.0f} s")
+        return _end_of_chain(rows, waiting[0], silent_s)
 
 
 def _failure(rank: int, row: RankRow, ending: Ending | None, now_s: float) -> _Failure | None:
     """Return the failure of a rank, None if it runs or has ended well."""
     failed_s, killed = now_s, False
     if row.state == RankState.FAILED:
-        reason, failed_s = _named_out_of_memory(row.reason), row.failed_s
+        reason, failed_s = row.reason, row.failed_s
+        if _is_out_of_memory(reason):
+            reason = _as_out_of_memory(reason)
     elif ending is None or (not ending.reason and row.state == RankState.FINISHED):
         return None
     else:
-        reason, killed = ending.reason or f"ended while {row.state.name.lower()}, with exit code 0", ending.killed
-    return _Failure(
-        rank=rank, reason=reason, consequence=row.consequence, killed=killed, failed_s=failed_s, seen_s=now_s
-    )
+        state = RankState(row.state).name.lower()
+        reason, killed = ending.reason or f"ended while {state}, with exit code 0", ending.killed
+    consequence = bool(row.consequence) or (ending is not None and ending.requested)
+    return _Failure(rank=rank, reason=reason, consequence=consequence, killed=killed, failed_s=failed_s, seen_s=now_s)
 
 
 def _end_of_chain(rows: Sequence[RankRow], first: int, silent_s: Sequence[float]) -> Diagnosis:
@@ -229,14 +256,9 @@ def ending(code: int, error_lines: Sequence[str], *, memory_kill: bool) -> Endin
     if error_lines:
         reason += f"; last error line: {error_lines[-1]}"
     # The line that names the cause may not be the last one.
-    if _is_out_of_memory(reason) or any(_is_out_of_memory(line) for line in error_lines):
+    if any(_is_out_of_memory(line) for line in (reason, *error_lines)):
         reason = _as_out_of_memory(reason)
     return Ending(reason=reason, killed=killed)
-
-
-def _named_out_of_memory(reason: str) -> str:
-    """Put ``out of memory`` before a reason that says it in other words, such as ``MemoryError``."""
-    return _as_out_of_memory(reason) if _is_out_of_memory(reason) else reason
 
 
 def _is_out_of_memory(text: str) -> bool:
@@ -244,5 +266,6 @@ def _is_out_of_memory(text: str) -> bool:
 
 
 def _as_out_of_memory(reason: str) -> str:
+    """Put ``out of memory`` before a reason that says it in other words, such as ``MemoryError``."""
     prefix = "" if reason.lower().startswith(_OUT_OF_MEMORY) else f"{_OUT_OF_MEMORY}: "
     return f"{prefix}{reason}{_MEMORY_HINT}"

@@ -16,13 +16,10 @@ from pathlib import Path
 
 import pytest
 from ports import free_port
-from torch.distributed import TCPStore
 
 from executor.checkpoints.resume import Checkpoints
-from executor.processes.rank_environment import local_environment
 from executor.runtime.lowered_programs import program_of
 from executor.runtime.run_options import RunOptions
-from executor.watchdog.watched_process import launcher_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.plan_file import load_plan, save_plan
@@ -33,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"),
 ]
 CLUSTER, STALL_S, FOREVER = "titanx-4", 3.0, "1000000"
-DEED, GUARDED_RANK = "ORRERY_TEST_DEED", str(Path(__file__).parents[1] / "guarded_rank.py")
+DEED, FAILING_RANK = "ORRERY_TEST_DEED", str(Path(__file__).parents[1] / "torchrun_rank.py")
 TOLD_S = 30
 """Within which a failure must have ended the run."""
 WAIT_S = 100
@@ -68,9 +65,9 @@ def at_work_in(folder):
     return found
 
 
-def pid_of(folder, rank):
-    """The process of a rank, which has written it down."""
-    pid = int((folder / f"pid-{rank}").read_text())
+def pid_of(folder, rank, what="pid"):
+    """The process of a rank or its supervisor, which has written it down."""
+    pid = int((folder / f"{what}-{rank}").read_text())
     assert pid in at_work_in(folder)
     return pid
 
@@ -91,10 +88,11 @@ def undo(folder, name="nothing", deed=None, *, python=sys.executable, machines=1
     words += ["--threads", "1", "--checkpoint", str(checkpoint), "--checkpoint-every", "1"]
     start = [python, "-m", "torch.distributed.run", "--nnodes", str(machines)]
     start += ["--nproc-per-node", str(2 // machines), "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-    environment = {**os.environ, DEED: str(done), "PYTHONPATH": str(Path(__file__).parents[3])}
+    paths = ":".join(str(Path(__file__).parents[level]) for level in (3, 1))
+    environment = {**os.environ, DEED: str(done), "PYTHONPATH": paths}
     starts = [
         subprocess.Popen(
-            [*start, "--node-rank", str(machine), GUARDED_RANK, name, *words],
+            [*start, "--node-rank", str(machine), FAILING_RANK, name, *words],
             env=environment,
             cwd=folder,
             stdout=subprocess.DEVNULL,
@@ -130,8 +128,13 @@ def stop_rank_1(folder):
     os.kill(pid_of(folder, 1), signal.SIGSTOP)
 
 
-def stop_rank_0_and_its_guard(folder):
-    os.killpg(pid_of(folder, 0), signal.SIGSTOP)
+def stop_rank_0_and_its_supervisor(folder):
+    for what in ("supervisor", "pid"):
+        os.kill(pid_of(folder, 0, what), signal.SIGSTOP)
+
+
+def kill_supervisor_1(folder):
+    os.kill(pid_of(folder, 1, "supervisor"), signal.SIGKILL)
 
 
 def kill_rank_1(folder):
@@ -141,12 +144,13 @@ def kill_rank_1(folder):
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory, warm_programs):
     """All runs, by name; the first by interpreters that import all by themselves."""
-    base = tmp_path_factory.mktemp("guards")
+    base = tmp_path_factory.mktemp("torchrun")
     warm = partial(undo, python=str(warm_programs / "python"))
     cases = {
         "stopped": partial(undo, deed=stop_rank_1, machines=2),
-        "unheard": partial(warm, deed=stop_rank_0_and_its_guard),
+        "unheard": partial(warm, deed=stop_rank_0_and_its_supervisor),
         "killed": partial(warm, deed=kill_rank_1),
+        "supervisor killed": partial(warm, deed=kill_supervisor_1),
         "hang": partial(warm, "hang"),
         "starve": partial(warm, "starve"),
         "statistics": partial(warm, "hang in statistics", model="resnet-cifar:depth=8", batch_norm="reduced"),
@@ -178,7 +182,8 @@ LINES = {
     # nobody else there could kill it, and torchrun's request to end does not reach it
     "stopped": r"rank 1, step \d+.*: hangs: a signal has stopped it for \d+ s",
     # who judges the others is judged by them
-    "unheard": r"rank 0, .*: hangs: its process and its watchdog have been silent for \d+ s",
+    "unheard": r"rank 0, .*: hangs: its process and its supervisor have been silent for \d+ s",
+    "supervisor killed": r"rank 1, .*: hangs: its process and its supervisor have been silent for \d+ s",
     "killed": r"rank 1, step \d+.*: killed by signal 9, which the system also sends when memory .*",
     # with the interpreter's lock
     "hang": r"rank 1, step 3, task \d+ \(.* update.*\): hangs: no progress for \d+ s while computing; if .*",
@@ -199,78 +204,11 @@ def test_a_checkpoint_that_is_never_whole(outcomes):
     assert saved_step(outcomes["checkpoint"].folder / "checkpoint") == 3
 
 
-def test_a_rank_that_is_lost_before_its_guard_has_told_of_it(outcomes):
-    """The torchrun of its machine ends at once; the other machine is told by its own guard."""
+def test_a_rank_that_is_lost_before_its_first_heartbeat(outcomes):
+    """The torchrun of its machine ends at once; the other machine is told by its own supervisor."""
     outcome = outcomes["lost"]
 
     assert outcome.codes == [1, 1]
     assert outcome.lines == [["orrery: rank 1, before the first step: hangs: no progress for 3 s while starting"], []]
     assert outcome.told_s < TOLD_S
     assert outcome.left == []
-
-
-LONELY = """
-import time
-from executor.watchdog.rank_watchdog import watched
-from executor.processes.rank_process import serve
-from executor.processes.status_board import RankState
-from executor.processes.diagnosis import Patience
-
-def work(where, status):
-    with watched(where, status, Patience(stall_s=30.0), str):
-        status.step(3)
-        while True:
-            status.at(7, RankState.COMPUTING)
-            time.sleep(0.01)
-
-serve(work)
-"""
-
-
-def guard_of(pid):
-    """The only child of a rank."""
-    found = [int(path.name) for path in Path("/proc").glob("[0-9]*") if launcher_of(int(path.name)) == pid]
-    assert len(found) == 1
-    return found[0]
-
-
-@pytest.mark.parametrize(
-    ("deed", "line"),
-    [
-        (
-            "kill the guard",
-            "orrery: rank 0: its watchdog has ended, or got no reply from the store at 127.0.0.1:{port}, where .*",
-        ),
-        (
-            "close the store",
-            "orrery: rank 0, step 3, .*: has lost the store, .*: 127.0.0.1:{port}, where .*",
-        ),
-    ],
-    ids=["guard", "store"],
-)
-def test_a_rank_outlives_neither_its_guard_nor_the_store(tmp_path, deed, line):
-    """Nobody would watch it any more."""
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    environment = local_environment(0, 1, store.port, 1)
-    process = subprocess.Popen(
-        [sys.executable, "-c", LONELY],
-        env={**os.environ, **environment},
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline_s = time.monotonic() + WAIT_S
-    while not store.check(["orrery/watchdogs/0/rank-0"]):
-        assert process.poll() is None
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-    port = store.port
-    if deed == "kill the guard":
-        os.kill(guard_of(process.pid), signal.SIGKILL)
-    else:
-        del store
-    _, error = process.communicate(timeout=TOLD_S)
-
-    assert process.returncode == 1
-    assert re.fullmatch(line.format(port=port), error.strip())
-    assert at_work_in(tmp_path) == []

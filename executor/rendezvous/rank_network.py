@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import psutil
 
-from executor.processes.rank_environment import RankEnvironment, local_ranks, under_torchrun
+from executor.rendezvous.rank_environment import RankEnvironment, local_ranks, under_torchrun
 from groundwork.errors import ConfigError
 
 

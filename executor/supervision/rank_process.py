@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from executor.processes.parent_watch import LIFELINE_VARIABLE, kill_with_parent
+from executor.supervision.lifeline import LIFELINE_VARIABLE, kill_with_supervisor
 
 TERMINATE_S = 2.0
 """Time between SIGTERM and SIGKILL."""
@@ -58,7 +58,7 @@ class RankProcess:
             os.close(self._lifeline)
             raise
         else:
-            kill_with_parent(read, self._process.pid)
+            kill_with_supervisor(read, self._process.pid)
         finally:
             os.close(read)
         assert self._process.stdout is not None
@@ -99,14 +99,14 @@ class RankProcess:
         """Return whether a signal has stopped a process of its group."""
         return psutil.STATUS_STOPPED in _states(self._process.pid)
 
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal to the whole group."""
+    def end(self, *, kill: bool) -> None:
+        """Tell the whole group to end, or kill it."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+            os.killpg(self._process.pid, signal.SIGKILL if kill else signal.SIGTERM)
+            os.killpg(self._process.pid, signal.SIGCONT)
 
     def remove(self) -> None:
-        """Kill what is left of the group, and wait until it is gone."""
-        self.send(signal.SIGKILL)
+        """Wait until the group, which has been killed, is gone."""
         # A process that is stuck in the kernel ends when the kernel lets it; nothing more can be done.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(VANISH_S)
@@ -123,8 +123,7 @@ def end_all(processes: Sequence[RankProcess]) -> None:
     """End every process: send SIGTERM to those that run, kill what is left after 2 s."""
     for process in processes:
         if process.exit_code() is None:
-            process.send(signal.SIGTERM)
-            process.send(signal.SIGCONT)
+            process.end(kill=False)
     deadline_s = time.monotonic() + TERMINATE_S
     while any(process.exit_code() is None for process in processes) and time.monotonic() < deadline_s:
         for process in processes:
@@ -132,7 +131,7 @@ def end_all(processes: Sequence[RankProcess]) -> None:
         time.sleep(POLL_S)
     # All groups are killed before the first one is waited for.
     for process in processes:
-        process.send(signal.SIGKILL)
+        process.end(kill=True)
     for process in processes:
         process.remove()
 

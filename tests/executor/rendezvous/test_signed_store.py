@@ -10,11 +10,11 @@ from itertools import pairwise
 import pytest
 from torch.distributed import HashStore, PrefixStore, TCPStore
 
-from executor.processes.rank_environment import RankEnvironment, held_port, local_environment
-from executor.processes.rank_store import opened_store
-from executor.processes.signed_store import SignatureError, SignedStore, derived_key
-from executor.processes.status_board import StatusBoard
-from executor.processes.supervisor import supervise
+from executor.rendezvous.rank_environment import RankEnvironment, held_port, local_environment
+from executor.rendezvous.rank_store import opened_store
+from executor.rendezvous.signed_store import SignatureError, SignedStore, derived_key
+from executor.supervision.status_board import StatusBoard
+from executor.supervision.supervisor import supervise
 from groundwork.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(60)
@@ -165,10 +165,10 @@ def test_values_of_another_run_are_refused_though_the_secret_is_the_same():
 
 
 STRANGER = """
-from executor.processes import rank_process
+from executor.supervision import rank_work
 from executor.runtime.devices import CpuDevice
 
-opened = rank_process.opened_store
+opened = rank_work.opened_store
 
 def opened_store(where, timeout):
     store = opened(where, timeout)
@@ -177,11 +177,11 @@ def opened_store(where, timeout):
     return store
 
 def work(where, status):
-    with rank_process.process_group(where, CpuDevice()):
+    with rank_work.process_group(where, CpuDevice()):
         pass
 
-rank_process.opened_store = opened_store
-rank_process.serve(work)
+rank_work.opened_store = opened_store
+rank_work.serve(work)
 """
 """Two ranks that have greeted each other; then one of them signs otherwise, as a stranger in its place would."""
 

@@ -13,12 +13,12 @@ from torch.distributed import (  # type: ignore[attr-defined]  # its stubs hide 
     TCPStore,
 )
 
-from executor.processes.rank_environment import RankEnvironment, under_torchrun
-from executor.processes.rank_network import store_address
-from executor.processes.signed_store import SignatureError, SignedStore, derived_key
+from executor.rendezvous.rank_environment import RankEnvironment, under_torchrun
+from executor.rendezvous.rank_network import store_address
+from executor.rendezvous.signed_store import SignatureError, SignedStore, derived_key
 
 _NONCE_BYTES = 16
-_HEARD = timedelta(seconds=3)
+_REFUSAL_READ = timedelta(seconds=3)
 """Longest wait of a rank that refuses another one, for all to see why: the store may go with the first that ends."""
 
 
@@ -33,43 +33,33 @@ def run_key(where: RankEnvironment, purpose: str) -> bytes:
     return derived_key(where.secret, purpose.encode(), run.encode(), attempt().encode())
 
 
-def opened_store(where: RankEnvironment, timeout: timedelta) -> Store | None:
-    """Return the store of the ranks, with signatures where they have a secret; None leaves torchrun's to torch.
+def opened_store(where: RankEnvironment, timeout: timedelta) -> Store:
+    """Return the store of the ranks, with signatures where they have a secret.
 
     Args:
-        where: Rank of this process, and the address of the store.
+        where: Rank of this process, and the address of the store, which rank 0 serves there unless torchrun does.
         timeout: Longest wait of a call.
 
     Raises:
         SignatureError: Another rank has another secret.
     """
-    if under_torchrun():
-        if not where.secret:
-            return None
-        store = TCPStore(where.address, where.port, is_master=False, wait_for_workers=False, timeout=timeout)
-    else:
-        store = _own_store(where, timeout)
-    if not where.secret:
-        return store
-    key = _agreed_key(where, PrefixStore(f"orrery/greetings/{attempt()}", store))
-    return SignedStore(PrefixStore(f"orrery/ranks/{attempt()}", store), key, lambda _: "a connection of the ranks")
-
-
-def _own_store(where: RankEnvironment, timeout: timedelta) -> TCPStore:
-    """Return the store that rank 0 serves, at one address only."""
-    served = None
-    if where.rank == 0:  # torch's own socket would listen at every interface
+    serves, listening = where.rank == 0 and not under_torchrun(), None
+    if serves:  # torch's own socket would listen at every interface
         family, address = store_address(where)
-        served = socket.create_server((address, where.port), family=family).detach()
-    return TCPStore(
+        listening = socket.create_server((address, where.port), family=family).detach()
+    store = TCPStore(
         where.address,
         where.port,
-        where.ranks,
-        is_master=where.rank == 0,
+        is_master=serves,
         timeout=timeout,
         wait_for_workers=False,
-        master_listen_fd=served,
+        master_listen_fd=listening,
     )
+    ranks = PrefixStore(f"orrery/ranks/{attempt()}", store)
+    if not where.secret:
+        return ranks
+    key = _agreed_key(where, PrefixStore(f"orrery/greetings/{attempt()}", store))
+    return SignedStore(ranks, key, lambda _: "a connection of the ranks")
 
 
 def _agreed_key(where: RankEnvironment, store: Store) -> bytes:
@@ -84,11 +74,11 @@ def _agreed_key(where: RankEnvironment, store: Store) -> bytes:
     try:
         numbers = greetings.multi_get(names)
     except SignatureError:
-        store.set(f"heard-{where.rank}", "")
+        store.set(f"read-{where.rank}", "")
         with contextlib.suppress(DistError):
-            store.wait([f"heard-{rank}" for rank in range(where.ranks)], _HEARD)
+            store.wait([f"read-{rank}" for rank in range(where.ranks)], _REFUSAL_READ)
         raise
-    store.set(f"heard-{where.rank}", "")
+    store.set(f"read-{where.rank}", "")
     # its own number, not the one in the store: an older greeting of this rank gives no key of an older run
     numbers[where.rank] = own
     return derived_key(where.secret, b"ranks", *numbers)

@@ -1,23 +1,25 @@
-"""Start of the local ranks of a job, whatever the job is."""
+"""Start of the ranks of a job, whatever the job is."""
 
 import os
 import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from executor.processes.rank_environment import (
+from executor.rendezvous.rank_environment import (
     INTERFACE_VARIABLE,
     NO_SECRET_VARIABLE,
     SECRET_VARIABLE,
     held_port,
     local_environment,
 )
-from executor.processes.status_board import RankRow, StatusBoard
-from executor.processes.supervisor import supervise
+from executor.supervision.diagnosis import Patience
+from executor.supervision.other_supervisors import OtherSupervisors
+from executor.supervision.status_board import RankRow, StatusBoard
+from executor.supervision.supervisor import supervise
 from groundwork.errors import ConfigError
 from simulator.graph.memory_need import check_free_memory
 
@@ -68,15 +70,17 @@ class LaunchSpec:
     arguments: Sequence[str]
     """Arguments, the same for all ranks; each finds its rank in the environment."""
     processes: int
-    """Number of ranks."""
+    """Number of ranks that are started here."""
     threads: int
     """Threads that each rank computes with."""
     folder: Path
     """Folder that holds the status board."""
     hosts: RankHosts | None = None
     """Hosts that the ranks are started on; this machine if None."""
-    stall_s: float = 20.0
-    """Silence after which a rank is taken to hang, in seconds; longer than any task takes."""
+    others: OtherSupervisors | None = None
+    """Supervisors of the other ranks, where this process is one of several that each start a rank."""
+    patience: Patience = field(default_factory=Patience)
+    """Times for which a rank may be silent."""
     log_folder: Path | None = None
     """Folder for ``rank-0.log`` and so on, with what the ranks print; they are not kept if None."""
 
@@ -99,33 +103,36 @@ def launch(
         RankFailure: A rank has failed; the others have been ended.
     """
     check_free_memory(spec.processes * _RANK_BYTES, f"{spec.processes:,} processes")
-    command = [sys.executable, "-m", "executor.processes.supervised_rank", spec.module, *spec.arguments]
-    ranks = range(spec.processes)
+    command = [sys.executable, "-m", "executor.supervision.lifeline", spec.module, *spec.arguments]
+    commands: list[Sequence[str]] = [command] * spec.processes
     with held_port() as port:  # the ranks take seconds to come to it
-        common = KEPT_MEMORY | _network(spec)
-        environments = [common | local_environment(rank, spec.processes, port, spec.threads) for rank in ranks]
-        commands: list[Sequence[str]] = [command for _ in ranks]
+        environments = _environments(spec, port)
         if spec.hosts is not None:
             environments = [{**row, **spec.hosts.environment(rank)} for rank, row in enumerate(environments)]
-            commands = [spec.hosts.command(rank, command) for rank in ranks]
+            commands = [spec.hosts.command(rank, command) for rank in range(spec.processes)]
         supervise(
             commands,
             environments=environments,
-            board=StatusBoard.create(spec.folder / "status", spec.processes),
-            stall_s=spec.stall_s,
+            board=StatusBoard.create(spec.folder / "status", spec.others.ranks if spec.others else spec.processes),
+            patience=spec.patience,
             progress=progress,
             task_name=task_name,
             log_folder=spec.log_folder,
+            others=spec.others,
         )
 
 
-def _network(spec: LaunchSpec) -> dict[str, str]:
-    """Return the variables of the ranks' network: a secret of their own where they are on several hosts."""
+def _environments(spec: LaunchSpec, port: int) -> list[dict[str, str]]:
+    """Return the variables of every rank; on several hosts ranks have a secret of their own."""
+    if spec.others:  # in the environment that its launcher has made
+        return [KEPT_MEMORY]
     # empty ones too: those of this process are for ranks that others start
-    values = dict.fromkeys((INTERFACE_VARIABLE, SECRET_VARIABLE, NO_SECRET_VARIABLE), "")
-    if spec.hosts is None:
-        return values
-    handle, file = tempfile.mkstemp(prefix="secret-", dir=spec.folder)
-    with os.fdopen(handle, "w") as opened:
-        opened.write(secrets.token_hex(_SECRET_BYTES))
-    return values | {SECRET_VARIABLE: file}
+    network = dict.fromkeys((INTERFACE_VARIABLE, SECRET_VARIABLE, NO_SECRET_VARIABLE), "")
+    if spec.hosts is not None:
+        handle, network[SECRET_VARIABLE] = tempfile.mkstemp(prefix="secret-", dir=spec.folder)
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_hex(_SECRET_BYTES))
+    return [
+        KEPT_MEMORY | network | local_environment(rank, spec.processes, port, spec.threads)
+        for rank in range(spec.processes)
+    ]

@@ -1,6 +1,7 @@
-"""``orrery run`` as a rank that fails, at once or in its third step, as its first argument says; for the watchdogs."""
+"""``orrery run`` as a rank that fails, at once or in its third step, as its first argument says."""
 
 import ctypes
+import dataclasses
 import os
 import resource
 import signal
@@ -12,11 +13,12 @@ import torch
 
 from executor.checkpoints import checkpoint
 from executor.communication.reduction import Reducer
-from executor.processes.diagnosis import Patience
-from executor.processes.status_board import RankState
+from executor.run import plan_run, rank_entry
 from executor.runtime.optimizers import _Sgd
+from executor.supervision import launcher, other_supervisors
+from executor.supervision.diagnosis import Patience
+from executor.supervision.status_board import RankState
 from executor.training.worker import Worker
-from executor.watchdog import rank_watchdog
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 
@@ -66,17 +68,27 @@ PLACES = {
     "hang in a checkpoint": (checkpoint, "save_file"),
 }
 
+
+def supervise_this(spec, before=launcher.launch, **options):
+    """Start this file as the rank, which it then is, in place of the rank's own module."""
+    arguments = [sys.argv[1], *spec.arguments]
+    return before(dataclasses.replace(spec, module="torchrun_rank", arguments=arguments), **options)
+
+
 if __name__ == "__main__":
+    guilty = int(os.environ["RANK"]) == GUILTY
+    if sys.argv[2] == "run":
+        if sys.argv[1] == "lost":
+            other_supervisors._UNHEARD_S = 3.0
+            if guilty:
+                Path(os.environ["ORRERY_TEST_DEED"]).write_text(str(time.monotonic()))
+                os.kill(os.getpid(), signal.SIGKILL)
+        Patience.of = of if sys.argv[1] == "hang in a checkpoint" else Patience.of
+        plan_run.launch = supervise_this
+        Path(f"supervisor-{os.environ['RANK']}").write_text(str(os.getpid()))
+        sys.exit(run_app(app, sys.argv[2:]))
+    Path(f"pid-{os.environ['RANK']}").write_text(str(os.getpid()))
     Worker.step = step
-    if sys.argv[1] == "hang in a checkpoint":
-        Patience.of = of
-    if sys.argv[1] == "lost":
-        rank_watchdog._UNHEARD_S = 3.0
-        if int(os.environ["RANK"]) == GUILTY:
-            Path(os.environ["ORRERY_TEST_DEED"]).write_text(str(time.monotonic()))
-            os.kill(os.getpid(), signal.SIGKILL)
-    rank = os.environ["RANK"]
-    Path(f"pid-{rank}").write_text(str(os.getpid()))
-    if int(rank) == GUILTY and sys.argv[1] in PLACES:
+    if guilty and sys.argv[1] in PLACES:
         replace(*PLACES[sys.argv[1]], sys.argv[1])
-    sys.exit(run_app(app, sys.argv[2:]))
+    rank_entry._main(sys.argv[2:])

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from executor.processes import rank_network
-from executor.processes.rank_environment import local_environment, rank_environment
-from executor.processes.rank_network import check_network, several_machines, store_address, use_network
+from executor.rendezvous import rank_network
+from executor.rendezvous.rank_environment import local_environment, rank_environment
+from executor.rendezvous.rank_network import check_network, several_machines, store_address, use_network
 from groundwork.errors import ConfigError
 
 SECRET = b"sixteen bytes it is"

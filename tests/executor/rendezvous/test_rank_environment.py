@@ -5,7 +5,7 @@ import socket
 import pytest
 from ports import free_port
 
-from executor.processes.rank_environment import (
+from executor.rendezvous.rank_environment import (
     RankEnvironment,
     held_port,
     local_environment,

@@ -7,9 +7,10 @@ import pytest
 
 from executor.probe.probe_run import probe
 from executor.probe.probe_settings import ProbeSettings
-from executor.processes.rank_environment import held_port, local_environment
-from executor.processes.status_board import RankState, StatusBoard
-from executor.processes.supervisor import RankFailure, supervise
+from executor.rendezvous.rank_environment import held_port, local_environment
+from executor.supervision.diagnosis import Patience, RankFailure
+from executor.supervision.status_board import RankState, StatusBoard
+from executor.supervision.supervisor import supervise
 from executor.validation.validation_request import ValidationRequest
 from executor.validation.validation_run import validate
 
@@ -27,8 +28,8 @@ import psutil
 import torch
 import torch.distributed as dist
 from executor.runtime.devices import CpuDevice
-from executor.processes.rank_process import process_group, serve
-from executor.processes.status_board import RankState
+from executor.supervision.rank_work import process_group, serve
+from executor.supervision.status_board import RankState
 
 def finish(where, status):
     "Leave what keeps an interpreter from ending."
@@ -65,7 +66,7 @@ def supervised(folder, deed, *, python=sys.executable):
             [[str(python), "-c", RANK, deed]] * 2,
             environments=[local_environment(rank, 2, port, 1) for rank in range(2)],
             board=board,
-            stall_s=STALL_S,
+            patience=Patience(stall_s=STALL_S),
             log_folder=folder,
         )
     return board
@@ -104,7 +105,12 @@ def test_ranks_of_probes_and_validations_end_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     board = StatusBoard.create(tmp_path / "board", 1)
     with pytest.raises(RankFailure, match="has finished but does not end"):  # so the hook is really there
-        supervise([[*SMALL_RANK, "finish-as-interpreters-do"]], environments=[{"RANK": "0"}], board=board, stall_s=0.5)
+        supervise(
+            [[*SMALL_RANK, "finish-as-interpreters-do"]],
+            environments=[{"RANK": "0"}],
+            board=board,
+            patience=Patience(stall_s=0.5),
+        )
 
     settings = ProbeSettings(batch=4, processes=1, strategies=("data",), device="cpu", repetitions=1, codecs=())
     probed = probe(["lenet5"], settings, out=tmp_path, stall_s=2 * STALL_S)

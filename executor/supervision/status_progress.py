@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable, Sequence
 
-from executor.processes.status_board import RankRow
+from executor.supervision.status_board import RankRow
 from groundwork.progress import Progress
 
 
 def reporter(
     progress: Progress | None, label: Callable[[Sequence[RankRow]], str], total: int
 ) -> Callable[[Sequence[RankRow]], None] | None:
-    """Return the callback of ``executor.processes.supervisor.supervise`` that reports progress; None without a report.
+    """Return the callback of ``supervise`` that reports progress; None without a report.
 
     Args:
         progress: Called as ``progress(label, done, total)``, with the number of steps that every rank has begun.

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from executor.processes import scratch_folders
-from executor.processes.scratch_folders import scratch_folder
-from executor.processes.status_board import StatusBoard
+from executor.supervision import scratch_folders
+from executor.supervision.scratch_folders import scratch_folder
+from executor.supervision.status_board import StatusBoard
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.plan_file import save_plan
@@ -32,7 +32,7 @@ MOST_WORK_S = 0.3
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from executor.processes import scratch_folders
+from executor.supervision import scratch_folders
 from executor.run.plan_run import run_plan
 from executor.runtime.run_options import RunOptions
 scratch_folders._MEMORY = Path(sys.argv[2])

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from executor.processes.rank_environment import local_environment
-from executor.processes.status_board import RankState, StatusBoard
-from executor.processes.supervisor import RankFailure, supervise
+from executor.rendezvous.rank_environment import local_environment
+from executor.supervision.diagnosis import Patience, RankFailure
+from executor.supervision.status_board import RankState, StatusBoard
+from executor.supervision.supervisor import supervise
 from groundwork.errors import ConfigError
 
 HERE = Path(__file__).parents[1]
@@ -48,14 +49,17 @@ def survivors(board):
 def run(tmp_path):
     """Supervise one rank a deed, and look for what is left."""
 
-    def run(*deeds, wrapper=(), **options):
+    def run(*deeds, wrapper=(), progress=None, log_folder=None, **patience):
         board = StatusBoard.create(tmp_path / "board", len(deeds))
         try:
             supervise(
                 [[*wrapper, *RANK, *deed.split()] for deed in deeds],
                 environments=[local_environment(rank, len(deeds), 29500, 1) for rank in range(len(deeds))],
                 board=board,
-                **{"stall_s": LONG_S, "task_name": lambda task: f"name of {task}", **options},
+                patience=Patience(**{"stall_s": LONG_S, **patience}),
+                task_name=lambda task: f"name of {task}",
+                progress=progress,
+                log_folder=log_folder,
             )
         finally:
             assert survivors(board) == []
@@ -170,7 +174,7 @@ def test_says_what_does_not_fit(tmp_path):
     with pytest.raises(ConfigError, match="must be equally many, got 1, 2 and 2"):
         supervise([RANK], environments=[{}] * 2, board=board)
     with pytest.raises(ConfigError, match=r"stall_s must be finite and > 0 s, got 0\.0"):
-        supervise([RANK] * 2, environments=[{}] * 2, board=board, stall_s=0.0)
+        Patience(stall_s=0.0)
 
 
 SUPERVISOR = """
@@ -179,8 +183,8 @@ from pathlib import Path
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_DFL)  # who runs the tests may ignore them, as nohup does
 signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-from executor.processes.status_board import StatusBoard
-from executor.processes.supervisor import supervise
+from executor.supervision.status_board import StatusBoard
+from executor.supervision.supervisor import supervise
 board = StatusBoard.open(Path(sys.argv[1]))
 try:
     supervise([sys.argv[2:]] * 2, environments=[{"RANK": "0"}, {"RANK": "1"}], board=board)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from executor.processes.diagnosis import Diagnosis, Ending, FailureDetector, Patience, ending
-from executor.processes.status_board import RankState, StatusBoard
-from executor.processes.system_processes import out_of_memory_kills
+from executor.supervision.diagnosis import Diagnosis, Ending, FailureDetector, Patience, ending
+from executor.supervision.rank_process import out_of_memory_kills
+from executor.supervision.status_board import RankState, StatusBoard
 
 DEFAULT = Patience(stall_s=20.0, start_s=120.0, save_s=300.0)
 LOOK_S = 0.05

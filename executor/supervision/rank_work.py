@@ -1,4 +1,4 @@
-"""Process of one rank: its process group, and its end, well or with the reason on the status board."""
+"""Work of one rank: in its process group, ended well or with the reason on the status board."""
 
 import os
 import sys
@@ -10,11 +10,11 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
-from executor.processes.rank_environment import RankEnvironment, rank_environment
-from executor.processes.rank_network import check_network, use_network
-from executor.processes.rank_store import opened_store
-from executor.processes.status_board import BOARD_VARIABLE, RankState, RankStatus, own_status, read_row
+from executor.rendezvous.rank_environment import RankEnvironment, rank_environment
+from executor.rendezvous.rank_network import check_network, use_network
+from executor.rendezvous.rank_store import opened_store
 from executor.runtime.devices import ComputeDevice
+from executor.supervision.status_board import BOARD_VARIABLE, RankState, RankStatus, own_status
 from groundwork.errors import OrreryError
 
 _WATCHED, _ALONE = timedelta(days=7), timedelta(minutes=30)
@@ -65,17 +65,12 @@ def serve(work: Callable[[RankEnvironment, RankStatus], None]) -> NoReturn:
         sys.stderr.flush()
         status.at(-1, RankState.FINISHED)
     except Exception as error:
-        code = failed(status, error)
-        print(f"rank {where.rank}: {read_row(status.row()).reason}", file=sys.stderr, flush=True)
-        os._exit(code)
+        reason, consequence = _reason(error)
+        refused = isinstance(error, OrreryError)
+        status.fail(reason, consequence=consequence, refused=refused)
+        print(f"rank {where.rank}: {reason}", file=sys.stderr, flush=True)
+        os._exit(2 if refused else 1)
     os._exit(0)
-
-
-def failed(status: RankStatus, error: Exception) -> int:
-    """Write why a rank ends into its row, and return the exit code."""
-    reason, consequence = _reason(error)
-    status.fail(reason, consequence=consequence, refused=isinstance(error, OrreryError))
-    return 2 if isinstance(error, OrreryError) else 1
 
 
 def _reason(error: Exception) -> tuple[str, bool]:

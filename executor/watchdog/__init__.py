@@ -1,1 +1,0 @@
-"""Watchdogs beside ranks that torchrun has started, and how they agree on who failed."""
