@@ -4,6 +4,7 @@ import os
 import secrets
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,8 @@ core took 26 ms, in kept memory 3 ms.
 _SECRET_BYTES = 32
 _RANK_BYTES = 140 * 2**20
 """Memory of a rank of its own before it holds a tensor: of 148 MiB measured, as another torch may take less."""
+_RANK_THREADS = 8
+"""Threads that a rank starts, but for those that compute."""
 
 
 class RankHosts(Protocol):
@@ -100,9 +103,11 @@ def launch(
 
     Raises:
         InfeasiblePlanError: So many processes do not fit in memory.
+        RuntimeError: The system does not let so many processes start threads.
         RankFailure: A rank has failed; the others have been ended.
     """
     check_free_memory(spec.processes * _RANK_BYTES, f"{spec.processes:,} processes")
+    _check_threads(spec.processes * (_RANK_THREADS + spec.threads))
     command = [sys.executable, "-m", "executor.supervision.lifeline", spec.module, *spec.arguments]
     commands: list[Sequence[str]] = [command] * spec.processes
     with held_port() as port:  # the ranks take seconds to come to it
@@ -120,6 +125,26 @@ def launch(
             log_folder=spec.log_folder,
             others=spec.others,
         )
+
+
+def _check_threads(count: int) -> None:
+    """Start and end as many threads as the ranks will: where that fails, ranks fail too, in many ways or not at all.
+
+    Limits are those of a user, of control groups and of the system, so trying is surer than reading all of them.
+    """
+    gate = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(count):
+            started.append(threading.Thread(target=gate.wait))
+            started[-1].start()
+    except RuntimeError:
+        started.pop()
+        raise
+    finally:
+        gate.set()
+        for thread in started:
+            thread.join()
 
 
 def _environments(spec: LaunchSpec, port: int) -> list[dict[str, str]]:

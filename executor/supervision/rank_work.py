@@ -20,6 +20,9 @@ from groundwork.errors import OrreryError
 _WATCHED, _ALONE = timedelta(days=7), timedelta(minutes=30)
 """Time-outs of the back end: long with a supervisor, which sees a rank that hangs much earlier; shorter without."""
 
+_NO_THREADS = ("can't start new thread", "Resource temporarily unavailable")
+"""Words of Python and of the C++ library where no thread can be started."""
+
 
 def group_timeout() -> timedelta:
     """Return the time that the back end lets a rank wait for another."""
@@ -78,6 +81,8 @@ def _reason(error: Exception) -> tuple[str, bool]:
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in text:
         return f"out of memory: {text}", False
+    if text.endswith(_NO_THREADS):
+        return f"cannot start a thread: a limit of processes has been reached ({text})", False
     if isinstance(error, OrreryError | FloatingPointError):
         return text, False
     if isinstance(error, TimeoutError):
