@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.framework import IDEAL, Framework, framework_of
+from planner.layouts.storage import REPLICATED_STORAGE, Storage
 
 DECLARED_FRAMEWORK = "ddp"
 """Framework of clusters that describe how their library runs collectives, where none is named."""
@@ -24,6 +25,8 @@ class Conditions:
     """Arithmetic of products, such as ``float16``; empty: that of the compute profiles."""
     optimizer: str = "momentum"
     """Optimizer whose state devices hold: ``sgd``, ``momentum`` or ``adam``."""
+    storage: Storage = REPLICATED_STORAGE
+    """What replicas hold of parameters, gradients and optimizer state."""
 
     @classmethod
     def of(
@@ -35,6 +38,7 @@ class Conditions:
         spread: bool | None = None,
         arithmetic: str = "",
         optimizer: str = "momentum",
+        storage: Storage = REPLICATED_STORAGE,
     ) -> "Conditions":
         """Return conditions, with those that a cluster declares where none are given.
 
@@ -46,6 +50,7 @@ class Conditions:
             spread: None: where a device declares one.
             arithmetic: Arithmetic of products; empty: that of the compute profiles.
             optimizer: Optimizer whose state devices hold.
+            storage: What replicas hold of parameters, gradients and optimizer state.
 
         Raises:
             ConfigError: The framework is unknown, or the cluster declares nothing of what is asked for.
@@ -58,6 +63,7 @@ class Conditions:
             spread=spreads(cluster) if spread is None else spread,
             arithmetic=arithmetic,
             optimizer=optimizer,
+            storage=storage,
         )
         conditions.check(cluster)
         return conditions

@@ -14,6 +14,12 @@ def parameter_shards(parameter: Parameter, space: ConfigSpace) -> int:
     return along if parameter.summed is not None else along // int(space.sums[0])
 
 
+def replicas_of(space: ConfigSpace) -> int:
+    """Return how many parts hold the same shard of a layer's parameters, and sum their gradients."""
+    before, _, behind, _ = space.shards[0].tolist()
+    return int(before * behind)
+
+
 def shard_elements(parameters: Sequence[Parameter], space: ConfigSpace) -> float:
     """Return the elements that each part trains of some parameters, under a space of one configuration."""
     return float(sum(each.elements / parameter_shards(each, space) for each in parameters))

@@ -76,14 +76,31 @@ class GradientSyncTasks:
         Returns:
             Pairs (device, task that brings its result).
         """
-        groups, size = mesh.groups(step.axis), step.elements * float(self.model.graph.element_bytes)
-        rounds = collective_rounds(self.model.network, step.collective, groups, size)
         columns = {"layer": edge.producer, "consumer": edge.consumer, "slot": edge.slot}
         add = partial(self.tasks.add, "collective", **columns, backward=backward, recomputed=recomputed)
-        before = self.tasks.size
-        arrived = self._send(add, groups, rounds, ready, size)
+        size = step.elements * float(self.model.graph.element_bytes)
+        return self.run(add, step.collective, mesh.groups(step.axis), ready, size, dim=step.dim)
+
+    def run(
+        self, add: _Add, collective: str, groups: Ints, ready: TaskPairs, size_bytes: float, *, dim: int = -1
+    ) -> TaskPairs:
+        """Append a collective among groups of devices, as the cluster's library runs it.
+
+        Args:
+            add: Appends its tasks.
+            collective: ``all-gather``, ``reduce-scatter`` or ``all-reduce``.
+            groups: Shape (groups, p): devices.
+            ready: Pairs (device, task after which it has what it sends, or a share of it).
+            size_bytes: Bytes of the whole buffer of a group.
+            dim: Dimension of a tensor that is gathered or scattered.
+
+        Returns:
+            Pairs (device, task that brings its result).
+        """
+        rounds, before = collective_rounds(self.model.network, collective, groups, size_bytes), self.tasks.size
+        arrived = self._send(add, groups, rounds, ready, size_bytes)
         for task in filter(self.collectives.__contains__, range(before, self.tasks.size)):
-            self.collectives[task] = replace(self.collectives[task], kind=step.collective, dim=step.dim)
+            self.collectives[task] = replace(self.collectives[task], kind=collective, dim=dim)
         return arrived
 
     def gradients(self, layer: int, micro_batch: int, space: ConfigSpace, ready: TaskPairs) -> TaskPairs:

@@ -35,6 +35,7 @@ from planner.lowering.layout_tasks import LayoutTasks
 from planner.lowering.parameter_servers import ParameterServers
 from planner.lowering.parameter_tasks import ParameterTasks
 from planner.lowering.program import Program
+from planner.lowering.sharded_parameters import ShardedParameters
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
 from planner.lowering.transfer_tasks import TransferTasks
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, schedule_of
@@ -73,6 +74,12 @@ def lower(
     if collectives not in ("activity", "steps"):
         raise ConfigError(f"collectives must be activity or steps, got {collectives!r}")
     framework = model.conditions.framework
+    storage = model.conditions.storage
+    if storage.divides and (framework.has_servers or compressed.gradients or micro_batching.update_each):
+        raise ConfigError(
+            f"zero must be 0 with parameter servers, compressed gradients or updates after every micro-batch, "
+            f"got {storage.zero}"
+        )
     if framework.is_synchronous and (compressed.gradients or micro_batching.update_each):
         why = "gradients are compressed" if compressed.gradients else "parameters are updated after every micro-batch"
         raise ConfigError(f"framework must be ideal where {why}, got {framework.text!r}")
@@ -102,7 +109,10 @@ class _Lowering:
         self.layouts = LayoutTasks(batched, self.transfers, self.gradient_syncs)
         self.parameters = ParameterTasks(batched, self.transfers)
         framework = batched.model.conditions.framework
-        self.buckets = GradientBuckets(framework, self.gradient_syncs)
+        self.sharded = (
+            ShardedParameters(batched, self.gradient_syncs) if batched.model.conditions.storage.divides else None
+        )
+        self.buckets = self.sharded or GradientBuckets(framework, self.gradient_syncs)
         self.servers = ParameterServers(batched, self.tasks) if framework.has_servers else None
         self.computed_s = np.zeros(batched.device_count)
         """Time of the arithmetic so far in program order, by device."""
@@ -114,6 +124,8 @@ class _Lowering:
         """Weight gradient task of each part, by layer."""
         self.before_backward: dict[int, TaskPairs] = {}
         """Pairs (part, task that its backward tasks wait for), by layer that began its backward pass."""
+        self.updated: dict[int, Ints] = {}
+        """Update task of each part, by layer."""
         self.recomputed: set[int] = set()
         """Segments that were recomputed."""
         self.times = [
@@ -139,7 +151,10 @@ class _Lowering:
             self._backward(i)
         if self.servers:
             return self._program([self.servers.finish()])
-        return self._program([*carried, *self._updates()])
+        carried += self._updates()
+        if self.sharded:
+            carried += self.sharded.carried(self.forward, self.updated)
+        return self._program(carried)
 
     def _micro_batches(self) -> list[Ints]:
         """Append the tasks of the layers with micro-batches, those of each kind of event once.
@@ -181,7 +196,11 @@ class _Lowering:
     def _forward(self, i: int) -> None:
         """Bring a layer's inputs, compute its parts, and sum the statistics of a normalisation."""
         inputs = [self.layouts.bring(edge) for edge in self.graph.producers[i]]
+        if self.sharded:
+            self.sharded.before(i, backward=False)
         self.forward[i] = tasks = self._compute(i, "forward", backward=False)
+        if self.sharded:
+            self.sharded.computed(i, tasks, backward=False)
         self._wait_for_inputs(i, tasks, inputs)
         self.parameters.await_borrowed(i, tasks)
         if self.servers:
@@ -203,7 +222,11 @@ class _Lowering:
         """Compute a layer's output again, from the kept inputs of its segment and the outputs recomputed before it."""
         inside = [edge for edge in self.graph.producers[i] if self.segments[edge.producer] == self.segments[i]]
         inputs = [self.layouts.bring(edge, recomputed=True) for edge in inside]
+        if self.sharded:
+            self.sharded.before(i, backward=True)
         tasks = self._compute(i, "forward", backward=False, recomputed=True)
+        if self.sharded:
+            self.sharded.computed(i, tasks, backward=True)
         self.tasks.wait(tasks, self.forward[i])
         self._wait_for_inputs(i, tasks, inputs)
         # statistics are kept from the first time
@@ -245,13 +268,18 @@ class _Lowering:
         for phase in phases:
             if not self.graph.has_phase(i, phase):
                 continue
+            if self.sharded:
+                self.sharded.before(i, backward=True)
             tasks = self._compute(i, phase, backward=True)
             self.tasks.wait(tasks[part], after)
+            if self.sharded:
+                self.sharded.computed(i, tasks, backward=True)
             if phase == "activation_gradient":
                 self.gradient[i] = tasks
             else:
                 self.weight_gradient[i] = tasks
-                with nullcontext() if self.micro_batching.update_each else self.tasks.once():
+                each = self.micro_batching.update_each or (self.sharded and self.sharded.storage.zero > 1)
+                with nullcontext() if each else self.tasks.once():
                     self._synchronise(i)
 
     def _begin_backward(self, i: int) -> TaskPairs:
@@ -300,6 +328,7 @@ class _Lowering:
         part, after = ready
         tasks = self._compute(layer, "update", backward=True, micro_batch=micro_batch)
         self.tasks.wait(tasks[part], after)
+        self.updated[layer] = tasks
         carried = np.column_stack([self.forward[layer], tasks])
         return np.concatenate([carried, self.parameters.refreshed(layer, tasks)])
 
@@ -309,7 +338,10 @@ class _Lowering:
         """Append one task a part in a new group; returns their ids, shape (parts,)."""
         self.tasks.group += 1
         devices = self.spaces[i].devices
-        self.computed_s[devices] += self.times[i][phase]
+        work_s = self.times[i][phase]
+        if phase == "update" and self.sharded:
+            work_s = work_s / self.sharded.shards(i)
+        self.computed_s[devices] += work_s
         return self.tasks.add(
             phase,
             i,
@@ -317,7 +349,7 @@ class _Lowering:
             device=devices,
             part=np.arange(len(devices)),
             backward=backward,
-            work_s=self.times[i][phase],
+            work_s=work_s,
             micro_batch=micro_batch,
             recomputed=recomputed,
         )

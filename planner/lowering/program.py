@@ -32,15 +32,16 @@ KINDS = (
     "compress",
     "decompress",
     "transfer",
+    "gather",
     "collective",
     "coordinate",
     "push",
     "fetch",
 )
 """Kinds of tasks; ``Program.kind`` holds indices into this tuple.  Gradients of epilogues (activations and batch
-normalisation) and of biases are tasks of their own in decomposed programs only (``studies.streams``).  A framework
-coordinates: its ranks agree on a buffer before they sum it, or wait for all others, which uses no device.  Gradients
-are pushed to servers, and parameters fetched from them."""
+normalisation) and of biases are tasks of their own in decomposed programs only (``studies.streams``).  Parameters that
+replicas divide are gathered.  A framework coordinates: its ranks agree on a buffer before they sum it, or wait for all
+others, which uses no device.  Gradients are pushed to servers, and parameters fetched from them."""
 
 _COLLECTIVE = KINDS.index("collective")
 _FRAMEWORK_NAMES = {
@@ -323,6 +324,8 @@ class Program:
         label = layers[self.layer[task]].name + (f" and {others} more" if others else "")
         if kind == "transfer":
             return f"{self._tensor(task)} ({self.device[task]} to {self.peer[task]})"
+        if kind == "gather":
+            return f"{label} and its unit, parameters, all-gather"
         if kind in _FRAMEWORK_NAMES:
             return f"{label} {_FRAMEWORK_NAMES[kind]}" + (f" [{self.device[task]}]" if kind != "coordinate" else "")
         if kind == "collective":

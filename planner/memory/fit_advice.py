@@ -11,6 +11,7 @@ import numpy as np
 from groundwork.errors import FittingChange, OrreryError
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import space_of
+from planner.layouts.storage import Storage
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
 from planner.memory.memory_policy import MemoryPolicy
@@ -50,8 +51,9 @@ def fitting_changes(
 ) -> tuple[FittingChange, ...]:
     """Return changes that make a program fit, those first that cost least to adopt.
 
-    These are: recomputation; more micro-batches, each forward and backward before the next; both; another named
-    strategy; a smaller batch.  Where all layers are split by samples alone, more devices do as well as a smaller batch.
+    These are: recomputation; more micro-batches, each forward and backward before the next; both; parameters that
+    replicas divide; another named strategy; a smaller batch.  Where all layers are split by samples alone, more devices
+    do as well as a smaller batch.
 
     Args:
         model: Costs from which the program was lowered, with its cluster.
@@ -116,6 +118,10 @@ def _same_batch(model: CostModel, program: Program, recompute: Recompute) -> Ite
         """Lower another named strategy."""
         return change(spaces_of(graph, named_strategy(name, graph, count), count))
 
+    if not model.conditions.storage.divides and _by_samples(program):
+        divided = model.on(model.cluster, replace(model.conditions, storage=Storage(zero=3)))
+        fully = FittingChange(words="--strategy fsdp", fields={**_WHOLE, "strategy": "fsdp"})
+        yield iter([(fully, partial(lower, divided, spaces, compressed=program.compressed))])
     for name in NAMED:
         attempt = FittingChange(words=f"--strategy {name}", fields={**_WHOLE, "strategy": name})
         yield iter([(attempt, partial(with_strategy, name))])
@@ -144,12 +150,16 @@ def _fields(micro_batching: MicroBatching, program: Program) -> dict[str, object
     return {"sub_batches": micro_batching.parts, "sub_batch_from": program.graph.layers[micro_batching.first].name}
 
 
+def _by_samples(program: Program) -> bool:
+    """Return whether all layers are split by samples alone."""
+    return all((space.degrees[0, 1:] == 1).all() and not space.has_copies for space in program.spaces)
+
+
 def _smaller_batches(model: CostModel, program: Program, recompute: Recompute) -> Iterator[_Attempt]:
     """Yield smaller batches, the larger first: by eighths of the batch, of its half, of its quarter, and so on."""
     graph, micro_batching, count = program.graph, program.micro_batching, len(model.cluster.devices)
     unit = micro_batching.parts * math.lcm(*(int(space.degrees[0, 0]) for space in program.spaces))
     shares = [graph.batch * eighth // 8 >> half for half in range(_MOST_HALVINGS) for eighth in (7, 6, 5, 4)]
-    by_samples = all((space.degrees[0, 1:] == 1).all() for space in program.spaces)
 
     def with_batch(batch: int) -> Program:
         """Lower the same configurations with another batch."""
@@ -160,5 +170,5 @@ def _smaller_batches(model: CostModel, program: Program, recompute: Recompute) -
 
     for batch in sorted({share // unit * unit for share in shares}, reverse=True):
         if 0 < batch < graph.batch:
-            more = f" (or {-(-graph.batch // batch)} times the devices)" if by_samples else ""
+            more = f" (or {-(-graph.batch // batch)} times the devices)" if _by_samples(program) else ""
             yield FittingChange(words=f"--batch {batch}{more}", fields={"batch": batch}), partial(with_batch, batch)

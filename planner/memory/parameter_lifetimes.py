@@ -7,6 +7,7 @@ from planner.graph.computation_graph import Edge
 from planner.layouts.regions import needed_regions
 from planner.layouts.shared_regions import shared_regions
 from planner.lowering.program import KINDS, Program
+from planner.lowering.sharded_parameters import storage_units
 from planner.lowering.unit_times import UnitTimes, unit_of
 from planner.memory.backend_memory import BackendMemory
 from planner.memory.buffer_account import MemoryAccount, frozen_bytes, residuals
@@ -24,17 +25,19 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
     statistics, residuals of compression and, where the back end has them, buffers of messages.
     """
     program, backend, rows, never = account.program, account.memory_policy.backend, list[BufferRows](), np.inf
+    zero = program.conditions.storage.zero
     for i, devices in account.parameter_devices.items():
-        size = account.parameter_bytes[i]
-        rows.append(BufferRows("parameters", i, devices, size, 0.0, never))
+        size, shards = account.parameter_bytes[i], account.storage_shards[i]
+        rows.append(BufferRows("parameters", i, devices, size / (shards if zero > 2 else 1), 0.0, never))
         state = size * account.memory_policy.states_of(program.graph.element_bytes)
-        rows.append(BufferRows("optimizer state", i, devices, state, 0.0, never))
+        rows.append(BufferRows("optimizer state", i, devices, state / shards, 0.0, never))
         if account.synchronised[i]:
-            rows.append(BufferRows("parameter gradients", i, devices, size, 0.0, never))
+            kept = size / (shards if zero > 1 else 1)
+            rows.append(BufferRows("parameter gradients", i, devices, kept, 0.0, never))
         if program.graph.layers[i].operation.statistics:
             running = BATCH_STATISTICS * account.channels(i) * program.graph.element_bytes
             rows.append(BufferRows("statistics", i, devices, running, 0.0, never))
-    rows += _borrowed_parameters(account)
+    rows += [*_undivided(account), *_borrowed_parameters(account)]
     for i, space in enumerate(program.spaces):
         rows.append(BufferRows("parameters", i, space.devices, frozen_bytes(program, i), 0.0, never))
     for i, device in residuals(program):
@@ -45,6 +48,28 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
         rows.append(BufferRows("messages", program.layer[moves], program.peer[moves], size, 0.0, never))
         rows.append(_pair_buffers(program, backend))
     return Buffers.joined(rows)
+
+
+def _undivided(account: MemoryAccount) -> list[BufferRows]:
+    """Return the buffers in which units of divided storage are whole for a while.
+
+    Gradients are whole in the unit that goes back and in the one before, whose sums travel; gathered parameters in the
+    unit that computes, the next one, and those that stay gathered.
+    """
+    program, zero = account.program, account.program.conditions.storage.zero
+    if zero < 2:
+        return []
+    units = storage_units(program.graph, whole=zero < 3)
+    size = np.zeros((len(units), account.devices))
+    for unit, layers in enumerate(units):
+        for i in (i for i in layers if account.storage_shards[i] > 1):
+            size[unit, program.spaces[i].devices] += account.parameter_bytes[i]
+    devices = np.arange(account.devices)
+    rows = [BufferRows("parameter gradients", 0, devices, np.sort(size, axis=0)[-2:].sum(axis=0), 0.0, np.inf)]
+    if zero == 3:
+        gathered = size[0] + np.sort(size[1:], axis=0)[-2:].sum(axis=0)
+        rows.append(BufferRows("parameters", 0, devices, gathered, 0.0, np.inf))
+    return rows
 
 
 def _pair_buffers(program: Program, backend: BackendMemory) -> BufferRows:

@@ -11,7 +11,7 @@ positions is split by the degree of ``spatial`` in its channels.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 from groundwork.errors import ConfigError
@@ -22,8 +22,10 @@ from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
 from planner.layouts.configurations import Configuration
 from planner.layouts.mesh import Mesh
+from planner.layouts.storage import REPLICATED_STORAGE, STAGES, Storage
 from planner.parallel.device_groups import grouped_devices
 from planner.parallel.input_channel_split import ordered_degrees, reducing_operation
+from planner.parallel.strategy_file import SUFFIXES
 from planner.parallel.tensor import tensor_splits
 
 
@@ -39,6 +41,12 @@ class Hybrid:
     tensor: int = 1
     sequence: bool = False
     """Split positions where tensor parallelism would repeat the computation."""
+    zero: int = 0
+    """What replicas divide (``planner.layouts.storage.Storage``)."""
+    hsdp: int = 0
+    """Replicas that divide all they hold, while others hold copies; 0: none do."""
+    fsdp: bool = False
+    """Replicas divide all they hold: another word for ``zero=3``."""
 
     @property
     def parts(self) -> int:
@@ -51,25 +59,39 @@ class Hybrid:
         return {name: int(getattr(self, name)) for name in _DEGREES}
 
     @property
+    def storage(self) -> Storage:
+        """What replicas hold of parameters, gradients and optimizer state."""
+        return Storage(zero=3 if self.fsdp or self.hsdp else self.zero, group=self.hsdp)
+
+    def filled(self, device_count: int) -> "Hybrid":
+        """Return the degrees, with ``data`` where a storage left it out: all devices that the others leave."""
+        if self.data or not self.storage.divides:
+            return self
+        others = math.prod(degree for name, degree in self.degrees.items() if name != "data")
+        return replace(self, data=max(device_count // others, 1))
+
+    @property
     def text(self) -> str:
         """Written form without degrees of 1, such as ``data=4,filter=4``; ``data=1`` if all are 1."""
         words = [f"{word}={degree}" for word, degree in self.degrees.items() if degree > 1]
-        return ",".join([*words, *(word for word in _FLAGS if getattr(self, word))]) or "data=1"
+        numbers = [f"{word}={number}" for word in _NUMBERS if (number := getattr(self, word))]
+        return ",".join([*words, *(word for word in _FLAGS if getattr(self, word)), *numbers]) or "data=1"
 
 
-_DEGREES = tuple(field.name for field in fields(Hybrid) if field.type == "int" or field.type is int)
-_FLAGS = ("sequence",)
-_NAMES = (*_DEGREES, *_FLAGS)
+_DEGREES = ("pipeline", "data", "spatial", "filter", "channel", "tensor")
+_FLAGS = ("sequence", "fsdp")
+_NUMBERS = ("zero", "hsdp")
+_NAMES = (*_DEGREES, *_FLAGS, *_NUMBERS)
 
 
+_LEAST_REPLICAS = 2
 LayerSplit = Callable[[Layer, Sequence[int]], Configuration]
 """Function from a layer and the devices of its stage to the layer's configuration."""
 _ASKED_FOR = {
     ("tensor", "tp", "megatron"): "tensor parallelism is tensor=N, such as tensor=8,sequence",
     ("sequence",): "sequence must stand beside tensor=N",
     ("context", "expert"): "context and expert parallelism cannot be planned; nearest are tensor=N,sequence and data=N",
-    ("zero", "fsdp", "fully-sharded", "hsdp"): "sharded parameters, gradients and optimizer states (ZeRO, FSDP) cannot "
-    "be planned: every replica holds them whole under data",
+    ("zero", "fully-sharded"): "sharded storage is zero=1, zero=2, fsdp or hsdp=N, such as data=8,zero=1",
 }
 """What to say of strategies that people ask for by other names, or that cannot be planned, by how names begin."""
 
@@ -81,15 +103,18 @@ def hint_for(name: str, known: Iterable[str]) -> str:
 
 
 def is_hybrid(text: str) -> bool:
-    """Return True if a strategy is given by degrees, and not by its name or a file."""
-    return "=" in text
+    """Return True if a strategy is given by degrees and other words of ``Hybrid``, and not by its name or a file."""
+    return "=" in text or text == "fsdp"
 
 
 def hybrid_of(text: str) -> Hybrid:
     """Read degrees such as ``data=4,filter=4``; those that are left out are 1.
 
+    Beside a storage, such as ``zero=1`` or ``fsdp``, ``data`` that is left out is 0: all devices that others leave.
+
     Raises:
-        ConfigError: A name is unknown or given twice, or a degree is not a whole number >= 1.
+        ConfigError: A name is unknown or given twice, a degree is not a whole number >= 1, or words of storage
+            contradict each other.
     """
     degrees: dict[str, Any] = {}
     for setting in text.split(","):
@@ -97,8 +122,8 @@ def hybrid_of(text: str) -> Hybrid:
         if name in _FLAGS and not equals and name not in degrees:
             degrees[name] = True
             continue
-        if name not in _DEGREES or not equals:
-            known = ", ".join([*(f"{word}=N" for word in _DEGREES), *_FLAGS])
+        if name not in (*_DEGREES, *_NUMBERS) or not equals:
+            known = ", ".join([*(f"{word}=N" for word in (*_DEGREES, *_NUMBERS)), *_FLAGS])
             raise ConfigError(f"strategy {text!r} must be made of {known}, got {setting!r}{hint_for(name, _NAMES)}")
         if name in degrees:
             raise ConfigError(f"strategy {text!r} must give {name} once, got it again")
@@ -106,7 +131,17 @@ def hybrid_of(text: str) -> Hybrid:
         if number is None:
             raise ConfigError(f"strategy {text!r}: {name} must be a whole number >= 1, got {degree!r}")
         degrees[name] = number
-    return Hybrid(**degrees)
+    if degrees.get("zero", 1) >= len(STAGES):
+        raise ConfigError(f"strategy {text!r}: zero must be 1, 2 or 3, got {degrees['zero']}")
+    if len(words := [word for word in ("zero", "fsdp", "hsdp") if word in degrees]) > 1:
+        raise ConfigError(f"strategy {text!r} must have one of zero, fsdp and hsdp, got {' and '.join(words)}")
+    return Hybrid(**(degrees | ({"data": 0} if words and "data" not in degrees else {})))
+
+
+def storage_of(strategy: str) -> Storage:
+    """Return what replicas hold under a strategy of that name, those degrees, or that file."""
+    is_file = strategy.endswith(SUFFIXES)
+    return hybrid_of(strategy).storage if is_hybrid(strategy) and not is_file else REPLICATED_STORAGE
 
 
 def split_list(text: str) -> list[str]:
@@ -149,6 +184,7 @@ def hybrid_strategy(
         Kahira et al., "An Oracle for Guiding Large-Scale Model/Hybrid Parallel Training of Convolutional Neural
         Networks" (ParaDL), HPDC 2021, Table 1, for the kinds of parallelism.
     """
+    hybrid = hybrid.filled(device_count)
     if hybrid.pipeline > 1:
         raise ConfigError(f"strategy must be one without micro-batches here, got {hybrid.text}")
     (devices,) = stage_groups(hybrid, graph, device_count, cluster)
@@ -202,6 +238,8 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
             many parts, or a pipeline splits input channels.
     """
     where = f"strategy {hybrid.text}"
+    if hybrid.storage.divides:
+        _check_storage(hybrid)
     if hybrid.parts > device_count:
         raise ConfigError(f"{where} must have at most the cluster's {device_count} devices, it takes {hybrid.parts}")
     if graph.batch % hybrid.data:
@@ -210,12 +248,7 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
             f"batch must be a multiple of data={hybrid.data} for equal parts of the samples, got {graph.batch}; "
             f"the nearest is {nearest}"
         )
-    for name in ("spatial", "filter", "channel") if hybrid.tensor > 1 else ():
-        if hybrid.degrees[name] > 1:
-            raise ConfigError(f"{where}: {name} must be 1 beside tensor, which splits channels and positions")
-    if hybrid.sequence and hybrid.tensor == 1:
-        raise ConfigError(f"{where}: sequence must stand beside tensor=N, whose devices it lets split positions")
-    if hybrid.tensor > 1:
+    if hybrid.tensor > 1 or hybrid.sequence:
         _check_tensor(hybrid, graph)
     if hybrid.pipeline > 1 and hybrid.channel > 1:
         raise ConfigError(f"{where}: channel must be 1 in a pipeline, whose stages cannot have partial sums")
@@ -233,12 +266,27 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
 
 
 def _check_tensor(hybrid: Hybrid, graph: ComputationGraph) -> None:
-    """Refuse tensor parallelism that would repeat all of a network."""
+    """Refuse tensor parallelism beside splits of channels and positions, and where it would repeat all layers."""
+    where = f"strategy {hybrid.text}"
+    if hybrid.tensor == 1:
+        raise ConfigError(f"{where}: sequence must stand beside tensor=N, whose devices it lets split positions")
+    for name in ("spatial", "filter", "channel"):
+        if hybrid.degrees[name] > 1:
+            raise ConfigError(f"{where}: {name} must be 1 beside tensor, which splits channels and positions")
     if not any(tensor_splits(graph, hybrid.tensor, sequence=hybrid.sequence).values()):
         raise ConfigError(
-            f"strategy {hybrid.text}: tensor must be a number of parts that some product of the network can have, with "
+            f"{where}: tensor must be a number of parts that some product of the network can have, with "
             f"all that is computed from it up to a sum, got {hybrid.tensor}; no layer can be split"
         )
+
+
+def _check_storage(hybrid: Hybrid) -> None:
+    """Refuse a storage without replicas to divide it, or groups that do not divide these."""
+    where = f"strategy {hybrid.text}"
+    if hybrid.data % max(hybrid.storage.group, 1):
+        raise ConfigError(f"{where}: hsdp must divide the {hybrid.data} replicas, got {hybrid.hsdp}")
+    if hybrid.data < _LEAST_REPLICAS and not hybrid.sequence:
+        raise ConfigError(f"{where}: data must be at least 2, for replicas to divide what they hold, got {hybrid.data}")
 
 
 def _channels(graph: ComputationGraph) -> dict[str, int]:

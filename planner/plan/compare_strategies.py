@@ -1,7 +1,7 @@
 """Compare strategies for one model on one cluster: price, replay, bound, and validate the additive model."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import Strategy
+from planner.parallel.degrees import storage_of
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.plan.comparison import Comparison, StrategyResult
 from planner.plan.data_parallel_note import data_parallel_note
@@ -182,7 +183,9 @@ def _add_results(
         try:
             (strategy, micro_batching), notes, replayed = _subject(model, name, named[name], search, found.simulated)
             found.notes += notes
-            priced = price_strategy(model, name, strategy, micro_batching, known=replayed)
+            conditions = replace(model.conditions, storage=storage_of(name))
+            prices = model if conditions == model.conditions else model.on(model.cluster, conditions)
+            priced = price_strategy(prices, name, strategy, micro_batching, known=replayed)
             if micro_batching.parts == 1 and priced.full.tasks <= _MOST_TASKS:
                 found.simulated.append(SimulatedStrategy(name=name, strategy=strategy, replayed=priced.full))
             result = strategy_result(priced, alone_s)

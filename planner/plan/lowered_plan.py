@@ -18,6 +18,7 @@ from planner.lowering.program import Program
 from planner.memory.fit_advice import fitting_changes
 from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
+from planner.parallel.degrees import storage_of
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.plan.plan import Plan
@@ -97,6 +98,7 @@ def cost_model_of(request: PlanRequest, graph: ComputationGraph, cluster: Device
         spread=request.spread,
         arithmetic=request.dtype,
         optimizer=request.optimizer,
+        storage=storage_of(request.strategy),
     )
     return CostModel(graph, cluster, request.gradient_sync or "", request.batch_norm, conditions)
 

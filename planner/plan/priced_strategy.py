@@ -200,7 +200,7 @@ def layer_results(
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
     """
     terms, framework = additive_terms(model, strategy, micro_batching), program.framework
-    if framework.is_synchronous:
+    if framework.is_synchronous or model.conditions.storage.divides:
         terms = terms._replace(gradient_sync_s=program_sync_s(program))
     model, spaces, _ = applied(model, strategy, micro_batching)
     owner = np.where(program.kind == KINDS.index("transfer"), program.consumer, program.layer)

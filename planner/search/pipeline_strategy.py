@@ -81,7 +81,7 @@ def micro_batch_parts(graph: ComputationGraph, name: str, devices: int) -> tuple
         stages = _stages(graph, Pipeline(), devices)
         small = graph.with_batch(graph.batch // _micro_batches(graph.batch, stages, schedule))
         return small, {layer.name: _whole(layer, (0,)) for layer in small.layers}
-    hybrid = hybrid_of(name)
+    hybrid = hybrid_of(name).filled(devices)
     first = stage_groups(hybrid, graph, devices)[0]
     small = graph.with_batch(graph.batch // _micro_batches(graph.batch // hybrid.data, hybrid.pipeline, schedule))
     split = layer_split(hybrid, graph)
@@ -90,6 +90,7 @@ def micro_batch_parts(graph: ComputationGraph, name: str, devices: int) -> tuple
 
 def _hybrid(model: CostModel, hybrid: Hybrid, request: Pipeline) -> tuple[Strategy, MicroBatching]:
     """Return a pipeline whose stages are split by the other degrees of a hybrid."""
+    hybrid = hybrid.filled(len(model.cluster.devices))
     graph, stages = model.graph, hybrid.pipeline
     groups = stage_groups(hybrid, graph, len(model.cluster.devices), model.cluster)
     if request.schedule != "interleaved":

@@ -66,7 +66,7 @@ def additive_s(
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
     """
     meshes = any(each.mesh is not None for each in strategy.values())
-    if recompute or meshes or model.conditions.framework.is_synchronous:
+    if recompute or meshes or model.conditions.framework.is_synchronous or model.conditions.storage.divides:
         if program is None:
             used, spaces, micro_batching = applied(model, strategy, micro_batching)
             program = lower(used, spaces, micro_batching=micro_batching, compressed=compressed, recompute=recompute)
@@ -162,7 +162,7 @@ def program_sync_s(program: Program) -> NDArray[np.float64]:
     replayed = _in_turn(program)
     task_of, schedule = replayed.program_graph.task_of[0], replayed.schedule
     taken_s = (schedule.end_s - schedule.ready_s)[task_of]
-    rows = np.flatnonzero((program.kind == KINDS.index("update")) | (program.kind >= KINDS.index("collective")))
+    rows = np.flatnonzero((program.kind == KINDS.index("update")) | program.syncs_gradients)
     groups, first, group = np.unique(program.group[rows], return_index=True, return_inverse=True)
     longest_s = np.zeros(len(groups))
     np.maximum.at(longest_s, group, taken_s[rows])

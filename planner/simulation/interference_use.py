@@ -25,7 +25,7 @@ from simulator.timelines.timeline import alone_s
 _MOST = 0.9
 """Largest share of a device that messages can take."""
 _COORDINATE = KINDS.index("coordinate")
-_BY_LIBRARY = [KINDS.index("transfer"), KINDS.index("collective")]
+_BY_LIBRARY = [KINDS.index("transfer"), KINDS.index("gather"), KINDS.index("collective")]
 """Kinds of messages that kernels of the library move; copy engines move those from and to hosts."""
 
 

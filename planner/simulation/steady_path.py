@@ -48,7 +48,7 @@ class PathStep:
     @property
     def communicates(self) -> bool:
         """True for a transfer, a collective, or a copy to or from a server."""
-        return self.kind in ("transfer", "collective", "push", "fetch")
+        return self.kind in ("transfer", "gather", "collective", "push", "fetch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

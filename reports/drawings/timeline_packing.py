@@ -12,7 +12,7 @@ from reports.drawings.alike_rows import alike_owners
 from reports.drawings.timeline_layout import assign_lanes
 from reports.style.packing import pack_array, pack_json, pack_signed, pack_steps
 
-_COMMUNICATION = ("transfer", "collective", "coordinate", "push", "fetch", "send", "receive")
+_COMMUNICATION = ("transfer", "gather", "collective", "coordinate", "push", "fetch", "send", "receive")
 """Kinds that are drawn in the row of communication of every device that takes part."""
 _TALK = "communication"
 """Row of a device in which these are drawn."""

@@ -124,8 +124,8 @@ def test_unknown_names_suggest_the_nearest(lenet5, name, near):
         ("tensor", "is tensor=N"),
         ("tp=8", "is tensor=N"),
         ("sequence", "beside tensor=N"),
-        ("zero3", "cannot be planned"),
-        ("FSDP", "cannot be planned"),
+        ("zero3", "zero=1, zero=2, fsdp or hsdp=N"),
+        ("fully-sharded", "zero=1, zero=2, fsdp or hsdp=N"),
         ("context=2", "cannot be planned"),
     ],
 )

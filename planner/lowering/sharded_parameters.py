@@ -1,0 +1,255 @@
+"""Lowering of divided storage: replicas gather parameters that they share, and each keeps its share of the gradients.
+
+Where parameters are divided, those of a unit are gathered before it computes, while the unit before computes, and once
+more for its backward pass; two replicas, units a, b, c (time runs to the right)::
+
+    messages     gather a  gather b   gather c             gather b    sum c, gather a  sum b      sum a
+    arithmetic             forward a  forward b  forward c  backward c  backward b       backward a  updates
+
+A unit is a block of the network: layers whose names agree up to their first number, as wrapped modules do.  All others,
+such as embeddings and the last norm, are one unit that stays gathered; so does the last block until its backward pass.
+At most one unit is gathered ahead of the one that computes.
+
+Where parameters are whole, units are buckets of so many gradients; their updated shards are gathered behind the
+updates, while the next iteration begins.
+
+Source:
+    Zhao et al., "PyTorch FSDP", VLDB 2023, Sec. 3.3 and 4.2: overlap, prefetching and the limit of gathers ahead.
+    NVIDIA, Megatron Core, ``DistributedDataParallelConfig.bucket_size``: at least 40 million parameters a bucket.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from groundwork.array_types import Ints
+from planner.cost.compressed_sync import groups_of
+from planner.graph.computation_graph import ComputationGraph
+from planner.layouts.configurations import ConfigSpace
+from planner.layouts.parameter_shards import shard_elements
+from planner.lowering.batched_model import BatchedModel, LoweredUnit
+from planner.lowering.gradient_sync_tasks import GradientSyncTasks
+from planner.lowering.task_builder import TaskPairs
+
+_BUCKET_ELEMENTS = 40_000_000
+"""Least parameters of a bucket where parameters are whole."""
+_AHEAD = 2
+"""Units that are gathered at most, the one that computes among them."""
+_NOTHING: TaskPairs = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+
+
+def storage_units(graph: ComputationGraph, *, whole: bool) -> list[tuple[int, ...]]:
+    """Return the layers with parameters that are gathered, and whose gradients are summed, together.
+
+    Args:
+        graph: The network.
+        whole: Whether parameters are whole, and units buckets; else the first unit is what lies in no block.
+    """
+    trained = [i for i, layer in enumerate(graph.layers) if layer.trains]
+    units: list[list[int]] = [[]]
+    if whole:
+        held = 0
+        for i in reversed(trained):  # as their gradients are computed
+            units[-1].append(i)
+            held += sum(each.elements for each in graph.layers[i].parameters)
+            if held >= _BUCKET_ELEMENTS:
+                units.append([])
+                held = 0
+        return [tuple(reversed(unit)) for unit in reversed(units) if unit]
+    blocks: dict[str, list[int]] = {"": []}
+    for i in trained:
+        blocks.setdefault(_block(graph.layers[i].name), []).append(i)
+    if len(blocks) == 1:  # no names with numbers: every layer is a unit
+        return [(), *((i,) for i in trained)]
+    return [tuple(block) for block in blocks.values()]
+
+
+def _block(name: str) -> str:
+    """Return a layer's name up to its first number; empty for names without."""
+    words = name.split(".")
+    numbers = [k for k, word in enumerate(words) if word.isdecimal()]
+    return ".".join(words[: numbers[0] + 1]) if numbers else ""
+
+
+@dataclass(eq=False)
+class _Shared:
+    """The layers of a unit that have the same replicas."""
+
+    unit: int
+    layers: tuple[int, ...]
+    groups: Ints
+    """Shape (groups, replicas): devices."""
+    size_bytes: float
+    """Bytes of the parameters that each replica computes with."""
+    ready: dict[int, TaskPairs] = field(default_factory=dict)
+    """Pairs (device, task after which gradients are there), by layer."""
+
+
+class _Pass(NamedTuple):
+    """A unit's share in one direction."""
+
+    key: bytes
+    """Its replicas."""
+    backward: bool
+
+
+class ShardedParameters:
+    """Appends the collectives of parameters and gradients that replicas divide, and collects the updates.
+
+    Args:
+        batched: Costs and configurations.
+        syncs: Appends collectives.
+    """
+
+    def __init__(self, batched: BatchedModel, syncs: GradientSyncTasks) -> None:
+        self._batched, self._syncs, self.storage = batched, syncs, batched.model.conditions.storage
+        self.layers: dict[int, tuple[int, ...]] = {}
+        """Layers whose gradients are summed together, by the last of them."""
+        self._shared: dict[int, _Shared] = {}  # by layer
+        units = storage_units(batched.graph, whole=self.storage.zero < 3)
+        self._last_unit = len(units) - 1
+        for unit, layers in enumerate(units):
+            self._divide(unit, layers)
+        self._updates: list[tuple[LoweredUnit, ConfigSpace, TaskPairs]] = []
+        self._summed: dict[bytes, TaskPairs] = {}
+        """Pairs (device, task) of the last sum, by replicas."""
+        self._gathered: dict[tuple[int, bytes, bool], TaskPairs] = {}
+        self._computed: dict[tuple[int, bytes, bool], TaskPairs] = {}
+        self._order: dict[_Pass, list[int]] = defaultdict(list)
+        self._first: list[tuple[_Shared, TaskPairs]] = []
+        """Gathers that wait for updates of the iteration before."""
+
+    def _divide(self, unit: int, layers: Sequence[int]) -> None:
+        """Note the layers of a unit by their replicas."""
+        graph, spaces = self._batched.graph, self._batched.spaces
+        rows: dict[bytes, list[int]] = {}
+        groups_by: dict[bytes, Ints] = {}
+        for i in layers:
+            groups = groups_of(self._batched.model, spaces[i], split=True)
+            if groups.shape[1] > 1:
+                rows.setdefault(groups.tobytes(), []).append(i)
+                groups_by[groups.tobytes()] = groups
+        for key, members in rows.items():
+            elements = sum(shard_elements(graph.layers[i].parameters, spaces[i]) for i in members)
+            shared = _Shared(unit, tuple(members), groups_by[key], elements * graph.element_bytes)
+            self._shared |= dict.fromkeys(members, shared)
+
+    def shards(self, layer: int) -> int:
+        """Return the shards of a layer's optimizer state; 1 of a layer without replicas."""
+        shared = self._shared.get(layer)
+        return self.storage.shards(shared.groups.shape[1]) if shared else 1
+
+    # Parameters
+
+    def before(self, layer: int, *, backward: bool) -> None:
+        """Gather the parameters of a layer's unit, the first time that the unit computes in a pass."""
+        shared = self._shared.get(layer)
+        if self.storage.zero < 3 or shared is None:
+            return
+        kept = shared.unit in (0, self._last_unit) or not self.storage.gathers_again
+        key = shared.groups.tobytes()
+        if (shared.unit, key, backward) in self._gathered or (backward and kept):
+            return
+        order, forward = self._order[_Pass(key, backward)], self._order[_Pass(key, False)]
+        waits = [_NOTHING]
+        if len(order) >= _AHEAD:
+            waits.append(self._computed[order[-_AHEAD], key, backward])
+        elif backward:
+            waits.append(self._computed[forward[-1], key, False])
+        if order:
+            waits.append(self._gathered[order[-1], key, backward])
+        columns = {"layer": shared.layers[0], "backward": backward}
+        add = partial(self._syncs.tasks.add, "gather", **columns)
+        arrived = self._syncs.run(add, "all-gather", self._divided(shared), _joined(waits), shared.size_bytes)
+        if not backward and len(order) < _AHEAD:
+            self._first.append((shared, arrived))
+        self._gathered[shared.unit, key, backward] = arrived
+        order.append(shared.unit)
+
+    def computed(self, layer: int, tasks: Ints, *, backward: bool) -> None:
+        """Let the tasks of a layer, one a part, wait for its parameters, and note that its unit computes in them."""
+        shared = self._shared.get(layer)
+        if self.storage.zero < 3 or shared is None:
+            return
+        key, space = shared.groups.tobytes(), self._batched.spaces[layer]
+        gathered = self._gathered.get((shared.unit, key, backward)) or self._gathered[shared.unit, key, False]
+        part_on = space.part_on(self._batched.device_count)
+        self._syncs.tasks.wait(tasks[part_on[gathered[0]]], gathered[1])
+        self._computed[shared.unit, key, backward] = space.devices, tasks
+
+    def _divided(self, shared: _Shared) -> Ints:
+        """Return the groups of replicas that divide parameters among themselves."""
+        return shared.groups.reshape(-1, self.storage.shards(shared.groups.shape[1]))
+
+    # Gradients
+
+    def add(self, unit: LoweredUnit, space: ConfigSpace, ready: TaskPairs, ready_s: float) -> None:
+        """Take the gradients of a layer; arguments as for ``GradientBuckets.add``."""
+        shared = self._shared.get(unit[0])
+        self._updates.append((unit, space, ready))
+        if shared is None:
+            return
+        shared.ready[unit[0]] = space.devices[ready[0]], ready[1]
+        if len(shared.ready) == len(shared.layers):
+            self._sum(shared, unit)
+
+    def _sum(self, shared: _Shared, unit: LoweredUnit) -> None:
+        """Sum the gradients of a unit into shards, and the shards over the groups that hold copies of them."""
+        key, (layer, micro_batch) = shared.groups.tobytes(), unit
+        if len(shared.layers) > 1:
+            self.layers[layer] = (*(i for i in reversed(shared.layers) if i != layer), layer)
+        ready = _joined([*shared.ready.values(), self._summed.get(key, _NOTHING)])
+        shared.ready.clear()
+        add = partial(self._syncs.tasks.add, "collective", layer=layer, micro_batch=micro_batch, backward=True)
+        arrived = self._syncs.run(add, "reduce-scatter", self._divided(shared), ready, shared.size_bytes)
+        replicas, shards = shared.groups.shape[1], self.storage.shards(shared.groups.shape[1])
+        if shards < replicas:
+            copies = (
+                shared.groups.reshape(-1, replicas // shards, shards).swapaxes(1, 2).reshape(-1, replicas // shards)
+            )
+            arrived = self._syncs.run(add, "all-reduce", copies, arrived, shared.size_bytes / shards)
+        self._summed[key] = arrived
+
+    def take_updates(self) -> list[tuple[LoweredUnit, TaskPairs]]:
+        """Return updates with pairs (part, task that they wait for): all sums on its device; all of them only once."""
+        updates = []
+        for unit, space, ready in self._updates:
+            part_on, rows = space.part_on(self._batched.device_count), [ready]
+            for device, task in self._summed.values():
+                here = part_on[device] >= 0
+                rows.append((part_on[device[here]], task[here]))
+            updates.append((unit, _joined(rows)))
+        self._updates.clear()
+        return updates
+
+    def carried(self, forward: Mapping[int, Ints], updates: Mapping[int, Ints]) -> list[Ints]:
+        """Append the gathers behind the updates, and return pairs (task, task of the iteration before), shape (N, 2).
+
+        Args:
+            forward: Forward task of each part, by layer.
+            updates: Update task of each part, by layer.
+        """
+        rows, device_count = list[Ints](), self._batched.device_count
+        if self.storage.zero == 3:
+            for shared, gather in self._first:
+                for i in shared.layers:
+                    part_on = self._batched.spaces[i].part_on(device_count)
+                    rows.append(np.column_stack([gather[1], updates[i][part_on[gather[0]]]]))
+            return rows
+        for shared in dict.fromkeys(self._shared.values()):
+            ready = _joined([(self._batched.spaces[i].devices, updates[i]) for i in shared.layers])
+            add = partial(self._syncs.tasks.add, "gather", layer=shared.layers[0], backward=True)
+            arrived = self._syncs.run(add, "all-gather", self._divided(shared), ready, shared.size_bytes)
+            for i in shared.layers:
+                part_on = self._batched.spaces[i].part_on(device_count)
+                rows.append(np.column_stack([forward[i][part_on[arrived[0]]], arrived[1]]))
+        return rows
+
+
+def _joined(rows: Sequence[TaskPairs]) -> TaskPairs:
+    """Return several rows of pairs as one."""
+    return np.concatenate([row[0] for row in rows]), np.concatenate([row[1] for row in rows])
