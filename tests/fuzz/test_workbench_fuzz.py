@@ -44,7 +44,7 @@ SCENARIO = {"version": 1, "name": "x", "searched": True, "subject": SUBJECT, "nu
 
 
 @given(SPOILED | VALUES)
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_subjects_name_the_catalogue_or_uploads(values):
     refusals = []
     try:

@@ -104,7 +104,7 @@ def test_hand_worked_case(case, engine):
     assert np.stack([schedule.start_s, schedule.end_s], axis=1) == pytest.approx(np.array(expected, float), rel=1e-12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(graph=task_graphs())
 def test_engines_agree_on_every_task(graph):
     clear, fast = simulate(graph, engine="simpy"), simulate(graph, engine="compiled")
@@ -143,7 +143,7 @@ def test_engines_agree_where_many_wait_for_ports(seed):
         np.testing.assert_allclose(getattr(fast, name), getattr(clear, name), rtol=1e-9, atol=0, err_msg=name)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graph=task_graphs())
 def test_schedules_obey_the_laws(graph):
     """Order, exclusiveness, no task faster than alone, no resource beyond its capacity, both lower bounds."""

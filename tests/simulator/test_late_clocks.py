@@ -26,7 +26,7 @@ def in_steps(graph, scale):
 
 
 @pytest.mark.parametrize("engine", ["simpy", "compiled"])
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(task_graphs(), st.sampled_from([1.0, MICRO]), st.integers(1, int(TEN_YEARS_S)))
 def test_every_task_lasts_as_long_as_without_the_shift(engine, graph, scale, shift_s):
     graph = in_steps(graph, scale)

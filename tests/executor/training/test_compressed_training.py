@@ -64,7 +64,7 @@ def trained(ranks, program, **changes):
     return np.sum(losses, axis=0), measured, whole(program, slices)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(list(GRAPHS)),
     gradient_sync=st.sampled_from([*DECOMPRESSING_SYNCS, "tree", "halving"]),

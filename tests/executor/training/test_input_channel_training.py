@@ -97,7 +97,7 @@ def check(ranks, graph, program, chosen, *, rtol=1e-10):
     return measured
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(list(GRAPHS)),
     count=st.sampled_from([2, 4]),

@@ -97,7 +97,7 @@ def first_cut(graph, where, seed):
     )
 
 
-@settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(list(GRAPHS)),
     count=st.sampled_from([2, 3, 4]),
@@ -165,7 +165,7 @@ def update_each_run(graph, micro_batching, pieces, chosen):
     return losses, parameters
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     count=st.sampled_from([2, 3, 4]),
     parts=st.sampled_from([2, 3, 4]),

@@ -148,7 +148,7 @@ def pipelines(draw):
     return graph, strategy, micro_batching
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(question=pipelines(), overlap=st.booleans(), seed=st.integers(0, 1000))
 def test_stages_split_inside_on_any_devices(ranks, question, overlap, seed):
     graph, strategy, micro_batching = question

@@ -97,7 +97,7 @@ def check(ranks, graph, count, gradient_sync, seed, optimizer, **changes):
     return program, measured
 
 
-@settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(list(GRAPHS)),
     count=st.sampled_from([2, 4, 6]),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.topology.network_routes import routes_of_cluster
@@ -36,6 +36,7 @@ def busy_s(levels, traffic):
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), share=st.floats(0.01, 1.0))
 def test_the_busiest_link_is_that_of_the_routes(name, seed, share):
     """Some pairs of devices send, from one to all of them, messages of very different sizes."""
