@@ -119,9 +119,8 @@ def weight_gradient_of(net, *, dtype):
     """Gradients of the last layer's only part, by its own tensors and in places; with those places."""
     graph = net.build()
     layer = graph.layers[-1]
-    space = ConfigSpace(
-        layer.output, layer.parallel_dims, np.array([[1] * len(layer.output.dims)]), np.array([0, 1]), np.array([0])
-    )
+    degrees, once = np.ones((1, len(layer.output.dims)), dtype=np.int64), np.ones(1, dtype=np.int64)
+    space = ConfigSpace(layer.output, layer.parallel_dims, degrees, np.array([0, 1]), np.array([0]), once, once)
     part = part_layer(graph, len(graph.layers) - 1, space, 0, dtype=dtype, device="cpu")
     shapes = {parameter.name: parameter.shape for parameter in layer.parameters}
     part.forward(
