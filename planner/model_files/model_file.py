@@ -49,27 +49,33 @@ def read_model_file(path: Path, *, name: str, batch: int, element_bytes: int = 4
     Raises:
         ConfigError: The file breaks a rule; the message names the layer and the field.
     """
-    return _model_of(yaml_input(path, "model file"), path, name=name, batch=batch, element_bytes=element_bytes)
+    content = yaml_input(path, "model file")
+    return model_of(content, f"model file {path}", name=name, batch=batch, element_bytes=element_bytes)
 
 
-def read_kept_file(path: Path, *, name: str, batch: int, element_bytes: int = 4) -> ComputationGraph:
-    """Read a model file of this package, once; arguments and errors as for ``read_model_file``.
+@cache
+def kept_content(path: Path) -> Any:
+    """Return the content of a model file of this package, parsed once; nobody may change it.
 
     It holds what other model files do, but as JSON, which is read many times as fast, and needs no guard against
     strangers.
     """
-    return _model_of(_kept(path), path, name=name, batch=batch, element_bytes=element_bytes)
-
-
-@cache
-def _kept(path: Path) -> Any:
-    """Return the content of a file of this package, parsed once; nobody may change it."""
     return msgspec.json.decode(path.read_bytes())
 
 
-def _model_of(content: Any, path: Path, *, name: str, batch: int, element_bytes: int) -> ComputationGraph:
-    """Return the model that a file holds, whose content stays as it is."""
-    where = f"model file {path}"
+def model_of(content: Any, where: str, *, name: str, batch: int, element_bytes: int) -> ComputationGraph:
+    """Return the model that the content of a file holds, which stays as it is.
+
+    Args:
+        content: What the file holds.
+        where: Beginning of messages.
+        name: Name of the graph.
+        batch: Samples in a mini-batch.
+        element_bytes: Bytes of an element of a tensor.
+
+    Raises:
+        ConfigError: The content breaks a rule; the message names the layer and the field.
+    """
     _check_keys(where, content, _TOP_KEYS, required=("format", "data", "layers"))
     if content["format"] == "orrery model 1":
         raise ConfigError(f"{where} has version 1, which Orrery 0.1 wrote: make it again by orrery import")

@@ -15,9 +15,10 @@ from groundwork.input_files import AnyPath, text_of
 from groundwork.suggestions import did_you_mean
 from hwprofiles.plugins.entry_points import load_plugin, naming_plugin, plugin_names, plugin_path
 from planner.graph.computation_graph import ComputationGraph
-from planner.model_files.model_file import read_kept_file, read_model_file
+from planner.model_files.model_file import kept_content, model_of, read_model_file
 from planner.model_files.own_models import is_own_model, names_code, own_model
 from planner.models.builder import ModelBuilder
+from planner.models.sized_files import ModelSizes, repeated, with_own_parameters
 from planner.operations.checks import check_int
 
 
@@ -25,10 +26,11 @@ from planner.operations.checks import check_int
 class Field:
     """Integer parameter of a model."""
 
-    default: int
-    low: int
+    default: int | str
+    """Value, or for a model file a formula of the fields before it."""
+    low: int = 1
     """Least value."""
-    high: int
+    high: int = 10_000_000
     """Greatest value."""
     power_of_two: bool = False
     """True if only powers of two are allowed."""
@@ -84,7 +86,7 @@ def known_models() -> dict[str, RegisteredModel]:
 
 def class_count(default: int = 1000) -> Field:
     """Return the parameter for the number of classes of a classifier."""
-    return Field(default=default, low=2, high=10_000_000)
+    return Field(default=default, low=2)
 
 
 def register_model(
@@ -118,6 +120,11 @@ def _files() -> dict[str, Path]:
     return {path.stem: path for path in (Path(__file__).parent / "imported").glob("*.json")}
 
 
+def _is_known(name: str) -> bool:
+    """Return whether a name is that of a model of the catalogue."""
+    return name in known_models() or name in _files()
+
+
 MOST_SAMPLES = 10**8
 """Most samples of a mini-batch, with which the bytes of the largest tensors still fit 64-bit integers."""
 
@@ -132,7 +139,7 @@ def check_no_code(where: str, spec: str) -> None:
     Raises:
         ConfigError: The model is a function.
     """
-    if names_code(spec) and spec.partition(":")[0] not in known_models():
+    if names_code(spec) and not _is_known(spec.partition(":")[0]):
         raise ConfigError(
             f"{where}model must not be code, which files never run, got {spec!r}; "
             "write it to a model file by orrery import, and name that"
@@ -161,7 +168,7 @@ def load_model(spec: AnyPath, *, batch: int, element_bytes: int = 4) -> Computat
         raise ConfigError(f"batch must be at most {MOST_SAMPLES:,}, got {batch:,}")
     given = text_of(spec, "model")
     name, colon, text = given.partition(":")
-    if is_own_model(given) and name not in known_models():
+    if is_own_model(given) and not _is_known(name):
         return own_model(given, batch=batch, element_bytes=element_bytes)
     if name in _files():
         return _from_file(given, batch=batch, element_bytes=element_bytes)
@@ -220,8 +227,19 @@ def _hint(name: str) -> str:
 
 def _from_file(spec: str, *, batch: int, element_bytes: int) -> ComputationGraph:
     """Build a model of the catalogue that is a model file."""
-    _check_no_parameters(spec)
-    return read_kept_file(_files()[spec], name=spec, batch=batch, element_bytes=element_bytes)
+    name, colon, text = spec.partition(":")
+    content, where = kept_content(_files()[name]), f"model {spec}"
+    if "sizes" not in content:
+        _check_no_parameters(spec)
+        return model_of(content, where, name=spec, batch=batch, element_bytes=element_bytes)
+    fields = {key: Field(**row) for key, row in content["sizes"].items()}
+    sizes = ModelSizes(name, _values(name, fields, text.split(",") if colon else []))
+    rows = content["layers"] if sizes.get("tied", 1) else with_own_parameters(content["layers"])
+    filled = sizes.filled({"format": content["format"], "data": content["data"], "layers": rows})
+    one = model_of(filled, where, name=spec, batch=batch, element_bytes=element_bytes)
+    if max(layer.output.elements for layer in one.layers) * element_bytes >= 2**63:
+        raise ConfigError(f"{where} with batch {batch:,} has tensors of 2^63 bytes or more")
+    return ComputationGraph(spec, batch, repeated(one.layers, sizes["layers"]), element_bytes=element_bytes)
 
 
 def _check_no_parameters(spec: str) -> None:
@@ -231,9 +249,9 @@ def _check_no_parameters(spec: str) -> None:
         raise ConfigError(f"model {name} has no parameters, got {text!r}")
 
 
-def _values(name: str, fields: dict[str, Field], settings: list[str]) -> dict[str, int]:
+def _values(name: str, fields: dict[str, Field], settings: list[str]) -> dict[str, int | str]:
     """Return the values of a model's fields: those of the settings ``key=value``, and defaults."""
-    given: dict[str, int] = {}
+    given: dict[str, int | str] = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if key not in fields or not equals:
