@@ -181,3 +181,33 @@ def _largest_part(places: Sequence[int], mesh: Mesh, source: Shape) -> int:
         degree = int(np.prod([n for place, n in zip(places, mesh.sizes, strict=True) if place == dim], dtype=np.int64))
         elements *= max(high - low for low, high in pairwise(part_bounds(size, degree).tolist()))
     return elements
+
+
+def part_in(places: Sequence[int], mesh: Mesh, device: int, source: Shape) -> tuple[tuple[int, int], ...]:
+    """Return the interval of each dimension of a tensor that a device of a mesh has in some placements."""
+    at = np.unravel_index(mesh.devices.index(device), mesh.sizes)
+    rows = list[tuple[int, int]]()
+    for dim, size in enumerate(source.sizes):
+        axes = [axis for axis, place in enumerate(places) if place == dim]
+        part, degree = 0, 1
+        for axis in axes:  # the outer axis splits into larger parts
+            part, degree = part * mesh.sizes[axis] + int(at[axis]), degree * mesh.sizes[axis]
+        low, high = part_bounds(size, degree)[part : part + 2].tolist()
+        rows.append((low, high))
+    return tuple(rows)
+
+
+def gradient_layout(consumer: ConfigSpace, way: Redistribution | None) -> tuple[object, ...]:
+    """Return what tells apart the layouts in which readers of one layout make gradients of it.
+
+    Gradients of equal layouts are summed on each device before they travel.
+
+    Args:
+        consumer: Space of the reader, with one configuration.
+        way: The collectives that bring the tensor to it, and its gradient back; None where regions travel.
+    """
+    if way is not None:
+        return ("collectives", way.backward)
+    repeats = int(consumer.repeats[0])
+    # of devices that compute the same, one sends; where none do, every device sends what it read
+    return ("regions", repeats, tuple(consumer.devices.tolist()) if repeats > 1 else ())

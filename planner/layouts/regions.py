@@ -77,6 +77,7 @@ def _place(space: ConfigSpace) -> Ints:
     return np.arange(len(space.devices), dtype=np.int64) - np.repeat(space.device_start[:-1], space.parts)
 
 
+@lru_cache(maxsize=2048)
 def summed_slices(space: ConfigSpace) -> Ints:
     """Return the slice of the summed index that each part computes, shape (parts in all,)."""
     behind = space.degrees[:, _CHANNEL + 1 :].prod(axis=1) * space.repeats

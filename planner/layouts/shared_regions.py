@@ -9,7 +9,8 @@ and borrowed by a layer that needs all of it on devices 2 to 5::
     gets                         b0   a1   a0b0 a1b1
 
 A device uses the shard that it holds itself; all others come from the replicas in turn.  Gradients of the regions go
-back the same way, so that each is added to one replica, before the replicas are summed.
+back the same way, so that each is added to one replica, before the replicas are summed; where devices compute the same,
+each gradient is counted once.
 """
 
 from typing import NamedTuple
@@ -18,9 +19,12 @@ import numpy as np
 
 from groundwork.array_types import Ints
 from planner.graph.parameters import SharedParameter
-from planner.graph.shapes import IntervalMap
+from planner.graph.shapes import SUMMED, IntervalMap
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.regions import TransferRegions, needed_regions
+
+_CHANNEL = 1
+"""Place of the channels among dimensions; slices of what is summed over are numbered behind them."""
 
 
 class ShardRows(NamedTuple):
@@ -91,3 +95,58 @@ def shared_regions(
     )
     turn = (regions.device - owner.devices[regions.part]) % device_count
     return regions.take(np.lexsort((regions.device, turn)))
+
+
+def equal_gradients(space: ConfigSpace, maps: tuple[IntervalMap, ...]) -> Ints:
+    """Return the devices that make the same gradient of a parameter, shape (groups, devices of each).
+
+    These are devices that compute the same, and those that differ in their slice of what their layer sums over alone,
+    where that does not split the parameter.
+
+    Args:
+        space: Space of a layer that uses it, with one configuration.
+        maps: Interval of each dimension that a part holds or needs.
+    """
+    sums, repeats = int(space.sums[0]), int(space.repeats[0])
+    behind = int(space.degrees[0, _CHANNEL + 1 :].prod())
+    grid = space.devices.reshape(-1, sums, behind, repeats)
+    if any(each.dim == SUMMED for each in maps):
+        return grid.reshape(-1, repeats)
+    return np.moveaxis(grid, 1, 2).reshape(-1, sums * repeats)
+
+
+def shared_gradient_regions(
+    owner: ConfigSpace, borrower: ConfigSpace, shared: SharedParameter, device_count: int
+) -> TransferRegions:
+    """Return the regions of a shared parameter's gradient, by the parts of the layer that trains it.
+
+    Each gradient goes to one replica of a shard, from one of the devices that make the same: its own one if that is
+    among them.  Devices that hold the same replica, and make the same gradient of it, all get it.  Where there are
+    none of either kind these are the regions of the parameter, reversed.  Arguments as for ``shared_regions``.
+    """
+    makers, takers = equal_gradients(borrower, shared.needed), equal_gradients(owner, shared.held)
+    if makers.shape[1] == takers.shape[1] == 1:
+        return shared_regions(owner, borrower, shared, device_count)
+    held, needed = (
+        needed_regions(owner, shared.held, shared.shape),
+        needed_regions(borrower, shared.needed, shared.shape),
+    )
+    part_of, read_by = owner.part_on(device_count), borrower.part_on(device_count)
+    shards: dict[bytes, list[int]] = {}
+    for row, part in enumerate(part_of[takers[:, 0]].tolist()):
+        shards.setdefault(held.low[part].tobytes(), []).append(row)
+    rows = list[tuple[int, int]]()
+    for number, devices in enumerate(makers):
+        read = read_by[devices[0]]
+        for replicas in shards.values():
+            part = part_of[takers[replicas[0], 0]]
+            if (np.maximum(held.low[part], needed.low[read]) >= np.minimum(held.high[part], needed.high[read])).any():
+                continue
+            near = [row for row in replicas if np.isin(devices, takers[row]).any()]
+            chosen = takers[near[0] if near else replicas[number % len(replicas)]].tolist()
+            others = devices.tolist()
+            rows += [(part_of[to], to if to in others else others[k % len(others)]) for k, to in enumerate(chosen)]
+    parts, sources = np.array(rows, dtype=np.int64).reshape(-1, 2).T
+    low = np.maximum(held.low[parts], needed.low[read_by[sources]])
+    high = np.minimum(held.high[parts], needed.high[read_by[sources]])
+    return TransferRegions(parts, sources, low, high)

@@ -18,7 +18,7 @@ import numpy as np
 from groundwork.array_types import Ints
 from planner.graph.computation_graph import Edge
 from planner.layouts.configurations import ConfigSpace
-from planner.layouts.redistribution import Redistribution
+from planner.layouts.redistribution import Redistribution, gradient_layout
 from planner.layouts.regions import TransferRegions
 from planner.lowering.batched_model import BatchedModel
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
@@ -90,19 +90,11 @@ class LayoutTasks:
             layouts[key] = self._brought(edge, recomputed=recomputed)
         layout = layouts[key]
         if not recomputed:
-            back = layout.returns.setdefault(self._gradient_layout(edge), _Return(edge))
+            kind = gradient_layout(self._spaces(edge)[1], self._redistribution(edge))
+            back = layout.returns.setdefault(kind, _Return(edge))
             back.readers.append(edge.consumer)
             self.transferred_by[edge] = layout.edge
         return layout.arrived
-
-    def _gradient_layout(self, edge: Edge) -> tuple[object, ...]:
-        """Return what tells apart the layouts in which readers of one layout make gradients of it."""
-        producer, consumer = self._spaces(edge)
-        way = self._redistribution(edge)
-        if way is not None:
-            return way.backward
-        copies = producer.has_copies or consumer.has_copies
-        return tuple(consumer.given.degrees.items()) if copies and consumer.given is not None else ()
 
     def _spaces(self, edge: Edge) -> tuple[ConfigSpace, ConfigSpace]:
         """Return the spaces of producer and consumer of an edge, for the samples that the consumer takes at once."""

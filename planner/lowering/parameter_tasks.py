@@ -20,6 +20,7 @@ from groundwork.array_types import Ints
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import Edge
 from planner.layouts.regions import TransferRegions
+from planner.layouts.shared_regions import equal_gradients, shared_gradient_regions
 from planner.lowering.batched_model import BatchedModel
 from planner.lowering.task_builder import TaskPairs
 from planner.lowering.transfer_tasks import TransferTasks
@@ -69,14 +70,21 @@ class ParameterTasks:
     def fetch(self) -> None:
         """Append the transfers of all parameters that devices lack."""
         for ways in self._graph.outgoing:
-            known: dict[int, _Borrowed] = {}
+            known: dict[tuple[object, ...], _Borrowed] = {}
             for way in ways:
                 if way in self._graph.shared:
-                    key = int(self._batched.model.transfer_times.layouts(way, self._batched.spaces[way.consumer])[0])
+                    key = self._distribution(way)
                     if key not in known:
                         known[key] = self._sent(way)
                         self._borrowed.setdefault(way.producer, []).append(known[key])
                     self._borrow(way, known[key])
+
+    def _distribution(self, way: Edge) -> tuple[object, ...]:
+        """Return what tells apart the layers that borrow a parameter in one distribution, and make its gradients so."""
+        borrower = self._batched.spaces[way.consumer]
+        equal = equal_gradients(borrower, self._graph.shared[way].needed)
+        layout = int(self._batched.model.transfer_times.layouts(way, borrower)[0])
+        return layout, equal.shape, tuple(equal.ravel().tolist()) if equal.shape[1] > 1 else ()
 
     def _sent(self, way: Edge) -> _Borrowed:
         """Send a parameter to the devices of the first layer that borrows it so."""
@@ -127,8 +135,10 @@ class ParameterTasks:
         for each in self._borrowed.get(layer, []):
             if not self._graph.returns_gradient(each.way):
                 continue
-            regions, remote = each.regions, each.remote
+            borrower, shared = self._batched.spaces[each.way.consumer], self._graph.shared[each.way]
+            regions = shared_gradient_regions(owner, borrower, shared, count)
             local = np.flatnonzero(owner.devices[regions.part] == regions.device)
+            remote = np.flatnonzero(owner.devices[regions.part] != regions.device)
             # of each layer the task that makes the gradient of each region, on the device that used it
             made = [
                 weight_gradient[reader][self._batched.spaces[reader].part_on(count)[regions.device]]

@@ -5,11 +5,19 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
+from plans import residual_block
 
 from planner.graph.shapes import Shape
-from planner.layouts.configurations import part_bounds
+from planner.layouts.configurations import Configuration, part_bounds, space_of
 from planner.layouts.mesh import Mesh
-from planner.layouts.redistribution import PARTIAL, REPLICATED, gradient_wanted_in, steps_between
+from planner.layouts.redistribution import (
+    PARTIAL,
+    REPLICATED,
+    Redistribution,
+    gradient_layout,
+    gradient_wanted_in,
+    steps_between,
+)
 
 DIMS = ("sample", "channel", "length")
 
@@ -110,3 +118,19 @@ def test_a_dimension_that_moves_to_another_axis_has_no_steps():
 
 def test_gradients_of_partial_sums_are_whole():
     assert gradient_wanted_in((PARTIAL, 0, REPLICATED)) == (REPLICATED, 0, REPLICATED)
+
+
+def test_gradients_of_one_layout_are_told_apart_by_who_repeats():
+    """Two layers read all of a tensor on four devices; other devices of each compute the same."""
+    graph = residual_block()
+    first, second = (graph.layers[graph.index[name]] for name in ("first", "sum"))
+    rows, columns = (Mesh((("a", 2), ("b", 2)), devices) for devices in ((0, 1, 2, 3), (0, 2, 1, 3)))
+    spaces = [
+        space_of(layer, Configuration.on(mesh, ("channel", None), layer.parallel_dims), 4)
+        for layer, mesh in ((first, rows), (second, rows), (first, columns))
+    ]
+    same, again, other = (gradient_layout(space, None) for space in spaces)
+    assert same == again != other
+    split = space_of(first, Configuration.on(rows, ("channel", "sample"), first.parallel_dims), 4)
+    assert gradient_layout(split, None) not in (same, other)
+    assert gradient_layout(split, None) != gradient_layout(split, Redistribution(rows, (), ()))

@@ -11,7 +11,12 @@ from torch import nn
 from groundwork.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
+from planner.graph.shapes import SUMMED
 from planner.importing.graph_of import imported_graph
+from planner.layouts.configurations import Configuration, space_of
+from planner.layouts.mesh import Mesh
+from planner.layouts.regions import needed_regions
+from planner.layouts.shared_regions import equal_gradients, shared_gradient_regions
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.memory.peak_memory import peak_memory_bytes
@@ -146,3 +151,36 @@ def test_updates_after_every_micro_batch_are_refused():
 
     with pytest.raises(ConfigError, match="update_each must be off where layers share parameters: head borrows weight"):
         lower(model, spaces_of(graph, named_strategy("data", graph, DEVICES), DEVICES), micro_batching=micro_batching)
+
+
+def mesh_space(layer, rng):
+    """A layer on a mesh of eight devices, each axis of which splits an index or repeats."""
+    indices = [None, *layer.parallel_dims, SUMMED]
+    mesh = Mesh((("a", 2), ("b", 2), ("c", 2)), tuple(rng.permutation(8).tolist()))
+    splits = [indices[i] for i in rng.integers(len(indices), size=3)]
+    return space_of(layer, Configuration.on(mesh, splits, layer.parallel_dims), 8)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_gradient_of_a_shared_parameter_is_counted_once(seed):
+    """Replicas receive what adds up to the gradients of all parts that differ; equal replicas receive the same."""
+    graph, rng = tied(), np.random.default_rng(seed)
+    (way, shared), *_ = graph.shared.items()
+    owner, borrower = (mesh_space(graph.layers[i], rng) for i in way[:2])
+    makers = equal_gradients(borrower, shared.needed)
+    gradients = rng.integers(1, 1000, len(makers))
+    made = dict(zip(makers.ravel().tolist(), np.repeat(gradients, makers.shape[1]).tolist(), strict=True))
+    taken = {device: np.zeros(shared.shape.sizes) for device in range(8)}
+    regions = shared_gradient_regions(owner, borrower, shared, 8)
+    for part, device, low, high in zip(regions.part, regions.device, regions.low, regions.high, strict=True):
+        taken[int(owner.devices[part])][tuple(map(slice, low, high))] += made[int(device)]
+
+    expected, total = (np.zeros(shared.shape.sizes) for _ in range(2))
+    needed = needed_regions(borrower, shared.needed, shared.shape)
+    for row, gradient in zip(makers, gradients, strict=True):
+        part = borrower.part_on(8)[row[0]]
+        expected[tuple(map(slice, needed.low[part], needed.high[part]))] += gradient
+    for row in equal_gradients(owner, shared.held):
+        assert all(np.array_equal(taken[row[0]], taken[device]) for device in row)
+        total += taken[row[0]]
+    np.testing.assert_array_equal(total, expected)
