@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 
 from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
-from executor.layers.parameters import parameter_box
 from executor.recorded.calls import channels_apart, check_call
 from executor.runtime.devices import DTYPES
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer
-from planner.layouts.configurations import ConfigSpace
+from planner.layouts.configurations import ConfigSpace, part_bounds
 from planner.operations.computation import Constant, parse_axis
 from planner.operations.mapped import Mapped
 
@@ -42,9 +42,11 @@ def check_imported(graph: ComputationGraph, index: int, space: ConfigSpace) -> N
             check_call(step.call)
     degrees = dict(zip(layer.output.dims, space.degrees[0].tolist(), strict=True))
     _check_parameters(layer, kind, degrees["channel"])
+    _check_sums(layer, kind, int(space.sums[0]))
     _check_whole(layer, degrees)
     _check_heads(layer, degrees["channel"])
-    _dry_run(graph, index, space, kind)
+    for part in dict.fromkeys((0, len(space.devices) - 1)):  # unequal parts, and the slices of sums, have two forms
+        _dry_run(graph, index, space, part, kind)
 
 
 def _check_parameters(layer: Layer, kind: str, channels: int) -> None:
@@ -80,25 +82,37 @@ def _check_whole(layer: Layer, degrees: dict[str, int]) -> None:
             )
 
 
+def _check_sums(layer: Layer, kind: str, slices: int) -> None:
+    """Refuse slices of what a layer sums over, unless it does nothing else and reads parameters as they are."""
+    steps = getattr(layer.operation, "computes", ())
+    if slices > 1 and (len(steps) != 1 or any(leaf.call for leaf in _constants(layer))):
+        raise ConfigError(
+            f"layer {layer.name} ({kind}) cannot be split in what it sums over to be run: it computes more than a sum "
+            f"of its parameters as they are"
+        )
+
+
 def _check_heads(layer: Layer, parts: int) -> None:
     """Refuse parts of attention that hold some channels of a head beside those of another one."""
-    channels = layer.output.size("channel") // parts
+    bounds = part_bounds(layer.output.size("channel"), parts)
     for step in getattr(layer.operation, "computes", ()):
         head = [factor.size for factor in parse_axis(step.out[-1])] if step.form == "attention" else []
-        if len(head) == 1 and head[0] and channels % head[0] and head[0] % channels:
+        if len(head) != 1 or not head[0]:
+            continue
+        within_one = bounds[:-1] // head[0] == (bounds[1:] - 1) // head[0]
+        if (bounds % head[0]).any() and not within_one.all():
             raise ConfigError(
                 f"operation {step.call} of layer {layer.name} must be split into whole heads of {head[0]} channels or "
-                f"into equal parts of one, got parts of {channels} channels"
+                f"into equal parts of one, got parts of {np.diff(bounds).max()} channels"
             )
 
 
-def _dry_run(graph: ComputationGraph, index: int, space: ConfigSpace, kind: str) -> None:
-    """Compute the first part on the meta device, which has sizes and no elements."""
+def _dry_run(graph: ComputationGraph, index: int, space: ConfigSpace, number: int, kind: str) -> None:
+    """Compute a part on the meta device, which has sizes and no elements."""
     layer, dtype = graph.layers[index], DTYPES[graph.element_bytes]
-    part = part_layer(graph, index, space, 0, dtype=dtype, device="meta")
-    boxes = {each.name: parameter_box(each, part.held, layer.output) for each in layer.parameters}
+    part = part_layer(graph, index, space, number, dtype=dtype, device="meta")
     inputs = [torch.empty(box.shape, dtype=dtype, device="meta") for box in part.inputs]
-    parameters = {name: torch.empty(box.shape, dtype=dtype, device="meta") for name, box in boxes.items()}
+    parameters = {name: torch.empty(box.shape, dtype=dtype, device="meta") for name, box in part.parameters.items()}
     part.constants = {key: torch.empty(shape, dtype=kind, device="meta") for key, shape, kind in _buffers(layer, dtype)}
     found = tuple(part.forward(inputs, parameters, TrainingStep(0, 0)).shape)
     part.release()
@@ -108,13 +122,13 @@ def _dry_run(graph: ComputationGraph, index: int, space: ConfigSpace, kind: str)
 
 def _buffers(layer: Layer, dtype: torch.dtype) -> Iterator[tuple[str, tuple[int, ...], torch.dtype]]:
     """Yield keys, sizes and types of the buffers of the module that a layer computes with."""
-    for leaf in _leaves(layer):
-        if leaf.buffer:
-            yield leaf.buffer, leaf.shape, torch.int64 if dict(leaf.arguments).get("dtype") == "int64" else dtype
+    for constant in _constants(layer):
+        for leaf in constant.leaves():
+            if leaf.buffer:
+                yield leaf.buffer, leaf.shape, torch.int64 if dict(leaf.arguments).get("dtype") == "int64" else dtype
 
 
-def _leaves(layer: Layer) -> Iterator[Constant]:
-    """Yield the parameters and buffers that a layer computes with."""
+def _constants(layer: Layer) -> Iterator[Constant]:
+    """Yield the tensors that a layer computes with and that do not depend on the data."""
     for step in getattr(layer.operation, "computes", ()):
-        for operand in step.operands:
-            yield from operand.constant.leaves() if operand.constant else ()
+        yield from (operand.constant for operand in step.operands if operand.constant)

@@ -44,7 +44,8 @@ def check_program(program: Program, ranks: int) -> None:
 
 def _check_reductions(program: Program) -> None:
     """Refuse several all-reduces of one layer but rings, where some of its parameters are not split in channels."""
-    other = {int(program.layer[task]) for task, each in program.collectives.items() if not each.round.is_ring}
+    sums = program.syncs_gradients
+    other = {int(program.layer[t]) for t, each in program.collectives.items() if sums[t] and not each.round.is_ring}
     for i, layer in enumerate(program.graph.layers):
         kinds = {each.split for each in layer.parameters if each.elements}
         if len(kinds) > 1 and i in other:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from executor.communication.reduction import Reducer
 from executor.layers.base import NO_BUFFERS
-from executor.layers.parameters import parameter_box
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.devices import DTYPES, ComputeDevice, Handle, Lane
@@ -120,14 +119,10 @@ class GradientSync(ABC):
     def _allocate(self, layers: Sequence[int]) -> Tensor:
         """Allocate a flat buffer for the gradients of some layers, one after another."""
         graph = self._view.program.graph
-        shapes = {
-            i: {
-                parameter.name: parameter_box(parameter, self._view.parts.held(i), graph.layers[i].output).shape
-                for parameter in graph.layers[i].parameters
-                if parameter.elements
-            }
-            for i in layers
-        }
+        shapes = {}
+        for i in layers:
+            boxes = self._view.parts.parameters(i)
+            shapes[i] = {each.name: boxes[each.name].shape for each in graph.layers[i].parameters if each.elements}
         size = sum(math.prod(shape) for rows in shapes.values() for shape in rows.values())
         flat = torch.zeros(size, dtype=DTYPES[graph.element_bytes], device=self._device.torch_device)
         self._flat_buffers.append(flat)

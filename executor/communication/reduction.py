@@ -37,11 +37,8 @@ class Reducer:
     ) -> None:
         self._device = device
         self._program, self._rank, self._recorder = view.program, view.rank, recorder
-        collectives = [
-            collective
-            for task, collective in view.program.collectives.items()
-            if view.program.statistics[task] == statistics
-        ]
+        sums = view.program.statistics if statistics else view.program.syncs_gradients
+        collectives = [collective for task, collective in view.program.collectives.items() if sums[task]]
         rings = {collective.devices for collective in collectives if collective.round.is_ring}
         pairs = {devices for devices in rings if len(devices) == 2 and dist.get_backend() == "gloo"}
         self._groups = {
@@ -123,7 +120,7 @@ class Reducer:
         """Return a buffer for the other rank's gradients, as long as any reduction of two ranks needs."""
         program, sizes = self._program, dict[int, float]()
         for task, collective in program.collectives.items():
-            if len(collective.devices) == 2 and self._rank in collective.devices and not program.statistics[task]:
+            if len(collective.devices) == 2 and self._rank in collective.devices and program.syncs_gradients[task]:
                 sizes[int(program.layer[task])] = collective.buffer_bytes
         size = math.ceil(min(sum(sizes.values()), PAIR_BYTES) / program.graph.element_bytes / 2)
         return torch.empty(size, dtype=DTYPES[program.graph.element_bytes])

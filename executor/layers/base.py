@@ -39,6 +39,8 @@ class PartContext:
     """Region of the layer's output that the part computes."""
     inputs: tuple[Box, ...]
     """Region of each input that the part reads, by slot; empty where it needs none."""
+    parameters: Mapping[str, Box]
+    """Slice of each parameter that the part computes with, by name."""
     samples: BatchSamples
     """Samples that the layer's tensors hold."""
 
@@ -71,6 +73,8 @@ class PartLayer(ABC):
         self.samples = context.samples
         self.inputs = context.inputs
         """Region of each input that ``forward`` gets, by slot; empty where the part needs none of it."""
+        self.parameters = context.parameters
+        """Slice of each parameter that ``forward`` gets, by name."""
         self.loss: Tensor | None = None
         """Share of the part in the mean loss over the whole batch, 0-d; of a loss layer after ``forward``."""
         self.statistics: Tensor | None = None

@@ -13,6 +13,7 @@ from executor.layers.joining import AddPart, ConcatPart
 from executor.layers.linear import LinearPart
 from executor.layers.local_response import LocalResponseNormPart
 from executor.layers.losses import LossPart
+from executor.layers.parameters import parameter_boxes
 from executor.layers.partial import SLICES, PartialProductPart, PartialSumPart
 from executor.layers.pooling import GlobalPoolingPart, PoolingPart
 from executor.layers.recorded import RecordedPart
@@ -93,7 +94,8 @@ def _context(graph: ComputationGraph, index: int, space: ConfigSpace, part: int,
         Box.of(needed_regions(space, operation.interval_maps(slot, shapes), shape), part)
         for slot, shape in enumerate(shapes)
     ]
-    return PartContext(layer, graph.origin[index], Box.of(held_regions(space), part), tuple(given), samples)
+    parameters = parameter_boxes(layer, space, part)
+    return PartContext(layer, graph.origin[index], Box.of(held_regions(space), part), tuple(given), parameters, samples)
 
 
 _PLAIN_PARTS: dict[type[Operation], Callable[..., PartLayer]] = {
@@ -138,7 +140,7 @@ def _product_part(context: PartContext, operation: PartialProduct) -> PartLayer:
     read = Box(
         (given.low[0], given.low[1] - first, *given.low[2:]), (given.high[0], given.high[1] - first, *given.high[2:])
     )
-    inner = PartContext(whole, context.index, Box(low, high), (read,), context.samples)
+    inner = PartContext(whole, context.index, Box(low, high), (read,), context.parameters, context.samples)
     if isinstance(product, Convolution):
         return ConvolutionPart(inner, product, None)
     return LinearPart(inner, product)

@@ -12,7 +12,6 @@ from executor.data.dataset import words_of
 from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
 from executor.layers.kernels.layout import channels_last, laid_out
-from executor.layers.parameters import parameter_box
 from executor.probe.measured_rows import ProbeRow, TimeSamples
 from executor.probe.parts_to_measure import ProbePart, added_slots, rounds_of
 from executor.runtime.devices import ComputeDevice, Mark
@@ -196,7 +195,7 @@ class _Case:
             self._step = TrainingStep(0, 0, _targets(self._layer.operation, self._inputs[0]))
         else:
             self._gradient = _random(held.shape, make, gradients[self._layer.name])
-        boxes = {row.name: parameter_box(row, held, self._layer.output) for row in self._layer.parameters}
+        boxes = self._layer_part.parameters
         shapes = (part.layers, *sorted((name, box.shape) for name, box in boxes.items()))
         if shapes not in store:  # parts that differ by samples or positions only share their parameters
             values = initial_parameters(graph, part.index, boxes, seed=0, **make)

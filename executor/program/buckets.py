@@ -30,7 +30,8 @@ class Reduction:
 def reductions_of(view: RankProgram, *, statistics: bool) -> list[Reduction]:
     """Return the reductions of gradients, or of statistics, that a rank takes part in, in program order."""
     program = view.program
-    mine = [task for task in view.tasks if task in program.collectives and program.statistics[task] == statistics]
+    sums = program.statistics if statistics else program.syncs_gradients
+    mine = [task for task in view.tasks if task in program.collectives and sums[task]]
     if not statistics and program.compressed.gradients:
         codec = program.is_codec & (program.consumer < 0)
         mine = sorted([*mine, *(task for task in view.tasks if codec[task])])

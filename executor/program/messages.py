@@ -10,6 +10,7 @@ import numpy as np
 from executor.program.rank_parts import InputKey
 from executor.runtime.boxes import Box
 from planner.compression.data_types import Compression
+from planner.graph.computation_graph import Edge
 from planner.lowering.program import KINDS, Program
 from planner.lowering.send_phases import phases
 from planner.memory.cpu_backend import MESSAGE_JOIN_BYTES
@@ -67,9 +68,9 @@ class RankMessages:
     def input_key(self) -> dict[int, InputKey]:
         """Key of the input tensor that each transfer of the rank delivers, or whose gradient it takes back.
 
-        Transfers of shared parameters and of their gradients have none.
+        Transfers of shared parameters and of their gradients have none.  Gradients of one tensor whose layouts differ
+        travel apart, those of each layout by the edge of its first reader.
         """
-        edges = {(by.producer, by.consumer, by.slot): by for by in self.program.transferred_by.values()}
         program = self.program
         mine = np.flatnonzero(
             (program.kind == _TRANSFER)
@@ -79,8 +80,8 @@ class RankMessages:
         keys = zip(
             program.layer[mine].tolist(), program.consumer[mine].tolist(), program.slot[mine].tolist(), strict=True
         )
-        micro_batches = program.micro_batch[mine].tolist()
-        return {task: (edges[key], s) for task, key, s in zip(mine.tolist(), keys, micro_batches, strict=True)}
+        rows = zip(mine.tolist(), keys, program.micro_batch[mine].tolist(), strict=True)
+        return {task: (program.transferred_by[Edge(*key)], s) for task, key, s in rows}
 
 
 def region_messages_of(program: Program, *, join_bytes: int = MESSAGE_JOIN_BYTES) -> list[Message]:

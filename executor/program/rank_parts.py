@@ -5,11 +5,13 @@ from functools import cached_property
 
 import numpy as np
 
+from executor.layers.parameters import parameter_boxes
 from executor.runtime.boxes import Box
 from executor.runtime.samples import BatchSamples
+from groundwork.array_types import Ints
 from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.layouts.configurations import ConfigSpace
-from planner.layouts.regions import held_regions, needed_regions
+from planner.layouts.regions import held_regions, needed_regions, summed_slices
 from planner.lowering.program import Program
 from planner.parallel.micro_batches import interleave_degree
 
@@ -102,6 +104,18 @@ class RankParts:
             self.space_of(layer), row.operation.interval_maps(slot, row.input_shapes), row.input_shapes[slot]
         )
         return Box.of(boxes, self.index[layer])
+
+    def slices_of(self, layer: int) -> Ints:
+        """Return the slice of what a layer sums over that each of its parts computes; 0 where it has no slices."""
+        return summed_slices(self.program.spaces[layer])
+
+    def is_copy(self, layer: int) -> bool:
+        """Return whether the rank computes what another rank computes that comes before it."""
+        return self.index[layer] % int(self.program.spaces[layer].repeats[0]) != 0
+
+    def parameters(self, layer: int) -> dict[str, Box]:
+        """Return the slice of each parameter that the rank's part of a layer computes with, by name."""
+        return parameter_boxes(self.program.graph.layers[layer], self.program.spaces[layer], self.index[layer])
 
     @cached_property
     def _micro_batch_graph(self) -> ComputationGraph:

@@ -12,6 +12,7 @@ import numpy as np
 
 from executor.program.messages import Message, RankMessages
 from executor.program.rank_parts import InputKey, LayerUnit, RankParts
+from executor.program.redistributions import RankRedistribution, redistributions_of, returned_by
 from executor.runtime.boxes import Box
 from planner.graph.computation_graph import Edge
 from planner.lowering.program import KINDS, Program
@@ -84,9 +85,27 @@ class RankProgram:
         program = self.program
         return list(map(int, program.after[program.after_start[task] : program.after_start[task + 1]]))
 
+    def edge_of(self, task: int) -> Edge:
+        """Return the edge, or the way of a shared parameter, that a transfer or a collective of activations belongs to.
+
+        Of a gradient that is the edge of the first reader whose gradients it sums.
+        """
+        program = self.program
+        return Edge(int(program.layer[task]), int(program.consumer[task]), int(program.slot[task]))
+
     def compress_task_of(self, transfer: int) -> int:
         """Return the compress task whose result a transfer sends."""
         return self.before(transfer)[0]
+
+    @cached_property
+    def returned_by(self) -> dict[Edge, Edge]:
+        """Edge whose tasks bring the gradient of a tensor back to its producer, by edge."""
+        return returned_by(self.program)
+
+    @cached_property
+    def redistributions(self) -> list[RankRedistribution]:
+        """Tensors and gradients that collectives bring to the rank, in the order in which all ranks begin them."""
+        return redistributions_of(self.program, self.rank)
 
     @cached_property
     def inputs(self) -> dict[InputKey, InputTensor]:

@@ -45,19 +45,32 @@ def _called(context: StepContext, rows: dict[str, Any], *, without: tuple[str, .
 
 
 def contracted(context: StepContext) -> Tensor:
-    """Compute a product of two tensors, summed over the labels that the result has not, with a bias of the last."""
+    """Compute a product of two tensors, summed over the labels that the result has not, with a bias of the last.
+
+    Of a label of which the part holds a slice of the weights it sums over that slice.  The part with the first slice
+    adds the bias; the others add nothing, and have the gradient of the bias all the same, so that theirs stays equal.
+    """
     step, indices = context.step, context.view.indices()
     labels = {name: _labels(step.argument(name)) for name in ("first", "second", "out")}
     held = dict(zip(labels["out"], indices, strict=True))
-    tensors = []
+    tensors, adds_bias = [], True
+    for name, key in (("one", "first"), ("two", "second")):
+        value = context.values[name]
+        for axis, label in enumerate(labels[key]):
+            if value.box is None and label not in held and value.tensor.shape[axis] < value.sizes[axis]:
+                held[label] = value.held(axis)
+                adds_bias = adds_bias and not held[label][0]
     for name, key in (("one", "first"), ("two", "second")):
         sizes = context.values[name].sizes
         sample = [
-            j for j, label in enumerate(labels[key]) if label in held and context.is_sample(labels["out"].index(label))
+            j
+            for j, label in enumerate(labels[key])
+            if label in labels["out"] and context.is_sample(labels["out"].index(label))
         ]
         rows = [every(1) if size == 1 else held.get(label) for label, size in zip(labels[key], sizes, strict=True)]
         tensors.append(context.read(name, rows, samples=sample[0] if sample else None))
     bias = context.aligned("bias", indices) if "bias" in context.values else None
+    bias = bias if bias is None or adds_bias else bias - bias.detach()
     return _product(tensors, labels, bias)
 
 
@@ -214,11 +227,17 @@ def _normal(context: StepContext, values: Tensor, weight: Tensor | None, bias: T
 
 
 def looked_up(context: StepContext) -> Tensor:
-    """Look up the rows of a table, in the held channels."""
+    """Look up the rows of a table, in the held channels; rows that lie outside of the held slice are zero."""
     indices, padding = context.view.indices(), context.step.argument("padding_idx", -1)
-    ids, table = context.read("indices", indices[:-1]).long(), context.read("weight", [None, indices[-1]])
-    row = int(padding) if isinstance(padding, int) and padding >= 0 else None
-    return functional.embedding(ids, table, padding_idx=row)
+    rows = context.values["weight"].held(0)
+    ids, table = context.read("indices", indices[:-1]).long(), context.read("weight", [rows, indices[-1]])
+    row = padding - int(rows[0]) if isinstance(padding, int) and padding in rows else None
+    if len(rows) == context.values["weight"].sizes[0]:
+        return functional.embedding(ids, table, padding_idx=row)
+    ids = ids - int(rows[0])
+    outside = (ids < 0) | (ids >= len(rows))
+    found = functional.embedding(ids.masked_fill(outside, 0), table, padding_idx=row)
+    return found.masked_fill(outside[..., None], 0.0)
 
 
 def computed_whole(context: StepContext) -> Tensor:

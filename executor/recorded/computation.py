@@ -55,12 +55,13 @@ class Computation:
         layer: The layer.
         held: Region of its output.
         inputs: Region of each input.
+        parameters: Slice of each parameter, by name.
     """
 
-    def __init__(self, layer: Layer, held: Box, inputs: Sequence[Box]) -> None:
+    def __init__(self, layer: Layer, held: Box, inputs: Sequence[Box], parameters: Mapping[str, Box]) -> None:
         operation = layer.operation
         assert isinstance(operation, Mapped)
-        self._layer, self._held, self._inputs = layer, held, tuple(inputs)
+        self._layer, self._held, self._inputs, self._parameters = layer, held, tuple(inputs), parameters
         self.steps: tuple[Step, ...] = operation.computes
         self._views = [self._checked_view(step) for step in self.steps]
         self._geometry = [Geometry() for _ in self.steps]
@@ -158,7 +159,12 @@ class Computation:
         constant, layer = operand.constant, self._layer
         if constant is not None:
             tensor = value_of(constant, given.parameters, given.buffers, dtype=dtype, device=device)
-            first = self._held.low[layer.output.dims.index("channel")] if constant.along is not None else 0
+            first: tuple[int, ...] = ()
+            if constant.parameter:
+                first = self._parameters[constant.parameter].low
+            elif constant.along is not None:
+                channel = self._held.low[layer.output.dims.index("channel")]
+                first = tuple(channel if axis == constant.along else 0 for axis in range(len(constant.shape)))
             return StepTensor(tensor, None, (), constant.shape, constant.along, first)
         if operand.step is not None:
             return _viewed(operand, results[operand.step], self._held, layer.output)

@@ -56,8 +56,14 @@ class StepTensor:
     sizes: tuple[int, ...] = ()
     """Sizes of the axes, of the whole tensor."""
     along: int | None = None
-    """Axis of a constant that is a slice of the channels, from ``first`` on."""
-    first: int = 0
+    """Axis of a constant that is a slice of the channels."""
+    first: tuple[int, ...] = ()
+    """First index that is held of each axis of a constant; empty where all of it is held."""
+
+    def held(self, axis: int) -> Ints:
+        """Return the indices of an axis of a constant that are held."""
+        first = self.first[axis] if self.first else 0
+        return np.arange(first, first + self.tensor.shape[axis])
 
 
 @lru_cache(maxsize=256)
@@ -153,7 +159,7 @@ def _chosen(
                 check_one_sample(tensor, axis, what)
                 chosen[axis] = 0, 1
             continue
-        held = row - (value.first if axis == value.along else 0)
+        held = row - (value.first[axis] if value.first else 0)
         if len(held) and (held.min() < 0 or held.max() >= size):
             raise ConfigError(f"{what} has {size} indices of an axis, of which {held.max()} is read")
         if not len(held) or (np.diff(held) != 1).any():

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor
 
 from executor.communication.received_regions import ReceivedRegions
+from executor.communication.redistributor import Redistributor
 from executor.layers.base import PartLayer
 from executor.layers.kernels.layout import memory_format
 from executor.program.input_consumers import Consumers
 from executor.program.messages import Message
 from executor.program.rank_parts import InputKey, LayerUnit
 from executor.program.rank_program import InputTensor, RankProgram
+from executor.program.redistributions import RankRedistribution
 from executor.runtime.boxes import Box
 
 _OutputKey = tuple[LayerUnit, bool]
@@ -26,6 +28,7 @@ class ActivationStore:
         view: Tasks and messages of the rank.
         consumers: Consumers of the outputs on the rank.
         received: Regions that other ranks send.
+        redistributor: Brings tensors that collectives bring.
         parts: Parts that read and make the tensors, by unit.
         dtype, device: Of the tensors.
     """
@@ -35,6 +38,7 @@ class ActivationStore:
         view: RankProgram,
         consumers: Consumers,
         received: ReceivedRegions,
+        redistributor: Redistributor,
         parts: Mapping[LayerUnit, PartLayer],
         *,
         dtype: torch.dtype,
@@ -42,6 +46,8 @@ class ActivationStore:
     ) -> None:
         self._view, self._again, self._consumers, self._received = view, view.program.recomputed, consumers, received
         self._parts, self._dtype, self._device = parts, dtype, device
+        self._redistributor = redistributor
+        self._redistributed = {row.key for row in view.redistributions}
         backward = view.program.backward | view.program.moves_parameters  # neither are activations
         self._sends: dict[_OutputKey, int] = defaultdict(int)
         """Number of messages with regions of each output."""
@@ -72,6 +78,8 @@ class ActivationStore:
         for row in self._consumers.delivered(unit, again):
             for message, _ in self._incoming[row.key, again]:
                 self._received.wait(message)
+            if (*row.key, False, again) in self._redistributed and (row.key, again) not in self._assembled:
+                self._redistributor.wait((*row.key, False, again))
 
     def inputs(self, unit: LayerUnit, given: Mapping[int, Tensor], *, again: bool) -> list[Tensor]:
         """Return the inputs of a unit by slot, in the layout that the rank's part reads.
@@ -89,11 +97,22 @@ class ActivationStore:
         assert row is not None
         key = row.key, again
         if key not in self._assembled:
-            self._assembled[key] = self._assemble(row, again)
             self._reads[key] = self._consumers.count(row, again)
+            if (*row.key, False, again) in self._redistributed:
+                self._assembled[key] = self._redistributor.take((*row.key, False, again))
+                return self._assembled[key]
+            self._assembled[key] = self._assemble(row, again)
             if self._view.parts.index[row.edge.producer] >= 0:
                 self._used((row.source, again))
         return self._assembled[key]
+
+    def redistribute(self, row: RankRedistribution, *, overlap: bool) -> None:
+        """Begin to bring an output of the rank into another layout, and wait for that without ``overlap``."""
+        tensor = self._view.inputs[row.edge, row.micro_batch]
+        output, held = self._outputs[tensor.source, row.again], self._view.parts.held_for(row.edge)
+        values = output if held == tensor.frame else output[held.within(tensor.frame)]
+        self._redistributor.begin(row, values, overlap=overlap)
+        self._used((tensor.source, row.again))
 
     def _assemble(self, row: InputTensor, again: bool) -> Tensor:
         """Return an input tensor, a view of the rank's own output where that covers it, else a copy of all regions.
@@ -105,7 +124,8 @@ class ActivationStore:
             own                                [========]
             received regions             [===]            [==]
         """
-        if row.own == row.box and row.box.elements:
+        incoming = self._incoming[row.key, again]
+        if row.own == row.box and row.box.elements and not incoming:
             output = self._outputs[row.source, again]
             return output if row.box == row.frame else output[row.box.within(row.frame)]
         parts = [self._parts[edge.consumer, row.micro_batch] for edge in row.readers]
@@ -115,11 +135,20 @@ class ActivationStore:
         whole = torch.empty_permuted(
             row.box.shape, [0, *order[2:], 1] if last else order, dtype=self._dtype, device=self._device
         )
+        regions = list[tuple[int, Box, Tensor]]()
+        part, tasks = self._view.program.part, [message.tasks[index] for message, index in incoming]
         if row.own.elements:
-            whole[row.own.within(row.box)] = self._outputs[row.source, again][row.own.within(row.frame)]
-        for message, index in self._incoming[row.key, again]:
-            task, box = message.tasks[index], message.boxes[index]
-            whole[box.within(row.box)] = self._received.region(task)
+            own = self._outputs[row.source, again][row.own.within(row.frame)]
+            regions.append((self._view.parts.index[row.edge.producer], row.own, own))
+        boxes = [message.boxes[index] for message, index in incoming]
+        regions += [(int(part[task]), box, self._received.region(task)) for task, box in zip(tasks, boxes, strict=True)]
+        slices = self._view.parts.slices_of(row.edge.producer)
+        for maker, box, region in sorted(regions, key=lambda each: int(slices[each[0]])):  # on all ranks in one order
+            if slices[maker]:
+                whole[box.within(row.box)] += region
+            else:
+                whole[box.within(row.box)] = region
+        for task in tasks:
             self._received.release(task)
         return whole
 

@@ -7,16 +7,17 @@ with a copy that is filled once an iteration, from the rank's own shard and from
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from executor.communication.received_regions import ReceivedRegions
-from executor.layers.parameters import parameter_box
 from executor.program.messages import Message
 from executor.program.rank_program import RankProgram
 from executor.runtime.boxes import Box
+from groundwork.array_types import Ints
 from planner.graph.computation_graph import Edge
-from planner.graph.parameters import Parameter
+from planner.layouts.shared_regions import equal_gradients, shared_gradient_regions
 
 
 class BorrowedParameters:
@@ -53,6 +54,9 @@ class BorrowedParameters:
             shared = self._graph.shared[by]
             self._box[by] = self._slice(by.consumer, shared.borrowed)
             self._own[by] = self._slice(by.producer, shared.name)
+        self._maker = {by: self._makers(by) for by in self._box}
+        self._added = {by: self._added_here(by) for by in self._box}
+        """Boxes of what the rank's part of the trainer adds of the rank's own gradients."""
         self._values = {by: self._tensor(by, dtype, device) for by in dict.fromkeys(self._ways.values())}
         self._borrowed: dict[int, dict[str, Tensor]] = defaultdict(dict)
         for way, by in self._ways.items():
@@ -81,22 +85,31 @@ class BorrowedParameters:
         for message in self._view.messages.received:
             task = message.tasks[0]
             if moves[task]:
-                rows[self._way_of(task), bool(backward[task])].append(message)
+                rows[self._view.edge_of(task), bool(backward[task])].append(message)
         return rows
-
-    def _way_of(self, task: int) -> Edge:
-        program = self._program
-        return Edge(int(program.layer[task]), int(program.consumer[task]), int(program.slot[task]))
 
     def _slice(self, layer: int, name: str) -> Box:
         """Return the slice of a parameter that the rank's part of a layer uses; empty where it holds no part."""
-        row = self._graph.layers[layer]
-        parameter: Parameter = next(each for each in row.parameters if each.name == name)
-        if not parameter.shape:  # a number travels as one element
+        shape = next(each.shape for each in self._graph.layers[layer].parameters if each.name == name)
+        if not shape:  # a number travels as one element
             return Box((0,), (int(self._held[layer] >= 0),))
         if self._held[layer] < 0:
-            return Box((0,) * len(parameter.shape), (0,) * len(parameter.shape))
-        return parameter_box(parameter, self._view.parts.held(layer), row.output)
+            return Box((0,) * len(shape), (0,) * len(shape))
+        return self._view.parts.parameters(layer)[name]
+
+    def _makers(self, by: Edge) -> Ints:
+        """Return the place of each device among those of the borrower that make different gradients; -1 for others."""
+        groups = equal_gradients(self._program.spaces[by.consumer], self._graph.shared[by].needed)
+        places = np.full(len(self._program.cluster.devices), -1)
+        places[groups] = np.arange(len(groups))[:, None]
+        return places
+
+    def _added_here(self, by: Edge) -> list[Box]:
+        program, shared, rank = self._program, self._graph.shared[by], self._view.rank
+        owner, borrower = program.spaces[by.producer], program.spaces[by.consumer]
+        regions = shared_gradient_regions(owner, borrower, shared, len(program.cluster.devices))
+        rows = np.flatnonzero((regions.device == rank) & (owner.devices[regions.part] == rank)).tolist()
+        return [Box(tuple(regions.low[k].tolist()), tuple(regions.high[k].tolist())) for k in rows]
 
     def _tensor(self, by: Edge, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return what a layer borrows: a view of what the rank holds where that is all, else a copy to be filled."""
@@ -164,21 +177,25 @@ class BorrowedParameters:
         """Return the gradients of a layer with those of the layers that borrow its parameters, here and elsewhere."""
         for by in dict.fromkeys(by for way, by in self._program.borrowed_by.items() if way.producer == owner):
             name, own = self._graph.shared[by].name, self._own[by]
-            here, messages = self._box[by] & own, self._incoming[by, True]
+            messages = self._incoming[by, True]
             if not self._graph.returns_gradient(by) or (by not in self._sums and not messages):
                 continue
             gradients[name] = gradients[name].clone()  # other tensors may be views of it
             total = _with_axes(gradients[name])
-            if by in self._sums and here.elements:
-                total[here.within(own)] += self._sums[by][here.within(self._box[by])]
-            for task, region, at in self._arrived(messages):
+            box, rank = self._box[by], self._view.rank
+            regions = [(rank, here, self._sums[by][here.within(box)]) for here in self._added[by]]
+            arrived = list(self._arrived(messages))
+            regions += [(int(self._program.device[task]), at, region) for task, region, at in arrived]
+            maker = self._maker[by]
+            for _, at, region in sorted(regions, key=lambda each: int(maker[each[0]])):  # on all ranks in one order
                 total[at.within(own)] += region
+            for task, *_ in arrived:
                 self._received.release(task)
         return gradients
 
     def region(self, transfer: int, box: Box) -> Tensor:
         """Return the region that a transfer sends: of a parameter, or of its gradient."""
-        way = self._way_of(transfer)
+        way = self._view.edge_of(transfer)
         if self._program.backward[transfer]:
             return self._sums[way][box.within(self._box[way])]
         return self._trained_slice(way)[box.within(self._own[way])]

@@ -1,5 +1,6 @@
-"""Sender of a rank's messages: phase by phase, as soon as all tasks that a phase waits for are done."""
+"""Sender of a rank's messages and collectives: phase by phase, as soon as all tasks that a phase waits for are done."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from executor.communication.received_regions import ReceivedRegions
 from executor.communication.transport import Transport
 from executor.program.messages import Message
 from executor.program.rank_program import RankProgram
+from executor.program.redistributions import RankRedistribution
 from executor.runtime.boxes import Box
 from executor.training.activation_store import ActivationStore
 from executor.training.borrowed_parameters import BorrowedParameters
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PhaseSender:
-    """Sends the messages of each phase, and begins to receive those that other ranks send in it.
+    """Sends the messages of each phase, begins to receive those that other ranks send in it, and begins collectives.
 
     Args:
         view: Messages of the rank.
@@ -50,7 +52,10 @@ class PhaseSender:
         self._moves_parameters = view.program.moves_parameters
         self._compressed, self._compress, self.overlap = compressed, compress, overlap
         self._backward = view.program.backward
-        self._phases = sorted(set(view.messages.outgoing) | set(view.messages.incoming))
+        self._redistributions: dict[int, list[RankRedistribution]] = defaultdict(list)
+        for row in view.redistributions:
+            self._redistributions[row.phase].append(row)
+        self._phases = sorted({*view.messages.outgoing, *view.messages.incoming, *self._redistributions})
         self.clear()
 
     def clear(self) -> None:
@@ -65,9 +70,11 @@ class PhaseSender:
                 return
             self._next += 1
             self._start(self._messages.outgoing.get(phase, []), self._messages.incoming.get(phase, []))
+            for row in self._redistributions.get(phase, []):
+                (self._gradients if row.backward else self._activations).redistribute(row, overlap=self.overlap)
 
     def _start(self, outgoing: list[Message], incoming: list[Message]) -> None:
-        """Start one phase: compress its messages, send them, and release what only they needed."""
+        """Start the messages of a phase: compress them, send them, and release what only they needed."""
         if self._compressed is not None:
             for task, work in self._compressed.compress_tasks(outgoing, self._region):
                 self._compress(task, work)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from executor.communication.gradient_sync import GradientSync
+from executor.communication.redistributor import Redistributor
 from executor.communication.transport import Transport
 from executor.data.dataset import Dataset
 from executor.layers.base import PartLayer
@@ -39,6 +40,7 @@ class RankResources:
     view: RankProgram
     device: ComputeDevice
     transport: Transport
+    redistributor: Redistributor
     gradient_sync: GradientSync
     recorder: Recorder
     status: RankStatus

@@ -27,12 +27,14 @@ class RankTensors:
 
     def __init__(self, resources: RankResources, layers: RankLayers, timer: TaskTimer, *, overlap: bool) -> None:
         view, dtype, device = resources.view, resources.dtype, resources.device.torch_device
-        self._view, self._timer = view, timer
+        self._view, self._timer, self._redistributor = view, timer, resources.redistributor
         compressed = _compressed_messages(resources, stand_in=timer.stand_in.compression)
         consumers = Consumers(view)
         self.received = ReceivedRegions(view, resources.transport, resources.status, compressed)
-        self.activations = ActivationStore(view, consumers, self.received, layers.parts, dtype=dtype, device=device)
-        self.gradients = GradientStore(view, consumers, self.received, dtype=dtype, device=device)
+        self.activations = ActivationStore(
+            view, consumers, self.received, self._redistributor, layers.parts, dtype=dtype, device=device
+        )
+        self.gradients = GradientStore(view, consumers, self.received, self._redistributor, dtype=dtype, device=device)
         self.borrowed = BorrowedParameters(view, layers.parameters, self.received, dtype=dtype, device=device)
         self.sender = PhaseSender(
             view,
@@ -48,7 +50,7 @@ class RankTensors:
 
     def clear(self) -> None:
         """Begin an iteration."""
-        for store in (self.received, self.activations, self.gradients, self.borrowed, self.sender):
+        for store in (self.received, self._redistributor, self.activations, self.gradients, self.borrowed, self.sender):
             store.clear()
 
     def decompress(self, task: int) -> None:

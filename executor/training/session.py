@@ -10,12 +10,12 @@ from torch import Tensor
 from executor.communication.bucketed_sync import BucketedSync
 from executor.communication.gradient_sync import GradientSync, SyncOptions
 from executor.communication.ordered_sync import OrderedSync
+from executor.communication.redistributor import Redistributor
 from executor.communication.transport import transport_of
 from executor.data.dataset import Dataset
 from executor.data.load import load_data
 from executor.layers.base import PartContext, PartLayer
 from executor.layers.factory import part_layer
-from executor.layers.parameters import parameter_box
 from executor.program.buckets import reductions_of
 from executor.program.messages import region_messages_of
 from executor.program.rank_parts import LayerUnit
@@ -96,7 +96,7 @@ def open_session(
     graph, dtype = program.graph, DTYPES[program.graph.element_bytes]
     view = RankProgram(program, rank, region_messages_of(program))
     recorder = Recorder(program.size, device)
-    boxes = {i: _parameter_boxes(graph, i, view.parts.held(i)) for i, part in enumerate(view.parts.index) if part >= 0}
+    boxes = {i: _trained_boxes(view, i) for i, part in enumerate(view.parts.index) if part >= 0}
     state = with_tied(read_module_state(Path(options.init)), graph) if options.init else {}
     parameters, optimizers = _parameters(graph, boxes, options, state, dtype, device)
     data: Dataset
@@ -107,12 +107,19 @@ def open_session(
     transport = transport_of(
         view, device, iterations=steps, dtype=dtype, recorder=recorder, timeout_s=options.timeout_s
     )
+    redistributor = Redistributor(view, device, recorder, status, options.timeout_s)
     gradient_sync = _gradient_sync(view, options, device, recorder)
     parts = _parts(view, boxes, options, dtype, device, reduced=reduced)
     _set_buffers(view, parts, state, device)
     worker = Worker(
         RankResources(
-            view=view, device=device, transport=transport, gradient_sync=gradient_sync, recorder=recorder, status=status
+            view=view,
+            device=device,
+            transport=transport,
+            redistributor=redistributor,
+            gradient_sync=gradient_sync,
+            recorder=recorder,
+            status=status,
         ),
         RankLayers(parts=parts, parameters=parameters, optimizers=optimizers, data=data),
         seed=options.seed,
@@ -146,9 +153,10 @@ def _gradient_sync(view: RankProgram, options: RunOptions, device: ComputeDevice
     )
 
 
-def _parameter_boxes(graph: ComputationGraph, layer: int, held: Box) -> dict[str, Box]:
-    row = graph.layers[layer]
-    return {each.name: parameter_box(each, held, row.output) for each in row.parameters if not each.shared}
+def _trained_boxes(view: RankProgram, layer: int) -> dict[str, Box]:
+    """Return the slices of a layer's own parameters, without those that it borrows."""
+    boxes = view.parts.parameters(layer)
+    return {each.name: boxes[each.name] for each in view.program.graph.layers[layer].parameters if not each.shared}
 
 
 def _parameters(
@@ -229,8 +237,7 @@ def _parts(
                 layer, box = graph.layers[i], view.parts.held(i)
                 inputs = tuple(view.parts.needed(i, slot) for slot in range(len(layer.inputs)))
                 parts[unit] = StandInPart(
-                    PartContext(layer, graph.origin[i], box, inputs, samples),
-                    {each.name: parameter_box(each, box, layer.output).shape for each in layer.parameters},
+                    PartContext(layer, graph.origin[i], box, inputs, view.parts.parameters(i), samples),
                     reduced_channels=box.shape[1] if i in statistics else 0,
                     is_loss=isinstance(layer.operation, Loss),
                     dtype=dtype,

@@ -22,7 +22,6 @@ class StandInPart(PartLayer):
 
     Args:
         context: The part and its layer.
-        parameters: Shapes of the slices of the parameters that the part holds, by name.
         reduced_channels: Channels whose statistics are summed over the parts; 0 for none.
         is_loss: Whether the layer ends the network.
         dtype: Type of the elements.
@@ -32,7 +31,6 @@ class StandInPart(PartLayer):
     def __init__(
         self,
         context: PartContext,
-        parameters: Mapping[str, Sequence[int]],
         *,
         reduced_channels: int,
         is_loss: bool,
@@ -43,7 +41,7 @@ class StandInPart(PartLayer):
         make = torch.randn if random else torch.zeros
         self._output = make(context.held.shape, dtype=dtype)
         self._input_gradients = [make(box.shape, dtype=dtype) for box in context.inputs]
-        self._gradients = {name: make(tuple(shape), dtype=dtype) for name, shape in parameters.items()}
+        self._gradients = {name: make(box.shape, dtype=dtype) for name, box in context.parameters.items()}
         self.loss = torch.zeros((), dtype=dtype) if is_loss else None
         self.reduces = reduced_channels > 0
         if self.reduces:

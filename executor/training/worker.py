@@ -129,7 +129,12 @@ class Worker:
         self._resources.transport.end_iteration()
         self._resources.recorder.read()  # of the step before, while the device works on this one
         self._resources.device.synchronize()
-        losses = {unit: part.loss for unit, part in self._layers.parts.items() if part.loss is not None}
+        held = self._resources.view.parts
+        losses = {
+            unit: part.loss
+            for unit, part in self._layers.parts.items()
+            if part.loss is not None and not held.is_copy(unit[0])
+        }
         for (layer, _), value in losses.items():
             self._loss_check.check(layer, value)
         loss = sum(map(float, losses.values()))
@@ -163,5 +168,6 @@ class Worker:
         """Settle, and end threads and connections; all ranks must call it together."""
         self.settle()
         self._resources.transport.close()
+        self._resources.redistributor.close()
         self._resources.gradient_sync.close()
         self._statistics.close()

@@ -80,6 +80,8 @@ def parameter_maps(parameter: Parameter, output: Shape) -> tuple[IntervalMap, ..
         whole[parameter.axis] = IntervalMap(dim="channel")
     if parameter.summed is not None:
         whole[parameter.summed] = IntervalMap(dim=SUMMED)
+    elif IN_CHANNEL in output.dims:
+        whole[1] = IntervalMap(dim=IN_CHANNEL, group_in=parameter.shape[1] // output.size(IN_CHANNEL))
     return tuple(whole)
 
 

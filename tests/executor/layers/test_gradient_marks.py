@@ -10,8 +10,7 @@ from undivided import wide
 
 from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
-from executor.layers.parameters import parameter_box
-from executor.runtime.boxes import Box
+from executor.layers.parameters import parameter_boxes
 from planner.importing.graph_of import imported_graph
 from planner.layouts.configurations import Configuration, space_of
 from planner.operations.normalisation import BatchNorm
@@ -133,9 +132,9 @@ def test_transposed_convolutions_hold_channels_of_their_second_axis(inputs, outp
     """Weights of a transposed convolution are split by the channels of its output."""
     module = nn.ConvTranspose2d(inputs, outputs, 2, stride=2)
     layer = imported_graph(trace_of(module, input_specs([f"2x{inputs}x4x4"])), name="net").graph.layers[0]
-    low = Box((0,) * 4, (2, outputs // 2, 8, 8))
+    space = space_of(layer, Configuration({"channel": 2}, (0, 1)), 2)
 
-    assert parameter_box(layer.parameters[0], low, layer.output).shape == (inputs, outputs // 2, 2, 2)
+    assert parameter_boxes(layer, space, 1)["weight"].shape == (inputs, outputs // 2, 2, 2)
 
 
 class Product(nn.Module):

@@ -11,7 +11,6 @@ from undivided import Undivided, graph_of, random_parameters
 
 from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
-from executor.layers.parameters import parameter_box
 from executor.runtime.boxes import whole_box
 from groundwork.errors import ConfigError
 from planner.layouts.configurations import ConfigSpace, Configuration, space_of
@@ -93,7 +92,7 @@ def forward(parts, tensors, parameters, targets):
     for part in parts:
         layer = part.layer
         inputs = [cut(tensors[name], box) for name, box in zip(layer.inputs, part.inputs, strict=True)]
-        boxes = {each.name: parameter_box(each, part.held, layer.output) for each in layer.parameters}
+        boxes = part.parameters
         held = {name: cut(parameters[layer.name, name], box) for name, box in boxes.items()}
         aimed = None if targets is None else targets[part.held.low[0] : part.held.high[0]]
         outputs.append(part.forward(inputs, held, TrainingStep(3, 5, aimed)))
@@ -116,7 +115,7 @@ def backward(parts, tensors, upstream, *, weights_first):
         for part in parts:
             part.finish_backward()
     for part in parts:
-        boxes = {each.name: parameter_box(each, part.held, layer.output) for each in layer.parameters}
+        boxes = part.parameters
         places = {name: torch.full(box.shape, torch.nan, dtype=dtype) for name, box in boxes.items()}
         gradients = part.weight_gradient(places) if weights_first else None
         for name, box, gradient in zip(layer.inputs, part.inputs, part.activation_gradient(), strict=True):
@@ -312,7 +311,7 @@ def test_batch_norm_of_each_part_alone(fused):
     space = space_with(layer, (2, 2, 2, 1))
     for number in range(8):
         part = part_layer(graph, 0, space, number, dtype=torch.float64, device="cpu")
-        own = {each.name: parameter_box(each, part.held, layer.output) for each in layer.parameters}
+        own = part.parameters
         held = {name: cut(parameters["0", name], box).clone().requires_grad_() for name, box in own.items()}
         values = cut(data, part.inputs[0]).clone().requires_grad_()
         gradient = cut(upstream, part.held)

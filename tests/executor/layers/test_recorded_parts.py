@@ -9,7 +9,6 @@ from undivided import wide
 from executor.checks.imported_layers import check_imported
 from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
-from executor.layers.parameters import parameter_box
 from executor.runtime.boxes import whole_box
 from groundwork.errors import ConfigError
 from planner.importing.graph_of import imported_graph
@@ -33,7 +32,7 @@ def computed(graph, index, degrees, inputs, parameters, gradient):
     weights = {name: torch.zeros_like(each) for name, each in parameters.items()}
     for number in range(len(space.devices)):
         part = part_layer(graph, index, space, number, dtype=TYPE, device="cpu")
-        boxes = {each.name: parameter_box(each, part.held, layer.output) for each in layer.parameters}
+        boxes = part.parameters
         own = part.held.within(whole_box(output.shape))
         regions = [x[b.within(whole_box(x.shape))] for x, b in zip(inputs, part.inputs, strict=True)]
         slices = {name: parameters[name][box.within(whole_box(parameters[name].shape))] for name, box in boxes.items()}

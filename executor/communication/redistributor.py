@@ -1,0 +1,173 @@
+"""Collectives that bring activations, and their gradients, from one layout on a mesh into another.
+
+Over NCCL they are those of the back end.  Over gloo every rank sends to each other one what that needs: as many bytes
+as round a ring, of unequal parts too, which gloo's own collectives do not take; and sums add up in the order of the
+ranks, so that devices which compute the same have the same to the last bit.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.communication.connections import Connections, Post, connections_for
+from executor.communication.reduction import sum_in_rank_order
+from executor.program.rank_program import RankProgram
+from executor.program.recorder import Recorder
+from executor.program.redistributions import RankRedistribution, RankStep, RedistributionKey
+from executor.runtime.devices import ComputeDevice, Handle
+from executor.supervision.rank_work import group_timeout
+from executor.supervision.status_board import RankState, RankStatus
+
+
+class Redistributor:
+    """Runs the redistributions of a rank, in the order of their phases, beside its arithmetic.
+
+    Args:
+        view: Redistributions in which the rank takes part.  All ranks must make their ``Redistributor`` together.
+        device: Runs them.
+        recorder: Records the start and end of tasks.
+        status: The rank's row of the status board.
+        timeout_s: Longest time for which one may keep the rank waiting.
+    """
+
+    def __init__(
+        self, view: RankProgram, device: ComputeDevice, recorder: Recorder, status: RankStatus, timeout_s: float
+    ) -> None:
+        self._rank, self._program, self._device, self._recorder = view.rank, view.program, device, recorder
+        self._status, self._timeout_s = status, timeout_s
+        self._lane = device.lane("activations") if view.redistributions else None
+        moves = view.program.moves_activations
+        groups = {each.devices for task, each in view.program.collectives.items() if moves[task]}
+        self._connections: Connections | None = None
+        self._groups = dict[tuple[int, ...], Any]()
+        if device.backend == "nccl":
+            self._groups = {
+                devices: dist.new_group(list(devices), timeout=group_timeout()) for devices in sorted(groups)
+            }
+        elif groups:
+            self._connections = connections_for("activations")
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin an iteration."""
+        self._handles: dict[RedistributionKey, tuple[Handle, int]] = {}
+        self._results: dict[RedistributionKey, Tensor] = {}
+
+    def begin(self, row: RankRedistribution, values: Tensor, *, overlap: bool) -> None:
+        """Begin a redistribution of the rank's part, which is not written, and wait for it without ``overlap``."""
+        assert self._lane is not None, "a rank has a lane for its redistributions"
+
+        def work() -> None:
+            """Run all steps, and keep what comes of them."""
+            self._results[row.key] = self._run(row, values)
+
+        first = next(step.tasks[0] for step in row.steps if step.tasks)
+        self._handles[row.key] = self._lane.submit(work), first
+        self._lane.keep(values)
+        if not overlap:
+            self.wait(row.key)
+
+    def wait(self, key: RedistributionKey) -> None:
+        """Wait for the end of a redistribution that has begun."""
+        handle, task = self._handles[key]
+        self._status.at(task, RankState.WAITING)
+        handle.wait(self._timeout_s)
+
+    def take(self, key: RedistributionKey) -> Tensor:
+        """Return, once, the rank's part in the layout after a redistribution that has been waited for."""
+        result = self._results.pop(key)
+        if result.is_cuda:
+            result.record_stream(torch.cuda.current_stream())  # it was allocated for the stream of the lane
+        return result
+
+    def close(self) -> None:
+        """End threads and connections; all ranks must call it together."""
+        if self._lane is not None:
+            self._lane.close()
+        for group in self._groups.values():
+            if group is not dist.GroupMember.NON_GROUP_MEMBER:
+                dist.destroy_process_group(group)
+
+    def _run(self, row: RankRedistribution, values: Tensor) -> Tensor:
+        """Return the part after all steps."""
+        order = [0, *range(2, values.dim()), 1] if row.rows else [*range(values.dim())]
+        values = values.permute(order)
+        for step in row.steps:
+            place = order.index(step.dim) if step.dim >= 0 else -1
+            if step.collective == "slice":
+                ((low, high),) = step.spans
+                values = values.narrow(place, low, high - low)
+                continue
+            for task in step.tasks:
+                self._recorder.start(task)
+            values = self._native(step, values, place) if self._groups else self._by_messages(step, values, place)
+            for task in step.tasks:
+                self._recorder.end(task)
+            self._recorder.joined(list(step.tasks), self._program.size_bytes[list(step.tasks)].tolist())
+        return values.permute([order.index(dim) for dim in range(len(order))])
+
+    def _native(self, step: RankStep, values: Tensor, place: int) -> Tensor:
+        """Run a collective of the back end."""
+        group, own = self._groups[step.devices], step.devices.index(self._rank)
+        if step.collective == "all-reduce":
+            result = values.clone(memory_format=torch.contiguous_format)
+            dist.all_reduce(result, group=group)
+            return result
+        if step.collective == "all-gather":
+            parts = [values.new_empty(_sized(values, place, high - low)) for low, high in step.spans]
+            dist.all_gather(parts, values.contiguous(), group=group)
+            return torch.cat(parts, place)
+        parts = [values.narrow(place, low, high - low).contiguous() for low, high in step.spans]
+        result = torch.empty_like(parts[own])
+        dist.reduce_scatter(result, parts, group=group)
+        return result
+
+    def _by_messages(self, step: RankStep, values: Tensor, place: int) -> Tensor:
+        """Run a collective by messages between all pairs of its members."""
+        own = step.devices.index(self._rank)
+        if step.collective == "all-gather":
+            parts = [values.new_empty(_sized(values, place, high - low)) for low, high in step.spans]
+            parts[own] = values.contiguous()
+            self._exchange(step, [parts[own]] * len(parts), parts)
+            return torch.cat(parts, place)
+        if step.collective == "reduce-scatter":
+            parts = [values.narrow(place, low, high - low).contiguous() for low, high in step.spans]
+            return self._summed(step, parts)
+        flat = values.contiguous().view(-1)
+        if len(step.devices) == 2:  # as many bytes, in one exchange
+            return self._summed(step, [flat, flat]).view(values.shape)
+        result = torch.empty_like(flat)
+        parts = list(result.tensor_split(len(step.devices)))
+        parts[own].copy_(self._summed(step, flat.tensor_split(len(step.devices))))
+        self._exchange(step, [parts[own]] * len(parts), parts)
+        return result.view(values.shape)
+
+    def _summed(self, step: RankStep, parts: Sequence[Tensor]) -> Tensor:
+        """Return the sum over all members of this rank's part; ``parts``: what the rank has of each member's."""
+        own = step.devices.index(self._rank)
+        arrived = [parts[own] if i == own else torch.empty_like(parts[own]) for i in range(len(parts))]
+        self._exchange(step, parts, arrived)
+        return sum_in_rank_order(list(zip(step.devices, arrived, strict=True)))
+
+    def _exchange(self, step: RankStep, outgoing: Sequence[Tensor], incoming: Sequence[Tensor]) -> None:
+        """Send a tensor to each other member, and receive one of each."""
+        others = [i for i, device in enumerate(step.devices) if device != self._rank]
+        tag = self._program.size + step.tasks[0]
+        receives, sends = (
+            [Post(tensors[i], step.devices[i], tag) for i in others if tensors[i].numel()]
+            for tensors in (incoming, outgoing)
+        )
+        assert self._connections is not None, "ranks over gloo have connections for their redistributions"
+        self._connections.send_and_receive(receives, sends)
+        sent = sum(outgoing[i].numel() * outgoing[i].element_size() for i in others)
+        sizes = self._program.size_bytes[list(step.tasks)]
+        for task, share in zip(step.tasks, (sizes / sizes.sum()).tolist(), strict=True):
+            self._recorder.sent(task, sent * share)
+
+
+def _sized(values: Tensor, place: int, size: int) -> list[int]:
+    """Return the sizes of a tensor with another size of one dimension."""
+    return [size if dim == place else each for dim, each in enumerate(values.shape)]

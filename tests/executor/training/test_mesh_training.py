@@ -1,0 +1,169 @@
+"""A small transformer on meshes: divided training is that of the undivided network, however layers split their axes."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from plans import program_of, star
+from ranks import options, pool_of, slices_of
+from torch import Tensor, nn
+from torch.nn import functional
+from undivided import wide
+
+from executor.checks.imported_layers import check_imported
+from executor.checks.program_check import check_program
+from executor.runtime.devices import CpuDevice
+from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.supervision.status_board import own_status
+from executor.training.session import open_session
+from groundwork.errors import ConfigError
+from planner.cost.cost_model import CostModel
+from planner.graph.shapes import SUMMED
+from planner.importing.graph_of import imported_graph
+from planner.layouts.configurations import Configuration, space_of
+from planner.layouts.mesh import Mesh
+from planner.lowering.lower_strategy import lower
+from planner.operations.mapped import Mapped
+from planner.parallel.strategies import named_strategy, spaces_of
+from planner.search.pipeline_strategy import strategy_and_micro_batching
+from planner.tracing.exported import trace_of
+from planner.tracing.inputs import input_specs
+
+pytestmark = pytest.mark.timeout(120)
+RANKS, BATCH, LENGTH, WORDS, WIDTH, HEADS = 4, 4, 6, 13, 8, 4
+SGD = OptimizerSpec(learning_rate=0.1, momentum=0.9)
+
+ranks = pool_of(RANKS)
+
+
+class Transformer(nn.Module):
+    """One block between a table of words, whose number no degree divides, and scores made with that table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(WIDTH) for _ in range(3))
+        self.query, self.key, self.value, self.proj = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.up, self.down, self.head = nn.Linear(WIDTH, 10), nn.Linear(10, WIDTH), nn.Linear(WIDTH, WORDS)
+        self.drop, self.head.weight = nn.Dropout(0.25), self.words.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) + self.places(torch.arange(LENGTH))
+        y = self.norm1(x)
+        q, k, v = (m(y).view(len(y), LENGTH, HEADS, -1).transpose(1, 2) for m in (self.query, self.key, self.value))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        x = x + self.drop(self.proj(y))
+        return self.head(self.norm3(x + self.down(functional.gelu(self.up(self.norm2(x))))))
+
+
+@cache
+def graph():
+    """The network in float64."""
+    trace = trace_of(Transformer(), input_specs([f"{BATCH}x{LENGTH}:int"]))
+    return wide(imported_graph(trace, name="small", loss="softmax_per_position").graph)
+
+
+def model():
+    return CostModel(graph(), star(RANKS), "ring", "reduced")
+
+
+def train_all(rank, programs):
+    """Train by each program; its losses, slices of parameters and of momentum, and what was sent for each task."""
+    rows = []
+    for program in programs:
+        session = open_session(
+            program, rank, options(optimizer=SGD), reduced=True, device=CpuDevice(), status=own_status(rank), steps=3
+        )
+        results = [session.worker.step(number) for number in range(3)]
+        session.worker.close()
+        state = {}
+        for i, optimizer in session.optimizers.items():
+            layer = program.graph.layers[i]
+            names = [each.name for each in layer.parameters if each.elements]
+            for name, values in zip(names, optimizer.state["momentum"], strict=True):
+                state[layer.name, name] = (session.boxes[i][name], values.numpy())
+        rows.append(([each.loss for each in results], slices_of(session), state, results[-1].measured.sent_bytes))
+    return rows
+
+
+def trained(ranks, programs):
+    """By program the losses, what every rank has of parameters and of momentum, and bytes sent for each task."""
+    for program in programs:
+        check_program(program, RANKS)
+    for rows in zip(*ranks.run(train_all, programs), strict=True):
+        losses, slices, state, sent = zip(*rows, strict=True)
+        yield np.sum(losses, axis=0), slices, state, np.nansum(sent, axis=0)
+
+
+@pytest.fixture(scope="module")
+def expected(ranks):
+    """Losses, parameters and momentum of the undivided network."""
+    losses, (parameters, *_), (momentum, *_), _ = next(
+        trained(ranks, [program_of(model(), named_strategy("data", graph(), 1))])
+    )
+    return losses, parameters, momentum
+
+
+def check_equal(ranks, expected, programs):
+    """Losses, parameters and momentum are those of the undivided network; bytes are the program's."""
+    for (name, program), (losses, parameters, momentum, sent) in zip(
+        programs.items(), trained(ranks, list(programs.values())), strict=True
+    ):
+        np.testing.assert_allclose(losses, expected[0], rtol=1e-12, err_msg=name)
+        for found, other in ((parameters, expected[1]), (momentum, expected[2])):
+            assert set().union(*found) == other.keys()
+            for key, (box, value) in ((key, row) for rank in found for key, row in rank.items()):
+                place = tuple(map(slice, box.low, box.high))
+                np.testing.assert_allclose(value, other[key][1][place], rtol=1e-12, atol=1e-14, err_msg=f"{name} {key}")
+        moves = program.moves_activations
+        assert moves.any(), name
+        np.testing.assert_allclose(sent[moves], program.size_bytes[moves], rtol=1e-12, err_msg=name)
+
+
+def test_named_strategies(ranks, expected):
+    """Tensor and sequence parallelism, alone, beside replicas, and in the stages of a pipeline."""
+    names = ("tensor=2", "tensor=4", "tensor=2,sequence", "data=2,tensor=2")
+    programs = {name: program_of(model(), named_strategy(name, graph(), RANKS)) for name in names}
+    strategy, micro = strategy_and_micro_batching(model(), "pipeline=2,tensor=2")
+    programs["pipeline=2,tensor=2"] = lower(model(), spaces_of(graph(), strategy, RANKS), micro_batching=micro)
+    check_equal(ranks, expected, programs)
+
+
+def random_mesh_strategy(rng):
+    """Each layer on one of three meshes of four devices, each axis of which splits any index that it can, or none."""
+    grid = rng.permutation(RANKS)
+    meshes = [
+        Mesh((("a", 2), ("b", 2)), tuple(grid.tolist())),
+        Mesh((("b", 2), ("a", 2)), tuple(grid.reshape(2, 2).T.ravel().tolist())),
+        Mesh((("c", 4),), tuple(rng.permutation(RANKS).tolist())),
+    ]
+    strategy, mesh = {}, meshes[0]
+    for layer in graph().layers:
+        mesh = meshes[rng.choice(3, p=(0.8, 0.1, 0.1))]
+        indices = [None, *layer.parallel_dims]
+        indices += [SUMMED] if layer.operation.summed_size(layer.input_shapes) else []
+        strategy[layer.name] = _drawn(layer, mesh, indices, rng)
+    return strategy
+
+
+def _drawn(layer, mesh, indices, rng):
+    """The first of random splits that can be run."""
+    while True:
+        splits = [indices[i] for i in rng.integers(len(indices), size=len(mesh.axes))]
+        chosen = Configuration.on(mesh, splits, layer.parallel_dims)
+        try:
+            space = space_of(layer, chosen, RANKS)
+            if isinstance(layer.operation, Mapped):
+                check_imported(graph(), graph().index[layer.name], space)
+        except ConfigError:
+            continue
+        return chosen
+
+
+def test_random_splits(ranks, expected):
+    """Any axes may split any indices: parts are repeated, partial sums added, and each gradient counted once."""
+    programs = {
+        f"seed {seed}": program_of(model(), random_mesh_strategy(np.random.default_rng(seed))) for seed in range(12)
+    }
+    check_equal(ranks, expected, programs)
