@@ -7,10 +7,10 @@ def typed_words(text: str) -> tuple[str, ...]:
 
 
 def typed_strategies(text: str) -> tuple[str, ...]:
-    """Split a list of strategies as ``planner.parallel.degrees.split_list`` does; each is returned once."""
-    from planner.parallel.degrees import split_list
+    """Split a list of strategies as ``planner.plan.plan_text.split_plan_texts`` does; each is returned once."""
+    from planner.plan.plan_text import split_plan_texts
 
-    return tuple(split_list(text))
+    return tuple(split_plan_texts(text))
 
 
 def typed_data_types(text: str) -> tuple[str, ...]:

@@ -63,13 +63,13 @@ def orrery_compare(
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.cost.conditions import Conditions
     from planner.models.registry import load_model
-    from planner.parallel.degrees import split_list
     from planner.plan.compare_strategies import compare
     from planner.plan.no_strategy_fits import NoStrategyFitsError
     from planner.plan.plan_request import DTYPE_BYTES
+    from planner.plan.plan_text import plan_list_text, split_plan_texts
     from reports.pages.comparison_page import write_comparison_page
 
-    names, paid = split_list(strategies), price_of(cluster, price)
+    names, paid = split_plan_texts(strategies), price_of(cluster, price)
     page = out.files[0] if out else None
     with out_files(out) as files, progress_bar(model) as progress:
         given = asdict(conditions)
@@ -88,7 +88,7 @@ def orrery_compare(
             )
         except NoStrategyFitsError as error:
             words = ["orrery", "compare", model, "--cluster", cluster, "--batch", str(error.batch)]
-            words += ["--strategies", ",".join(names)]
+            words += ["--strategies", plan_list_text(names)]
             words += ["--out", str(out.typed)] if out else []
             words += [word for each in price or () for word in ("--price", each)]
             words += [*typed_options(searched), *typed_options(conditions)]

@@ -38,6 +38,6 @@ def orrery_plan(
         for file in files:
             save_plan(planned.plan, file)
     planned = replace(planned, rates=planned.rates.priced(paid))
-    typed = {name: getattr(request, name) for name in ("model", "cluster", "batch", "strategy")}
-    values = {**typed, **plan_values(planned)}
+    typed = {name: getattr(request, name) for name in ("model", "cluster", "batch")}
+    values = {**typed, "strategy": request.text, **plan_values(planned)}
     print_json(values) if json else print_plan(planned, values)

@@ -67,7 +67,7 @@ def orrery_whatif_model(
 ) -> None:
     """Compare each strategy today and on changed hardware; without --set, with what usually goes wrong."""
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from planner.parallel.degrees import split_list
+    from planner.plan.plan_text import split_plan_texts
     from studies.whatif.scenarios import Scenario, standard_scenarios, whatif
 
     with out_files(out) as files, progress_bar(model) as progress:
@@ -77,7 +77,7 @@ def orrery_whatif_model(
             model,
             cluster,
             batch=batch,
-            strategies=split_list(strategies),
+            strategies=split_plan_texts(strategies),
             scenarios=given or standard_scenarios(load_cluster(cluster)),
             **asdict(conditions),
             progress=progress,

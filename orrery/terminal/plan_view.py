@@ -46,7 +46,7 @@ def plan_headline(plan: "Plan", replay: "Replay", rates: "TrainingRates") -> str
     time = expected_time(replay.expected_s, replay.likely_s, replay.iteration_s)
     rate = f"{three_digits(rates.samples_per_s)} {samples_are}/s"
     rate += f", {three_digits(rates.tokens_per_s)} tokens/s" if rates.tokens_per_s else ""
-    subject = f"{plan.model} on {plan.cluster}, batch {plan.batch:,}, {plan.request.strategy}, {plan.request.dtype}"
+    subject = f"{plan.model} on {plan.cluster}, batch {plan.batch:,}, {plan.strategy}, {plan.request.dtype}"
     money = [f"costs {three_digits(money)} a million {what}" for what, money in money_words(rates, samples_are)]
     return f"{subject}: {time}, {rate}, {', '.join([f'MFU {rates.mfu:.1%}', *money])}."
 

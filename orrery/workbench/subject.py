@@ -16,9 +16,9 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from orrery.workbench.working_folder import FILE_NAME, path_inside
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model, model_names
-from planner.parallel.strategies import check_strategy
 from planner.parallel.strategy_file import SUFFIXES
 from planner.plan.plan_request import DTYPE_BYTES, Precision, SyncAlgorithm
+from planner.plan.plan_text import check_plan_text, plan_list_text, read_plan_text
 
 UPLOAD = "upload:"
 """Begins the name of an uploaded file."""
@@ -78,7 +78,7 @@ class BenchSubject(BaseModel):
         from shlex import join
 
         words = ["orrery", "compare", self.model_spec, "--cluster", self.cluster_spec, "--batch", str(self.batch)]
-        words += ["--strategies", ",".join(self.strategies), "--out", "comparison"]
+        words += ["--strategies", plan_list_text(self.strategies), "--out", "comparison"]
         words += ["--gradient-sync", self.gradient_sync] if self.gradient_sync else []
         words += ["--price", self.price] if self.price else []
         return join([*words, "--dtype", self.dtype] if self.dtype != "float32" else words)
@@ -100,9 +100,9 @@ def parsed_subject(values: object) -> BenchSubject:
     _check_name("model", subject.model, model_names(), _MODEL_PARAMETERS)
     _check_name("cluster", subject.cluster, cluster_names(), _CLUSTER_PARAMETERS)
     for name in subject.strategies:
-        if name.endswith(SUFFIXES) or "/" in name or not name.isprintable():
+        if read_plan_text(name)[0].endswith(SUFFIXES) or "/" in name or not name.isprintable():
             raise ConfigError(f"strategy must be a name or degrees such as data=4, got {name!r}")
-        check_strategy(name)
+        check_plan_text(name)
     for name, value in subject.edits.items():
         _check_edit(name, value)
     _ = subject.price_of_device

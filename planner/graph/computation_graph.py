@@ -427,6 +427,20 @@ class ComputationGraph:
             tokens_per_sample=self.given_tokens,
         )
 
+    def with_element_bytes(self, element_bytes: int) -> "ComputationGraph":
+        """Return the same network with elements of another size; itself where it is the same."""
+        if element_bytes == self.element_bytes:
+            return self
+        return ComputationGraph(
+            self.name,
+            self.batch,
+            self.layers,
+            element_bytes=element_bytes,
+            origin=self.origin,
+            undivided=self._undivided and self._undivided.with_element_bytes(element_bytes),
+            tokens_per_sample=self.given_tokens,
+        )
+
     @property
     def parameter_count(self) -> int:
         """Number of elements of all parameters, each counted once."""

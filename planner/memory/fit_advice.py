@@ -144,8 +144,8 @@ def _more_micro_batches(batch: int, micro_batching: MicroBatching) -> Iterator[M
 
 
 def _fields(micro_batching: MicroBatching, program: Program) -> dict[str, object]:
-    """Return micro-batches as fields of a request: pipelines have one of their own."""
-    if len(micro_batching.starts) > 1:
+    """Return micro-batches as fields of a request: of all layers, as pipelines have them, or of the last ones."""
+    if micro_batching.first == 0:
         return {"micro_batches": micro_batching.parts}
     return {"sub_batches": micro_batching.parts, "sub_batch_from": program.graph.layers[micro_batching.first].name}
 

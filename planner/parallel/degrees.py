@@ -75,13 +75,15 @@ class Hybrid:
         """Written form without degrees of 1, such as ``data=4,filter=4``; ``data=1`` if all are 1."""
         words = [f"{word}={degree}" for word, degree in self.degrees.items() if degree > 1]
         numbers = [f"{word}={number}" for word in _NUMBERS if (number := getattr(self, word))]
-        return ",".join([*words, *(word for word in _FLAGS if getattr(self, word)), *numbers]) or "data=1"
+        return ",".join([*words, *(word for word in HYBRID_FLAGS if getattr(self, word)), *numbers]) or "data=1"
 
 
 _DEGREES = ("pipeline", "data", "spatial", "filter", "channel", "tensor")
-_FLAGS = ("sequence", "fsdp")
 _NUMBERS = ("zero", "hsdp")
-_NAMES = (*_DEGREES, *_FLAGS, *_NUMBERS)
+HYBRID_FLAGS = ("sequence", "fsdp")
+"""Words of a hybrid without a number."""
+HYBRID_WORDS = (*_DEGREES, *HYBRID_FLAGS, *_NUMBERS)
+"""Words that a strategy by degrees is made of."""
 
 
 _LEAST_REPLICAS = 2
@@ -119,12 +121,13 @@ def hybrid_of(text: str) -> Hybrid:
     degrees: dict[str, Any] = {}
     for setting in text.split(","):
         name, equals, degree = (token.strip() for token in setting.partition("="))
-        if name in _FLAGS and not equals and name not in degrees:
+        if name in HYBRID_FLAGS and not equals and name not in degrees:
             degrees[name] = True
             continue
         if name not in (*_DEGREES, *_NUMBERS) or not equals:
-            known = ", ".join([*(f"{word}=N" for word in (*_DEGREES, *_NUMBERS)), *_FLAGS])
-            raise ConfigError(f"strategy {text!r} must be made of {known}, got {setting!r}{hint_for(name, _NAMES)}")
+            known = ", ".join([*(f"{word}=N" for word in (*_DEGREES, *_NUMBERS)), *HYBRID_FLAGS])
+            hint = hint_for(name, HYBRID_WORDS)
+            raise ConfigError(f"strategy {text!r} must be made of {known}, got {setting!r}{hint}")
         if name in degrees:
             raise ConfigError(f"strategy {text!r} must give {name} once, got it again")
         number = positive_integer(degree)
@@ -142,26 +145,6 @@ def storage_of(strategy: str) -> Storage:
     """Return what replicas hold under a strategy of that name, those degrees, or that file."""
     is_file = strategy.endswith(SUFFIXES)
     return hybrid_of(strategy).storage if is_hybrid(strategy) and not is_file else REPLICATED_STORAGE
-
-
-def split_list(text: str) -> list[str]:
-    """Return the strategies of a list separated by commas or semicolons, each once.
-
-    After a comma a degree belongs to the strategy before it, unless that strategy has a degree of that name already:
-    ``data,data=4,filter=4,data=2,spatial=8`` are three, and so are ``data;data=4,filter=4;spatial=8``.
-    """
-    strategies: list[list[str]] = []
-    for section in text.split(";"):
-        last: list[str] = []
-        for item in (item.strip() for item in section.split(",")):
-            name = item.partition("=")[0]
-            joins = is_hybrid(item) or item in _FLAGS
-            if last and is_hybrid(last[0]) and name not in [word.partition("=")[0] for word in last] and joins:
-                last.append(item)
-            else:
-                last = [item]
-                strategies.append(last)
-    return list(dict.fromkeys(",".join(items) for items in strategies))
 
 
 def hybrid_strategy(

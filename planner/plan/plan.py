@@ -81,8 +81,8 @@ class Plan:
 
     @property
     def strategy(self) -> str:
-        """Name of the strategy, or the file that it came from."""
-        return self.request.strategy
+        """Name of the strategy, or the file that it came from, with the options that were given in one text with it."""
+        return self.request.text
 
     @property
     def gradient_sync(self) -> str:

@@ -3,7 +3,7 @@
 A new option of planning is one field here with its line of help, and one place that uses it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal
 
 from groundwork.errors import ConfigError
@@ -47,9 +47,9 @@ class PlanRequest:
 
     Raises:
         ConfigError: A field has a value that is no choice of it; ``refine`` is negative, or positive for a strategy
-            that is not searched; micro-batches of the last layers, compression, recomputation or an order of gradient
-            synchronisation are requested of a search, which does not know them; options of a pipeline are given for
-            another strategy; or ``compress_where`` where nothing is compressed.
+            that is not searched; a word of ``strategy`` is wrong or contradicts a field; micro-batches, compression,
+            recomputation or an order of gradient synchronisation are requested of a search, which does not know them;
+            options of a pipeline are given for another strategy; or ``compress_where`` where nothing is compressed.
     """
 
     model: str = option(help="Model, such as vgg16 or vgg16:classes=21841.", metavar="MODEL", positional=True)
@@ -59,11 +59,15 @@ class PlanRequest:
     batch: int = option(help="Samples in a mini-batch, over all devices.", metavar="N", parser=whole_number)
     strategy: str = option(
         "",
-        help="Name of a strategy, or a strategy file; else pipeline where one of its options is given, data where an "
-        "option is given that no search knows, or layerwise.",
+        help="Name, degrees or file of a strategy, and options of this command as further words, such as "
+        "pipeline=4,schedule=gpipe; else pipeline where one of its options is given, data where an option is given "
+        "that no search knows, or layerwise.",
         metavar="S",
     )
-    """``data``, ``layerwise``, ... or a file; what ``""`` stands for is set when the request is made."""
+    """``data``, ``layerwise``, ... or a file; words that set other fields (``planner.plan.plan_text``) are taken out,
+    and what ``""`` stands for is set, when the request is made."""
+    text: str = ""
+    """Strategy as it was given, with the words that set other fields: the name of the plan."""
     gradient_sync: SyncAlgorithm | None = option(
         None,
         help="All-reduce that synchronises gradients; auto picks the fastest for each layer; else auto where gradients "
@@ -123,7 +127,8 @@ class PlanRequest:
     )
     micro_batches: int | None = option(
         None,
-        help="Micro-batches of a pipeline; else the most that divide the batch, up to 4 S.",
+        help="Micro-batches of all layers: gradients are accumulated over them, and synchronised after the last; "
+        "else 1, and for a pipeline the most that divide the batch, up to 4 S.",
         metavar="M",
         parser=whole_number,
     )
@@ -175,9 +180,11 @@ class PlanRequest:
 
         for each in ("model", "cluster", "strategy"):  # a path counts as its text, which a plan file holds
             object.__setattr__(self, each, text_of(getattr(self, each), each))
+        self._take_text()
         check_fields(self)
         if not self.strategy:
             object.__setattr__(self, "strategy", self._default_strategy)
+        object.__setattr__(self, "text", self.text or self.strategy)
         name, searched = self.strategy, self.strategy in SEARCHED
         if self.refine < 0 or (self.refine and not searched):
             raise ConfigError(
@@ -190,8 +197,10 @@ class PlanRequest:
             )
         if self.sub_batches == 1:
             self._check_whole_batch()
-        if self.has_pipeline_options and not has_stages(name):
-            raise ConfigError(f"stages, micro_batches, schedule and stage_at are for the strategy pipeline, not {name}")
+        elif self.micro_batches:
+            raise ConfigError(f"sub_batches must be 1 beside micro_batches of all layers, got {self.sub_batches}")
+        if (self.stages or self.schedule or self.stage_at) and not has_stages(name):
+            raise ConfigError(f"stages, schedule and stage_at are for the strategy pipeline, not {name}")
         if self.framework is not None and framework_of(self.framework).is_synchronous:
             self._check_buckets()
         if self.compress_where == "pays" and not self.compressed_types:
@@ -226,6 +235,30 @@ class PlanRequest:
             spread=conditions.spread,
         )
 
+    def _take_text(self) -> None:
+        """Set the fields that words of the strategy set, and keep the text that says all this.
+
+        Raises:
+            ConfigError: A word is wrong, or contradicts its field.
+        """
+        from planner.plan.plan_text import read_plan_text
+
+        strategy, said = read_plan_text(self.strategy)
+        for each in fields(self):
+            if each.name in said:
+                given, value = getattr(self, each.name), said[each.name]
+                if given not in (each.default, value):
+                    rule = f"{each.name} must be {value!r} or left out beside strategy {self.strategy!r}"
+                    raise ConfigError(f"{rule}, got {given!r}")
+                object.__setattr__(self, each.name, value)
+        if said:
+            object.__setattr__(self, "text", self.strategy)
+            object.__setattr__(self, "strategy", strategy)
+        elif self.text:  # of a request that this one was made from
+            strategy, said = read_plan_text(self.text)
+            still = strategy in ("", self.strategy) and all(getattr(self, name) == said[name] for name in said)
+            object.__setattr__(self, "text", self.text if still else "")
+
     def _check_whole_batch(self) -> None:
         """Refuse options of micro-batches where the batch is not split."""
         order = "" if self.sub_batch_order == "each" else self.sub_batch_order
@@ -244,6 +277,7 @@ class PlanRequest:
         """An option that no search knows, the value that it must have for one, and its own value; None without one."""
         options: list[tuple[str, object, object]] = [
             ("sub_batches", 1, self.sub_batches),
+            ("micro_batches", "left out", self.micro_batches or "left out"),
             ("compression", "none", next(iter(self.compressed_types), "none")),
             ("recompute", "none", self.recompute or "none"),
             ("gradient_sync_order", "end", self.gradient_sync_order),

@@ -22,6 +22,7 @@ from planner.parallel.strategy_file import OWN, OwnStrategy, own_strategy
 from planner.plan.lowered_plan import cost_model_of, lowered
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
+from planner.plan.plan_text import read_plan_text
 from planner.plan.training_rates import TrainingRates, above_peak, training_rates
 from planner.search.compression_choice import choose_compressed_layers
 from planner.search.hybrid_search import HYBRID
@@ -99,10 +100,7 @@ def simulated_plan(
     own: OwnStrategy | None = named if callable(named) or isinstance(named, Mapping) else None
     if own is not None:
         options = options | {"strategy": OWN}
-    subject: dict[str, Any] = {"model": graph.name, "cluster": cluster.spec, "batch": graph.batch}
-    if request is None or request.element_bytes != graph.element_bytes:
-        subject["dtype"] = f"float{8 * graph.element_bytes}"
-    request = replace(request, **subject) if request else PlanRequest(**(subject | options))
+    request = request_for(graph, cluster, request, **options)
     if request.element_bytes != graph.element_bytes:
         rule = f"dtype must be of {graph.element_bytes} bytes, as the elements of the graph"
         raise ConfigError(f"{rule}, got {request.dtype!r}")
@@ -112,6 +110,27 @@ def simulated_plan(
     replayed = chosen.replayed
     rates = training_rates(model, replayed.program, replayed.expected_s)
     return SimulatedPlan(plan=_priced(model, request, chosen, rates), replayed=replayed, rates=rates)
+
+
+def request_for(
+    graph: ComputationGraph, cluster: DeviceGraph, request: PlanRequest | None = None, **options: Any
+) -> PlanRequest:
+    """Return a request for a network on a cluster, in the data type of the network where no other one is given.
+
+    Args:
+        graph: Model with its batch.
+        cluster: Device graph.
+        request: Strategy and options; or
+        options: Fields of ``PlanRequest``.
+
+    Raises:
+        ConfigError: The request breaks a rule of ``PlanRequest``.
+    """
+    subject: dict[str, Any] = {"model": graph.name, "cluster": cluster.spec, "batch": graph.batch}
+    request = replace(request, **subject) if request else PlanRequest(**(subject | options))
+    if request.element_bytes == graph.element_bytes or "dtype" in (options | read_plan_text(request.text)[1]):
+        return request
+    return replace(request, dtype=f"float{8 * graph.element_bytes}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +253,12 @@ def _derived(
 
 
 def _micro_batching(graph: ComputationGraph, request: PlanRequest) -> MicroBatching:
-    """Return the micro-batches of the last layers; those of a pipeline follow from its stages."""
+    """Return the micro-batches of all layers, or of the last ones; those of a pipeline follow from its stages."""
+    if request.micro_batches:
+        if graph.batch % request.micro_batches:
+            rule = f"micro_batches must be >= 1 and divide the batch of {graph.batch}"
+            raise ConfigError(f"{rule}, got {request.micro_batches}")
+        return MicroBatching(parts=request.micro_batches)
     if request.sub_batches == 1:
         return WHOLE_BATCH
     return micro_batching_of(

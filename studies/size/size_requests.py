@@ -19,9 +19,9 @@ _BATCH_PER_DEVICE = 32
 
 def _strategy_names(text: str) -> tuple[str, ...]:
     """Return the strategies that commas separate."""
-    from planner.parallel.degrees import split_list
+    from planner.plan.plan_text import split_plan_texts
 
-    return tuple(split_list(text))
+    return tuple(split_plan_texts(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,11 @@ from planner.lowering.program import Program
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.strategies import check_strategy
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.pace import Pace, pace_of
 from planner.plan.plan import Plan
-from planner.plan.plan_request import DTYPE_BYTES
-from planner.plan.planning import SimulatedPlan, simulated_plan
+from planner.plan.plan_text import check_plan_text
+from planner.plan.planning import SimulatedPlan, request_for, simulated_plan
 from planner.simulation.program_replay import replay
 from studies.size.sized_cluster import SizedCluster
 
@@ -41,15 +40,15 @@ class Subject:
         if not self.strategies:
             raise ConfigError("strategies must name at least one, got none")
         for name in self.strategies:
-            check_strategy(name)
+            check_plan_text(name)
 
     def batch_on(self, devices: int) -> int:
         """Return the mini-batch on so many devices."""
         return self.batch or self.batch_per_device * devices
 
     def graph(self, batch: int) -> ComputationGraph:
-        """Return the network with a batch, in the data type of the options."""
-        return load_model(self.model, batch=batch, element_bytes=DTYPE_BYTES[self.options.get("dtype", "float32")])
+        """Return the network with a batch."""
+        return load_model(self.model, batch=batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +102,8 @@ class SizedPoint:
 
     def _program(self, plan: Plan) -> Program:
         """Return the program of the plan."""
-        return lower_plan(plan, self.subject.graph(self.batch), self.sized.load())
+        graph = self.subject.graph(self.batch).with_element_bytes(plan.element_bytes)
+        return lower_plan(plan, graph, self.sized.load())
 
 
 def sized_point(subject: Subject, sized: SizedCluster) -> SizedPoint:
@@ -133,7 +133,7 @@ def sized_point(subject: Subject, sized: SizedCluster) -> SizedPoint:
         return SizedPoint(**known, refusal=refusal, needed_bytes=needed_bytes)
     return SizedPoint(
         **known,
-        strategy=best.plan.request.strategy,
+        strategy=best.plan.strategy,
         iteration_s=best.plan.simulated_s,
         parts=best.replayed.time_parts,
         plan=best.plan,
@@ -148,7 +148,8 @@ def _fastest(
     refusals, needed = dict[str, str](), list[float]()
     for name in subject.strategies:
         try:
-            found = simulated_plan(graph, cluster, strategy=name, **subject.options)
+            request = request_for(graph, cluster, strategy=name, **subject.options)
+            found = simulated_plan(graph.with_element_bytes(request.element_bytes), cluster, request)
         except OrreryError as error:  # in brief: advice on what fits would take longer than the point itself
             refusals[name] = error.brief
             needed += [error.needed_bytes] if isinstance(error, InfeasiblePlanError) and error.needed_bytes else []

@@ -18,7 +18,7 @@ from planner.compression.data_types import compression
 from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.framework import framework_of
 from planner.models.registry import check_no_code, load_model
-from planner.parallel.strategies import check_strategy
+from planner.plan.plan_text import check_plan_text
 from studies.sweep.conditions import selected
 from studies.sweep.point import SweepPoint, point_columns
 from studies.sweep.sweep_schema import SweepFile
@@ -71,7 +71,7 @@ def _check_names(file: SweepFile) -> None:
         check_no_code("", model)
         load_model(model, batch=1)
     for strategy in {*file.strategies, *(point.strategy for point in file.points)}:
-        check_strategy(strategy)
+        check_plan_text(strategy)
     for gradient_sync in {*file.gradient_sync, *(point.gradient_sync for point in file.points)}:
         if gradient_sync and gradient_sync not in GRADIENT_SYNCS:
             raise ConfigError(f"gradient_sync must be one of {', '.join(GRADIENT_SYNCS)}, got {gradient_sync!r}")

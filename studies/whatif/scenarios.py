@@ -13,12 +13,11 @@ from hwprofiles.devices.device_graph import DeviceGraph, Link
 from planner.expected.likely_times import TimeParts, likely_ratio
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model
-from planner.parallel.strategies import check_strategy
 from planner.plan.lowered_plan import plan_lowering
 from planner.plan.pace import Pace, pace_of
 from planner.plan.plan import Plan
-from planner.plan.plan_request import DTYPE_BYTES
-from planner.plan.planning import simulated_plan
+from planner.plan.plan_text import check_plan_text
+from planner.plan.planning import request_for, simulated_plan
 from planner.simulation.sensitivity import Sensitivity, sensitivities
 from studies.whatif.ways_round import way_round
 
@@ -144,8 +143,8 @@ class _Question:
     today: DeviceGraph
 
     def graph(self, batch: int) -> ComputationGraph:
-        """Return the network with a batch, in the data type of the options."""
-        return load_model(self.model, batch=batch, element_bytes=DTYPE_BYTES[self.options.get("dtype", "float32")])
+        """Return the network with a batch."""
+        return load_model(self.model, batch=batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +189,7 @@ def whatif(
     if not strategies:
         raise ConfigError("strategies must name at least one, got none")
     for name in strategies:
-        check_strategy(name)
+        check_plan_text(name)
     compared = (Scenario(name=TODAY), *scenarios)
     question = _Question(
         model=model,
@@ -222,7 +221,8 @@ def whatif(
             for planned in _under(question, scenario, scenario.spec(cluster)):
                 name, row = planned.row.strategy, planned.row
                 if scenario.name == TODAY and planned.plan is not None and row.pace is not None:
-                    lower_on = plan_lowering(planned.plan, question.graph(batch), question.today)
+                    graph = question.graph(batch).with_element_bytes(planned.plan.element_bytes)
+                    lower_on = plan_lowering(planned.plan, graph, question.today)
                     sensitivities_of[name] = sensitivities(lower_on(question.today), lower_on)
                     planned = replace(planned, row=replace(row, pace=row.pace.replayed_by(sensitivities_of[name])))
                 before = first.setdefault(name, planned)
@@ -253,7 +253,9 @@ def _under(question: _Question, scenario: Scenario, spec: str) -> list[_Planned]
 def _planned(question: _Question, cluster: DeviceGraph, row: WhatIfRow) -> _Planned:
     """Return the row of a strategy with its plan, where there is one."""
     try:
-        planned = simulated_plan(question.graph(row.batch), cluster, strategy=row.strategy, **question.options)
+        graph = question.graph(row.batch)
+        request = request_for(graph, cluster, strategy=row.strategy, **question.options)
+        planned = simulated_plan(graph.with_element_bytes(request.element_bytes), cluster, request)
     except OrreryError as error:
         return _Planned(row=replace(row, reason=str(error)))
     plan, replayed = planned.plan, planned.replayed

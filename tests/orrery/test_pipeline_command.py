@@ -63,11 +63,15 @@ def test_a_pipeline_is_run(tmp_path, capsys):
         (["--stages", "5"], "stages must be at most the 4 devices for 1f1b, got 5"),
         (["--stages", "40"], "stages must be 1 to the"),
         (["--stages", "6", "--schedule", "interleaved"], "stages must be a multiple of the 4 devices"),
+        (
+            ["--strategy", "data", "--micro-batches", "3"],
+            "micro_batches must be >= 1 and divide the batch of 16, got 3",
+        ),
         (["--micro-batches", "3"], "micro_batches must be >= 1 and divide the batch of 16, got 3"),
         (["--schedule", "2f2b"], "schedule must be one of gpipe, 1f1b, interleaved"),
         (["--stage-at", "nowhere"], "stage_at must name layers of lenet5, got 'nowhere'"),
         (["--sub-batches", "2"], "sub_batches must be 1 for pipeline, which has micro-batches of its own, got 2"),
-        (["--strategy", "data", "--stages", "2"], "stages, micro_batches, schedule and stage_at are for"),
+        (["--strategy", "data", "--stages", "2"], "stages, schedule and stage_at are for the strategy pipeline"),
     ],
 )
 def test_bad_pipelines_are_refused_in_one_line(words, reason, tmp_path, capsys):

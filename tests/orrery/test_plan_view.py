@@ -56,7 +56,7 @@ def test_a_refusal_prints_a_command_that_works(capsys, tmp_path):
     assert plan(tmp_path, "vgg16", "--cluster", "titanx-4", "--batch", "2048", "--strategy", "owt") == 2
     error = capsys.readouterr().err
     words = shlex.split(error.partition("this works: orrery ")[2])
-    assert "--sub-batch-from" in words
+    assert "--micro-batches" in words
     assert run_app(app, [*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["simulated_s"] > 0
 

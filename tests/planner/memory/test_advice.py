@@ -64,11 +64,11 @@ def test_recomputation_is_named_where_it_is_enough():
 
 
 def test_every_change_named_fits_and_smaller_ones_do_not():
-    """Sub-batches are the fewest, the batch the largest by eighths, and named strategies are those that fit."""
+    """Micro-batches are the fewest, the batch the largest by eighths, and named strategies are those that fit."""
     graph = load_model("resnet-cifar:depth=8", batch=64)
     capacity = 0.9 * need(graph, small(1.0), recompute=SEGMENTS)
     error = refusal(graph, capacity)
-    pieces = int(re.search(r"--sub-batches (\d+) --sub-batch-from \w", error.change)[1])
+    pieces = int(re.search(r"--micro-batches (\d+)", error.change)[1])
     assert need(graph, small(1.0), micro_batching=MicroBatching(parts=pieces, first=0)) <= capacity
     assert pieces == 2 or need(graph, small(1.0), micro_batching=MicroBatching(parts=pieces // 2, first=0)) > capacity
     assert not error.change.startswith("what fits: --recompute segments")

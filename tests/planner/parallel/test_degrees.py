@@ -13,7 +13,7 @@ from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
-from planner.parallel.degrees import Hybrid, hybrid_of, split_list
+from planner.parallel.degrees import Hybrid, hybrid_of
 from planner.parallel.device_groups import grouped_devices
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.planning import make_plan
@@ -61,13 +61,6 @@ def test_bad_degrees_are_one_line(text, message):
     with pytest.raises(ConfigError, match=message) as caught:
         hybrid_of(text)
     assert "\n" not in str(caught.value)
-
-
-def test_lists_keep_degrees_together():
-    text = "data, data=4,filter=4 , data=2,spatial=8,owt,filter=2,filter=2"
-
-    assert split_list(text) == ["data", "data=4,filter=4", "data=2,spatial=8", "owt", "filter=2"]
-    assert split_list("data;data=4,filter=4; spatial=8") == ["data", "data=4,filter=4", "spatial=8"]
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs"]))
 @given(st.floats(1e-9, 1e9), st.integers(0, 2**40), TEXT)
 def test_numbers_and_text_survive(plan, tmp_path_factory, seconds, width, text):
     path = tmp_path_factory.getbasetemp() / "any.json"
-    request = replace(plan.request, strategy=text)
+    request = replace(plan.request, strategy=f"{text}.yaml")  # the name of a file may be any text
     save_plan(replace(plan, simulated_s=seconds, width=width, notes=(text,), request=request), path)
     again = load_plan(path)
 
