@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from plans import inception_module
 from undivided import Undivided, wide
 
 from executor.data.load import load_data
@@ -50,9 +51,9 @@ def every_kind():
 GRAPHS = {
     "every-kind": every_kind,
     "global-pool": lambda: load_model("resnet-cifar", batch=2),
-    "conv1d": lambda: load_model("conv1d", batch=2),
+    "conv1d": lambda: load_model("conv1d", batch=1),
     "lenet5": lambda: load_model("lenet5", batch=4),
-    "googlenet": lambda: load_model("googlenet", batch=1),
+    "inception": inception_module,
 }
 
 
