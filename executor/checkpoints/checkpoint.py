@@ -97,9 +97,11 @@ def save_checkpoint(
         raise ConfigError(f"checkpoints to keep must be >= 1, got {keep}")
     rank = dist.get_rank(group) if dist.is_initialized() else 0
     problem = f"checkpoint in {folder} cannot be written"
-    held = _agreed(lambda: {name: _Held.of(name, part) for name, part in tensors.items()}, problem, group)
+    descriptions = _agreed(
+        lambda: {name: _BoxDescription.of(name, part) for name, part in tensors.items()}, problem, group
+    )
     try:
-        writers = _writers(held)
+        writers = _writers(descriptions)
     except ValueError as error:  # on every rank, as all have the same boxes before them
         raise ConfigError(f"{problem}: {error}") from error
     partial = _agreed(lambda: begin_checkpoint(folder, step) if rank == 0 else None, problem, group)[0]
@@ -121,11 +123,11 @@ def save_checkpoint(
 
     def finish() -> None:
         """Write where all boxes lie, and let the checkpoint count."""
-        boxes: dict[str, list[SavedBox]] = {name: [] for row in held for name in row}
+        boxes: dict[str, list[SavedBox]] = {name: [] for row in descriptions for name in row}
         for (name, low), writer in writers.items():
-            shape, crc32 = held[writer][name].shape, written[writer][name]
+            shape, crc32 = descriptions[writer][name].shape, written[writer][name]
             boxes[name].append(SavedBox(low=low, shape=shape, file=box_file(writer), crc32=crc32))
-        about = {name: each for row in held for name, each in row.items()}
+        about = {name: each for row in descriptions for name, each in row.items()}
         saved = {
             name: SavedTensor(dtype=about[name].dtype, sizes=about[name].whole, boxes=tuple(row))
             for name, row in boxes.items()
@@ -209,8 +211,8 @@ def _first_line(error: Exception) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """What other ranks know of the box of a tensor that a rank holds."""
+class _BoxDescription:
+    """Box of a tensor that a rank holds, without its elements, for all ranks to know."""
 
     dtype: str
     whole: tuple[int, ...]
@@ -218,7 +220,7 @@ class _Held:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, name: str, part: CheckpointPart) -> "_Held":
+    def of(cls, name: str, part: CheckpointPart) -> "_BoxDescription":
         """Return what a part holds.
 
         Raises:
@@ -230,27 +232,27 @@ class _Held:
         return cls(dtype, part.whole, part.box.low, part.box.shape)
 
 
-def _writers(held: Sequence[Mapping[str, _Held]]) -> dict[tuple[str, tuple[int, ...]], int]:
+def _writers(boxes: Sequence[Mapping[str, _BoxDescription]]) -> dict[tuple[str, tuple[int, ...]], int]:
     """Return the rank that writes each box, by its tensor's name and first indices: of its holders the least busy.
 
     Raises:
         ValueError: The boxes do not add up to a tensor.
     """
     holders: dict[tuple[str, tuple[int, ...]], list[int]] = {}
-    for rank, row in enumerate(held):
-        for name, each in row.items():
-            if math.prod(each.shape):
-                holders.setdefault((name, each.low), []).append(rank)
-    written_bytes, elements, writers = [0] * len(held), Counter[str](), {}
+    for rank, row in enumerate(boxes):
+        for name, box in row.items():
+            if math.prod(box.shape):
+                holders.setdefault((name, box.low), []).append(rank)
+    written_bytes, elements, writers = [0] * len(boxes), Counter[str](), {}
     for (name, low), ranks in holders.items():
         writer = writers[name, low] = min(ranks, key=lambda rank: (written_bytes[rank], rank))
-        each = held[writer][name]
-        written_bytes[writer] += math.prod(each.shape) * ELEMENT_TYPES[each.dtype].itemsize
-        elements[name] += math.prod(each.shape)
-    for row in held:
-        for name, each in row.items():
-            if elements[name] != math.prod(each.whole):
-                raise ValueError(f"the boxes of {name} hold {elements[name]} of its {math.prod(each.whole)} elements")
+        box = boxes[writer][name]
+        written_bytes[writer] += math.prod(box.shape) * ELEMENT_TYPES[box.dtype].itemsize
+        elements[name] += math.prod(box.shape)
+    for row in boxes:
+        for name, box in row.items():
+            if elements[name] != math.prod(box.whole):
+                raise ValueError(f"the boxes of {name} hold {elements[name]} of its {math.prod(box.whole)} elements")
     return writers
 
 

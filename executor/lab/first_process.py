@@ -37,12 +37,12 @@ def run_as_first(mark: str, alive: int, argv: list[str]) -> int:
         if not (numbers := os.read(alive, 1)):
             return 1
         asked, patience_s = numbers[0], PATIENCE_S
-        _wait_until_heard(command.pid)
+        _await_handler_of_sigterm(command.pid)
         command.send_signal(asked)
     return 128 + asked
 
 
-def _wait_until_heard(process: int) -> None:
+def _await_handler_of_sigterm(process: int) -> None:
     """Wait for a process that has just begun to handle SIGTERM, for a while: some never do."""
     deadline_s = time.monotonic() + START_S
     while time.monotonic() < deadline_s:

@@ -131,16 +131,16 @@ def divided_parts(
     """
     pipes = [name for name in strategies if has_stages(name)]
     others = [name for name in strategies if name not in pipes]
-    ways = {} if ALL_DEGREES in strategies else {name: named_strategy(name, graph, processes) for name in others}
-    sliced = {name: way for name, way in ways.items() if slices_of(way)}
+    named = {} if ALL_DEGREES in strategies else {name: named_strategy(name, graph, processes) for name in others}
+    sliced = {name: strategy for name, strategy in named.items() if slices_of(strategy)}
     rest = [name for name in others if name not in sliced]
     groups = [(graph, strategy_parts(graph, rest, processes, most=most))] if rest else []
     known: set[tuple[str, tuple[int, ...]]] = set()
-    rows = [(graph, way) for way in sliced.values()]
-    for whole, way in [*rows, *(micro_batch_parts(graph, name, processes) for name in pipes)]:
+    rows = [(graph, strategy) for strategy in sliced.values()]
+    for whole, strategy in [*rows, *(micro_batch_parts(graph, name, processes) for name in pipes)]:
         known |= {(name, part.sizes) for row, parts in groups for part in parts for name in measured_names(row, part)}
-        divided = split_input_channels(whole, slices) if (slices := slices_of(way)) else whole
-        parts = _parts(divided, [way], processes, most)
+        divided = split_input_channels(whole, slices) if (slices := slices_of(strategy)) else whole
+        parts = _parts(divided, [strategy], processes, most)
         new_parts = [part for part in parts if any((n, part.sizes) not in known for n in measured_names(divided, part))]
         groups.append((divided, new_parts))
     return groups

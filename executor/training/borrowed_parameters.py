@@ -41,33 +41,33 @@ class BorrowedParameters:
     ) -> None:
         self._view, self._graph, self._parameters, self._received = view, view.program.graph, parameters, received
         self._program, self._held = view.program, view.parts.index
-        ways = self._program.borrowed_by
-        self._ways = {way: by for way, by in ways.items() if self._held[way.consumer] >= 0}
-        """Ways to layers of which the rank holds a part."""
+        borrowed_by = self._program.borrowed_by
+        self._edges = {edge: by for edge, by in borrowed_by.items() if self._held[edge.consumer] >= 0}
+        """Edges to layers of which the rank holds a part, each with the edge that carries the parameter."""
         self.trained = [[p.name for p in layer.parameters if p.elements] for layer in self._graph.layers]
         """Names of the parameters that each layer trains."""
         self._incoming = self._messages()
         self._box: dict[Edge, Box] = {}
         self._own: dict[Edge, Box] = {}
         """Box of what the rank's part of the trainer holds; empty where it holds none."""
-        for by in dict.fromkeys(ways.values()):
+        for by in dict.fromkeys(borrowed_by.values()):
             shared = self._graph.shared[by]
             self._box[by] = self._slice(by.consumer, shared.borrowed)
             self._own[by] = self._slice(by.producer, shared.name)
         self._maker = {by: self._makers(by) for by in self._box}
         self._added = {by: self._added_here(by) for by in self._box}
         """Boxes of what the rank's part of the trainer adds of the rank's own gradients."""
-        self._values = {by: self._tensor(by, dtype, device) for by in dict.fromkeys(self._ways.values())}
+        self._values = {by: self._tensor(by, dtype, device) for by in dict.fromkeys(self._edges.values())}
         self._borrowed: dict[int, dict[str, Tensor]] = defaultdict(dict)
-        for way, by in self._ways.items():
-            names = {p.name: p.shape for p in self._graph.layers[way.consumer].parameters}
-            name = self._graph.shared[way].borrowed
-            self._borrowed[way.consumer][name] = self._values[by] if names[name] else self._values[by].view(())
+        for edge, by in self._edges.items():
+            names = {p.name: p.shape for p in self._graph.layers[edge.consumer].parameters}
+            name = self._graph.shared[edge].borrowed
+            self._borrowed[edge.consumer][name] = self._values[by] if names[name] else self._values[by].view(())
         self._contributors: dict[int, set[int]] = defaultdict(set)
         """Layers on the rank that borrow parameters of a layer, and make gradients of them, by that layer."""
-        for way in self._ways:
-            if self._graph.returns_gradient(way):
-                self._contributors[way.producer].add(way.consumer)
+        for edge in self._edges:
+            if self._graph.returns_gradient(edge):
+                self._contributors[edge.producer].add(edge.consumer)
         self.clear()
 
     def clear(self) -> None:
@@ -79,7 +79,7 @@ class BorrowedParameters:
         """Gradients of layers whose parameters others borrow, which still compute theirs."""
 
     def _messages(self) -> dict[tuple[Edge, bool], list[Message]]:
-        """Return the messages with regions of parameters or of their gradients, by way and direction."""
+        """Return the messages with regions of parameters or of their gradients, by edge and direction."""
         rows: dict[tuple[Edge, bool], list[Message]] = defaultdict(list)
         moves, backward = self._program.moves_parameters, self._program.backward
         for message in self._view.messages.received:
@@ -126,8 +126,8 @@ class BorrowedParameters:
         own = self._parameters.get(layer, {})
         if layer not in self._borrowed:
             return own
-        for way, by in self._ways.items():
-            if way.consumer == layer and by not in self._filled:
+        for edge, by in self._edges.items():
+            if edge.consumer == layer and by not in self._filled:
                 self._fill(by)
         return {**own, **self._borrowed[layer]}
 
@@ -160,11 +160,11 @@ class BorrowedParameters:
         """
         self._done.add(layer)
         owners = [layer]
-        for way, by in self._ways.items():
-            if way.consumer == layer and self._graph.returns_gradient(way):
-                gradient = _with_axes(gradients[self._graph.shared[way].borrowed])
+        for edge, by in self._edges.items():
+            if edge.consumer == layer and self._graph.returns_gradient(edge):
+                gradient = _with_axes(gradients[self._graph.shared[edge].borrowed])
                 self._sums[by] = self._sums[by] + gradient if by in self._sums else gradient
-                owners.append(way.producer)
+                owners.append(edge.producer)
         self._kept[layer] = {name: gradients[name] for name in self.trained[layer]}
         ready = [
             owner
@@ -175,7 +175,7 @@ class BorrowedParameters:
 
     def _with_others(self, owner: int, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the gradients of a layer with those of the layers that borrow its parameters, here and elsewhere."""
-        for by in dict.fromkeys(by for way, by in self._program.borrowed_by.items() if way.producer == owner):
+        for by in dict.fromkeys(by for edge, by in self._program.borrowed_by.items() if edge.producer == owner):
             name, own = self._graph.shared[by].name, self._own[by]
             messages = self._incoming[by, True]
             if not self._graph.returns_gradient(by) or (by not in self._sums and not messages):
@@ -195,10 +195,10 @@ class BorrowedParameters:
 
     def region(self, transfer: int, box: Box) -> Tensor:
         """Return the region that a transfer sends: of a parameter, or of its gradient."""
-        way = self._view.edge_of(transfer)
+        edge = self._view.edge_of(transfer)
         if self._program.backward[transfer]:
-            return self._sums[way][box.within(self._box[way])]
-        return self._trained_slice(way)[box.within(self._own[way])]
+            return self._sums[edge][box.within(self._box[edge])]
+        return self._trained_slice(edge)[box.within(self._own[edge])]
 
     def was_sent(self, message: Message) -> None:
         """Nothing is released before the end of the iteration."""
