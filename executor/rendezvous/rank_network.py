@@ -51,7 +51,8 @@ def use_network(where: RankEnvironment) -> None:
     """
     interface = where.interface
     if not interface:
-        interface = _routed_interface(where) if several_machines(where) else _loopback_interface()
+        loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+        interface = _routed_interface(where) if several_machines(where) else loopback
     # NCCL takes a name without the sign for the start of one
     for variable, value in (("GLOO_SOCKET_IFNAME", interface), ("NCCL_SOCKET_IFNAME", f"={interface}")):
         if where.interface:
@@ -79,11 +80,6 @@ def _is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address == "localhost"
-
-
-def _loopback_interface() -> str:
-    """Return the name of the interface that only this machine reaches, such as ``lo``."""
-    return next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
 
 
 def _routed_interface(where: RankEnvironment) -> str:

@@ -26,7 +26,9 @@ class SignatureError(ConfigError):
 
 def derived_key(secret: bytes, *purpose: bytes) -> bytes:
     """Return a key for one purpose, from which neither the secret nor another key follows."""
-    return hmac.digest(secret, _joined(*purpose), _DIGEST)
+    # with their lengths, so that no other parts make the same text
+    text = b"".join(len(part).to_bytes(_LENGTH_BYTES) + part for part in purpose)
+    return hmac.digest(secret, text, _DIGEST)
 
 
 class SignedStore(Store):
@@ -138,8 +140,3 @@ class SignedStore(Store):
 
 def _bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
-
-
-def _joined(*parts: bytes) -> bytes:
-    """Return parts as one text from which no other parts can be read."""
-    return b"".join(len(part).to_bytes(_LENGTH_BYTES) + part for part in parts)

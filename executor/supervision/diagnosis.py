@@ -4,6 +4,7 @@ import math
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from executor.supervision.status_board import RankRow, RankState
 from groundwork.errors import ConfigError, OrreryError
@@ -71,7 +72,7 @@ class Ending:
     """End of a process."""
 
     reason: str = ""
-    """Reason of the end; empty if the exit code was 0."""
+    """Reason; empty if the exit code was 0."""
     killed: bool = False
     """True where a signal ended it that only other processes send: then no failure of another rank was the cause."""
     requested: bool = False
@@ -98,18 +99,17 @@ class Diagnosis:
         return RankFailure(rank=self.rank, step=row.step, task=row.task, task_name=name, reason=self.reason)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Failure:
-    """Failure of one rank."""
+class _Failure(NamedTuple):
+    """Failure of one rank; the first of several is the likely cause of the others."""
 
+    by_itself: bool
+    """False where another process has killed the rank."""
+    failed_s: float
+    """Time of the failure."""
     rank: int
     reason: str
     consequence: bool
     """The failure follows from that of another rank."""
-    killed: bool
-    """Another process has killed the rank."""
-    failed_s: float
-    """Time of the failure."""
     seen_s: float
     """Time of the check that saw it first."""
 
@@ -163,8 +163,7 @@ class FailureDetector:
         failures, wait_s = (causes, SETTLE_S) if causes else (list(self._failures.values()), GRACE_S)
         if not failures or (alive and now_s - min(failure.seen_s for failure in failures) < wait_s):
             return None
-        first = min(failures, key=lambda failure: (not failure.killed, failure.failed_s, failure.rank))
-        return Diagnosis(rank=first.rank, reason=first.reason)
+        return Diagnosis(rank=min(failures).rank, reason=min(failures).reason)
 
     def _hung(self, rows: Sequence[RankRow], alive: Sequence[int], now_s: float) -> Diagnosis | None:
         """Return the rank that hangs, None while there is none."""
@@ -198,18 +197,12 @@ class FailureDetector:
 
 def _failure(rank: int, row: RankRow, ending: Ending | None, now_s: float) -> _Failure | None:
     """Return the failure of a rank, None if it runs or has ended well."""
-    failed_s, killed = now_s, False
     if row.state == RankState.FAILED:
-        reason, failed_s = row.reason, row.failed_s
-        if _is_out_of_memory(reason):
-            reason = _as_out_of_memory(reason)
-    elif ending is None or (not ending.reason and row.state == RankState.FINISHED):
+        return _Failure(True, row.failed_s, rank, _with_memory_hint(row.reason), bool(row.consequence), now_s)
+    if ending is None or (not ending.reason and row.state == RankState.FINISHED):
         return None
-    else:
-        state = RankState(row.state).name.lower()
-        reason, killed = ending.reason or f"ended while {state}, with exit code 0", ending.killed
-    consequence = bool(row.consequence) or (ending is not None and ending.requested)
-    return _Failure(rank=rank, reason=reason, consequence=consequence, killed=killed, failed_s=failed_s, seen_s=now_s)
+    reason = ending.reason or f"ended while {RankState(row.state).name.lower()}, with exit code 0"
+    return _Failure(not ending.killed, now_s, rank, reason, ending.requested, now_s)
 
 
 def _end_of_chain(rows: Sequence[RankRow], first: int, silent_s: Sequence[float]) -> Diagnosis:
@@ -256,16 +249,12 @@ def ending(code: int, error_lines: Sequence[str], *, memory_kill: bool) -> Endin
     if error_lines:
         reason += f"; last error line: {error_lines[-1]}"
     # The line that names the cause may not be the last one.
-    if any(_is_out_of_memory(line) for line in (reason, *error_lines)):
-        reason = _as_out_of_memory(reason)
-    return Ending(reason=reason, killed=killed)
+    return Ending(reason=_with_memory_hint(reason, *error_lines), killed=killed)
 
 
-def _is_out_of_memory(text: str) -> bool:
-    return any(word in text.lower() for word in _MEMORY_WORDS)
-
-
-def _as_out_of_memory(reason: str) -> str:
-    """Put ``out of memory`` before a reason that says it in other words, such as ``MemoryError``."""
+def _with_memory_hint(reason: str, *error_lines: str) -> str:
+    """Begin a reason by ``out of memory`` where it says so in other words, such as ``MemoryError``, and add a hint."""
+    if not any(word in line.lower() for word in _MEMORY_WORDS for line in (reason, *error_lines)):
+        return reason
     prefix = "" if reason.lower().startswith(_OUT_OF_MEMORY) else f"{_OUT_OF_MEMORY}: "
     return f"{prefix}{reason}{_MEMORY_HINT}"

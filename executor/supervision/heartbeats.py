@@ -2,13 +2,13 @@
 
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from executor.supervision.status_board import RankRow, RankState
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]  # its stubs hide it
 
+_Decoded = TypeVar("_Decoded")
 _CALL, _CONNECT = timedelta(seconds=10), timedelta(seconds=2)
 """Longest time of a call to the store, and of an attempt to connect: it may go between its first reply and that."""
 _RECEIVED_S, _POLL_S = 2.0, 0.05
@@ -148,34 +149,27 @@ class HeartbeatExchange(Thread):
         return None
 
     def _exchange(self, store: "Store") -> None:
-        known, beat = set[int](), 0
+        known, beat = list[int](), 0
         watched = range(self._where.ranks if self._where.rank == 0 else 1)
         while True:
             self.changed.clear()
             own, beat = self.own, beat + 1
             store.set(f"rank-{self._where.rank}", msgspec.json.encode(replace(own, beat=beat)).decode())
             self.published = own
-            with _readable():
-                if self.proposed:
-                    agreed = store.compare_set(_END, "", msgspec.json.encode(self.proposed).decode())
-                else:
-                    agreed = store.get(_END) if store.check([_END]) else b""
-                if agreed:
-                    end = msgspec.json.decode(agreed, type=RunEnd)
-                    _ = self.prints  # before any of this machine, which all wait for one another, has ended
-                    self.end = end
-                    return _await_receivers(store, end.receivers)
-            known |= {rank for rank in watched if rank not in known and store.check([f"rank-{rank}"])}
-            self.heartbeats = _read(store, sorted(known))
+            if self.proposed:
+                agreed = store.compare_set(_END, "", msgspec.json.encode(self.proposed).decode())
+            else:
+                agreed = store.get(_END) if store.check([_END]) else b""
+            if agreed:
+                end = _decoded(agreed, RunEnd)
+                _ = self.prints  # before any of this machine, which all wait for one another, has ended
+                self.end = end
+                return _await_receivers(store, end.receivers)
+            known += [rank for rank in watched if rank not in known and store.check([f"rank-{rank}"])]
+            texts = store.multi_get([f"rank-{rank}" for rank in known]) if known else []
+            self.heartbeats = {rank: _decoded(text, Heartbeat) for rank, text in zip(known, texts, strict=True)}
             self.replied_s = time.monotonic()
             self.changed.wait(self._beat_s)
-
-
-def _read(store: "Store", ranks: Sequence[int]) -> dict[int, Heartbeat]:
-    """Return the last heartbeats of some ranks, which have published one."""
-    texts = store.multi_get([f"rank-{rank}" for rank in ranks]) if ranks else []
-    with _readable():
-        return {rank: msgspec.json.decode(text, type=Heartbeat) for rank, text in zip(ranks, texts, strict=True)}
 
 
 def _await_receivers(store: "Store", receivers: int) -> None:
@@ -186,14 +180,13 @@ def _await_receivers(store: "Store", receivers: int) -> None:
         received = store.add(_RECEIVED, 0)
 
 
-@contextmanager
-def _readable() -> Iterator[None]:
-    """Tell of values that cannot be read: without a secret, those that another rank has signed are such."""
+def _decoded(text: bytes, kind: type[_Decoded]) -> _Decoded:
+    """Return what another supervisor has written."""
     from executor.rendezvous.signed_store import SignatureError
 
     try:
-        yield
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):  # it was signed, and this one has no secret
         raise SignatureError(
             "secret_file must be the same for all ranks: one has written what this one, without a secret, cannot read"
         ) from None

@@ -21,7 +21,9 @@ def scratch_folder() -> Iterator[Path]:
     """
     base = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
     for left in base.glob(f"{_PREFIX}*"):
-        _remove_if_left(left)
+        if (lock := _lock(left)) is not None:
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(lock)
     folder, lock = _locked_folder(base)
     try:
         yield folder
@@ -39,13 +41,6 @@ def _locked_folder(base: Path) -> tuple[Path, int]:
             if folder.exists():
                 return folder, lock
             os.close(lock)
-
-
-def _remove_if_left(folder: Path) -> None:
-    """Remove a folder whose job no longer lives."""
-    if (lock := _lock(folder)) is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
 
 
 def _lock(folder: Path) -> int | None:
