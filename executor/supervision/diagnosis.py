@@ -103,7 +103,7 @@ class _Failure(NamedTuple):
     """Failure of one rank; the first of several is the likely cause of the others."""
 
     by_itself: bool
-    """False where another process has killed the rank."""
+    """False where another process has killed the rank, or requested its end."""
     failed_s: float
     """Time of the failure."""
     rank: int
@@ -202,7 +202,7 @@ def _failure(rank: int, row: RankRow, ending: Ending | None, now_s: float) -> _F
     if ending is None or (not ending.reason and row.state == RankState.FINISHED):
         return None
     reason = ending.reason or f"ended while {RankState(row.state).name.lower()}, with exit code 0"
-    return _Failure(not ending.killed, now_s, rank, reason, ending.requested, now_s)
+    return _Failure(not (ending.killed or ending.requested), now_s, rank, reason, ending.requested, now_s)
 
 
 def _end_of_chain(rows: Sequence[RankRow], first: int, silent_s: Sequence[float]) -> Diagnosis:

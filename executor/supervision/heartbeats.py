@@ -162,7 +162,8 @@ class HeartbeatExchange(Thread):
                 agreed = store.get(_END) if store.check([_END]) else b""
             if agreed:
                 end = _decoded(agreed, RunEnd)
-                _ = self.prints  # before any of this machine, which all wait for one another, has ended
+                # before any of this machine, which all wait for one another, has ended
+                _ = self.own.requested or self.prints
                 self.end = end
                 return _await_receivers(store, end.receivers)
             known += [rank for rank in watched if rank not in known and store.check([f"rank-{rank}"])]

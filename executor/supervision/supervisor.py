@@ -16,6 +16,8 @@ from groundwork.errors import ConfigError
 
 _CHECK_S = 0.05
 """Time between two checks of the ranks."""
+_SIGNAL_CODE = 128
+"""Exit code of a process that a signal has ended, before the signal's number is added."""
 _AGREE_S = 6.0
 """Time after a request to end in which the supervisors of a run may agree on its cause."""
 
@@ -52,6 +54,7 @@ def supervise(
     Raises:
         RankFailure: A rank has failed; the others have been ended.
         KeyboardInterrupt: A signal has requested the end.
+        SystemExit: With others: a signal has done so, or another supervisor of this machine says why the run ends.
         ConfigError: A rank has refused its input; or commands, environments and rows are not equally many.
         OSError: A command cannot be started.
     """
@@ -76,8 +79,11 @@ def supervise(
             others.leave()
         if diagnosis and not (interrupted and diagnosis.reason == REQUESTED.reason):
             interrupted.clear()  # the failure says more
-        if others and (diagnosis or interrupted) and not others.exchange.prints:
+        if others and interrupted:
+            (number, _), *_ = interrupted
             interrupted.clear()
+            raise SystemExit(_SIGNAL_CODE + number)  # torchrun, which has requested it, says why
+        if others and diagnosis and not others.exchange.prints:
             raise SystemExit(1)  # another supervisor of this machine says why
     if diagnosis:
         raise diagnosis.error(board.rows()[diagnosis.rank], task_name)
@@ -100,8 +106,10 @@ def _watch(
     while True:
         if interrupted:
             since_s = time.monotonic() - interrupted[0][1]
-            if others is None or since_s > _AGREE_S:
+            if others is None:
                 raise KeyboardInterrupt
+            if since_s > _AGREE_S:
+                return None
             # torchrun requests it where another rank has ended: the cause may still come.
             processes[others.rank].end(kill=since_s > TERMINATE_S)
         for rank, process in processes.items():

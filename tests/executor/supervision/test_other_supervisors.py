@@ -171,6 +171,17 @@ def test_ranks_that_were_requested_to_end_have_no_other_reason(run):
     assert run.diagnosed()[0].reason == REQUESTED.reason
 
 
+def test_a_requested_end_comes_before_lost_connections(run):
+    """Where torchrun has not requested it, which would show another cause soon."""
+    run.status[0].fail("connection closed by peer", consequence=True)
+    run.about[1] |= {"ending": REQUESTED, "requested": True}
+
+    end, _, after_s = run.diagnosed(until_s=10)
+
+    assert (end.rank, end.reason) == (1, REQUESTED.reason)
+    assert 3 <= after_s <= 3.5
+
+
 def test_bad_input_is_told_in_its_own_words(run):
     run.status[1].fail("steps must be >= 1, got 0", refused=True)
 

@@ -133,6 +133,10 @@ def stop_rank_0_and_its_supervisor(folder):
         os.kill(pid_of(folder, 0, what), signal.SIGSTOP)
 
 
+def terminate_supervisor_1(folder):
+    os.kill(pid_of(folder, 1, "supervisor"), signal.SIGTERM)
+
+
 def kill_supervisor_1(folder):
     os.kill(pid_of(folder, 1, "supervisor"), signal.SIGKILL)
 
@@ -151,6 +155,7 @@ def outcomes(tmp_path_factory, warm_programs):
         "unheard": partial(warm, deed=stop_rank_0_and_its_supervisor),
         "killed": partial(warm, deed=kill_rank_1),
         "supervisor killed": partial(warm, deed=kill_supervisor_1),
+        "terminated": partial(warm, deed=terminate_supervisor_1),
         "hang": partial(warm, "hang"),
         "starve": partial(warm, "starve"),
         "statistics": partial(warm, "hang in statistics", model="resnet-cifar:depth=8", batch_norm="reduced"),
@@ -183,6 +188,7 @@ LINES = {
     "stopped": r"rank 1, step \d+.*: hangs: a signal has stopped it for \d+ s",
     # who judges the others is judged by them
     "unheard": r"rank 0, .*: hangs: its process and its supervisor have been silent for \d+ s",
+    "terminated": r"rank 1, step \d+.*: was requested to end",
     "supervisor killed": r"rank 1, .*: hangs: its process and its supervisor have been silent for \d+ s",
     "killed": r"rank 1, step \d+.*: killed by signal 9, which the system also sends when memory .*",
     # with the interpreter's lock
