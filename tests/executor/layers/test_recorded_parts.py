@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 from importing.imported_modules import CASES
+from torch import nn
+from torch.nn import functional
 from undivided import wide
 
 from executor.checks.imported_layers import check_imported
@@ -11,8 +13,10 @@ from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
 from executor.runtime.boxes import whole_box
 from groundwork.errors import ConfigError
+from planner.graph.shapes import SUMMED
 from planner.importing.graph_of import imported_graph
 from planner.layouts.configurations import Configuration, space_of
+from planner.layouts.mesh import Mesh
 from planner.operations.mapped import Mapped
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
@@ -95,3 +99,61 @@ def test_parts_compute_what_the_module_does(name):
     last = name == "patches" or (case.last and name != "einsum")
     moved = result.movedim(-1, 1) if last else result
     torch.testing.assert_close(outputs[graph.layers[-1].name].reshape(moved.shape), moved, rtol=1e-9, atol=1e-11)
+
+
+class Scores(nn.Module):
+    """Words, one of which stands for none, and a product of two dimensions of their channels."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.scores = nn.Embedding(7, 6, padding_idx=4), nn.Linear(6, 5)
+
+    def forward(self, ids):
+        return self.scores(self.words(ids).tanh())
+
+
+@pytest.mark.parametrize("slices", [2, 3, 4])
+def test_slices_of_sums_add_up(slices):
+    """Partial sums add up to the output; each part has the gradients of its slices, and that of the bias."""
+    graph = wide(imported_graph(trace_of(Scores(), input_specs(["3x4:int"])), name="scores").graph)
+    rng = torch.Generator().manual_seed(slices)
+    for name in ("words", "scores"):
+        layer, index = graph.layers[graph.index[name]], graph.index[name]
+        mesh = Mesh((("tensor", slices),), tuple(range(slices)))
+        space = space_of(layer, Configuration.on(mesh, (SUMMED,), layer.parallel_dims), slices)
+        check_imported(graph, index, space)
+        shape, gradient = layer.input_shapes[0].sizes, torch.randn(layer.output.sizes, dtype=TYPE, generator=rng)
+        values = torch.randint(7, shape, generator=rng).to(TYPE) if layer.reads_data else torch.randn(shape, dtype=TYPE)
+        parameters = {each.name: torch.randn(each.shape, dtype=TYPE, generator=rng) for each in layer.parameters}
+        given = ([values], parameters, gradient)
+        output, before, *weights = computed(graph, index, dict.fromkeys(layer.output.dims, 1), *given)
+
+        for number in range(slices):
+            part = part_layer(graph, index, space, number, dtype=TYPE, device="cpu")
+            boxes = part.parameters.items()
+            held = {key: parameters[key][box.within(whole_box(parameters[key].shape))] for key, box in boxes}
+            read = part.inputs[0].within(whole_box(shape))
+            with torch.no_grad():
+                output = output - part.forward([values[read]], held, TrainingStep(0, 0))
+                part.begin_backward(gradient)
+                torch.testing.assert_close(part.activation_gradient()[0], before[read])
+                for whole, (key, each) in zip(weights, part.weight_gradient().items(), strict=True):
+                    box = part.parameters[key]
+                    torch.testing.assert_close(each, whole[box.within(whole_box(whole.shape))])
+        torch.testing.assert_close(output, torch.zeros_like(output))
+
+
+class Scaled(nn.Linear):
+    """A product with a matrix that is computed from a parameter."""
+
+    def forward(self, x):
+        return functional.linear(x, self.weight * 0.5)
+
+
+def test_more_than_a_sum_is_not_split_in_slices():
+    """A slice of a parameter may be another slice of what is computed from it."""
+    graph = imported_graph(trace_of(Scaled(6, 5), input_specs(["3x4x6"])), name="scaled").graph
+    layer = graph.layers[0]
+    space = space_of(layer, Configuration.on(Mesh((("tensor", 2),), (0, 1)), (SUMMED,), layer.parallel_dims), 2)
+    with pytest.raises(ConfigError, match="computes more than a sum"):
+        check_imported(graph, 0, space)

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from undivided import wide
 
+from executor.checkpoints.module_state_save import save_module_state
+from executor.checkpoints.resume import Checkpoints
 from executor.checks.imported_layers import check_imported
 from executor.checks.program_check import check_program
 from executor.runtime.devices import CpuDevice
@@ -31,7 +33,7 @@ from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 
 pytestmark = pytest.mark.timeout(120)
-RANKS, BATCH, LENGTH, WORDS, WIDTH, HEADS = 4, 4, 6, 13, 8, 4
+RANKS, STEPS, BATCH, LENGTH, WORDS, WIDTH, HEADS = 4, 3, 4, 6, 13, 8, 4
 SGD = OptimizerSpec(learning_rate=0.1, momentum=0.9)
 
 ranks = pool_of(RANKS)
@@ -68,23 +70,54 @@ def model():
     return CostModel(graph(), star(RANKS), "ring", "reduced")
 
 
+def session_of(program, rank, steps, **changes):
+    return open_session(
+        program,
+        rank,
+        options(optimizer=SGD, **changes),
+        reduced=True,
+        device=CpuDevice(),
+        status=own_status(rank),
+        steps=steps,
+    )
+
+
+def momentum_of(session):
+    """A rank's slices of the momentum, as ``slices_of`` those of the parameters."""
+    state = {}
+    for i, optimizer in session.optimizers.items():
+        layer = session.view.program.graph.layers[i]
+        names = [each.name for each in layer.parameters if each.elements]
+        for name, values in zip(names, optimizer.state["momentum"], strict=True):
+            state[layer.name, name] = (session.boxes[i][name], values.numpy())
+    return state
+
+
 def train_all(rank, programs):
     """Train by each program; its losses, slices of parameters and of momentum, and what was sent for each task."""
     rows = []
     for program in programs:
-        session = open_session(
-            program, rank, options(optimizer=SGD), reduced=True, device=CpuDevice(), status=own_status(rank), steps=3
-        )
-        results = [session.worker.step(number) for number in range(3)]
+        session = session_of(program, rank, STEPS)
+        results = [session.worker.step(number) for number in range(STEPS)]
         session.worker.close()
-        state = {}
-        for i, optimizer in session.optimizers.items():
-            layer = program.graph.layers[i]
-            names = [each.name for each in layer.parameters if each.elements]
-            for name, values in zip(names, optimizer.state["momentum"], strict=True):
-                state[layer.name, name] = (session.boxes[i][name], values.numpy())
-        rows.append(([each.loss for each in results], slices_of(session), state, results[-1].measured.sent_bytes))
+        sent = results[-1].measured.sent_bytes
+        rows.append(([each.loss for each in results], slices_of(session), momentum_of(session), sent))
     return rows
+
+
+def train_in_turn(rank, programs, folder):
+    """Train a step by each program from the checkpoint of the one before; also write a ``state_dict``."""
+    checkpoints = Checkpoints(options(optimizer=SGD, checkpoint=str(folder)), programs[0].graph)
+    for number, program in enumerate(programs):
+        session = session_of(program, rank, 1, overlap=False)
+        if number:
+            checkpoints.load(session)
+        session.worker.step(number)
+        session.worker.settle()
+        checkpoints.save(session, number + 1)
+        save_module_state(session, folder / "module.pt", start="", steps=STEPS)
+        session.worker.close()
+    return slices_of(session), momentum_of(session)
 
 
 def trained(ranks, programs):
@@ -105,17 +138,22 @@ def expected(ranks):
     return losses, parameters, momentum
 
 
+def check_slices(found, expected, name):
+    """What ranks hold is what the undivided network has there, and together they hold all."""
+    assert set().union(*found) == expected.keys()
+    for key, (box, value) in ((key, row) for rank in found for key, row in rank.items()):
+        place = tuple(map(slice, box.low, box.high))
+        np.testing.assert_allclose(value, expected[key][1][place], rtol=1e-12, atol=1e-14, err_msg=f"{name} {key}")
+
+
 def check_equal(ranks, expected, programs):
     """Losses, parameters and momentum are those of the undivided network; bytes are the program's."""
     for (name, program), (losses, parameters, momentum, sent) in zip(
         programs.items(), trained(ranks, list(programs.values())), strict=True
     ):
         np.testing.assert_allclose(losses, expected[0], rtol=1e-12, err_msg=name)
-        for found, other in ((parameters, expected[1]), (momentum, expected[2])):
-            assert set().union(*found) == other.keys()
-            for key, (box, value) in ((key, row) for rank in found for key, row in rank.items()):
-                place = tuple(map(slice, box.low, box.high))
-                np.testing.assert_allclose(value, other[key][1][place], rtol=1e-12, atol=1e-14, err_msg=f"{name} {key}")
+        check_slices(parameters, expected[1], name)
+        check_slices(momentum, expected[2], name)
         moves = program.moves_activations
         assert moves.any(), name
         np.testing.assert_allclose(sent[moves], program.size_bytes[moves], rtol=1e-12, err_msg=name)
@@ -130,7 +168,22 @@ def test_named_strategies(ranks, expected):
     check_equal(ranks, expected, programs)
 
 
-def random_mesh_strategy(rng):
+def test_checkpoints_are_read_however_layers_were_split(ranks, expected, tmp_path):
+    """Each step is trained by another strategy; the module's state has all parameters under their keys."""
+    names = ("data=2,tensor=2", "data", "tensor=4")
+    programs = [program_of(model(), named_strategy(name, graph(), RANKS)) for name in names]
+    parameters, momentum = zip(*ranks.run(train_in_turn, programs, tmp_path), strict=True)
+    check_slices(parameters, expected[1], "parameters")
+    check_slices(momentum, expected[2], "momentum")
+    state = torch.load(tmp_path / "module.pt")
+    for layer in graph().layers:
+        for name, key in layer.keys:
+            if (layer.name, name) in expected[1]:
+                np.testing.assert_allclose(state[key], expected[1][layer.name, name][1], rtol=1e-12, atol=1e-14)
+    Transformer().load_state_dict(state)
+
+
+def random_mesh_strategy(graph, rng):
     """Each layer on one of three meshes of four devices, each axis of which splits any index that it can, or none."""
     grid = rng.permutation(RANKS)
     meshes = [
@@ -138,16 +191,16 @@ def random_mesh_strategy(rng):
         Mesh((("b", 2), ("a", 2)), tuple(grid.reshape(2, 2).T.ravel().tolist())),
         Mesh((("c", 4),), tuple(rng.permutation(RANKS).tolist())),
     ]
-    strategy, mesh = {}, meshes[0]
-    for layer in graph().layers:
+    strategy = {}
+    for layer in graph.layers:
         mesh = meshes[rng.choice(3, p=(0.8, 0.1, 0.1))]
         indices = [None, *layer.parallel_dims]
         indices += [SUMMED] if layer.operation.summed_size(layer.input_shapes) else []
-        strategy[layer.name] = _drawn(layer, mesh, indices, rng)
+        strategy[layer.name] = _drawn(graph, layer, mesh, indices, rng)
     return strategy
 
 
-def _drawn(layer, mesh, indices, rng):
+def _drawn(graph, layer, mesh, indices, rng):
     """The first of random splits that can be run."""
     while True:
         splits = [indices[i] for i in rng.integers(len(indices), size=len(mesh.axes))]
@@ -155,7 +208,7 @@ def _drawn(layer, mesh, indices, rng):
         try:
             space = space_of(layer, chosen, RANKS)
             if isinstance(layer.operation, Mapped):
-                check_imported(graph(), graph().index[layer.name], space)
+                check_imported(graph, graph.index[layer.name], space)
         except ConfigError:
             continue
         return chosen
@@ -163,7 +216,6 @@ def _drawn(layer, mesh, indices, rng):
 
 def test_random_splits(ranks, expected):
     """Any axes may split any indices: parts are repeated, partial sums added, and each gradient counted once."""
-    programs = {
-        f"seed {seed}": program_of(model(), random_mesh_strategy(np.random.default_rng(seed))) for seed in range(12)
-    }
+    strategies = [random_mesh_strategy(graph(), np.random.default_rng(seed)) for seed in range(12)]
+    programs = {f"seed {seed}": program_of(model(), strategy) for seed, strategy in enumerate(strategies)}
     check_equal(ranks, expected, programs)
