@@ -61,7 +61,6 @@ def orrery_compare(
 ) -> None:
     """Compare strategies: a table, and a page that shows why one is faster."""
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from planner.cost.conditions import Conditions
     from planner.models.registry import load_model
     from planner.plan.compare_strategies import compare
     from planner.plan.no_strategy_fits import NoStrategyFitsError
@@ -72,9 +71,7 @@ def orrery_compare(
     names, paid = split_plan_texts(strategies), price_of(cluster, price)
     page = out.files[0] if out else None
     with out_files(out) as files, progress_bar(model) as progress:
-        given = asdict(conditions)
-        dtype = given.pop("dtype")
-        graph = load_model(model, batch=batch, element_bytes=DTYPE_BYTES[dtype])
+        graph = load_model(model, batch=batch, element_bytes=DTYPE_BYTES[conditions.dtype])
         machines = load_cluster(cluster)
         try:
             comparison = kept(
@@ -83,8 +80,8 @@ def orrery_compare(
                 machines,
                 names,
                 **asdict(searched),
+                **asdict(conditions),
                 progress=progress,
-                conditions=Conditions.of(machines, **given, arithmetic=dtype),
             )
         except NoStrategyFitsError as error:
             words = ["orrery", "compare", model, "--cluster", cluster, "--batch", str(error.batch)]

@@ -109,7 +109,6 @@ def _range(shares: Sequence[float]) -> str:
 
 def plan_values(planned: "SimulatedPlan") -> dict[str, Any]:
     """Return a plan's costs, its expected time and the interval, the time of the search, and all configurations."""
-    from planner.memory.memory_policy import MemoryPolicy
     from planner.memory.peak_memory import peak_by_kind_bytes
 
     plan, replayed = planned.plan, planned.replayed
@@ -121,8 +120,7 @@ def plan_values(planned: "SimulatedPlan") -> dict[str, Any]:
     refinement = ("simulated_plans", "lower_bound_s", "gap", "origin") if plan.simulated_plans else ()
     values = {field: getattr(plan, field) for field in (*fields, *refinement)}
     values |= {"expected_s": replayed.expected_s, "likely_s": replayed.likely_s, **asdict(planned.rates)}
-    policy = MemoryPolicy(optimizer=plan.optimizer)
-    values["memory_by_kind_bytes"] = peak_by_kind_bytes(replayed.program, policy)
+    values["memory_by_kind_bytes"] = peak_by_kind_bytes(replayed.program)
     return {**values, **_stage_values(plan), "compressed": asdict(plan.compressed), "configurations": configurations}
 
 

@@ -20,9 +20,8 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.program import Program
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.plan.comparison import Comparison, StrategyResult
-from planner.plan.lowered_plan import lowered
-from planner.plan.priced_strategy import PricedStrategy, one_device_s, price_strategy, strategy_ladder, strategy_result
-from planner.simulation.memory_over_time import check_replay_fits
+from planner.plan.priced_strategy import PricedStrategy, one_device_s, strategy_ladder, strategy_result
+from planner.simulation.memory_over_time import check_replay_fits, replay_that_fits
 from planner.simulation.program_replay import replay
 from reports.pages.comparison_page import comparison_html
 
@@ -86,19 +85,20 @@ def _speak(pipe: Connection, function: Callable[..., Said], arguments: tuple[Any
             pipe.send(("failed", said_of(error)))
 
 
-def strategy_again(model: CostModel, result: StrategyResult, known: Program | None, shown: bool) -> Said:
+def strategy_again(
+    model: CostModel, usual: CostModel, result: StrategyResult, known: Program | None, shown: bool
+) -> Said:
     """Price and replay a strategy that was chosen before, as ``orrery simulate`` does with a plan.
 
     Args:
-        model: Prices on the changed cluster.
+        model: Prices on the changed cluster, under the conditions of the plan.
+        usual: Prices under the conditions that all plans have in common.
         result: The strategy as it was compared.
         known: Its program on the changed cluster, if there is one already.
         shown: Whether its timeline is wanted.
     """
-    strategy, micro_batching = result.strategy, result.micro_batching
-    assert strategy is not None
-    program = known or lowered(model, strategy, micro_batching=micro_batching, check_memory=False)
-    priced_s, ladder = strategy_ladder(model, strategy, micro_batching, program)
+    program = known or result.planned.lowered(model, check_memory=False)
+    priced_s, ladder = strategy_ladder(model, result.planned, program)
     yield "priced", {"ladder_s": ladder, "additive_s": priced_s, "simulated_s": list(ladder.values())[-1]}
     if not shown:
         os.nice(_LATER)
@@ -110,13 +110,12 @@ def strategy_again(model: CostModel, result: StrategyResult, known: Program | No
     priced = PricedStrategy(
         model=model,
         name=result.name,
-        strategy=strategy,
-        micro_batching=micro_batching,
+        planned=result.planned,
         full=full,
         additive_s=priced_s,
         ladder_s=ladder,
     )
-    yield "result", light_result(strategy_result(priced, one_device_s(model)))
+    yield "result", light_result(strategy_result(priced, one_device_s(usual)))
 
 
 def timeline_of(model: CostModel, result: StrategyResult, cluster: DeviceGraph) -> Said:
@@ -124,9 +123,7 @@ def timeline_of(model: CostModel, result: StrategyResult, cluster: DeviceGraph) 
     if has_timeline(result):
         yield "timeline", timeline_view(result.name, result, cluster)
         return
-    assert result.strategy is not None
-    full = price_strategy(model, result.name, result.strategy, result.micro_batching).full
-    yield "timeline", timeline_view(result.name, full, cluster)
+    yield "timeline", timeline_view(result.name, replay_that_fits(result.planned.lowered(model)), cluster)
 
 
 def page_of(comparison: Comparison, subject: BenchSubject) -> Said:

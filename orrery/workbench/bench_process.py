@@ -19,17 +19,15 @@ from orrery.workbench.bench_children import Child, page_of, start_child, strateg
 from orrery.workbench.comparison_view import comparison_view, ladder_view, light_result, partial_comparison
 from orrery.workbench.processes import BrokeOff, follow_parent, said_of
 from orrery.workbench.subject import BenchSubject, loaded_cluster, loaded_graph
-from planner.cost.conditions import Conditions, declared_sync
-from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.changed_links import relinked
 from planner.lowering.program import Program
 from planner.models.registry import load_model
 from planner.plan.compare_strategies import compare
 from planner.plan.comparison import Comparison, StrategyResult
-from planner.plan.lowered_plan import lowered
-from planner.plan.priced_strategy import compared_model
-from planner.simulation.additive_cost import additive_s
+from planner.plan.lowered_plan import CostModels
+from planner.plan.plan_request import PlanRequest
+from planner.plan.planning import request_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +134,17 @@ class _Held:
         self._pipe = pipe
         self._found: Comparison | None = None
         self._graph: ComputationGraph
-        self._model: CostModel
         self._cluster: DeviceGraph
+        self._compared: DeviceGraph
+        """The cluster that was compared."""
+        self._models: CostModels
+        self._requests: dict[str, PlanRequest] = {}
+        """Plans by their texts."""
+        self._usual: PlanRequest
+        """What all of them have in common."""
         self._edits: dict[str, str]
         """Changes of what is priced now: those of what was compared, or others."""
-        self._first: CostModel
+        self._first: CostModels
         """Prices on the cluster that was compared."""
         self._programs: dict[str, Program] = {}
         """Strategies lowered on that cluster."""
@@ -166,12 +170,11 @@ class _Held:
         self._edits = subject.edits
         self._found = None  # also where this comparison fails: what follows would mix both
         self._graph, self._cluster = loaded_graph(subject), loaded_cluster(subject)
-        conditions = Conditions.of(self._cluster, arithmetic=subject.dtype)
-        self._first = self._model = compared_model(
-            self._graph, self._cluster, gradient_sync=subject.gradient_sync, conditions=conditions
-        )
+        self._compared = self._cluster
+        self._first = self._models = CostModels(self._graph, self._cluster)
         self._results, self._refused, self._programs = {}, {}, {}
         names = list(dict.fromkeys(subject.strategies))
+        self._set_requests(subject)
 
         def arrived(result: StrategyResult) -> None:
             self._results = {**self._results, result.name: result}
@@ -183,7 +186,7 @@ class _Held:
             self._cluster,
             names,
             gradient_sync=subject.gradient_sync,
-            conditions=conditions,
+            dtype=subject.dtype,
             progress=lambda label, done, total: self.tell(request, "progress", (label, done, total)),
             arrived=arrived,
         )
@@ -202,22 +205,21 @@ class _Held:
     def prepare(self) -> None:
         """Do what changes to come would each have to do again: what does not depend on links is then known."""
         for each in self._found.strategies if self._found else ():
-            assert each.strategy is not None
             with suppress(OrreryError):
-                program = lowered(self._first, each.strategy, micro_batching=each.micro_batching, check_memory=False)
-                additive_s(self._first, each.strategy, each.micro_batching, program=program)
-                self._programs[each.name] = program
+                model = self._first.of(self._requests[each.name])
+                program = each.planned.lowered(model, check_memory=False)
+                each.planned.additive_s(model, program)
+                if each.planned.gradient_sync_order == "end":  # others follow from the links
+                    self._programs[each.name] = program
         gc.collect()
         gc.freeze()  # children then share what is here
 
-    def _set_prices(self, subject: BenchSubject) -> None:
-        """Set the prices on the cluster as it is now."""
-        conditions = Conditions.of(self._cluster, arithmetic=subject.dtype)
-        sync = subject.gradient_sync or declared_sync(self._cluster)
-        if sync == self._first.gradient_sync:
-            self._model = self._first.on(self._cluster, conditions)
-        else:
-            self._model = compared_model(self._graph, self._cluster, gradient_sync=sync, conditions=conditions)
+    def _set_requests(self, subject: BenchSubject) -> None:
+        """Set the requests of all plans, by their texts, and of what they have in common."""
+        options: dict[str, Any] = {"gradient_sync": subject.gradient_sync, "dtype": subject.dtype}
+        for text in subject.strategies:
+            self._requests[text] = request_for(self._graph, self._cluster, strategy=text, **options)
+        self._usual = request_for(self._graph, self._cluster, strategy="data", **options)
 
     def _now(self, order: list[str]) -> Comparison:
         """Return the comparison as far as it has come."""
@@ -243,16 +245,26 @@ class _Held:
         if request.kind == "timeline":
             if shown not in self._results:
                 raise ConfigError(f"strategy must be one that was compared and fits, got {shown!r}")
-            return [start_child(shown, timeline_of, self._model, self._results[shown], self._cluster)]
+            model = self._models.of(self._requests[shown])
+            return [start_child(shown, timeline_of, model, self._results[shown], self._cluster)]
         rows = sorted(found.strategies, key=lambda each: -each.tasks)  # the largest first, for they take longest
+        usual = self._models.of(self._usual)
         return [
-            start_child(each.name, strategy_again, self._model, each, self._relinked(each.name), each.name == shown)
+            start_child(
+                each.name,
+                strategy_again,
+                self._models.of(self._requests[each.name]),
+                usual,
+                each,
+                self._relinked(each.name),
+                each.name == shown,
+            )
             for each in rows
         ]
 
     def _take_back(self, compared: BenchSubject, found: Comparison) -> None:
         """Go back to the cluster that was compared, whose results are known."""
-        self._edits, self._cluster, self._model = compared.edits, self._first.cluster, self._first
+        self._edits, self._cluster, self._models = compared.edits, self._compared, self._first
         self._results = {each.name: each for each in found.strategies}
         self._refused = dict(found.refused)
 
@@ -266,8 +278,9 @@ class _Held:
         if [each.name for each in cluster.devices] != list(found.devices):
             raise ConfigError("this change adds or removes devices; press Compare, which chooses the strategies anew")
         self._edits, self._cluster = subject.edits, cluster
-        self._set_prices(subject)
-        network = self._model.network
+        self._models = CostModels(self._graph, cluster, self._first)
+        self._set_requests(subject)
+        network = self._models.of(self._usual).network
         # what all children need of the routes is searched for once
         _ = network.rank
         if network.has_tables:
@@ -279,7 +292,8 @@ class _Held:
     def _relinked(self, name: str) -> Program | None:
         """Return the program of a strategy on the cluster as it is now, where that needs no lowering."""
         program = self._programs.get(name)
-        return relinked(program, self._first, self._model) if program else None
+        request = self._requests[name]
+        return relinked(program, self._first.of(request), self._models.of(request)) if program else None
 
     def hear(self, request: BenchRequest, name: str, kind: str, values: Any) -> None:
         """Take in and pass on what the child of a strategy says."""

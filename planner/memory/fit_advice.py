@@ -14,7 +14,6 @@ from planner.layouts.configurations import space_of
 from planner.layouts.storage import Storage
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
-from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.named_rules import NAMED
@@ -44,7 +43,6 @@ _WHOLE = {
 def fitting_changes(
     model: CostModel,
     program: Program,
-    memory_policy: MemoryPolicy,
     *,
     recompute: Recompute = KEEP_ACTIVATIONS,
     most: int = 3,
@@ -58,7 +56,6 @@ def fitting_changes(
     Args:
         model: Costs from which the program was lowered, with its cluster.
         program: The program that does not fit.
-        memory_policy: State that devices hold besides the tensors of the network.
         recompute: Activations that it recomputes already.
         most: Number of changes to name.
 
@@ -73,7 +70,7 @@ def fitting_changes(
                 break
             changed = _tried(lowered)
             tasks_left -= program.size if changed is None else changed.size
-            if changed is not None and _fits(changed, memory_policy):
+            if changed is not None and _fits(changed):
                 fitting.append(change)  # of each kind of change the first that fits is enough
                 break
         if len(fitting) == most:
@@ -89,10 +86,10 @@ def _tried(lowered: Callable[[], Program]) -> Program | None:
         return None
 
 
-def _fits(program: Program, memory_policy: MemoryPolicy) -> bool:
+def _fits(program: Program) -> bool:
     """Return whether a program fits into the memory of its devices."""
     capacity = np.array([device.usable_bytes for device in program.cluster.devices])
-    return bool((peak_memory_bytes(program, memory_policy) <= capacity).all())
+    return bool((peak_memory_bytes(program) <= capacity).all())
 
 
 def _same_batch(model: CostModel, program: Program, recompute: Recompute) -> Iterator[Iterator[_Attempt]]:

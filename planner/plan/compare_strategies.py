@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,24 +11,21 @@ from groundwork.errors import ConfigError, InfeasiblePlanError
 from groundwork.input_files import AnyPath, text_of
 from groundwork.progress import Progress, keeping
 from hwprofiles.devices.device_graph import DeviceGraph
-from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import Strategy
-from planner.parallel.degrees import storage_of
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.parallel.strategies import SEARCHED
 from planner.plan.comparison import Comparison, StrategyResult
 from planner.plan.data_parallel_note import data_parallel_note
-from planner.plan.layerwise_choice import SimulatedStrategy, layerwise, refined
-from planner.plan.lowered_plan import lowered
+from planner.plan.layerwise_choice import SimulatedStrategy
+from planner.plan.lowered_plan import CostModels, PlannedStrategy, lowered
 from planner.plan.no_strategy_fits import NoStrategyFitsError, fitting_batch
-from planner.plan.priced_strategy import compared_model, one_device_s, price_strategy, strategy_result
+from planner.plan.plan_request import PlanRequest
+from planner.plan.planning import choose, derived, request_for
+from planner.plan.priced_strategy import one_device_s, price_strategy, strategy_result
 from planner.plan.training_rates import above_peak
-from planner.search.hybrid_search import HYBRID, search_hybrids
-from planner.search.pipeline_strategy import strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.ladder import steady_s
-from planner.simulation.program_replay import Replay
 
 _MIXTURES = 8
 """Random mixtures of the strategies that validate the additive model beside the strategies themselves."""
@@ -36,31 +34,29 @@ _MOST_TASKS = 60_000
 the replay is kept for the layer-wise search."""
 
 
-_Subject = tuple[Strategy, MicroBatching]
-"""Strategy to compare, with its micro-batches."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Search:
-    """How strategies are searched."""
+class _Subject:
+    """A plan to compare, with what is known of it before anything is simulated."""
 
-    refine: int
-    """Plans to simulate in the refinement of ``layerwise``; 0 for none."""
-    progress: Progress | None
+    request: PlanRequest
+    model: CostModel
+    """Prices under the conditions of the request."""
+    planned: PlannedStrategy | InfeasiblePlanError | None
+    """The strategy where it follows from a rule, the error where that is refused; None for one that is searched."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Found:
-    """Results and reasons by the names of strategies, and notes of the searches."""
+    """Results and reasons by the texts of plans, and notes of the searches."""
 
     results: dict[str, StrategyResult] = field(default_factory=dict)
     refused: dict[str, InfeasiblePlanError]
     notes: tuple[str, ...] = ()
-    simulated: list[SimulatedStrategy] = field(default_factory=list)
-    """Strategies without micro-batches, of not too many tasks, with their replays."""
+    simulated: list[tuple[CostModel, SimulatedStrategy]] = field(default_factory=list)
+    """Strategies on the whole batch, of not too many tasks, with their prices and replays."""
 
     def in_order(self, names: Iterable[str]) -> list[StrategyResult]:
-        """Return the results in the order in which the strategies were named."""
+        """Return the results in the order in which the plans were named."""
         return [self.results[name] for name in names if name in self.results]
 
 
@@ -69,38 +65,40 @@ def compare(
     cluster: DeviceGraph,
     strategies: Sequence[AnyPath],
     *,
-    gradient_sync: str | None = None,
-    conditions: Conditions | None = None,
     refine: int = 0,
     progress: Progress | None = None,
     arrived: Callable[[StrategyResult], None] | None = None,
+    **options: Any,
 ) -> Comparison:
-    """Compare strategies by name or file.
+    """Compare plans by their texts; each is made as ``planner.plan.planning.simulated_plan`` makes it.
 
     Args:
         graph: Model with its batch.
         cluster: Device graph.
-        strategies: Names of ``planner.parallel.strategies.strategy_names``, or strategy files.
-        gradient_sync: Algorithm of gradient synchronisation, one of ``planner.cost.all_reduce.GRADIENT_SYNCS``; None:
-            ``library`` where the cluster describes one, else ``ring``.
-        conditions: Rules of gradient synchronisation, and the rungs of the ladder above contention, of which the last
-            is the simulated time; None: those that the cluster declares, and float16 for elements of two bytes.
-        refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
+        strategies: Names of ``planner.parallel.strategies.strategy_names``, degrees or strategy files, with options as
+            further words (``planner.plan.plan_text``).
+        refine: Plans to simulate in the refinement of ``layerwise``, where its text says nothing of it; 0 for none.
         progress: Called as ``progress(label, done, total)``.
         arrived: Called with every result as soon as there is one; ``layerwise`` comes last.
+        options: Fields of ``PlanRequest`` that all have in common, such as ``gradient_sync`` or ``framework``.
 
     Returns:
-        A result for every strategy that fits, with the reasons of the others.
+        A result for every plan that fits, with the reasons of the others.
 
     Raises:
-        ConfigError: A name is unknown, this batch cannot have a strategy, or the cluster not what the conditions ask.
-        NoStrategyFitsError: No strategy fits in memory.
-        Interrupted: After Ctrl-C, with the strategies that had been compared; without any, KeyboardInterrupt.
+        ConfigError: A text or an option is wrong, this batch cannot have a strategy, or the cluster does not declare
+            what a plan takes into account.
+        NoStrategyFitsError: No plan fits in memory.
+        Interrupted: After Ctrl-C, with the plans that had been compared; without any, KeyboardInterrupt.
     """
-    model = compared_model(graph, cluster, gradient_sync=gradient_sync, conditions=conditions)
-    named = _named(model, [text_of(each, "strategies") for each in strategies])
+    if not strategies:
+        raise ConfigError("strategies must name at least one, got none")
+    models = CostModels(graph, cluster)
+    model = models.of(request_for(graph, cluster, strategy="data", **options))
+    named = _named(models, graph, cluster, [text_of(each, "strategies") for each in strategies], refine, options)
     alone_s = one_device_s(model)
-    found = _Found(refused={name: error for name, error in named.items() if isinstance(error, InfeasiblePlanError)})
+    refused = {name: each.planned for name, each in named.items() if isinstance(each.planned, InfeasiblePlanError)}
+    found = _Found(refused=refused)
 
     def finished() -> Comparison | None:
         """Return what is finished after an interrupt."""
@@ -113,13 +111,14 @@ def compare(
         return _comparison(model, found, briefly, alone_s, rows, f"Interrupted before {missing}.")
 
     with keeping(finished):
-        _add_results(model, named, _Search(refine=refine, progress=progress), alone_s, arrived, found)
+        _add_results(named, alone_s, progress, arrived, found)
         if progress:
             progress("validating the additive model", len(named), len(named) + 1)
         results = found.in_order(named)
-        tried, note = _tried(model, results), data_parallel_note(model, results)
-    refused = {name: str(each) for name, each in found.refused.items()}
-    return _comparison(model, found, refused, alone_s, tried, note)
+        mixed = {each.name: each.planned.strategy for each in results if _is_usual(each, named[each.name], model)}
+        tried, note = _tried(model, results, mixed), data_parallel_note(model, results)
+    reasons = {name: str(each) for name, each in found.refused.items()}
+    return _comparison(model, found, reasons, alone_s, tried, note)
 
 
 def _comparison(
@@ -150,44 +149,58 @@ def _comparison(
     )
 
 
-def _named(model: CostModel, names: Sequence[str]) -> dict[str, _Subject | InfeasiblePlanError | None]:
-    """Return by name the strategies that follow from a rule, the error of one that is refused, and None to search."""
-    if not names:
-        raise ConfigError("strategies must name at least one, got none")
-    subjects: dict[str, _Subject | InfeasiblePlanError | None] = {}
-    for name in names:
-        try:
-            subjects[name] = None if name in ("layerwise", HYBRID) else strategy_and_micro_batching(model, name)
-        except InfeasiblePlanError as error:
-            subjects[name] = error
+def _named(
+    models: CostModels,
+    graph: ComputationGraph,
+    cluster: DeviceGraph,
+    texts: Sequence[str],
+    refine: int,
+    options: Mapping[str, Any],
+) -> dict[str, _Subject]:
+    """Return the plans by their texts, each once; arguments as for ``compare``, with the prices of all conditions."""
+    subjects: dict[str, _Subject] = {}
+    for text in texts:
+        request = request_for(graph, cluster, strategy=text, **options)
+        if request.strategy == "layerwise":
+            request = replace(request, refine=request.refine or refine)
+        model = models.of(request)
+        planned: PlannedStrategy | InfeasiblePlanError | None = None
+        if request.strategy not in SEARCHED:
+            try:
+                planned = derived(model, request)
+            except InfeasiblePlanError as error:
+                planned = error
+        subjects[text] = _Subject(request=request, model=model, planned=planned)
     return subjects
 
 
 def _add_results(
-    model: CostModel,
-    named: Mapping[str, _Subject | InfeasiblePlanError | None],
-    search: _Search,
+    named: Mapping[str, _Subject],
     alone_s: float,
+    progress: Progress | None,
     arrived: Callable[[StrategyResult], None] | None,
     found: _Found,
 ) -> None:
-    """Simulate every strategy, ``layerwise`` last; add those that fit, and the reasons of all others.
+    """Simulate every plan, those of ``layerwise`` last; add those that fit, and the reasons of all others.
 
     Raises:
-        NoStrategyFitsError: No strategy fits in memory.
+        NoStrategyFitsError: No plan fits in memory.
     """
-    others = sorted((name for name in named if name not in found.refused), key=lambda name: name == "layerwise")
-    for done, name in enumerate(others):
-        if search.progress:
-            search.progress(f"simulating {name}", done, len(named) + 1)
+    others = [name for name in named if name not in found.refused]
+    for done, name in enumerate(sorted(others, key=lambda name: named[name].request.strategy == "layerwise")):
+        if progress:
+            progress(f"simulating {name}", done, len(named) + 1)
+        subject = named[name]
+        model, planned = subject.model, subject.planned
+        known = [each for prices, each in found.simulated if prices is model]
         try:
-            (strategy, micro_batching), notes, replayed = _subject(model, name, named[name], search, found.simulated)
-            found.notes += notes
-            conditions = replace(model.conditions, storage=storage_of(name))
-            prices = model if conditions == model.conditions else model.on(model.cluster, conditions)
-            priced = price_strategy(prices, name, strategy, micro_batching, known=replayed)
-            if micro_batching.parts == 1 and priced.full.tasks <= _MOST_TASKS:
-                found.simulated.append(SimulatedStrategy(name=name, strategy=strategy, replayed=priced.full))
+            assert not isinstance(planned, InfeasiblePlanError)
+            chosen = choose(model, subject.request, planned=planned, known=known, progress=progress)
+            found.notes += chosen.planned.notes
+            priced = price_strategy(model, name, chosen.planned, chosen.replayed)
+            if chosen.planned.is_plain and priced.full.tasks <= _MOST_TASKS:
+                simulated = SimulatedStrategy(name=name, strategy=chosen.planned.strategy, replayed=priced.full)
+                found.simulated.append((model, simulated))
             result = strategy_result(priced, alone_s)
         except InfeasiblePlanError as error:
             found.refused[name] = error
@@ -198,49 +211,19 @@ def _add_results(
     if not found.results:
         # to print an error in full is to search for changes of a plan that fit, which takes long for each strategy
         reasons = {name: error.brief for name, error in found.refused.items()}
-        raise NoStrategyFitsError(reasons, fitting_batch(model, list(named)))
+        raise NoStrategyFitsError(reasons, fitting_batch([(each.model, each.request) for each in named.values()]))
 
 
-def _subject(
-    model: CostModel,
-    name: str,
-    known: _Subject | InfeasiblePlanError | None,
-    search: _Search,
-    simulated: Sequence[SimulatedStrategy],
-) -> tuple[_Subject, tuple[str, ...], Replay | None]:
-    """Return a strategy, the notes of its search, and its replay where the search has made one.
+def _tried(model: CostModel, results: Sequence[StrategyResult], strategies: Mapping[str, Strategy]) -> pd.DataFrame:
+    """Return additive and simulated times of every plan, and of random mixtures of strategies.
 
     Args:
-        model: Prices of a model on a cluster.
-        name: Name of the strategy.
-        known: The strategy, where it follows from a rule.
-        search: How it is searched.
-        simulated: Strategies with their replays, which the search need not make again.
-
-    Raises:
-        InfeasiblePlanError: No candidate fits in memory.
+        model: Prices of the mixtures.
+        results: The plans.
+        strategies: Strategies of plans that differ in nothing else, by the texts of the plans.
     """
-    if isinstance(known, tuple):
-        return known, (), None
-    if name == HYBRID:
-        best = search_hybrids(model, progress=search.progress)
-        return (best.strategy, best.micro_batching), best.notes, None
-    if search.refine:
-        _, refinement, notes = refined(model, search.refine, progress=search.progress)
-        return (refinement.strategy, WHOLE_BATCH), notes, None
-    _, candidate, notes = layerwise(model, progress=search.progress, known=simulated)
-    return (candidate.strategy, WHOLE_BATCH), notes, candidate.replayed
-
-
-def _tried(model: CostModel, results: Sequence[StrategyResult]) -> pd.DataFrame:
-    """Return additive and simulated times of every strategy, and of random mixtures of those on the whole batch."""
     tried = _rows(results)
     rows: list[tuple[str, float, float]] = list(tried.itertuples(index=False, name=None))
-    strategies = {
-        result.name: result.strategy
-        for result in results
-        if result.strategy is not None and result.micro_batching.parts == 1
-    }
     names, layers = list(strategies), [layer.name for layer in model.graph.layers]
     same = {name: next(first for first in names if strategies[first] == strategies[name]) for name in names}
     known: dict[tuple[str, ...], tuple[float, float] | None] = {
@@ -258,6 +241,11 @@ def _tried(model: CostModel, results: Sequence[StrategyResult]) -> pd.DataFrame:
         if (seconds := known[mixed]) is not None:
             rows.append((f"mixture {mixture + 1}", *seconds))
     return pd.DataFrame(rows, columns=tried.columns)
+
+
+def _is_usual(result: StrategyResult, subject: _Subject, model: CostModel) -> bool:
+    """Return whether a plan is its strategy and nothing else, under the conditions that all have in common."""
+    return subject.model is model and result.planned.is_plain
 
 
 def _rows(results: Iterable[StrategyResult]) -> pd.DataFrame:

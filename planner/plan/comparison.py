@@ -6,14 +6,13 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from planner.expected.likely_times import TimeParts, expected_s, likely_s
-from planner.layouts.configurations import Strategy
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.plan.training_rates import TrainingRates
 from planner.simulation.link_use import LinkUse
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from planner.plan.lowered_plan import PlannedStrategy
     from planner.plan.pace import Pace
 
 
@@ -103,10 +102,8 @@ class StrategyResult:
     """Devices that take part in each collective of the timeline, by its id."""
     pace: "Pace | None" = None
     """What sets the pace of the iteration, and how much of each resource's time is left."""
-    strategy: Strategy | None = field(default=None, repr=False)
-    """Configuration of every layer."""
-    micro_batching: MicroBatching = WHOLE_BATCH
-    """Layers that compute in micro-batches."""
+    planned: "PlannedStrategy" = field(repr=False)
+    """The strategy as it was lowered."""
     message_bytes: float = 0.0
     """Usual size of what is sent at once."""
     nodes: int = 1

@@ -1,7 +1,7 @@
 """Programs of strategies and of plans: lowered, checked against memory, with their gradients in order."""
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 
 from groundwork.errors import ConfigError
@@ -16,7 +16,6 @@ from planner.lowering.changed_links import relinked
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
 from planner.memory.fit_advice import fitting_changes
-from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.parallel.degrees import storage_of
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
@@ -24,7 +23,44 @@ from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
 from planner.search.gradient_order import order_gradient_syncs
+from planner.simulation.additive_cost import additive_s
 from planner.simulation.transfer_pricing import check_messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStrategy:
+    """A strategy with all else that its program follows from, prices apart."""
+
+    strategy: Strategy
+    micro_batching: MicroBatching = WHOLE_BATCH
+    compressed: CompressionSettings = UNCOMPRESSED
+    recompute: Recompute = KEEP_ACTIVATIONS
+    gradient_sync_order: str = "end"
+    notes: tuple[str, ...] = ()
+    """What is to be said of how it was chosen."""
+
+    @property
+    def is_plain(self) -> bool:
+        """True if it computes the whole batch at once, and only what the strategy says."""
+        return self == PlannedStrategy(strategy=self.strategy, notes=self.notes)
+
+    def lowered(self, model: CostModel, *, collectives: str = "activity", check_memory: bool = True) -> Program:
+        """Return the program of one iteration; arguments and errors as for ``planner.plan.lowered_plan.lowered``."""
+        return lowered(
+            model,
+            self.strategy,
+            micro_batching=self.micro_batching,
+            compressed=self.compressed,
+            recompute=self.recompute,
+            collectives=collectives,
+            gradient_sync_order=self.gradient_sync_order,
+            check_memory=check_memory,
+        )
+
+    def additive_s(self, model: CostModel, program: Program | None = None) -> float:
+        """Return the iteration time by Eq. 1, of the program where its messages are in no order of their own."""
+        in_order = program if self.gradient_sync_order == "end" else None
+        return additive_s(model, self.strategy, self.micro_batching, self.compressed, self.recompute, in_order)
 
 
 def lowered(
@@ -34,7 +70,6 @@ def lowered(
     micro_batching: MicroBatching = WHOLE_BATCH,
     compressed: CompressionSettings = UNCOMPRESSED,
     recompute: Recompute = KEEP_ACTIVATIONS,
-    memory_policy: MemoryPolicy = MOMENTUM,
     collectives: str = "activity",
     gradient_sync_order: str = "end",
     check_memory: bool = True,
@@ -47,7 +82,6 @@ def lowered(
         micro_batching: Layers that compute in micro-batches, and their schedule.
         compressed: Tensors and gradients that are compressed to be sent.
         recompute: Activations that are computed again in the backward pass.
-        memory_policy: State that must fit beside the tensors of the network.
         collectives: As for ``planner.lowering.lower_strategy.lower``.
         gradient_sync_order: One of ``planner.search.gradient_order.GRADIENT_SYNC_ORDERS``.
         check_memory: False: the program is returned whether or not it fits.
@@ -72,35 +106,60 @@ def lowered(
         collectives=collectives,
     )
     if check_memory:
-        needed = peak_memory_bytes(program, memory_policy)
-        check_plan_memory(
-            program, needed, fitting=lambda: fitting_changes(model, program, memory_policy, recompute=recompute)
-        )
+        needed = peak_memory_bytes(program)
+        check_plan_memory(program, needed, fitting=lambda: fitting_changes(model, program, recompute=recompute))
     return order_gradient_syncs(program, gradient_sync_order)
 
 
-def cost_model_of(request: PlanRequest, graph: ComputationGraph, cluster: DeviceGraph) -> CostModel:
-    """Return the prices of a network on a cluster, under the conditions of a request.
+class CostModels:
+    """Prices of a network on a cluster under the conditions of several requests, which share what is the same.
 
     Args:
-        request: What was asked for; what it leaves out is as the cluster declares it.
         graph: The network.
         cluster: Device graph.
-
-    Raises:
-        ConfigError: The cluster does not declare what the request takes into account.
+        before: Those of the same network on a cluster that this one was made from, of which what is the same is kept.
     """
-    request = request.resolved(cluster)
-    conditions = Conditions.of(
-        cluster,
-        request.framework,
-        interference=request.interference,
-        spread=request.spread,
-        arithmetic=request.dtype,
-        optimizer=request.optimizer,
-        storage=storage_of(request.strategy),
-    )
-    return CostModel(graph, cluster, request.gradient_sync or "", request.batch_norm, conditions)
+
+    def __init__(self, graph: ComputationGraph, cluster: DeviceGraph, before: "CostModels | None" = None) -> None:
+        self._graph, self._cluster, self._before = graph, cluster, before
+        self._known: dict[tuple[object, ...], CostModel] = {}
+
+    def of(self, request: PlanRequest) -> CostModel:
+        """Return the prices under the conditions of a request.
+
+        Args:
+            request: What was asked for; what it leaves out is as the cluster declares it.
+
+        Raises:
+            ConfigError: The cluster does not declare what the request takes into account.
+        """
+        resolved = request.resolved(self._cluster)
+        conditions = Conditions.of(
+            self._cluster,
+            resolved.framework,
+            interference=resolved.interference,
+            spread=resolved.spread,
+            arithmetic=resolved.dtype,
+            optimizer=resolved.optimizer,
+            storage=storage_of(resolved.strategy),
+        )
+        gradient_sync, batch_norm = resolved.gradient_sync or "", resolved.batch_norm
+        graph = self._graph.with_element_bytes(request.element_bytes)
+        key = (gradient_sync, batch_norm, graph.element_bytes)
+        if (*key, conditions) not in self._known:
+            others = [self._before.of(request)] if self._before else self._known.values()
+            rows = (each for each in others if (each.gradient_sync, each.batch_norm, each.graph.element_bytes) == key)
+            if like := next(rows, None):
+                model = like.on(self._cluster, conditions)
+            else:
+                model = CostModel(graph, self._cluster, gradient_sync, batch_norm, conditions)
+            self._known[*key, conditions] = model
+        return self._known[*key, conditions]
+
+
+def cost_model_of(request: PlanRequest, graph: ComputationGraph, cluster: DeviceGraph) -> CostModel:
+    """Return the prices of a network on a cluster under the conditions of one request; as ``CostModels`` has them."""
+    return CostModels(graph, cluster).of(request)
 
 
 def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, collectives: str = "activity") -> Program:
@@ -134,24 +193,18 @@ def plan_lowering(
         raise ConfigError(f"configurations must be of layers of {plan.model}, got {unknown[0]!r}")
     model = cost_model_of(plan.request, graph, cluster)
 
-    def lowered_by(prices: CostModel, *, check_memory: bool) -> Program:
-        """Lower the plan by the prices of a cluster."""
-        return lowered(
-            prices,
-            plan.configurations,
-            micro_batching=plan.micro_batching,
-            compressed=compressed_of(graph, plan.gradient_sync, **asdict(plan.compressed)),
-            recompute=plan.recompute,
-            memory_policy=MemoryPolicy(optimizer=plan.optimizer),
-            collectives=collectives,
-            gradient_sync_order=plan.gradient_sync_order,
-            check_memory=check_memory,
-        )
+    planned = PlannedStrategy(
+        strategy=plan.configurations,
+        micro_batching=plan.micro_batching,
+        compressed=compressed_of(graph, plan.gradient_sync, **asdict(plan.compressed)),
+        recompute=plan.recompute,
+        gradient_sync_order=plan.gradient_sync_order,
+    )
 
     @cache
     def first() -> Program:
         """Lower the plan on its own cluster."""
-        return lowered_by(model, check_memory=True)
+        return planned.lowered(model, collectives=collectives)
 
     def lower_on(changed: DeviceGraph) -> Program:
         """Lower the plan on a cluster; other links may need no lowering, unless an order was found by simulation."""
@@ -159,6 +212,6 @@ def plan_lowering(
             return first()
         now = model.on(changed, model.conditions)
         again = relinked(first(), model, now) if plan.gradient_sync_order == "end" else None
-        return again or lowered_by(now, check_memory=False)
+        return again or planned.lowered(now, collectives=collectives, check_memory=False)
 
     return lower_on

@@ -1,28 +1,24 @@
 """The refusal of a comparison in which no strategy fits, with the largest batch found that one fits with."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from groundwork.errors import ConfigError, InfeasiblePlanError, OrreryError
 from planner.cost.cost_model import CostModel
-from planner.layouts.configurations import Strategy
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.named_rules import NAMED
-from planner.plan.lowered_plan import lowered
-from planner.search.hybrid_search import HYBRID, first_hybrids
-from planner.search.pipeline_strategy import strategy_and_micro_batching
+from planner.parallel.strategies import SEARCHED, named_strategy
+from planner.plan.lowered_plan import PlannedStrategy
+from planner.plan.plan_request import PlanRequest
+from planner.plan.planning import derived
+from planner.search.hybrid_search import first_hybrids
 from planner.simulation.memory_over_time import replay_that_fits
 
 _MOST_TASKS = 1_000_000
 """Tasks that are lowered for all attempts together, some seconds; larger programs are not tried."""
 _MOST_SEARCHES = 4
 """Batches for which hybrids are ranked, some seconds each."""
-
-
-_Subject = tuple[Strategy, MicroBatching]
-"""Strategy to try, with its micro-batches."""
 
 
 class NoStrategyFitsError(InfeasiblePlanError):
@@ -42,7 +38,7 @@ class NoStrategyFitsError(InfeasiblePlanError):
         return type(self), (self._reasons, self.batch)
 
 
-def fitting_batch(model: CostModel, names: Sequence[str]) -> int | None:
+def fitting_batch(requests: Sequence[tuple[CostModel, PlanRequest]]) -> int | None:
     """Return the largest batch found with which one of several strategies fits, and all can be had, by simulation.
 
     Batches are tried by eighths of the batch, then of its half, and so on.  For ``layerwise`` and ``hybrid`` stand the
@@ -50,55 +46,56 @@ def fitting_batch(model: CostModel, names: Sequence[str]) -> int | None:
     the hybrids that its search simulates decide, of such a batch, of its half, and so on.
 
     Args:
-        model: Prices with the batch that is too large.
-        names: Strategies.
+        requests: Requests with the batch that is too large, each with the prices under its conditions.
 
     Returns:
         The batch; None where none was found.
     """
-    ruled = [name for name in names if name not in ("layerwise", HYBRID)]
-    usual = [name for name in NAMED if name not in ruled] if len(ruled) < len(names) else []
-    whole, attempts = model.graph.batch, _Attempts()
+    searched = {request.strategy: model for model, request in requests if request.strategy in SEARCHED}
+    ruled = [row for row in requests if row[1].strategy not in SEARCHED]
+    whole, attempts = requests[0][1].batch, _Attempts()
     shares = dict.fromkeys(whole * eighth // 8 >> half for half in range(whole.bit_length()) for eighth in (7, 6, 5, 4))
     most_hybrid = whole
     for batch in sorted(filter(None, shares), reverse=True):
         if attempts.tasks_left < 0:
             break
         try:
-            smaller = model.for_batch(batch)
-            named = [_subject(smaller, name) for name in ruled]
+            smaller = [(model.for_batch(batch), replace(request, batch=batch)) for model, request in ruled]
+            tried = [(model, _planned(model, request)) for model, request in smaller]
         except ConfigError:  # the whole comparison would be refused
             continue
-        if any(attempts.fits(smaller, subject) for subject in named):
+        if any(attempts.fits(model, planned) for model, planned in tried):
             return batch
-        if not any(attempts.fits(smaller, _usual(smaller, name)) for name in usual):
+        usual = next((model.for_batch(batch) for model in searched.values()), None)
+        if usual is None or not any(attempts.fits(usual, _usual(usual, name)) for name in NAMED):
             continue
-        if "layerwise" in names:
+        if "layerwise" in searched:
             return batch
         if batch <= most_hybrid and attempts.searches_left:
             attempts.searches_left -= 1
-            if any(attempts.fits(smaller, subject) for subject in first_hybrids(smaller)):
+            hybrids = first_hybrids(usual)
+            if any(attempts.fits(usual, PlannedStrategy(strategy=s, micro_batching=m)) for s, m in hybrids):
                 return batch
             most_hybrid = batch // 2
     return None
 
 
-def _subject(model: CostModel, name: str) -> _Subject | None:
-    """Return the strategy of a name, with its micro-batches; None where it is refused for its memory.
+def _planned(model: CostModel, request: PlanRequest) -> PlannedStrategy | None:
+    """Return the strategy of a request; None where it is refused for its memory.
 
     Raises:
         ConfigError: It cannot be had with this batch.
     """
     try:
-        return strategy_and_micro_batching(model, name)
+        return derived(model, request)
     except InfeasiblePlanError:
         return None
 
 
-def _usual(model: CostModel, name: str) -> _Subject | None:
+def _usual(model: CostModel, name: str) -> PlannedStrategy | None:
     """Return one of the usual strategies; None where it cannot be had."""
     try:
-        return _subject(model, name)
+        return PlannedStrategy(strategy=named_strategy(name, model.graph, len(model.cluster.devices), model.cluster))
     except ConfigError:
         return None
 
@@ -110,12 +107,12 @@ class _Attempts:
     tasks_left: int = _MOST_TASKS
     searches_left: int = _MOST_SEARCHES
 
-    def fits(self, model: CostModel, subject: _Subject | None) -> bool:
+    def fits(self, model: CostModel, planned: PlannedStrategy | None) -> bool:
         """Return whether a strategy fits; False, too, where so many tasks were lowered that nothing more is tried."""
-        if subject is None or self.tasks_left < 0:
+        if planned is None or self.tasks_left < 0:
             return False
         try:
-            program = lowered(model, subject[0], micro_batching=subject[1], check_memory=False)
+            program = planned.lowered(model, check_memory=False)
             self.tasks_left -= program.size
             if self.tasks_left < 0:
                 return False

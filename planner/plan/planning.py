@@ -1,25 +1,24 @@
 """Plans made from requests: searched (``layerwise``, ``hybrid``), derived from a rule, or read from a file."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from groundwork.errors import ConfigError
 from groundwork.progress import Progress
 from hwprofiles.compute.compute_profile import UNDER_USED
 from hwprofiles.devices.device_graph import DeviceGraph
-from planner.compression.settings import UNCOMPRESSED, CompressionSettings, compressed_of
+from planner.compression.settings import compressed_of
 from planner.cost.all_reduce import SyncChoice
 from planner.cost.compressed_sync import gradient_sync_choices
 from planner.cost.cost_model import CostModel
 from planner.cost.under_used import under_used_layers
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import Strategy
-from planner.memory.memory_policy import MemoryPolicy
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batching_of
-from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute, recompute_of
+from planner.parallel.recomputation import recompute_of
 from planner.parallel.strategy_file import OWN, OwnStrategy, own_strategy
-from planner.plan.lowered_plan import cost_model_of, lowered
+from planner.plan.lowered_plan import PlannedStrategy, cost_model_of
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
 from planner.plan.plan_text import read_plan_text
@@ -27,11 +26,11 @@ from planner.plan.training_rates import TrainingRates, above_peak, training_rate
 from planner.search.compression_choice import choose_compressed_layers
 from planner.search.hybrid_search import HYBRID
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
-from planner.simulation.additive_cost import additive_s
 from planner.simulation.memory_over_time import replay_that_fits
 from planner.simulation.program_replay import Replay
 
 if TYPE_CHECKING:
+    from planner.plan.layerwise_choice import SimulatedStrategy
     from planner.search.layerwise import LayerwiseResult
     from planner.search.refinement import Refined
 
@@ -106,7 +105,8 @@ def simulated_plan(
         raise ConfigError(f"{rule}, got {request.dtype!r}")
     request = request.resolved(cluster)
     model = cost_model_of(request, graph, cluster)
-    chosen = _derived(model, request, progress, own) if own is not None else _chosen(model, request, progress)
+    planned = None if own is None else derived(model, request, own, progress=progress)
+    chosen = choose(model, request, planned=planned, progress=progress)
     replayed = chosen.replayed
     rates = training_rates(model, replayed.program, replayed.expected_s)
     return SimulatedPlan(plan=_priced(model, request, chosen, rates), replayed=replayed, rates=rates)
@@ -130,80 +130,104 @@ def request_for(
     request = replace(request, **subject) if request else PlanRequest(**(subject | options))
     if request.element_bytes == graph.element_bytes or "dtype" in (options | read_plan_text(request.text)[1]):
         return request
-    return replace(request, dtype=f"float{8 * graph.element_bytes}")
+    own_type: dict[str, Any] = {"dtype": f"float{8 * graph.element_bytes}"}
+    return replace(request, **own_type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Chosen:
-    """The strategy that a search, a rule or a file gives."""
+class ChosenStrategy:
+    """The strategy that a search, a rule or a file gives, with its replay."""
 
-    strategy: Strategy
-    micro_batching: MicroBatching = WHOLE_BATCH
-    compressed: CompressionSettings = UNCOMPRESSED
-    recompute: Recompute = KEEP_ACTIVATIONS
+    planned: PlannedStrategy
     replayed: Replay
-    notes: tuple[str, ...] = ()
-    statistics: Mapping[str, Any]
+    statistics: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``Plan`` that describe the search."""
 
 
-def _chosen(model: CostModel, request: PlanRequest, progress: Progress | None) -> _Chosen:
-    """Return the strategy by the search, rule or file that the request names."""
+def choose(
+    model: CostModel,
+    request: PlanRequest,
+    *,
+    planned: PlannedStrategy | None = None,
+    known: Sequence["SimulatedStrategy"] = (),
+    progress: Progress | None = None,
+) -> ChosenStrategy:
+    """Return the strategy by the search, rule or file that a request names, simulated.
+
+    Args:
+        model: Prices of a network on a cluster, under the conditions of the request.
+        request: What was asked for.
+        planned: What ``derived`` returns for it, if that is known.
+        known: Strategies that were simulated already under the same conditions, which a search need not replay.
+        progress: Called as ``progress(label, done, total)``.
+
+    Raises:
+        ConfigError: The network and the cluster cannot have what the request says.
+        InfeasiblePlanError: Nothing that was tried fits in memory.
+    """
     if request.strategy == "layerwise":
-        return _layerwise(model, request.refine, progress)
+        return _layerwise(model, request.refine, known, progress)
     if request.strategy == HYBRID:
         return _hybrid(model, request.refine, progress)
-    return _derived(model, request, progress)
+    planned = planned or derived(model, request, progress=progress)
+    return ChosenStrategy(planned=planned, replayed=replay_that_fits(planned.lowered(model)))
 
 
-def _layerwise(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
+def _layerwise(
+    model: CostModel, plans: int, known: Sequence["SimulatedStrategy"], progress: Progress | None
+) -> ChosenStrategy:
     """Return the layer-wise optimum, or one of the usual strategies where that is faster."""
-    from planner.plan.layerwise_choice import layerwise, refined  # here: rules do without the kernels of the search
+    from planner.plan.layerwise_choice import layerwise, refined  # rules do without the kernels of the search
 
     if not plans:
-        searched, fastest, notes = layerwise(model, progress=progress)
-        return _Chosen(
-            strategy=fastest.strategy,
+        searched, fastest, notes = layerwise(model, progress=progress, known=known)
+        return ChosenStrategy(
+            planned=PlannedStrategy(strategy=fastest.strategy, notes=notes),
             replayed=fastest.replayed,
-            notes=notes,
             statistics=_search_statistics(searched),
         )
     searched, best, notes = refined(model, plans, progress=progress)
-    return _Chosen(
-        strategy=best.strategy,
+    return ChosenStrategy(
+        planned=PlannedStrategy(strategy=best.strategy, notes=notes),
         replayed=replay_that_fits(best.program),
-        notes=notes,
         statistics=_search_statistics(searched) | _refinement_statistics(best),
     )
 
 
-def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
+def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> ChosenStrategy:
     """Return the fastest hybrid; the refinement of one knows no stages."""
-    from planner.search.hybrid_search import search_hybrids  # here: rules do without them
-    from planner.search.refinement import refine  # here: rules do without them
+    from planner.search.hybrid_search import search_hybrids  # rules do without them
+    from planner.search.refinement import refine  # rules do without them
 
     searched = search_hybrids(model, stages=not plans, progress=progress)
     if not plans:
-        return _Chosen(
-            strategy=searched.strategy,
-            micro_batching=searched.micro_batching,
-            replayed=replay_that_fits(lowered(model, searched.strategy, micro_batching=searched.micro_batching)),
-            notes=searched.notes,
-            statistics={},
+        planned = PlannedStrategy(
+            strategy=searched.strategy, micro_batching=searched.micro_batching, notes=searched.notes
         )
+        return ChosenStrategy(planned=planned, replayed=replay_that_fits(planned.lowered(model)))
     best = refine(model, {searched.candidate.text: searched.strategy}, plans=plans, progress=progress)
-    return _Chosen(
-        strategy=best.strategy,
+    return ChosenStrategy(
+        planned=PlannedStrategy(strategy=best.strategy, notes=searched.notes),
         replayed=replay_that_fits(best.program),
-        notes=searched.notes,
         statistics=_refinement_statistics(best),
     )
 
 
-def _derived(
-    model: CostModel, request: PlanRequest, progress: Progress | None, own: OwnStrategy | None = None
-) -> _Chosen:
-    """Return a strategy by a rule, from a file or of a program, with the parts of it that are compressed."""
+def derived(
+    model: CostModel, request: PlanRequest, own: OwnStrategy | None = None, *, progress: Progress | None = None
+) -> PlannedStrategy:
+    """Return a strategy that is not searched: by a rule, from a file or of a program.
+
+    Args:
+        model: Prices of a network on a cluster, under the conditions of the request.
+        request: What was asked for.
+        own: Strategy of a program, in place of the one that the request names.
+        progress: Called as ``progress(label, done, total)``.
+
+    Raises:
+        ConfigError: The network and the cluster cannot have what the request says.
+        InfeasiblePlanError: A stage of a pipeline does not fit in memory, wherever it begins.
+    """
     graph = model.graph
     micro_batching = _micro_batching(graph, request)
     if own is not None:
@@ -220,35 +244,18 @@ def _derived(
         gradient_layers=request.gradient_layers,
         activation_layers=request.activation_layers,
     )
-    recompute = recompute_of(graph, request.recompute, micro_batching)
-    memory_policy, notes = MemoryPolicy(optimizer=request.optimizer), tuple[str, ...]()
+    recompute, notes = recompute_of(graph, request.recompute, micro_batching), tuple[str, ...]()
     if request.compress_where == "pays":
         compressed, notes = choose_compressed_layers(
-            model,
-            strategy,
-            micro_batching,
-            compressed,
-            recompute=recompute,
-            memory_policy=memory_policy,
-            progress=progress,
+            model, strategy, micro_batching, compressed, recompute=recompute, progress=progress
         )
-    program = lowered(
-        model,
-        strategy,
-        micro_batching=micro_batching,
-        compressed=compressed,
-        recompute=recompute,
-        memory_policy=memory_policy,
-        gradient_sync_order=request.gradient_sync_order,
-    )
-    return _Chosen(
+    return PlannedStrategy(
         strategy=strategy,
         micro_batching=micro_batching,
         compressed=compressed,
         recompute=recompute,
-        replayed=replay_that_fits(program, memory_policy),
+        gradient_sync_order=request.gradient_sync_order,
         notes=notes,
-        statistics={},
     )
 
 
@@ -287,38 +294,32 @@ def _refinement_statistics(best: "Refined") -> dict[str, Any]:
     return {name: getattr(best, name) for name in ("simulated_plans", "lower_bound_s", "origin")}
 
 
-def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen, rates: TrainingRates) -> Plan:
+def _priced(model: CostModel, request: PlanRequest, chosen: ChosenStrategy, rates: TrainingRates) -> Plan:
     """Return the plan of a strategy, with its price by Eq. 1 and the hashes of its inputs."""
+    planned = chosen.planned
     return Plan(
         request=request,
-        configurations=dict(chosen.strategy),
-        micro_batching=chosen.micro_batching,
-        compressed=chosen.compressed,
-        recompute=chosen.recompute,
+        configurations=dict(planned.strategy),
+        micro_batching=planned.micro_batching,
+        compressed=planned.compressed,
+        recompute=planned.recompute,
         model_digest=model.graph.digest,
         cluster_digest=model.cluster.digest,
         costs_digest=model.compute_times.digest,
-        additive_s=additive_s(
-            model,
-            chosen.strategy,
-            chosen.micro_batching,
-            chosen.compressed,
-            chosen.recompute,
-            chosen.replayed.program if request.gradient_sync_order == "end" else None,
-        ),
+        additive_s=planned.additive_s(model, chosen.replayed.program),
         simulated_s=chosen.replayed.iteration_s,
         gradient_syncs=_sync_choices(model, chosen),
-        notes=(*chosen.notes, *_doubtful(model, chosen.strategy), *model.compute_times.notes, *above_peak([rates])),
+        notes=(*planned.notes, *_doubtful(model, planned.strategy), *model.compute_times.notes, *above_peak([rates])),
         **chosen.statistics,
     )
 
 
-def _sync_choices(model: CostModel, chosen: _Chosen) -> dict[str, SyncChoice]:
+def _sync_choices(model: CostModel, chosen: ChosenStrategy) -> dict[str, SyncChoice]:
     """Return the algorithms that were chosen, by layer: for its own buffers, or for the bucket that it is in."""
     program = chosen.replayed.program
     if program.framework.is_synchronous:
         return {program.graph.layers[i].name: choice for i, choice in program.bucket_choices.items()}
-    return gradient_sync_choices(model, chosen.strategy, chosen.compressed)
+    return gradient_sync_choices(model, chosen.planned.strategy, chosen.planned.compressed)
 
 
 def _doubtful(model: CostModel, strategy: Strategy) -> tuple[str, ...]:

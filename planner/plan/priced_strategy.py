@@ -1,29 +1,25 @@
 """One strategy on one cluster: its price and its ladder, and from these everything that a comparison tells of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.all_reduce import layer_choice
 from planner.cost.applied_strategy import applied
-from planner.cost.conditions import IDEAL_CONDITIONS, Conditions, declared_sync
+from planner.cost.conditions import IDEAL_CONDITIONS
 from planner.cost.cost_model import CostModel
 from planner.expected.likely_times import TimeParts, expected_s
-from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import ConfigSpace, Configuration, Strategy
-from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
-from planner.parallel.micro_batches import MicroBatching
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.plan.comparison import LayerResult, StrategyResult
-from planner.plan.lowered_plan import lowered
+from planner.plan.lowered_plan import PlannedStrategy
 from planner.plan.pace import pace_of
 from planner.plan.training_rates import training_rates
 from planner.simulation.additive_cost import additive_s, additive_terms, program_sync_s
 from planner.simulation.ladder import ladder_s, steady_s, upper_rungs_s
 from planner.simulation.lower_bound import iteration_bound
-from planner.simulation.memory_over_time import replay_that_fits
 from planner.simulation.program_replay import Replay
 
 
@@ -33,29 +29,11 @@ class PricedStrategy:
 
     model: CostModel
     name: str
-    strategy: Strategy
-    micro_batching: MicroBatching
+    planned: PlannedStrategy
     full: Replay
     """Replay under all conditions of the model."""
     additive_s: float
     ladder_s: dict[str, float]
-
-
-def compared_model(
-    graph: ComputationGraph,
-    cluster: DeviceGraph,
-    *,
-    gradient_sync: str | None = None,
-    conditions: Conditions | None = None,
-) -> CostModel:
-    """Return the prices by which strategies are compared; arguments as for ``compare``.
-
-    Raises:
-        ConfigError: The cluster does not declare what the conditions ask.
-    """
-    conditions = conditions or Conditions.of(cluster, arithmetic=f"float{8 * graph.element_bytes}")
-    conditions.check(cluster)
-    return CostModel(graph, cluster, gradient_sync or declared_sync(cluster), conditions=conditions)
 
 
 def one_device_s(model: CostModel) -> float:
@@ -67,56 +45,47 @@ def one_device_s(model: CostModel) -> float:
     return expected_s(parts)
 
 
-def price_strategy(
-    model: CostModel, name: str, strategy: Strategy, micro_batching: MicroBatching, *, known: Replay | None = None
-) -> PricedStrategy:
-    """Lower and replay a strategy, and return it with its ladder: the first numbers of ``strategy_result``.
+def price_strategy(model: CostModel, name: str, planned: PlannedStrategy, full: Replay) -> PricedStrategy:
+    """Return a strategy with its ladder: the first numbers of ``strategy_result``.
 
     Args:
-        model: Prices of a network on a cluster, such as ``compared_model``'s.
+        model: Prices of a network on a cluster.
         name: Name of the strategy.
-        strategy: Configuration of every layer; it may have been chosen on a cluster with other links.
-        micro_batching: Layers that compute in micro-batches.
-        known: Its replay under the conditions of the model, if there is one already.
+        planned: The strategy; it may have been chosen on a cluster with other links.
+        full: Its replay under the conditions of the model.
 
     Raises:
         ConfigError: A configuration does not fit its layer or the cluster.
-        InfeasiblePlanError: The strategy does not fit in memory.
     """
-    full = known or replay_that_fits(lowered(model, strategy, micro_batching=micro_batching))
     program = full.program
     above = model.conditions.interference or model.conditions.spread
     plain_s = steady_s(program, interference=False, spread=False) if above else full.iteration_s
-    priced_s = additive_s(model, strategy, micro_batching, program=program)
-    ladder = _ladder(model, strategy, micro_batching, program, priced_s, plain_s)
+    priced_s = planned.additive_s(model, program)
+    ladder = _ladder(model, planned, program, priced_s, plain_s)
     return PricedStrategy(
         model=model,
         name=name,
-        strategy=strategy,
-        micro_batching=micro_batching,
+        planned=planned,
         full=full,
         additive_s=priced_s,
         ladder_s=ladder | upper_rungs_s(program, model.conditions, full.iteration_s),
     )
 
 
-def strategy_ladder(
-    model: CostModel, strategy: Strategy, micro_batching: MicroBatching, program: Program
-) -> tuple[float, dict[str, float]]:
+def strategy_ladder(model: CostModel, planned: PlannedStrategy, program: Program) -> tuple[float, dict[str, float]]:
     """Return the price and ladder of a strategy, as ``price_strategy`` has them to the last bit, without its replay.
 
     Args:
         model: Prices of a network on a cluster.
-        strategy: Configuration of every layer.
-        micro_batching: Layers that compute in micro-batches.
+        planned: The strategy.
         program: The strategy lowered.
 
     Returns:
         Additive cost, and seconds by rung, of which the last is the simulated time.
     """
     plain_s = steady_s(program, interference=False, spread=False)
-    priced_s = additive_s(model, strategy, micro_batching, program=program)
-    ladder = _ladder(model, strategy, micro_batching, program, priced_s, plain_s)
+    priced_s = planned.additive_s(model, program)
+    ladder = _ladder(model, planned, program, priced_s, plain_s)
     return priced_s, ladder | upper_rungs_s(program, model.conditions)
 
 
@@ -146,13 +115,12 @@ def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
         bound_reason=reason,
         engine_s=full.engine_s,
         tasks=program.size,
-        layers=layer_results(model, priced.strategy, priced.micro_batching, program),
+        layers=layer_results(model, priced.planned.strategy, priced.planned.micro_batching, program),
         timeline=full.timeline(),
         link_use=full.link_use(),
         collective_devices=program.collective_devices,
         pace=pace_of(priced.full),
-        strategy=priced.strategy,
-        micro_batching=priced.micro_batching,
+        planned=priced.planned,
         message_bytes=parts.message_bytes,
         by_relative=parts.by_relative,
         nodes=parts.nodes,
@@ -160,28 +128,22 @@ def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
 
 
 def _ladder(
-    model: CostModel,
-    strategy: Strategy,
-    micro_batching: MicroBatching,
-    program: Program,
-    price_s: float,
-    plain_s: float,
+    model: CostModel, planned: PlannedStrategy, program: Program, price_s: float, plain_s: float
 ) -> dict[str, float]:
     """Return the rungs up to contention; micro-batches come last, to show the gain of them alone.
 
     Args:
-        model: As for ``strategy_ladder``, as are the next three.
-        strategy: See there.
-        micro_batching: See there.
+        model: As for ``strategy_ladder``, as are the next two.
+        planned: See there.
         program: See there.
         price_s: Additive cost.
         plain_s: Time with overlap and contention, and nothing above.
     """
-    if micro_batching.parts == 1:
+    if planned.micro_batching.parts == 1:
         return ladder_s(program, price_s, plain_s, IDEAL_CONDITIONS)
-    prices, spaces, _ = applied(model, strategy)
-    whole = lower(prices, spaces)  # the whole batch at once, whether or not it would fit
-    rungs = ladder_s(whole, additive_s(model, strategy, program=whole), conditions=IDEAL_CONDITIONS)
+    at_once = replace(planned, micro_batching=WHOLE_BATCH, gradient_sync_order="end")
+    whole = at_once.lowered(model, check_memory=False)
+    rungs = ladder_s(whole, at_once.additive_s(model, whole), conditions=IDEAL_CONDITIONS)
     return {**rungs, "pipelining": plain_s}
 
 
@@ -199,7 +161,7 @@ def layer_results(
     Source:
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
     """
-    terms, framework = additive_terms(model, strategy, micro_batching), program.framework
+    terms, framework = additive_terms(model, strategy, micro_batching, program.compressed), program.framework
     if framework.is_synchronous or model.conditions.storage.divides:
         terms = terms._replace(gradient_sync_s=program_sync_s(program))
     model, spaces, _ = applied(model, strategy, micro_batching)

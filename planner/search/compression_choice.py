@@ -14,7 +14,6 @@ from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import Strategy
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
-from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
@@ -33,7 +32,6 @@ def choose_compressed_layers(
     compressed: CompressionSettings | None = None,
     *,
     recompute: Recompute = KEEP_ACTIVATIONS,
-    memory_policy: MemoryPolicy = MOMENTUM,
     progress: Progress | None = None,
 ) -> tuple[CompressionSettings, tuple[str, ...]]:
     """Choose the layers whose tensors and gradients are compressed so that the simulated iteration is short.
@@ -48,15 +46,12 @@ def choose_compressed_layers(
         micro_batching: Micro-batches of the last layers.
         compressed: Tensors and gradients that may be compressed, and their types.
         recompute: Activations that are computed again.
-        memory_policy: Optimizer states that must fit beside the tensors of the network.
         progress: Called as ``progress(label, done, total)``.
 
     Returns:
         Settings that name the layers, and a note on the effect; no layers if no choice fits.
     """
-    trial = _Trial(
-        model, strategy, micro_batching, compressed or CompressionSettings(), recompute, memory_policy, progress
-    )
+    trial = _Trial(model, strategy, micro_batching, compressed or CompressionSettings(), recompute, progress)
     plain, everything = trial.seconds(frozenset()), trial.seconds(frozenset(trial.items))
     ends = [trial.walk(start) for start in (frozenset[_Item](), frozenset(trial.items))]
     best = min(ends, key=lambda chosen: (trial.seconds(chosen), len(chosen)))
@@ -83,10 +78,9 @@ class _Trial:
         micro_batching: MicroBatching,
         allowed: CompressionSettings,
         recompute: Recompute,
-        memory_policy: MemoryPolicy,
         progress: Progress | None,
     ) -> None:
-        self.allowed, self.recompute, self.memory_policy, self.progress = allowed, recompute, memory_policy, progress
+        self.allowed, self.recompute, self.progress = allowed, recompute, progress
         self.model, self.spaces, self.micro_batching = applied(model, strategy, micro_batching)
         self.known: dict[frozenset[_Item], float] = {}
         self.items = self._items()
@@ -110,8 +104,8 @@ class _Trial:
     def _replayed_s(self, program: Program) -> float:
         """Return the simulated iteration time of a program; infinity if it does not fit in memory."""
         try:
-            check_plan_memory(program, peak_memory_bytes(program, self.memory_policy))
-            return replay_that_fits(program, self.memory_policy).iteration_s
+            check_plan_memory(program, peak_memory_bytes(program))
+            return replay_that_fits(program).iteration_s
         except InfeasiblePlanError:
             return math.inf
 

@@ -9,7 +9,6 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.expected.likely_times import TimeParts, expected_s, likely_s
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program
-from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan
@@ -98,7 +97,7 @@ class SizedPoint:
         if self.plan is None:
             return self.needed_bytes or float("inf")
         program = self._program(self.plan)
-        return float(peak_memory_bytes(program, MemoryPolicy(optimizer=self.plan.optimizer)).max())
+        return float(peak_memory_bytes(program).max())
 
     def _program(self, plan: Plan) -> Program:
         """Return the program of the plan."""

@@ -26,9 +26,8 @@ from playwright.sync_api import sync_playwright
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.compare_strategies import compare
-from planner.plan.lowered_plan import lowered
-from planner.plan.priced_strategy import compared_model
-from planner.simulation.additive_cost import additive_s
+from planner.plan.lowered_plan import cost_model_of
+from planner.plan.planning import request_for
 from planner.simulation.program_replay import replay
 
 SUBJECT = {"model": "vgg16", "cluster": "fdr-32x3", "batch": 768, "strategies": ["data", "owt", "spatial", "layerwise"]}
@@ -135,11 +134,11 @@ def check(numbers, bandwidth):
     graph = load_model("vgg16", batch=768)
     today, changed = load_cluster("fdr-32x3"), load_cluster(f"fdr-32x3:link.fdr.bandwidth_gbyte_per_s={bandwidth}")
     chosen = {each.name: each for each in compare(graph, today, SUBJECT["strategies"]).strategies}
-    model = compared_model(graph, changed)
+    model = cost_model_of(request_for(graph, changed, strategy="data"), graph, changed)
     for row in numbers["strategies"]:
         result = chosen[row["name"]]
-        simulated_s = replay(lowered(model, result.strategy, micro_batching=result.micro_batching)).iteration_s
-        expected_s = (simulated_s, additive_s(model, result.strategy, result.micro_batching))
+        simulated_s = replay(result.planned.lowered(model)).iteration_s
+        expected_s = (simulated_s, result.planned.additive_s(model))
         equal = (row["simulated_s"], row["additive_s"]) == expected_s
         print(f"{row['name']}: {row['simulated_s']:.6f} s, {'equal to' if equal else 'NOT EQUAL TO'} the replay's")
 

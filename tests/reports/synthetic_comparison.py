@@ -8,6 +8,7 @@ import pandas as pd
 
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.plan.comparison import Comparison, LayerResult, StrategyResult
+from planner.plan.lowered_plan import PlannedStrategy
 from planner.plan.training_rates import TrainingRates
 from planner.simulation.link_use import LinkUse
 
@@ -80,6 +81,7 @@ def _strategy(
         layers=tuple(_layer(i, rng, len(devices)) for i in range(layers)),
         timeline=make_timeline(rng, devices, tasks=tasks, end_s=simulated_s),
         link_use=_link_use(rng, simulated_s, links),
+        planned=PlannedStrategy(strategy={}),
     )
     return replace(result, rates=_rates(512 / result.expected_s), speedup=1.9 / result.expected_s)
 

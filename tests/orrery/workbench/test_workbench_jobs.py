@@ -10,9 +10,8 @@ from workbench_server import SMALL, asked, compared, said, served
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.compare_strategies import compare
-from planner.plan.lowered_plan import lower_plan, lowered
-from planner.plan.planning import make_plan
-from planner.plan.priced_strategy import compared_model
+from planner.plan.lowered_plan import cost_model_of, lower_plan
+from planner.plan.planning import make_plan, request_for
 from planner.simulation.program_replay import replay
 from reports.tables.comparison_summary import comparison_columns
 
@@ -135,9 +134,10 @@ def test_a_result_depends_on_its_request_alone(server):
     _, shown = compared(server.client, SLOW_SLOT, kind="timeline", bench="another-page", compared=first, shown="owt")
     expected = compare(load_model("lenet5", batch=64), load_cluster(changed(first)), ["data", "owt"])
     now = load_cluster(changed(SLOW_SLOT["edits"]))
-    model = compared_model(load_model("lenet5", batch=64), now)
+    graph = load_model("lenet5", batch=64)
+    model = cost_model_of(request_for(graph, now, strategy="data"), graph, now)
     for row, result in zip(again["table"][-1]["numbers"]["strategies"], expected.strategies, strict=True):
-        program = lowered(model, result.strategy, micro_batching=result.micro_batching)
+        program = result.planned.lowered(model)
         assert (row["name"], row["simulated_s"]) == (result.name, replay(program).iteration_s)
     known = compared(server.client, SLOW_SLOT, kind="timeline", bench="third-page", compared=first, shown="owt")[1]
     assert known == shown

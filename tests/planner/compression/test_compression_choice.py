@@ -13,6 +13,7 @@ from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from planner.compression.data_types import compression_names
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings, compressed_of
+from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.memory.memory_policy import MemoryPolicy
@@ -92,8 +93,9 @@ def test_codes_that_do_not_fit_are_not_chosen():
     found = {}
     for room in (1e9, needed * 1.001):
         devices = [dataclasses.replace(device, memory_bytes=room) for device in cluster.devices]
-        model = CostModel(graph, DeviceGraph("small", devices, cluster.vertices[4:], cluster.links), "direct")
-        chosen, (note,) = choose_compressed_layers(model, strategy, WHOLE_BATCH, allowed, memory_policy=adam)
+        small = DeviceGraph("small", devices, cluster.vertices[4:], cluster.links)
+        model = CostModel(graph, small, "direct", conditions=Conditions(optimizer="adam"))
+        chosen, (note,) = choose_compressed_layers(model, strategy, WHOLE_BATCH, allowed)
         assert (peak_memory_bytes(lower(model, spaces, compressed=chosen), adam) <= room).all()
         assert ("does not fit" in note) == (room < 1e9)
         found[room] = set(chosen.gradient_layers)

@@ -9,10 +9,10 @@ from plans import cluster_of
 from groundwork.errors import DeviceMemoryError
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.memory_reserve import MemoryReserve
+from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.memory.fit_advice import fitting_changes
-from planner.memory.memory_policy import MOMENTUM
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
@@ -79,7 +79,7 @@ def test_a_smaller_batch_is_as_many_more_devices():
     capacity = need(load_model("lenet5", batch=16), small(1.0))
     model = CostModel(graph, small(capacity))
     program = lower(model, spaces_of(graph, named_strategy("data", graph, COUNT), COUNT))
-    change = fitting_changes(model, program, MOMENTUM, most=20)[-1]
+    change = fitting_changes(model, program, most=20)[-1]
     batch, times = map(int, re.search(r"--batch (\d+) \(or (\d+) times the devices\)", change.words).groups())
     assert change.fields == {"batch": batch}
     assert need(load_model("lenet5", batch=batch), small(1.0)) <= capacity
@@ -98,6 +98,6 @@ def test_the_optimizer_counts():
     model = CostModel(graph, small(need(graph, small(1.0))))
     strategy = named_strategy("data", graph, COUNT)
     lowered(model, strategy)
-    lowered(model, strategy, memory_policy=dataclasses.replace(MOMENTUM, optimizer="sgd"))
+    lowered(dataclasses.replace(model, conditions=Conditions(optimizer="sgd")), strategy)
     with pytest.raises(DeviceMemoryError):
-        lowered(model, strategy, memory_policy=dataclasses.replace(MOMENTUM, optimizer="adam"))
+        lowered(dataclasses.replace(model, conditions=Conditions(optimizer="adam")), strategy)

@@ -10,7 +10,7 @@ from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
-from planner.memory.peak_memory import peak_memory_bytes
+from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import named_strategy
@@ -18,7 +18,7 @@ from planner.plan.compare_strategies import compare
 from planner.plan.lowered_plan import lowered
 from planner.plan.no_strategy_fits import NoStrategyFitsError
 from planner.plan.plan_file import save_plan
-from planner.plan.planning import make_plan, simulated_plan
+from planner.plan.planning import make_plan, request_for, simulated_plan
 from planner.search.pipeline_strategy import strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.lower_bound import iteration_bound
@@ -246,3 +246,64 @@ def test_comparisons_hold_what_json_can(found):
     for result in found.strategies:
         values = [result.ladder_s, result.samples_per_s, list(result.peak_memory_bytes), result.layers[0].degrees]
         assert json.loads(json.dumps(values, allow_nan=False)) == values
+
+
+PLANS = (
+    "data,micro-batches=4",
+    "data,recompute=segments,optimizer=adam",
+    "pipeline=4,schedule=gpipe,micro-batches=8,recompute=segments",
+    "pipeline=2,data=2,schedule=1f1b,micro-batches=4",
+    "owt,sub-batches=4,sub-batch-order=all",
+    "data,gradient-sync-order=reuse",
+    "owt,compress-gradients=dynamic-tree,compress-activations=float16",
+    "data,framework=ddp:first_mib=0.01+bucket_mib=0.05",
+    "fsdp,optimizer=adam,micro-batches=2",
+    "data=2,filter=2,gradient-sync=tree,dtype=float64",
+    "layerwise,refine=3",
+    "hybrid",
+)
+
+
+@pytest.fixture(scope="module")
+def compared_plans():
+    graph, cluster = load_model("lenet5", batch=64), cluster_of("titanx-4", 4)
+    return graph, cluster, compare(graph, cluster, ["data", *PLANS])
+
+
+@pytest.mark.parametrize("text", PLANS)
+def test_a_comparison_and_a_plan_have_one_number(compared_plans, text):
+    """Whatever options the text of a plan has: the same times, bytes and memory, whoever is asked."""
+    graph, cluster, comparison = compared_plans
+    request = request_for(graph, cluster, strategy=text)
+    planned = simulated_plan(graph.with_element_bytes(request.element_bytes), cluster, request)
+    plan, replayed = planned.plan, planned.replayed
+    (result,) = [each for each in comparison.strategies if each.name == text]
+
+    assert plan.strategy == text
+    assert (result.simulated_s, result.expected_s) == (plan.simulated_s, replayed.expected_s)
+    assert result.additive_s == plan.additive_s
+    assert (result.rates, result.moved_bytes) == (planned.rates, replayed.program.moved_bytes)
+    assert result.memory_by_kind_bytes == peak_by_kind_bytes(replayed.program)
+    assert result.planned.strategy == plan.configurations
+    assert list(result.ladder_s.values())[-1] == plan.simulated_s
+    assert result.lower_bound_s <= result.simulated_s * (1 + 1e-9)
+
+
+def test_words_beside_a_strategy_leave_the_others_as_they_are(compared_plans):
+    graph, cluster, comparison = compared_plans
+    (alone,) = compare(graph, cluster, ["data"]).strategies
+    data = comparison.strategies[0]
+
+    assert data.name == "data"
+    assert (data.simulated_s, data.speedup, data.layers) == (alone.simulated_s, alone.speedup, alone.layers)
+
+
+def test_what_all_plans_have_in_common_is_no_word_of_theirs():
+    graph, cluster = load_model("lenet5", batch=64), cluster_of("titanx-4", 4)
+    common = compare(graph, cluster, ["data", "owt"], gradient_sync="tree", optimizer="adam").strategies
+    words = [f"{name},gradient-sync=tree,optimizer=adam" for name in ("data", "owt")]
+
+    for one, other in zip(common, compare(graph, cluster, words).strategies, strict=True):
+        assert (one.simulated_s, one.peak_memory_bytes) == (other.simulated_s, other.peak_memory_bytes)
+    with pytest.raises(ConfigError, match=r"gradient_sync must be 'ring' or left out beside strategy .*, got 'tree'"):
+        compare(graph, cluster, ["data,gradient-sync=ring"], gradient_sync="tree")
