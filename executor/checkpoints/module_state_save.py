@@ -62,16 +62,17 @@ def _slices(session: Session, layer: int) -> _Slices:
 def _join(state: dict[str, Tensor], graph: ComputationGraph, index: int, rows: list[_Slices]) -> None:
     """Write the slices of all ranks into the tensors of a layer."""
     layer = graph.model_layer(index)
-    shapes = {each.name: each.shape for each in layer.parameters}
+    parameters = {each.name: each for each in layer.parameters}
     channels = (layer.output.size("channel"),)
-    names = {name: f"{layer.name}.{name}" for name in (*shapes, *RUNNING)} | dict(layer.keys)
+    names = {name: f"{layer.name}.{name}" for name in (*parameters, *RUNNING)} | dict(layer.keys)
     if prefix := norm_prefix(layer):
         names |= {name: prefix + name for name in RUNNING}
     for row in rows:
         for name, (box, values) in row.items():
-            shape = shapes.get(name, channels)
-            whole = _whole(state, names[name], shape, values)
-            whole[tuple(map(slice, box.low, box.high))] = values.to(whole.dtype)
+            each = parameters.get(name)
+            whole = _whole(state, names[name], each.module_shape if each else channels, values)
+            view = whole.view(each.shape) if each else whole
+            view[tuple(map(slice, box.low, box.high))] = values.to(whole.dtype)
             state.update({key: whole for other, key in layer.aliases if other == name})
 
 

@@ -144,7 +144,7 @@ def _wanted(graph: ComputationGraph) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield keys and sizes of the tensors that a model is computed with."""
     for layer in graph.undivided.layers:
         keys = dict(layer.keys)
-        yield from ((keys[parameter.name], parameter.shape) for parameter in layer.parameters)
+        yield from ((keys[parameter.name], parameter.module_shape) for parameter in layer.parameters)
         yield from buffer_keys(layer).items()
 
 

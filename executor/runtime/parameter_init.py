@@ -65,5 +65,5 @@ def initial_parameters(
 
 def _bound(parameter: Parameter, gain: float) -> float:
     """Return the a of the uniform distribution on [-a, a) with the variance gain / fan-in."""
-    fan_in = math.prod(parameter.shape[1:])
+    fan_in = math.prod(parameter.module_shape[1:])
     return math.sqrt(3 * gain / fan_in)

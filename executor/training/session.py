@@ -173,9 +173,11 @@ def _parameters(
         if options.stand_in:
             parameters[i] = {name: torch.zeros(box.shape, dtype=dtype) for name, box in slices.items()}
         elif state:
-            keys = dict(graph.model_layer(i).keys)
+            layer = graph.model_layer(i)
+            keys, shapes = dict(layer.keys), {each.name: each.shape for each in layer.parameters}
             parameters[i] = {
-                name: _slice(state[keys[name]], box).to(device.torch_device, dtype) for name, box in slices.items()
+                name: _slice(state[keys[name]].view(shapes[name]), box).to(device.torch_device, dtype)
+                for name, box in slices.items()
             }
         else:
             parameters[i] = initial_parameters(

@@ -35,8 +35,18 @@ class Parameter:
     """Axis that a split of the layer's channels splits."""
     summed: int | None = field(default=None, repr=False)
     """Axis that a split of the index over which the layer sums splits, if any."""
+    sections: bool = field(default=False, repr=False)
+    """True if the axis before ``axis`` counts sections of the channels, and both are one axis in a ``state_dict``."""
     frozen: bool = field(default=False, repr=False)
     """True if no layer trains the tensor: it has no gradient and no optimizer state."""
+
+    @property
+    def module_shape(self) -> tuple[int, ...]:
+        """Shape in the ``state_dict`` of the module."""
+        if not self.sections:
+            return self.shape
+        before, behind = self.shape[: self.axis - 1], self.shape[self.axis + 1 :]
+        return (*before, self.shape[self.axis - 1] * self.shape[self.axis], *behind)
 
     @property
     def elements(self) -> int:

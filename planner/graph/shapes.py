@@ -1,7 +1,7 @@
 """Tensor shapes with named dimensions, and the intervals of an input that an interval of the output needs."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -44,10 +44,10 @@ class Shape:
 class IntervalMap:
     """Map from an interval of an output dimension to the interval of an input dimension that it is computed from.
 
-    With ``dim`` None every part needs the whole input dimension.  Otherwise the interval [low, high) of the output's
-    dimension ``dim`` is mapped by a sliding window (kernel, stride, pad, dilation), by channel groups,
-    or by an offset (concatenation), and clipped to the input's bounds.  Windows that reach beyond the part's own
-    interval are its halo: with kernel 3, stride 1 and pad 1, output rows [4, 8) need input rows [3, 9).
+    With ``dim`` None every part needs the whole input dimension, or the one ``index`` of it.  Otherwise the interval
+    [low, high) of the output's dimension ``dim`` is mapped by a sliding window (kernel, stride, pad, dilation), by
+    channel groups, or by an offset (concatenation), and clipped to the input's bounds.  Windows that reach beyond the
+    part's own interval are its halo: with kernel 3, stride 1 and pad 1, output rows [4, 8) need input rows [3, 9).
 
     Three further maps serve what is imported.  A resampling reads in proportion: of 7 rows resampled to 3, output rows
     [1, 3) need input rows [2, 7).  A transposed convolution writes ``spread`` apart what it reads: with spread 2,
@@ -75,6 +75,8 @@ class IntervalMap:
     """Output indices from one input index to the next; for transposed convolutions."""
     rotation: int = 0
     """Indices by which the output is rotated against the input."""
+    index: int | None = field(default=None, repr=False)
+    """The one index that every part reads, if ``dim`` is None; None: all."""
 
     def interval(self, low: Ints, high: Ints, input_size: int) -> tuple[Ints, Ints]:
         """Map half-open output intervals to half-open input intervals; empty ones become [0, 0).
@@ -88,6 +90,8 @@ class IntervalMap:
         Returns:
             Input bounds, arrays of the same shape, 0 <= low <= high <= ``input_size``.
         """
+        if self.index is not None:
+            return np.full_like(low, self.index), np.full_like(high, self.index + 1)
         if self.dim in (None, SUMMED):
             return np.zeros_like(low), np.full_like(high, input_size)
         start, stop = self._unclipped(low - self.shift, high - self.shift)

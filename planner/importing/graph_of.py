@@ -22,6 +22,7 @@ from planner.importing.fusion import Fused, fused_layers
 from planner.importing.placement import Tag, layout_of
 from planner.importing.read_elementwise import written
 from planner.importing.reader import HANDLERS, GraphReader
+from planner.importing.sections import in_sections
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear
 from planner.operations.loss import Loss
@@ -93,6 +94,7 @@ def imported_graph(trace: Trace, *, name: str, loss: str = "softmax") -> Importe
         raise one_sample_error(error) if trace.samples else error from None
     layers, ends, dropped = _needed(list(reader.layers.values()), _ends(reader, trace))
     layers, fused = fused_layers(layers, ends)
+    layers = in_sections(layers, ends)
     kept = {layer.name for layer in layers}
     layers += _losses(layers, loss)
     owned = {key for layer in layers for _, key in layer.keys}

@@ -337,7 +337,7 @@ def _mapped_fields(row: Mapping[str, Any], shapes: Sequence[Shape]) -> dict[str,
     weights = []
     parameters = row.get("parameters", {})
     for name, each in parameters.items() if isinstance(parameters, dict) else ():
-        known = ("shape", "split", "axis", "shared", *_MARKS)
+        known = ("shape", "split", "axis", "sections", "shared", *_MARKS)
         _check_keys(f"parameter {name}", each, known, required=("shape",))
         weights.append({"name": name, **{k: v for k, v in each.items() if k not in _MARKS}})
     return {"dims": list(shape.dims[1:]), "sizes": list(shape.sizes[1:]), "reads": maps, "weights": weights}
@@ -349,4 +349,7 @@ def _map(given: Any) -> dict[str, Any]:
         return {"dim": None if given == "all" else given}
     known = ("of", *(each.name for each in fields(IntervalMap) if each.name != "dim"))
     _check_keys("a map of reads", given, known, required=("of",))
-    return {"dim": given["of"], **{key: value for key, value in given.items() if key != "of"}}
+    return {
+        "dim": None if given["of"] == "all" else given["of"],
+        **{key: value for key, value in given.items() if key != "of"},
+    }

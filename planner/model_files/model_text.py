@@ -94,7 +94,7 @@ def _layer_row(layer: Layer) -> dict[str, Any]:
 def _map_text(each: IntervalMap) -> Any:
     """Return an interval map in its shortest form."""
     if each.dim in (None, SUMMED):
-        return "all"
+        return "all" if each.index is None else {"of": "all", "index": each.index}
     given = {
         f.name: getattr(each, f.name) for f in fields(each) if f.name != "dim" and getattr(each, f.name) != f.default
     }
@@ -107,6 +107,7 @@ def _parameter_row(parameter: Parameter, layer: Layer) -> dict[str, Any]:
     row: dict[str, Any] = {"shape": list(parameter.shape)}
     if isinstance(operation, Mapped):
         axis = {"axis": parameter.axis} if parameter.axis else {}
+        axis |= {"sections": True} if parameter.sections else {}
         row |= {"split": parameter.split} | axis | ({"shared": parameter.shared} if parameter.shared else {})
     row |= {"frozen": True} if parameter.name in layer.frozen else {}
     row |= {"key": keys[parameter.name]} if parameter.name in keys else {}

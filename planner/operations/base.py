@@ -234,7 +234,8 @@ class OperationBase(ABC):
         shape = part.inputs[slot]
         for interval_map, size in zip(self.interval_maps(slot, part.inputs), shape.sizes, strict=True):
             if interval_map.dim is None or interval_map.dim == SUMMED:
-                elements = elements * (size if interval_map.dim is None else np.ceil(size / part.slices))
+                whole = size if interval_map.index is None else 1
+                elements = elements * (whole if interval_map.dim is None else np.ceil(size / part.slices))
             else:
                 elements = elements * _extent(interval_map, part.sizes[interval_map.dim], size)
         return elements

@@ -35,6 +35,15 @@ class TensorProduct(Mapped):
     columns: int = 0
     """Columns of each of many small products; 0: output channels are the rows of one product."""
 
+    @property
+    def sections(self) -> int:
+        """Sections of the channels, such as queries, keys and values; several are the last dimension of the output."""
+        return self.sizes[-1] if any(weight.sections for weight in self.weights) else 1
+
+    def parallel_dims(self, output: Shape) -> tuple[str, ...]:
+        """Return all dimensions of the output but that of sections, of which each part has all."""
+        return output.dims[:-1] if self.sections > 1 else output.dims
+
     def __post_init__(self) -> None:
         Mapped.__post_init__(self)
         _check(self, self.depth, self.columns)
@@ -43,12 +52,12 @@ class TensorProduct(Mapped):
 
     def summed_size(self, inputs: Sequence[Shape]) -> int:
         """Return the input channels where all of them, and nothing else, are summed over with one matrix."""
-        matrices = [weight for weight in self.weights if len(weight.shape) > 1]
+        matrices = [weight for weight in self.weights if len(weight.module_shape) > 1]
         if self.kind != "matrix_product" or self.columns or len(self.reads) != 1 or len(matrices) != 1:
             return 0
         (weight,), size = matrices, inputs[0].size("channel")
-        plain = self.reads[0][1] == IntervalMap(dim=None) and weight.split and len(weight.shape) == 2
-        return size if plain and self.depth == weight.shape[1 - weight.axis] == size else 0
+        plain = self.reads[0][1] == IntervalMap(dim=None) and weight.split and len(weight.module_shape) == 2
+        return size if plain and self.depth == weight.shape[_summed_axis(weight)] == size else 0
 
     def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return the listed maps, and that of channels that are summed over."""
@@ -59,29 +68,33 @@ class TensorProduct(Mapped):
         """Return the listed tensors; the rows of a matrix are those of the index that is summed over."""
         if not self.summed_size(inputs):
             return self.weights
-        return tuple(replace(w, summed=1 - w.axis) if len(w.shape) == 2 else w for w in self.weights)
+        return tuple(replace(w, summed=_summed_axis(w)) if len(w.module_shape) == 2 else w for w in self.weights)
 
     def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the inputs, which both gradients read."""
         return SavedTensors(inputs=True)
 
     def _forward(self, part: Part) -> Kernels:
-        rows = np.asarray(part.channels, dtype=np.float64) if not self.columns else float(self.columns)
+        rows = float(self.columns) if self.columns else self._rows(part)
         return self._product(part, rows=rows, columns=part.outputs / rows, depth=self.depth / part.slices)
 
     def _activation_gradient(self, part: Part) -> Kernels:
         if not self.weights:
             return _times(self._forward(part), 2.0)
-        rows = self.depth / part.slices
-        return self._product(part, rows=rows, columns=part.outputs / part.channels, depth=part.channels)
+        rows, depth = self.depth / part.slices, self._rows(part)
+        return self._product(part, rows=rows, columns=part.outputs / depth, depth=depth)
 
     def _weight_gradient(self, part: Part) -> Kernels:
         if not self.weights:
             return part.streaming(flop=0.0, elements=0.0)
-        biases = sum(len(weight.shape) == 1 and bool(weight.elements) for weight in self.weights)
-        depth = part.outputs / part.channels
+        biases = sum(len(weight.module_shape) == 1 and bool(weight.elements) for weight in self.weights)
+        rows = self._rows(part)
         columns, streamed = self.depth / part.slices, biases * part.outputs
-        return self._product(part, rows=part.channels, columns=columns, depth=depth, streamed=streamed)
+        return self._product(part, rows=rows, columns=columns, depth=part.outputs / rows, streamed=streamed)
+
+    def _rows(self, part: Part) -> Floats:
+        """Return the channels of all sections of each part."""
+        return part.channels * float(self.sections)
 
     def _product(
         self,
@@ -179,6 +192,11 @@ class Attention(Mapped):
     def _weight_gradient(self, part: Part) -> Kernels:
         # a trained bias of the positions, such as relative ones, sums what the backward kernel writes
         return part.streaming(flop=0.0, elements=2.0 * self._held(part))
+
+
+def _summed_axis(matrix: Parameter) -> int:
+    """Return the axis of a matrix that is summed over: behind that of the channels, or the first one."""
+    return (matrix.axis + 1) % len(matrix.shape)
 
 
 def _check(operation: TensorProduct, depth: float, columns: int) -> None:

@@ -221,3 +221,14 @@ def first_parameters(graph, seed):
         values = initial_parameters(graph, i, boxes, seed=seed, dtype=torch.float64, device="cpu")
         found |= {(layer.name, name): value for name, value in values.items()}
     return found
+
+
+def first_state(graph, seed):
+    """What a run with this seed starts from, as the ``state_dict`` of the imported module."""
+    values = first_parameters(graph, seed)
+    return {
+        dict(layer.keys)[each.name]: values[layer.name, each.name].reshape(each.module_shape)
+        for layer in graph.layers
+        for each in layer.parameters
+        if not each.shared
+    }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from undivided import first_parameters
+from undivided import first_state
 
 from executor.checks.program_check import check_program
 from executor.data.load import load_data
@@ -84,9 +84,7 @@ def test_losses_are_those_of_the_module(tmp_path, strategy, frozen):
         )
     )
     graph, module = run.program.graph, net(frozen).double()
-    keys = {(layer.name, name): key for layer in graph.layers for name, key in layer.keys}
-    given = first_parameters(graph, SEED)
-    module.load_state_dict({keys[place]: tensor for place, tensor in given.items()})
+    module.load_state_dict(first_state(graph, SEED))
     optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     data = load_data("generated", graph, seed=SEED, dtype=torch.float64, device="cpu")
     shape, losses = graph.layers[0].input_shapes[0].sizes, []
@@ -196,9 +194,7 @@ def test_models_of_several_inputs_are_fed_each_by_its_name(tmp_path, name, strat
     graph, module = run.program.graph, several.make().double()
     assert {key: shape.sizes for key, shape in graph.undivided.data.items()} == several.data
 
-    keys = {(layer.name, each): key for layer in graph.layers for each, key in layer.keys}
-    given = {keys[place]: tensor for place, tensor in first_parameters(graph, SEED).items()}
-    module.load_state_dict(given, strict=False)
+    module.load_state_dict(first_state(graph, SEED), strict=False)
     optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     generated, losses = load_data("generated", graph, seed=SEED, dtype=torch.float64, device="cpu"), []
     for number in range(STEPS):

@@ -30,7 +30,7 @@ BATCH, SEED, RATE = 8, 3, 0.1
 
 
 class Normed(nn.Module):
-    """A network with running statistics, a buffer that it reads, a table of positions, and two layers of one weight."""
+    """A network with running statistics, a buffer, a table of positions, two layers of one weight, one in sections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,12 +38,15 @@ class Normed(nn.Module):
         self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 4)
         self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
         self.second.weight = self.first.weight
+        self.packed = nn.Linear(8, 24)
         self.places = nn.Parameter(torch.randn(1, 16, 8))
         self.register_buffer("order", torch.randperm(16))
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.bn(self.stem(x))).flatten(2).transpose(1, 2)
         x = self.second(torch.tanh(self.first(x)))
+        query, key, value = self.packed(x).chunk(3, -1)
+        x = torch.sigmoid(query) * key + value
         return self.head(self.norm(x[:, self.order] + self.places).mean(1))
 
 

@@ -33,7 +33,7 @@ def claimed(graph: ComputationGraph, low: tuple[int, ...], high: tuple[int, ...]
         for slot, (source, shape) in enumerate(zip(layer.inputs, layer.input_shapes, strict=True)):
             region = []
             for each, size in zip(layer.operation.interval_maps(slot, layer.input_shapes), shape.sizes, strict=True):
-                first, last = box[each.dim] if each.dim else (0, 1)
+                first, last = box.get(each.dim, (0, 1))  # of what is summed over, and of all, each part needs all
                 region.append(slice(*(int(x) for x in each.interval(np.array(first), np.array(last), size))))
             masks[source][tuple(region)] = True
     return masks["input"]

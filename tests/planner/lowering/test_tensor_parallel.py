@@ -28,14 +28,14 @@ def program_of(words, model="llama-1b", micro_batches=1):
     return lowered(CostModel(graph, cluster, "library"), strategy, micro_batching=micro, check_memory=False)
 
 
-def collectives(program, block):
+def collectives(program, block, elements=BATCH * LENGTH * HIDDEN):
     """Count the collectives of activations that begin at layers of a block, by kind and direction."""
     names = [layer.name for layer in program.graph.layers]
     rows = Counter()
     for task, each in program.collectives.items():
         if program.moves_activations[task] and f"{names[program.consumer[task]]}.".startswith(f"{block}."):
             rows[each.kind, "backward" if program.backward[task] else "forward"] += 1
-            assert each.buffer_bytes == 2 * BATCH * LENGTH * HIDDEN
+            assert each.buffer_bytes == 2 * elements
     return rows
 
 
@@ -43,6 +43,21 @@ def test_a_block_has_four_all_reduces():
     # Shoeybi et al., 2019, Fig. 4: one after attention and one after the products, forward and backward
     found = collectives(program_of("tensor=8"), "model.layers.1")
     assert found == {("all-reduce", "forward"): 2, ("all-reduce", "backward"): 2}
+
+
+def test_one_product_of_queries_keys_and_values_is_divided_by_heads():
+    # each device has 3 of GPT-2's 12 heads: their queries, keys and values
+    program = program_of("tensor=4", "gpt2")
+    found = collectives(program, "transformer.h.1", BATCH * 1024 * 768)
+    assert found == {("all-reduce", "forward"): 2, ("all-reduce", "backward"): 2}
+    layer, space = next(
+        (layer, space)
+        for layer, space in zip(program.graph.layers, program.spaces, strict=True)
+        if layer.name == "transformer.h.1.attn.c_attn"
+    )
+    assert shard_elements(layer.parameters, space) == (768 + 1) * 3 * 768 / 4
+    with_sequence = collectives(program_of("tensor=4,sequence", "gpt2"), "transformer.h.1", BATCH * 1024 * 768)
+    assert sum(with_sequence.values()) == 8
 
 
 def test_with_sequence_it_gathers_and_scatters_four_times_each():
