@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -114,3 +115,7 @@ class IntervalMap:
             first, last = (low // self.group_out) * self.group_in, -(-high // self.group_out) * self.group_in
         behind = self.pad + self.offset + self.rotation
         return first * self.stride - behind, (last - 1) * self.stride - behind + reach + 1
+
+
+interval_map = lru_cache(maxsize=4096)(IntervalMap)
+"""Returns the one map with such fields: a network has few different ones, and operations ask for them each time."""

@@ -12,7 +12,7 @@ from hwprofiles.compute.fused_kernels import FusedKernels
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from planner.graph.computation_graph import LAYER_PHASES, SavedTensors
 from planner.graph.parameters import Parameter
-from planner.graph.shapes import SUMMED, IntervalMap, Shape
+from planner.graph.shapes import SUMMED, IntervalMap, Shape, interval_map
 
 ELEMENT_BYTES = 4
 """Size of the elements whose traffic kernels count."""
@@ -232,12 +232,12 @@ class OperationBase(ABC):
         """Return the elements of input ``slot`` that each part needs; padding at the borders counts too."""
         elements = np.ones_like(part.samples)
         shape = part.inputs[slot]
-        for interval_map, size in zip(self.interval_maps(slot, part.inputs), shape.sizes, strict=True):
-            if interval_map.dim is None or interval_map.dim == SUMMED:
-                whole = size if interval_map.index is None else 1
-                elements = elements * (whole if interval_map.dim is None else np.ceil(size / part.slices))
+        for read, size in zip(self.interval_maps(slot, part.inputs), shape.sizes, strict=True):
+            if read.dim is None or read.dim == SUMMED:
+                whole = size if read.index is None else 1
+                elements = elements * (whole if read.dim is None else np.ceil(size / part.slices))
             else:
-                elements = elements * _extent(interval_map, part.sizes[interval_map.dim], size)
+                elements = elements * _extent(read, part.sizes[read.dim], size)
         return elements
 
 
@@ -248,12 +248,12 @@ def parameter_slices(parameter: Parameter, part: Part) -> Floats | float:
 
 def identity_maps(shape: Shape) -> tuple[IntervalMap, ...]:
     """Return the maps of parts that read the same interval of the input as they compute of the output."""
-    return tuple(IntervalMap(dim=dim) for dim in shape.dims)
+    return tuple(interval_map(dim=dim) for dim in shape.dims)
 
 
-def _extent(interval_map: IntervalMap, size: Floats, input_size: int) -> Floats:
+def _extent(read: IntervalMap, size: Floats, input_size: int) -> Floats:
     """Return the length of the input interval that ``size`` output indices need, away from the borders."""
-    m = interval_map
+    m = read
     if m.kernel == m.stride == m.group_out == m.group_in == m.spread == 1:
         return np.asarray(size if not m.rotation else np.minimum(size, input_size))
     reach = m.dilation * (m.kernel - 1)

@@ -10,7 +10,7 @@ from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from planner.graph.computation_graph import SavedTensors
 from planner.graph.parameters import Parameter
-from planner.graph.shapes import IntervalMap, Shape
+from planner.graph.shapes import IntervalMap, Shape, interval_map
 from planner.operations.base import (
     ACTIVATION_ACCESSES,
     ACTIVATION_BACKWARD_ACCESSES,
@@ -119,18 +119,18 @@ class Convolution(OperationBase):
         """Return all input channels, or those of the groups that a part computes, and the windows of its positions."""
         dims = inputs[0].dims
         if self.groups == 1:
-            channel = IntervalMap(dim=None)
+            channel = interval_map(dim=None)
         else:
-            channel = IntervalMap(
+            channel = interval_map(
                 dim="channel",
                 group_out=self.channels // self.groups,
                 group_in=inputs[0].size("channel") // self.groups,
             )
         windows = zip(dims[2:], self.kernel, self.stride, self.pad, self.dilation, strict=True)
         return (
-            IntervalMap(dim="sample"),
+            interval_map(dim="sample"),
             channel,
-            *(IntervalMap(dim=dim, kernel=k, stride=s, pad=p, dilation=d) for dim, k, s, p, d in windows),
+            *(interval_map(dim=dim, kernel=k, stride=s, pad=p, dilation=d) for dim, k, s, p, d in windows),
         )
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:

@@ -10,7 +10,7 @@ from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import Kernels
 from planner.graph.computation_graph import SavedTensors
 from planner.graph.parameters import Parameter
-from planner.graph.shapes import IntervalMap, Shape
+from planner.graph.shapes import IntervalMap, Shape, interval_map
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import check_activation, check_int, single
 
@@ -50,7 +50,7 @@ class Linear(OperationBase):
 
     def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return all channels and positions of a part's samples."""
-        return tuple(IntervalMap(dim="sample" if dim == "sample" else None) for dim in inputs[0].dims)
+        return tuple(interval_map(dim="sample" if dim == "sample" else None) for dim in inputs[0].dims)
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Return weights and bias, both split with the channels."""

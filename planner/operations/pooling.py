@@ -8,7 +8,7 @@ from typing import ClassVar
 from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import Kernels
 from planner.graph.computation_graph import SavedTensors
-from planner.graph.shapes import IntervalMap, Shape
+from planner.graph.shapes import IntervalMap, Shape, interval_map
 from planner.operations.base import INDEX_BYTES, OperationBase, Part
 from planner.operations.checks import check_window, shape_text, single, window_size
 
@@ -54,9 +54,9 @@ class Pooling(OperationBase):
         """Return the same samples and channels, and the windows of a part's positions."""
         windows = zip(inputs[0].dims[2:], self.kernel, self.stride, self.pad, strict=True)
         return (
-            IntervalMap(dim="sample"),
-            IntervalMap(dim="channel"),
-            *(IntervalMap(dim=dim, kernel=k, stride=s, pad=p) for dim, k, s, p in windows),
+            interval_map(dim="sample"),
+            interval_map(dim="channel"),
+            *(interval_map(dim=dim, kernel=k, stride=s, pad=p) for dim, k, s, p in windows),
         )
 
     def saved_tensors(self, part: Part) -> SavedTensors:
@@ -96,7 +96,7 @@ class GlobalPooling(OperationBase):
 
     def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return all positions of a part's samples and channels."""
-        return tuple(IntervalMap(dim=dim if dim in ("sample", "channel") else None) for dim in inputs[0].dims)
+        return tuple(interval_map(dim=dim if dim in ("sample", "channel") else None) for dim in inputs[0].dims)
 
     def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the indices of the maxima; a mean keeps nothing."""
