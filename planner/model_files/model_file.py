@@ -251,6 +251,8 @@ def _check_reads(operation: Mapped, shapes: Sequence[Shape]) -> None:
                     f"reads {dim} of {size} indices as {each.dim} of {output.size(each.dim)}: sizes must be equal, "
                     f"or the map must say how they differ"
                 )
+            if each.index is not None and (each.dim is not None or not 0 <= each.index < size):
+                raise ConfigError(f"index of reads must be one of the {size} of {dim}, counted from 0, of all")
             if min(each.group_out, each.group_in, each.kernel, each.stride, each.spread) < 1:
                 raise ConfigError("kernel, stride, spread and groups of reads must be >= 1")
 

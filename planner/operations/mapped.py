@@ -58,6 +58,12 @@ class Mapped(OperationBase):
                     f"{self._kind}: axis of parameter {weight.name} must be one of its {len(weight.shape)}, counted "
                     f"from 0, got {weight.axis}"
                 )
+            counted = weight.axis and len(self.sizes) > 1 and weight.shape[weight.axis - 1] == self.sizes[-1]
+            if weight.sections and not counted:
+                raise ConfigError(
+                    f"{self._kind}: axis of parameter {weight.name} must be behind one of its sections, of which the "
+                    f"last dimension has {self.sizes[-1]}, got {weight.axis} of {list(weight.shape)}"
+                )
         known = {None, "sample", *self.dims}
         for maps in self.reads:
             for each in maps:

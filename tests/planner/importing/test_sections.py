@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from groundwork.errors import ConfigError
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.importing.graph_of import imported_graph
 from planner.model_files.model_text import model_text
@@ -80,6 +81,25 @@ def test_a_model_file_keeps_sections(tmp_path):
     path.write_text(model_text(graph))
 
     assert load_model(path, batch=2).layers == graph.layers
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("{of: all, index: 2}", "{of: all, index: 3}", "index of reads must be one of the 3 of width"),
+        ("{of: all, index: 2}", "{of: length, index: 2}", "index of reads must be one of the 3 of width, .*, of all"),
+        ("axis: 1, sections", "axis: 0, sections", "axis of parameter weight must be behind one of its sections"),
+        ("axis: 1, sections", "axis: 2, sections", "of which the last dimension has 3, got 2 of .3, 8, 8."),
+    ],
+)
+def test_sections_that_do_not_fit_are_refused(tmp_path, before, after, message):
+    text = model_text(graph_of(by_heads))
+    assert before in text
+    path = tmp_path / "packed.yaml"
+    path.write_text(text.replace(before, after, 1))
+
+    with pytest.raises(ConfigError, match=message):
+        load_model(path, batch=2)
 
 
 @pytest.mark.parametrize(
