@@ -1,8 +1,9 @@
 """Parts of a model's layers that are measured: each size of equal layers once."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,8 @@ from planner.layouts.configurations import ConfigSpace, Strategy, all_configurat
 from planner.layouts.regions import held_regions, needed_regions
 from planner.parallel.input_channel_split import slices_of, split_input_channels
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.search.pipeline_strategy import has_stages, micro_batch_parts
+from planner.plan.plan_text import read_plan_text
+from planner.search.pipeline_strategy import Pipeline, has_stages, micro_batch_parts
 
 ALL_DEGREES = "all"
 """Name among strategies that stands for every configuration that divides."""
@@ -125,25 +127,35 @@ def divided_parts(
 ) -> list[tuple[ComputationGraph, list[ProbePart]]]:
     """Return the parts of strategies of any kind, grouped by the graph that they belong to.
 
-    The first graph is the model's own; the others are those of strategies that split input channels, and of pipelines,
-    with a micro-batch as their batch.  Parts of an earlier graph are left out of later ones.  Arguments are those of
-    ``strategy_parts``.
+    The first graph is the model's own; the others are those of strategies that split input channels, and of plans with
+    micro-batches, with one as their batch.  Parts of an earlier graph are left out of later ones.  Arguments are those
+    of ``strategy_parts``.
     """
-    pipes = [name for name in strategies if has_stages(name)]
-    others = [name for name in strategies if name not in pipes]
+    texts = [(name, {}) if name == ALL_DEGREES else read_plan_text(name) for name in strategies]
+    pipes = [(name, said) for name, said in texts if has_stages(name) or said.get("micro_batches")]
+    others = [name for name, said in texts if (name, said) not in pipes]
     named = {} if ALL_DEGREES in strategies else {name: named_strategy(name, graph, processes) for name in others}
     sliced = {name: strategy for name, strategy in named.items() if slices_of(strategy)}
     rest = [name for name in others if name not in sliced]
     groups = [(graph, strategy_parts(graph, rest, processes, most=most))] if rest else []
     known: set[tuple[str, tuple[int, ...]]] = set()
     rows = [(graph, strategy) for strategy in sliced.values()]
-    for whole, strategy in [*rows, *(micro_batch_parts(graph, name, processes) for name in pipes)]:
+    for whole, strategy in [*rows, *(_micro_batch_parts(graph, *each, processes) for each in pipes)]:
         known |= {(name, part.sizes) for row, parts in groups for part in parts for name in measured_names(row, part)}
         divided = split_input_channels(whole, slices) if (slices := slices_of(strategy)) else whole
         parts = _parts(divided, [strategy], processes, most)
         new_parts = [part for part in parts if any((n, part.sizes) not in known for n in measured_names(divided, part))]
         groups.append((divided, new_parts))
     return groups
+
+
+def _micro_batch_parts(
+    graph: ComputationGraph, strategy: str, said: Mapping[str, Any], processes: int
+) -> tuple[ComputationGraph, Strategy]:
+    """Return the parts of a micro-batch of a plan, by its strategy and the fields that its text sets."""
+    names = {field.name for field in fields(Pipeline)}
+    request = Pipeline(**{name: value for name, value in said.items() if name in names})
+    return micro_batch_parts(graph, strategy, processes, request)
 
 
 def measured_names(graph: ComputationGraph, part: ProbePart) -> tuple[str, ...]:

@@ -61,13 +61,16 @@ def strategy_and_micro_batching(
     return named_strategy(name, model.graph, len(model.cluster.devices), model.cluster), micro_batching
 
 
-def micro_batch_parts(graph: ComputationGraph, name: str, devices: int) -> tuple[ComputationGraph, Strategy]:
-    """Return the parts that the stages of a pipeline compute for a micro-batch, wherever its stages begin.
+def micro_batch_parts(
+    graph: ComputationGraph, name: str, devices: int, request: Pipeline | None = None
+) -> tuple[ComputationGraph, Strategy]:
+    """Return the parts that are computed for a micro-batch, in a pipeline wherever its stages begin.
 
     Args:
         graph: The network with its batch.
-        name: Strategy that ``has_stages``, with default options.
+        name: Strategy that ``has_stages``, or another one whose micro-batches the request says.
         devices: Devices of the cluster.
+        request: Stages, micro-batches and schedule; None: defaults.
 
     Returns:
         The network with the batch of a micro-batch, and a configuration for every layer as if all were in the first
@@ -76,14 +79,21 @@ def micro_batch_parts(graph: ComputationGraph, name: str, devices: int) -> tuple
     Raises:
         ConfigError: The strategy cannot be had for this batch or so many devices.
     """
-    schedule = Pipeline().schedule
+    request = request or Pipeline()
+    count = request.micro_batches
+    if count and graph.batch % count:
+        raise ConfigError(f"micro_batches must be >= 1 and divide the batch of {graph.batch}, got {count}")
+    if not has_stages(name):
+        small = graph.with_batch(graph.batch // max(count, 1))
+        return small, named_strategy(name, small, devices)
     if name == PIPELINE:
-        stages = _stages(graph, Pipeline(), devices)
-        small = graph.with_batch(graph.batch // _micro_batches(graph.batch, stages, schedule))
+        groups = min(_stages(graph, request, devices), devices)
+        small = graph.with_batch(graph.batch // (count or _micro_batches(graph.batch, groups, request.schedule)))
         return small, {layer.name: _whole(layer, (0,)) for layer in small.layers}
     hybrid = hybrid_of(name).filled(devices)
     first = stage_groups(hybrid, graph, devices)[0]
-    small = graph.with_batch(graph.batch // _micro_batches(graph.batch // hybrid.data, hybrid.pipeline, schedule))
+    count = count or _micro_batches(graph.batch // hybrid.data, hybrid.pipeline, request.schedule)
+    small = graph.with_batch(graph.batch // count)
     split = layer_split(hybrid, graph)
     return small, {layer.name: split(layer, first) for layer in small.layers}
 

@@ -5,6 +5,7 @@ import plotly.graph_objects as go
 from planner.plan.comparison import Comparison, StrategyResult
 from reports.figures.look import styled
 from reports.style.palette import COMMUNICATION, COMPUTE, IDLE, MARK, PLAIN
+from reports.style.plan_names import plan_ticks
 from reports.style.units import Unit, time_unit
 
 _PARTS = (
@@ -51,7 +52,7 @@ def breakdown_figure(comparison: Comparison) -> go.Figure:
         barmode="stack",
         bargap=0.35,
         xaxis={"title": f"time of one iteration [{unit.name}]", "range": [0, 1.32 * longest], "automargin": True},
-        yaxis={"autorange": "reversed", "automargin": True, "ticksuffix": "  "},
+        yaxis={"autorange": "reversed", "automargin": True, "ticksuffix": "  ", **plan_ticks(names)},
     )
 
 

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from planner.plan.comparison import Comparison
 from reports.figures.look import styled
 from reports.style.palette import RUNGS
+from reports.style.plan_names import plan_ticks
 from reports.style.units import time_unit
 
 
@@ -45,6 +46,7 @@ def plain_ladder(comparison: Comparison) -> dict[str, Any]:
         )
     layout = json.loads(_layout())
     layout["height"] = 110 + (16 * len(bars) + 16) * len(comparison.strategies)
+    layout["yaxis"] |= plan_ticks(names)
     layout["xaxis"]["title"]["text"] = f"time of one iteration [{unit.name}]"
     # room for the number behind the longest bar, on a narrow page too
     longest = max(value for s in comparison.strategies for value in s.ladder_s.values()) / unit.factor

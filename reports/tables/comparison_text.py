@@ -4,6 +4,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.plan.comparison import Comparison
+from reports.style.plan_names import broken_name
 from reports.tables.comparison_summary import comparison_columns
 from reports.tables.likely_text import undecided_line, winner_of
 
@@ -19,7 +20,8 @@ def comparison_table(comparison: Comparison) -> Table:
     for i, strategy in enumerate(comparison.strategies):
         won = strategy is winner
         cells = [Text(column.texts[i]) for column in columns]
-        table.add_row(Text(f"★ {strategy.name}" if won else f"  {strategy.name}"), *cells, style="bold" if won else "")
+        name = broken_name(strategy.name, "\n  ")
+        table.add_row(Text(f"★ {name}" if won else f"  {name}"), *cells, style="bold" if won else "")
     return table
 
 

@@ -111,6 +111,17 @@ def test_stages_are_measured_on_what_they_take_at_once():
     assert [row.batch for row, _ in both] == [16, 2]
 
 
+def test_micro_batches_of_a_plan_are_measured_by_its_text():
+    graph = load_model("lenet5", batch=16)
+    texts = ["data,micro-batches=4,recompute=segments", "pipeline,schedule=gpipe,micro-batches=8"]
+    for text, batch, parts in zip(texts, (4, 2), (2, 1), strict=True):
+        [(small, found)] = divided_parts(graph, [text], 2, most=1000)
+        assert small.batch == batch
+        assert {part.sizes[0] for part in found} == {batch // parts}
+    with pytest.raises(ConfigError, match="micro_batches must be >= 1 and divide the batch of 16, got 3"):
+        divided_parts(graph, ["data,micro-batches=3"], 2, most=1000)
+
+
 @pytest.mark.parametrize("graph", [residual_block(), inception_module(), twins()])
 def test_gradients_of_a_tensor_are_added_once_less_than_it_is_read(graph):
     adds = [0] * len(graph.layers)

@@ -23,6 +23,8 @@ from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.parallel.micro_batches import MicroBatching, interleave_degree, micro_batching_of
 from planner.parallel.strategies import spaces_of
+from planner.plan.lowered_plan import lower_plan
+from planner.plan.planning import make_plan
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS, BATCH = 4, 12
@@ -118,6 +120,16 @@ def test_one_update_of_sub_batches_is_that_of_the_batch(
     )
     chosen = options(seed=seed % 1000, optimizer=optimizer, overlap=overlap)
     check(ranks, program, chosen, *undivided_run(graph, chosen.steps, optimizer, chosen.seed))
+
+
+@pytest.mark.parametrize("strategy", ["data", "data=2,filter=2", "pipeline=2,data=2,schedule=gpipe"])
+@pytest.mark.parametrize("framework", ["ideal", "ddp"])
+def test_a_plan_that_accumulates_gradients_trains_as_the_whole_batch(ranks, strategy, framework):
+    """Its gradients are synchronised once, after the last micro-batch, in buckets too."""
+    graph, cluster = wide(squares()), cluster_of("titanx-4", MOST_RANKS)
+    plan = make_plan(graph, cluster, strategy=f"{strategy},micro-batches=3,framework={framework}")
+    chosen = options(seed=3, optimizer=SPECS[0])
+    check(ranks, lower_plan(plan, graph, cluster), chosen, *undivided_run(graph, chosen.steps, SPECS[0], chosen.seed))
 
 
 def update_each_run(graph, micro_batching, pieces, chosen):
