@@ -54,6 +54,10 @@ class Session:
     gradient_sync: GradientSync
 
 
+_MOST_DIMS = 5
+"""Dimensions of targets, at most: samples, channels and three positions."""
+
+
 class _NoData:
     """A data set without elements, for runs in which nothing is computed."""
 
@@ -66,7 +70,7 @@ class _NoData:
         return torch.empty(0, dtype=self._dtype)
 
     def targets(self, step: int, low: int, high: int) -> Tensor:
-        return torch.empty(0, dtype=torch.int64)
+        return torch.empty((0,) * _MOST_DIMS, dtype=torch.int64)
 
 
 def open_session(

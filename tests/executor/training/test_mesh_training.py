@@ -26,6 +26,7 @@ from planner.importing.graph_of import imported_graph
 from planner.layouts.configurations import Configuration, space_of
 from planner.layouts.mesh import Mesh
 from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
 from planner.operations.mapped import Mapped
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_strategy import strategy_and_micro_batching
@@ -181,6 +182,22 @@ def test_checkpoints_are_read_however_layers_were_split(ranks, expected, tmp_pat
             if (layer.name, name) in expected[1]:
                 np.testing.assert_allclose(state[key], expected[1][layer.name, name][1], rtol=1e-12, atol=1e-14)
     Transformer().load_state_dict(state)
+
+
+def stand_in_step(rank, program):
+    """Run a step in which nothing is computed; what was sent for each task."""
+    session = session_of(program, rank, 1, stand_in=True)
+    measured = session.worker.step(0).measured
+    session.worker.close()
+    return measured.sent_bytes
+
+
+def test_messages_of_runs_without_arithmetic(ranks):
+    """Collectives and messages are real where waits stand in for arithmetic."""
+    program = program_of(model(), named_strategy("tensor=2,sequence", graph(), RANKS))
+    sent = np.nansum(ranks.run(stand_in_step, program), axis=0)
+    moves = program.moves_activations | (program.kind == KINDS.index("transfer"))
+    np.testing.assert_allclose(sent[moves], program.size_bytes[moves], rtol=1e-12)
 
 
 def random_mesh_strategy(graph, rng):
