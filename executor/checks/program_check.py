@@ -15,8 +15,9 @@ def check_program(program: Program, ranks: int) -> None:
 
     Raises:
         ConfigError: There are fewer ranks than devices in the plan, the elements have another size than 4 or 8 bytes,
-            products are of TF32, the network does not end in a loss, parameters lie on servers, a parameter is not
-            split with its layer's channels, or an imported layer cannot be computed as it is divided.
+            products are of TF32, the network does not end in a loss, parameters lie on servers or are divided among
+            replicas, a parameter is not split with its layer's channels, or an imported layer cannot be computed as it
+            is divided.
     """
     devices = 1 + max(int(space.devices.max()) for space in program.spaces)
     if devices > ranks:
@@ -24,6 +25,10 @@ def check_program(program: Program, ranks: int) -> None:
     if program.host_copies:
         raise ConfigError(
             f"framework must not be ps to be run: no rank serves parameters, got {program.framework.text!r}"
+        )
+    if program.conditions.storage.divides:
+        raise ConfigError(
+            f"storage must be that of whole replicas to be run, zero=0, got zero={program.conditions.storage.zero}"
         )
     graph = program.graph
     if graph.element_bytes not in (4, 8):

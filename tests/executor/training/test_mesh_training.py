@@ -20,11 +20,13 @@ from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 from groundwork.errors import ConfigError
+from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.graph.shapes import SUMMED
 from planner.importing.graph_of import imported_graph
 from planner.layouts.configurations import Configuration, space_of
 from planner.layouts.mesh import Mesh
+from planner.layouts.storage import Storage
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.operations.mapped import Mapped
@@ -182,6 +184,13 @@ def test_checkpoints_are_read_however_layers_were_split(ranks, expected, tmp_pat
             if (layer.name, name) in expected[1]:
                 np.testing.assert_allclose(state[key], expected[1][layer.name, name][1], rtol=1e-12, atol=1e-14)
     Transformer().load_state_dict(state)
+
+
+def test_divided_storage_is_not_run():
+    """Replicas that hold shards alone would compute with what they lack."""
+    conditioned = CostModel(graph(), star(RANKS), "ring", "reduced", conditions=Conditions(storage=Storage(zero=3)))
+    with pytest.raises(ConfigError, match="whole replicas to be run, zero=0, got zero=3"):
+        check_program(program_of(conditioned, named_strategy("data", graph(), RANKS)), RANKS)
 
 
 def stand_in_step(rank, program):
