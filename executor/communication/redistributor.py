@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.communication.connections import Connections, Post, connections_for
+from executor.communication.connections import Post, connections_for
 from executor.communication.reduction import sum_in_rank_order
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
@@ -41,15 +41,15 @@ class Redistributor:
         self._lane = device.lane("activations") if view.redistributions else None
         moves = view.program.moves_activations
         groups = {each.devices for task, each in view.program.collectives.items() if moves[task]}
-        self._connections: Connections | None = None
-        self._groups = dict[tuple[int, ...], Any]()
-        if device.backend == "nccl":
-            self._groups = {
-                devices: dist.new_group(list(devices), timeout=group_timeout()) for devices in sorted(groups)
-            }
-        elif groups:
-            self._connections = connections_for("activations")
+        self._groups = self._groups_of(sorted(groups))
+        self._connections = connections_for("activations") if groups and not self._groups else None
         self.clear()
+
+    def _groups_of(self, devices: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], Any]:
+        """Return a process group for each of some sets of devices, where the back end runs collectives of all parts."""
+        if self._device.backend != "nccl":
+            return {}
+        return {members: dist.new_group(list(members), timeout=group_timeout()) for members in devices}
 
     def clear(self) -> None:
         """Begin an iteration."""

@@ -1,10 +1,12 @@
 """A small transformer on meshes: divided training is that of the undivided network, however layers split their axes."""
 
 from functools import cache
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from plans import program_of, star
 from ranks import options, pool_of, slices_of
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from executor.checkpoints.module_state_save import save_module_state
 from executor.checkpoints.resume import Checkpoints
 from executor.checks.imported_layers import check_imported
 from executor.checks.program_check import check_program
+from executor.communication.redistributor import Redistributor
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.supervision.status_board import own_status
@@ -184,6 +187,27 @@ def test_checkpoints_are_read_however_layers_were_split(ranks, expected, tmp_pat
             if (layer.name, name) in expected[1]:
                 np.testing.assert_allclose(state[key], expected[1][layer.name, name][1], rtol=1e-12, atol=1e-14)
     Transformer().load_state_dict(state)
+
+
+def train_natively(rank, programs):
+    """As ``train_all``, by the collectives of the back end, which GPUs run, but of gloo and of equal parts."""
+
+    def groups_of(self, devices):
+        return {each: dist.new_group(list(each)) for each in devices}
+
+    with patch.object(Redistributor, "_groups_of", groups_of):
+        return train_all(rank, programs)
+
+
+def test_collectives_of_the_back_end(ranks, expected):
+    """What GPUs call gives what messages give."""
+    names = ("tensor=2", "tensor=2,sequence", "data=2,tensor=2,sequence")
+    programs = [program_of(model(), named_strategy(name, graph(), RANKS)) for name in names]
+    for name, rows in zip(names, zip(*ranks.run(train_natively, programs), strict=True), strict=True):
+        losses, parameters, momentum, _ = zip(*rows, strict=True)
+        np.testing.assert_allclose(np.sum(losses, axis=0), expected[0], rtol=1e-12, err_msg=name)
+        check_slices(parameters, expected[1], name)
+        check_slices(momentum, expected[2], name)
 
 
 def test_divided_storage_is_not_run():
