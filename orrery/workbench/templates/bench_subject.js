@@ -31,6 +31,15 @@ function addStrategies(names) {
     $("strategies").append(label);
   }
 }
+// Any text of a plan can be compared, beside the strategies of the catalogue.
+function addPlan() {
+  const text = $("plan").value.trim();
+  if (!text) return problem("A plan looks like data,recompute=segments or pipeline=4,schedule=gpipe.");
+  addStrategies([text]);
+  [...document.querySelectorAll("#strategies input")].find((each) => each.value === text).checked = true;
+  $("plan").value = "";
+  subjectChanged();
+}
 function perDevice() {
   const batch = Number($("batch").value), count = bench.cluster?.devices.length;
   $("per-device").textContent = count && batch ? `${short(batch / count)} a device` : "";
@@ -80,6 +89,8 @@ async function start() {
   listenToSliders();
   listenToScenarios();
   $("subject").addEventListener("submit", (event) => { event.preventDefault(); if (subject().strategies.length) compareAll(); else problem("Choose at least one strategy."); });
+  $("add-plan").addEventListener("click", addPlan);
+  $("plan").addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); addPlan(); } });
   $("cancel").addEventListener("click", () => { cancelJob(); shownJob.asked = ""; remember(); $("status-line").textContent = "Cancelled."; });
   $("export").addEventListener("click", exportPage);
   $("model-upload").addEventListener("change", () => upload("models", $("model-upload"), $("model")));

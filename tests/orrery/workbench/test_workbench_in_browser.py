@@ -104,6 +104,22 @@ def times(page):
     return {name: float(cell.inner_text().replace(",", "")) * unit for name, cell in cells.items()}
 
 
+def test_any_plan_can_be_added(browser, server):
+    """Its text is its name in the table, and a change of the cluster prices it as it is."""
+    page, text = opened(browser, server), "data,micro-batches=4,recompute=segments"
+    page.fill("#plan", text)
+    page.press("#plan", "Enter")
+    assert page.locator("#strategies input:checked").last.input_value() == text
+    compare_small(page)
+    first = times(page)
+    assert list(first) == ["data", "owt", text]
+    assert first[text] > first["data"]
+    page.locator("#machine .hit[data-link*='gpu0']").first.dispatch_event("click")
+    moved(page, "bandwidth", -60)
+    assert times(page)[text] > first[text]
+    assert page.problems == []
+
+
 def test_from_a_choice_to_an_exported_page(browser, server, tmp_path):
     """Pick, compare, drag, keep, keep another, two side by side, export; nothing fails, nothing is asked elsewhere."""
     page = opened(browser, server)
