@@ -14,7 +14,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import Strategy
-from planner.parallel.strategies import SEARCHED
+from planner.parallel.strategies import SEARCHED, check_strategy
 from planner.plan.comparison import Comparison, StrategyResult
 from planner.plan.data_parallel_note import data_parallel_note
 from planner.plan.layerwise_choice import SimulatedStrategy
@@ -160,6 +160,8 @@ def _named(
     """Return the plans by their texts, each once; arguments as for ``compare``, with the prices of all conditions."""
     subjects: dict[str, _Subject] = {}
     for text in texts:
+        if not text:  # which is no default in a list
+            check_strategy(text)
         request = request_for(graph, cluster, strategy=text, **options)
         if request.strategy == "layerwise":
             request = replace(request, refine=request.refine or refine)

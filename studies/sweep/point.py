@@ -7,6 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from planner.plan.plan_text import read_plan_text
+
 _FOLDERS = ("groundwork", "hwprofiles", "simulator", "planner", "studies")
 _SUFFIXES = {".py", ".yaml", ".yml", ".csv", ".json"}
 
@@ -38,7 +40,8 @@ class SweepPoint:
     @property
     def digest(self) -> str:
         """Hash of the point, of the files that it names, and of the code and data that compute its result."""
-        files = [_file_digest(name) for name in (self.model, self.strategy, *_cluster_files(self.cluster))]
+        strategy, _ = read_plan_text(self.strategy)
+        files = [_file_digest(name) for name in (self.model, strategy, *_cluster_files(self.cluster))]
         text = msgspec.json.encode([asdict(self), files, inputs_digest()])
         return hashlib.sha256(text).hexdigest()[:32]
 

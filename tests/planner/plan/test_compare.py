@@ -219,6 +219,7 @@ def test_where_no_batch_fits_more_devices_are_the_advice():
     ("strategies", "message"),
     [
         ([], "strategies must name at least one, got none"),
+        (["data", ""], "strategy must be one of .*, got ''$"),
         (["data", "modle"], "got 'modle'; did you mean 'model'"),
         (["nothing.yaml"], "strategy file nothing.yaml cannot be read"),
     ],

@@ -74,6 +74,7 @@ REFUSED = {
     "data,sub-batches=2,micro-batches=2": "sub_batches must be 1 beside micro_batches of all layers, got 2",
     "layerwise,micro-batches=2": "micro_batches must be left out for layerwise, whose search does not know it, got 2",
     "data=4,fliter=4,recompute=segments": r"got 'fliter=4'; did you mean 'filter'\?",
+    "": "strategy must be one of .*, got ''",
     "dta,recompute=segments": r"strategy must be one of .*, got 'dta'; did you mean 'data'\?",
 }
 

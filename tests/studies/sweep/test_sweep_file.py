@@ -72,6 +72,18 @@ def test_a_changed_file_changes_the_hash(tmp_path):
     assert len(digests) == 2
 
 
+def test_a_changed_strategy_file_changes_the_hash_with_words_behind_it(tmp_path):
+    from studies.sweep import point as module
+
+    path = tmp_path / "mine.yaml"
+    digests = set()
+    for degree in (1, 2):
+        path.write_text(f"configurations: {{default: {{degrees: {{sample: {degree}}}}}}}")
+        module._file_digest.cache_clear()
+        digests.add(SweepPoint(model="lenet5", cluster="titanx-4", batch=8, strategy=f"{path},recompute=none").digest)
+    assert len(digests) == 2
+
+
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
