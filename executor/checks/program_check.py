@@ -15,7 +15,7 @@ def check_program(program: Program, ranks: int) -> None:
 
     Raises:
         ConfigError: There are fewer ranks than devices in the plan, the elements have another size than 4 or 8 bytes,
-            products are of TF32, the network does not end in a loss, parameters lie on servers or are divided among
+            products are of TF32, gradients have a type of their own, the network does not end in a loss, parameters lie on servers or are divided among
             replicas, a parameter is not split with its layer's channels, or an imported layer cannot be computed as it
             is divided.
     """
@@ -30,7 +30,9 @@ def check_program(program: Program, ranks: int) -> None:
         raise ConfigError(
             f"storage must be that of whole replicas to be run, zero=0, got zero={program.conditions.storage.zero}"
         )
-    graph = program.graph
+    graph, gradient_bytes = program.graph, program.conditions.gradient_bytes
+    if gradient_bytes not in (0, graph.element_bytes):
+        raise ConfigError(f"gradient_dtype must be dtype to be run, got one of {gradient_bytes} bytes")
     if graph.element_bytes not in (4, 8):
         raise ConfigError(f"dtype must be of 4 or 8 bytes to be run, got one of {graph.element_bytes}")
     if program.conditions.arithmetic == "tf32":

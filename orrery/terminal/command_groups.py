@@ -34,6 +34,7 @@ _OPTION_GROUPS = {
     ),
     "Training software and arithmetic": (
         "dtype",
+        "gradient_dtype",
         "framework",
         "gradient_sync",
         "gradient_sync_order",

@@ -10,12 +10,14 @@ from functools import cached_property
 import numpy as np
 
 from groundwork.array_types import Bools, Floats
+from hwprofiles.compute.attention_versions import with_attention
 from hwprofiles.compute.compute_profile import ComputeProfile, MeasuredParts
 from hwprofiles.compute.fused_times import fused_s
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.profile_file import profile_in
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.data_types import check_codec_times
+from planner.cost.framework import FLASH_VERSIONS
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Layer
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.regions import part_sizes
@@ -33,16 +35,21 @@ class ComputeTimes:
         graph: The network with its batch.
         cluster: The devices.
         arithmetic: Arithmetic of products; empty: that of the profiles.
+        flash: Version of FlashAttention that computes attention.
 
     Raises:
         ConfigError: A profile has codec times of an unknown data type, or does not know the arithmetic.
     """
 
-    def __init__(self, graph: ComputationGraph, cluster: DeviceGraph, arithmetic: str = "") -> None:
+    def __init__(
+        self, graph: ComputationGraph, cluster: DeviceGraph, arithmetic: str = "", *, flash: int = FLASH_VERSIONS[-1]
+    ) -> None:
         self.graph = graph
         kinds = [(device.profile, device.speed) for device in cluster.devices]
         index_of = {kind: k for k, kind in enumerate(dict.fromkeys(kinds))}
-        self.profiles = tuple(profile_in(name, arithmetic).faster(speed) for name, speed in index_of)
+        self.profiles = tuple(
+            with_attention(profile_in(name, arithmetic), flash).faster(speed) for name, speed in index_of
+        )
         """Different profiles of the cluster; devices of another speed have profiles of their own."""
         self.profile_of = np.array([index_of[kind] for kind in kinds])
         """Shape (devices,): index into ``profiles`` for every device."""

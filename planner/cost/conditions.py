@@ -27,6 +27,8 @@ class Conditions:
     """Optimizer whose state devices hold: ``sgd``, ``momentum`` or ``adam``."""
     storage: Storage = REPLICATED_STORAGE
     """What replicas hold of parameters, gradients and optimizer state."""
+    gradient_bytes: int = 0
+    """Bytes of an element of gradients as they are summed; 0: those of the network's tensors."""
 
     @classmethod
     def of(
@@ -39,6 +41,7 @@ class Conditions:
         arithmetic: str = "",
         optimizer: str = "momentum",
         storage: Storage = REPLICATED_STORAGE,
+        gradient_bytes: int = 0,
     ) -> "Conditions":
         """Return conditions, with those that a cluster declares where none are given.
 
@@ -51,6 +54,7 @@ class Conditions:
             arithmetic: Arithmetic of products; empty: that of the compute profiles.
             optimizer: Optimizer whose state devices hold.
             storage: What replicas hold of parameters, gradients and optimizer state.
+            gradient_bytes: Bytes of an element of gradients as they are summed; 0: those of the network's tensors.
 
         Raises:
             ConfigError: The framework is unknown, or the cluster declares nothing of what is asked for.
@@ -64,6 +68,7 @@ class Conditions:
             arithmetic=arithmetic,
             optimizer=optimizer,
             storage=storage,
+            gradient_bytes=gradient_bytes,
         )
         conditions.check(cluster)
         return conditions

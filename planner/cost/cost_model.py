@@ -69,9 +69,18 @@ class CostModel:
 
     def __post_init__(self) -> None:
         self.network = routes_of_cluster(self.cluster)
-        self.sync_times = SyncTimes(self.graph, self.network, self.gradient_sync, self.batch_norm)
-        self.compute_times = ComputeTimes(self.graph, self.cluster, self.conditions.arithmetic)
+        self.sync_times = SyncTimes(
+            self.graph, self.network, self.gradient_sync, self.batch_norm, gradient_bytes=self.gradient_bytes
+        )
+        self.compute_times = ComputeTimes(
+            self.graph, self.cluster, self.conditions.arithmetic, flash=self.conditions.framework.flash
+        )
         self.transfer_times = TransferTimes(self.graph, self.network)
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of an element of gradients as they are summed."""
+        return self.conditions.gradient_bytes or self.graph.element_bytes
 
     @property
     def profiles(self) -> tuple[ComputeProfile, ...]:
@@ -107,7 +116,8 @@ class CostModel:
         """
         model = CostModel(self.graph, cluster, self.gradient_sync, self.batch_norm, conditions)
         kinds = [[(device.profile, device.speed) for device in each.devices] for each in (self.cluster, cluster)]
-        if kinds[0] == kinds[1] and conditions.arithmetic == self.conditions.arithmetic:
+        priced = [(each.arithmetic, each.framework.flash) for each in (self.conditions, conditions)]
+        if kinds[0] == kinds[1] and priced[0] == priced[1]:
             model.compute_times = self.compute_times
             model._by_batch = {batch: each.on(cluster, conditions) for batch, each in self._by_batch.items()}
             model._by_slices = {slices: each.on(cluster, conditions) for slices, each in self._by_slices.items()}

@@ -23,6 +23,7 @@ from groundwork.suggestions import did_you_mean
 from groundwork.units import MICRO, MILLI
 
 _MIB = 2**20
+FLASH_VERSIONS = (1, 2)
 _LEAST, _MOST = 1e-9, 1e6
 """Least value of a parameter but 0, and the largest: a terabyte, or a quarter of an hour."""
 
@@ -48,6 +49,8 @@ class Framework:
     """True if no layer computes before all parameters are fetched from their servers."""
     fetches_randomly: bool = False
     """True if parameters are fetched in a random order, not in that of the layers."""
+    flash: int = 2
+    """Version of FlashAttention that computes attention."""
 
     @property
     def is_synchronous(self) -> bool:
@@ -81,7 +84,7 @@ IDEAL = Framework(name="ideal", text="ideal")
 """No framework: a sum for each layer as soon as its gradients are there, and an update as soon as they are summed."""
 FRAMEWORKS: Mapping[str, Mapping[str, float]] = {
     "ideal": {},
-    "ddp": {"first_mib": 1.0, "bucket_mib": 25.0},
+    "ddp": {"first_mib": 1.0, "bucket_mib": 25.0, "flash": 2.0},
     # The microseconds of the agreement for each rank are assumed: the coordinator reads a small message of every rank
     # and answers it.
     "horovod": {"fusion_mib": 64.0, "cycle_ms": 1.0, "rank_us": 5.0},
@@ -112,7 +115,10 @@ def framework_of(text: str) -> Framework:
         values[key] = _number(f"{name}.{key}", value)
     if name == "ddp":
         first, others = values["first_mib"] * _MIB, values["bucket_mib"] * _MIB
-        return Framework(name=name, text=text, first_bucket_bytes=first, bucket_bytes=others)
+        if values["flash"] not in FLASH_VERSIONS:
+            raise ConfigError(f"{name}.flash must be 1 or 2, got {values['flash']:g}")
+        flash = int(values["flash"])
+        return Framework(name=name, text=text, first_bucket_bytes=first, bucket_bytes=others, flash=flash)
     if name == "horovod":
         fused = values["fusion_mib"] * _MIB
         return Framework(

@@ -38,19 +38,29 @@ class SyncTimes:
         gradient_sync: All-reduce algorithm, one of ``GRADIENT_SYNCS``.
         batch_norm: One of ``BATCH_NORMS``; ``reduced`` sums the statistics over the replicas of each channel, as
             gradients are summed, forward and backward.
+        gradient_bytes: Bytes of an element of gradients as they are summed; 0: those of the network's tensors.
 
     Raises:
         ConfigError: ``batch_norm`` is none of ``BATCH_NORMS``.
     """
 
-    def __init__(self, graph: ComputationGraph, network: ClusterRoutes, gradient_sync: str, batch_norm: str) -> None:
+    def __init__(
+        self,
+        graph: ComputationGraph,
+        network: ClusterRoutes,
+        gradient_sync: str,
+        batch_norm: str,
+        *,
+        gradient_bytes: int = 0,
+    ) -> None:
         if batch_norm not in BATCH_NORMS:
             raise ConfigError(f"batch_norm must be {' or '.join(BATCH_NORMS)}, got {batch_norm!r}")
         self.graph, self.network, self.gradient_sync, self.batch_norm = graph, network, gradient_sync, batch_norm
+        self._gradient_bytes = gradient_bytes or graph.element_bytes
 
     def buffers(self, index: int) -> list[SyncBuffer]:
         """Return the buffers that the replicas of a layer sum: gradients of parameters, then reduced statistics."""
-        parameters, element_bytes = self.graph.layers[index].parameters, self.graph.element_bytes
+        parameters, element_bytes = self.graph.layers[index].parameters, self._gradient_bytes
         counts = [(sum(p.elements for p in parameters if p.split is split), split) for split in (True, False)]
         buffers = [SyncBuffer(float(count * element_bytes), split, 1) for count, split in counts]
         statistics = self.statistics_bytes(index)

@@ -205,13 +205,15 @@ class ShardedParameters:
         ready = _joined([*shared.ready.values(), self._summed.get(key, _NOTHING)])
         shared.ready.clear()
         add = partial(self._syncs.tasks.add, "collective", layer=layer, micro_batch=micro_batch, backward=True)
-        arrived = self._syncs.run(add, "reduce-scatter", self._divided(shared), ready, shared.size_bytes)
+        model = self._batched.model
+        size_bytes = shared.size_bytes * model.gradient_bytes / model.graph.element_bytes
+        arrived = self._syncs.run(add, "reduce-scatter", self._divided(shared), ready, size_bytes)
         replicas, shards = shared.groups.shape[1], self.storage.shards(shared.groups.shape[1])
         if shards < replicas:
             copies = (
                 shared.groups.reshape(-1, replicas // shards, shards).swapaxes(1, 2).reshape(-1, replicas // shards)
             )
-            arrived = self._syncs.run(add, "all-reduce", copies, arrived, shared.size_bytes / shards)
+            arrived = self._syncs.run(add, "all-reduce", copies, arrived, size_bytes / shards)
         self._summed[key] = arrived
 
     def take_updates(self) -> list[tuple[LoweredUnit, TaskPairs]]:

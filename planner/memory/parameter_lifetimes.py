@@ -26,13 +26,14 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
     """
     program, backend, rows, never = account.program, account.memory_policy.backend, list[BufferRows](), np.inf
     zero = program.conditions.storage.zero
+    wider = (program.conditions.gradient_bytes or program.graph.element_bytes) / program.graph.element_bytes
     for i, devices in account.parameter_devices.items():
         size, shards = account.parameter_bytes[i], account.storage_shards[i]
         rows.append(BufferRows("parameters", i, devices, size / (shards if zero > 2 else 1), 0.0, never))
         state = size * account.memory_policy.states_of(program.graph.element_bytes)
         rows.append(BufferRows("optimizer state", i, devices, state / shards, 0.0, never))
         if account.synchronised[i]:
-            kept = size / (shards if zero > 1 else 1)
+            kept = wider * size / (shards if zero > 1 else 1)
             rows.append(BufferRows("parameter gradients", i, devices, kept, 0.0, never))
         if program.graph.layers[i].operation.statistics:
             running = BATCH_STATISTICS * account.channels(i) * program.graph.element_bytes
@@ -95,7 +96,7 @@ def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffer
         begin, end, synchronised = times.weight.second[cells], times.weight.end[cells], account.synchronised[i]
         each, in_place = np.repeat(devices, count), synchronised & account.parts[i].gradient_in_place
         size = np.where(in_place, 0.0, account.parameter_bytes[i])
-        if micro_batching.update_each or count == 1:
+        if micro_batching.update_each or count == 1 or program.conditions.storage.zero > 1:
             until = end if synchronised else np.maximum(update[cells], end)
             rows.append(
                 BufferRows("parameter gradients", i, each, np.repeat(size, count), begin.ravel(), until.ravel())

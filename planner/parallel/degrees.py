@@ -47,6 +47,8 @@ class Hybrid:
     """Replicas that divide all they hold, while others hold copies; 0: none do."""
     fsdp: bool = False
     """Replicas divide all they hold: another word for ``zero=3``."""
+    gathered: bool = False
+    """Parameters that replicas divide stay gathered from the forward to the backward pass."""
 
     @property
     def parts(self) -> int:
@@ -61,7 +63,8 @@ class Hybrid:
     @property
     def storage(self) -> Storage:
         """What replicas hold of parameters, gradients and optimizer state."""
-        return Storage(zero=3 if self.fsdp or self.hsdp else self.zero, group=self.hsdp)
+        zero = 3 if self.fsdp or self.hsdp else self.zero
+        return Storage(zero=zero, group=self.hsdp, gathers_again=not self.gathered)
 
     def filled(self, device_count: int) -> "Hybrid":
         """Return the degrees, with ``data`` where a storage left it out: all devices that the others leave."""
@@ -80,7 +83,7 @@ class Hybrid:
 
 _DEGREES = ("pipeline", "data", "spatial", "filter", "channel", "tensor")
 _NUMBERS = ("zero", "hsdp")
-HYBRID_FLAGS = ("sequence", "fsdp")
+HYBRID_FLAGS = ("sequence", "fsdp", "gathered")
 """Words of a hybrid without a number."""
 HYBRID_WORDS = (*_DEGREES, *HYBRID_FLAGS, *_NUMBERS)
 """Words that a strategy by degrees is made of."""
@@ -106,7 +109,7 @@ def hint_for(name: str, known: Iterable[str]) -> str:
 
 def is_hybrid(text: str) -> bool:
     """Return True if a strategy is given by degrees and other words of ``Hybrid``, and not by its name or a file."""
-    return "=" in text or text == "fsdp"
+    return "=" in text or text.partition(",")[0] == "fsdp"
 
 
 def hybrid_of(text: str) -> Hybrid:
@@ -138,6 +141,8 @@ def hybrid_of(text: str) -> Hybrid:
         raise ConfigError(f"strategy {text!r}: zero must be 1, 2 or 3, got {degrees['zero']}")
     if len(words := [word for word in ("zero", "fsdp", "hsdp") if word in degrees]) > 1:
         raise ConfigError(f"strategy {text!r} must have one of zero, fsdp and hsdp, got {' and '.join(words)}")
+    if "gathered" in degrees and not words:
+        raise ConfigError(f"strategy {text!r}: gathered must stand beside fsdp, hsdp=N or zero=3")
     return Hybrid(**(degrees | ({"data": 0} if words and "data" not in degrees else {})))
 
 

@@ -21,7 +21,7 @@ from planner.parallel.degrees import storage_of
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.plan.plan import Plan
-from planner.plan.plan_request import PlanRequest
+from planner.plan.plan_request import DTYPE_BYTES, PlanRequest
 from planner.search.gradient_order import order_gradient_syncs
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.transfer_pricing import check_messages
@@ -142,6 +142,7 @@ class CostModels:
             arithmetic=resolved.dtype,
             optimizer=resolved.optimizer,
             storage=storage_of(resolved.strategy),
+            gradient_bytes=DTYPE_BYTES[resolved.gradient_dtype] if resolved.gradient_dtype else 0,
         )
         gradient_sync, batch_norm = resolved.gradient_sync or "", resolved.batch_norm
         graph = self._graph.with_element_bytes(request.element_bytes)

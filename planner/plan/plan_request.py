@@ -106,6 +106,10 @@ class PlanRequest:
         "what is kept in sixteen.",
     )
     """One of ``DTYPE_BYTES``."""
+    gradient_dtype: Literal["float32", "float64", "float16", "bfloat16"] | None = option(
+        None, help="Data type in which gradients are summed over replicas; else that of tensors."
+    )
+    """One of ``DTYPE_BYTES``; None: ``dtype``."""
     sub_batches: int = option(
         1,
         help="Split the batch of the fully connected layers into K micro-batches, so that communication of one "

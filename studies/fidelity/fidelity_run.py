@@ -14,9 +14,9 @@ from studies.fidelity.many_gpu_training import many_gpu_rows, replica_rows
 from studies.fidelity.one_gpu_training import one_gpu_rows
 from studies.fidelity.own_measurements import own_kernel_rows, own_training_rows
 from studies.fidelity.paper_tables import paper_rows
-from studies.fidelity.planned_transformers import planned_rows
+from studies.fidelity.planned_transformers import planned_rows, sharded_rows
 from studies.fidelity.single_kernels import kernel_rows
-from studies.fidelity.transformer_training import sharded_rows, transformer_rows
+from studies.fidelity.transformer_training import transformer_rows
 from studies.sweep.local import DIED, compute_in_processes
 
 
@@ -45,7 +45,7 @@ _JOBS = (
     *(_Job("papers", paper) for paper in ("deepa", "layerwise", "eight-bit", "paradl", "turbodl")),
 )
 """All jobs in the order of their rows."""
-_LONGEST = ("planned", "deepa", "layerwise", "mxnet_single_gpu", "eight-bit", "turbodl", "paradl")
+_LONGEST = ("sharded", "planned", "deepa", "layerwise", "mxnet_single_gpu", "eight-bit", "turbodl", "paradl")
 """Jobs that begin first, since the others fill the gaps behind them."""
 _QUICK = ("kernels", "many-gpu")
 """Kinds whose rows take less time than starting processes."""

@@ -1,25 +1,44 @@
-"""Iterations of GPT as ``orrery plan`` prices them, beside public times: those whose training a plan can express.
+"""Iterations of language models as ``orrery plan`` prices them, beside public times.
 
-A plan knows data parallelism, of one micro-batch, and pipelines of one device a stage, with full recomputation.  It has
-no tensor parallelism, no replicas of pipelines and no sharded parameters, so that most measured iterations of GPT, and
-all of MPT and Llama, cannot be planned.
+Those of MPT and Llama divide parameters, gradients and optimizer state over their replicas (``fsdp``, ``hsdp=N``).
+MPT's attention was the first FlashAttention (``--framework ddp:flash=1``); in its share of the peak is one number that
+was fitted, that heads of 64 reach as much as those of 128, so rows with such heads are not judged.
+
+Of GPT it is those that are data-parallel, of one micro-batch, or pipelines of one device a stage, with full
+recomputation.  A row of MPT as a command::
+
+    orrery plan mpt --cluster dgx-a100:nodes=2 --batch 80 --strategy fsdp --dtype bfloat16 --gradient-dtype float32
+        --framework ddp:flash=1 --optimizer adam
 """
 
 from collections.abc import Iterator
 from typing import Any
 
+from groundwork.errors import InfeasiblePlanError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.graph.computation_graph import ComputationGraph
 from planner.plan.planning import simulated_plan
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 from studies.fidelity.transformer_training import GPT_WORDS, gpt_row
-from studies.sharded.decoder_networks import mpt_network
+from studies.sharded.decoder_networks import llama_network, mpt_network
 
-_PER_NODE = 8
+_PER_NODE, _HALF = 8, 2
+_CLUSTERS = {
+    "a100-40gb": ("dgx-a100", "hdr", 1600),
+    "a100-80gb": ("dgx-a100", "hdr", 1600),
+    "h100-80gb": ("dgx-h100", "ndr", 3200),
+}
+"""Clusters of the catalogue by device, the links between their machines, and the Gbit/s of these for a machine."""
+_FITTED_HEAD = 64
+"""Size of the heads whose rows the first FlashAttention's share of the peak was fitted to."""
+_FEW_GPUS, _MOST_GPUS, _EVERY = 16, 128, 4
+"""GPUs of runs that are all judged, and of the largest: with more, an iteration takes a minute to simulate; and the
+distance, in the table, of those that are judged between."""
 
 
 def planned_rows() -> Iterator[JudgedRow]:
-    """Yield every measured iteration of GPT that ``orrery plan`` can express."""
+    """Yield every measured iteration of GPT that is data-parallel or a pipeline without replicas."""
     for row in rows_of_table("gpt_iterations"):
         if row.tensor == 1 and (row.replicas == 1 or row.pipeline == row.micro_batches == 1):
             yield gpt_row(
@@ -28,12 +47,101 @@ def planned_rows() -> Iterator[JudgedRow]:
                 compared="as planned",
                 devices=f"{row.replicas} x {row.pipeline} GPUs, {row.micro_batches} micro-batches",
                 subject="as planned",
-                times=(row.time_s, _planned_s(row)),
+                times=(row.time_s, _gpt_s(row)),
             )
 
 
-def _planned_s(row: Any) -> float:
-    """Return the simulated time of the plan of an iteration, with equal stages, by ``orrery plan``'s own defaults."""
+def sharded_rows() -> Iterator[JudgedRow]:
+    """Yield the measured iterations of MPT on up to 16 GPUs, every fourth on up to 128, and all of Llama."""
+    table = rows_of_table("mpt_iterations")
+    large = [row for row in table if _FEW_GPUS < row.gpus <= _MOST_GPUS][::_EVERY]
+    for row in [row for row in table if row.gpus <= _FEW_GPUS] + large:
+        arithmetic = "" if row.precision == "bfloat16" else f", {row.precision}"
+        yield from _sharded_row(
+            row,
+            software="llm-foundry",
+            compared=f"{arithmetic}, {'' if row.recomputed else 'not '}recomputed",
+            predicted_s=lambda row=row: _mpt_s(row),
+            fitted=row.hidden == row.heads * _FITTED_HEAD,
+        )
+    for row in rows_of_table("llama_iterations"):
+        yield from _sharded_row(
+            row, software="fms-fsdp", compared="", predicted_s=lambda row=row: _llama_s(row), fitted=False
+        )
+
+
+def _sharded_row(row: Any, *, software: str, compared: str, predicted_s: Any, fitted: bool) -> Iterator[JudgedRow]:
+    """Yield a measured iteration beside its prediction, if its plan fits in memory; arguments as fields of it."""
+    try:
+        seconds = predicted_s()
+    except InfeasiblePlanError:
+        return
+    yield JudgedRow(
+        measure=f"iterations of {'MPT' if software == 'llm-foundry' else 'Llama'}",
+        comparison=f"{software}, {row.gpu}{compared}",
+        label=f"{row.model}, {row.seq_len} x {row.micro_batch} tokens a micro-batch, {row.gpus} GPUs",
+        group=f"{software}-{row.gpu}-iterations",
+        subject=row.model,
+        size=row.micro_batch,
+        nodes=row.gpus // _PER_NODE,
+        measured_s=row.time_s,
+        predicted_s=seconds,
+        fitted=fitted,
+        profile=row.gpu,
+    )
+
+
+def _mpt_s(row: Any) -> float:
+    """Return the simulated seconds of an iteration of MPT.
+
+    Args:
+        row: ``layers``, ``hidden``, ``heads``, ``seq_len``, ``micro_batch`` in sequences of one GPU, ``micro_batches``,
+            ``gpus``, ``gpu`` (a profile), ``precision`` (``bfloat16`` or ``float8``), ``gradient_bytes`` of an element
+            as it is summed, ``gathered`` (times that a micro-batch gathers parameters, 1 or 2) and ``recomputed``.
+    """
+    sequences = row.micro_batch * row.micro_batches * row.gpus
+    graph = mpt_network(layers=row.layers, hidden=row.hidden, heads=row.heads, seq_len=row.seq_len, batch=sequences)
+    return _planned_s(
+        graph,
+        _cluster(row.gpu, row.gpus, _CLUSTERS[row.gpu][2]),
+        strategy="fsdp" if row.gathered > 1 else "fsdp,gathered",
+        dtype=row.precision,
+        gradient_dtype="float32" if row.gradient_bytes > _HALF else None,
+        framework="ddp:flash=1",
+        recompute=_ends(graph, 1.0 if row.recomputed else 0.0),
+        micro_batches=row.micro_batches,
+    )
+
+
+def _llama_s(row: Any) -> float:
+    """Return the simulated seconds of an iteration of Llama, whose gradients are summed in bfloat16.
+
+    Args:
+        row: ``layers``, ``hidden``, ``heads``, ``key_heads``, ``inner``, ``seq_len``, ``micro_batch`` in sequences of
+            one GPU, ``gpus``, ``gpu`` (a profile), ``shards`` (GPUs that parameters are divided over),
+            ``machine_gbit_per_s`` (between machines) and ``recomputed`` (share of the blocks).
+    """
+    graph = llama_network(
+        layers=row.layers,
+        hidden=row.hidden,
+        heads=row.heads,
+        key_heads=row.key_heads,
+        inner=row.inner,
+        seq_len=row.seq_len,
+        batch=row.micro_batch * row.gpus,
+    )
+    return _planned_s(
+        graph,
+        _cluster(row.gpu, row.gpus, row.machine_gbit_per_s),
+        strategy="fsdp" if row.shards == row.gpus else f"hsdp={row.shards}",
+        dtype="bfloat16",
+        recompute=_ends(graph, row.recomputed),
+        micro_batches=1,
+    )
+
+
+def _gpt_s(row: Any) -> float:
+    """Return the simulated seconds of an iteration of GPT, with equal stages."""
     graph = mpt_network(
         layers=row.layers,
         hidden=row.hidden,
@@ -47,13 +155,36 @@ def _planned_s(row: Any) -> float:
     options: dict[str, Any] = {"strategy": "data"}
     if row.replicas == 1:
         options = {"stages": row.pipeline, "micro_batches": row.micro_batches, "stage_at": starts}
-    machines = load_cluster(f"dgx-a100:nodes={-(-row.replicas // _PER_NODE)}")
-    planned = simulated_plan(
-        graph,
-        machines,
-        dtype="float16",
-        optimizer="adam",
-        recompute=",".join(f"blocks.{i}.add_2" for i in range(row.layers)),
-        **options,
-    )
+    machines = f"dgx-a100:nodes={-(-row.replicas // _PER_NODE)}"
+    return _simulated_s(graph, machines, dtype="float16", recompute=_ends(graph, 1.0), **options)
+
+
+def _planned_s(graph: ComputationGraph, machines: str, *, micro_batches: int, **options: Any) -> float:
+    """Return the simulated seconds of a plan that accumulates the gradients of some micro-batches."""
+    if micro_batches > 1:
+        options |= {"sub_batches": micro_batches, "sub_batch_from": graph.layers[0].name}
+    return _simulated_s(graph, machines, **options)
+
+
+def _simulated_s(graph: ComputationGraph, machines: str, **options: Any) -> float:
+    """Return the simulated seconds of the plan that a command would make with these options."""
+    planned = simulated_plan(graph, load_cluster(machines), optimizer="adam", **options)
     return planned.replayed.iteration_s
+
+
+def _cluster(gpu: str, gpus: int, machine_gbit_per_s: int) -> str:
+    """Return the name of a cluster of so many GPUs, whose machines have links of a bandwidth."""
+    cluster, link, usual_gbit_per_s = _CLUSTERS[gpu]
+    factor = machine_gbit_per_s / usual_gbit_per_s
+    return f"{cluster}:nodes={gpus // _PER_NODE}" + (f",link.{link}.bandwidth_factor={factor:g}" if factor != 1 else "")
+
+
+def _ends(graph: ComputationGraph, share: float) -> str:
+    """Return the last layers of the first blocks, as many as a share of them, as ``recompute`` takes them."""
+    last: dict[str, str] = {}
+    for layer in graph.layers:
+        first, _, rest = layer.name.partition(".")
+        if first == "blocks":
+            last[rest.partition(".")[0]] = layer.name
+    ends = list(last.values())
+    return ",".join(ends[: round(share * len(ends))]) or "none"

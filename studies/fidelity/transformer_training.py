@@ -1,10 +1,9 @@
 """Iterations of language models: public times beside those of the kernels, collectives and launches they are made of.
 
-Those of MPT and Llama, whose parameters are sharded, are made in ``studies.sharded``.  That of GPT is priced as
-Megatron runs it with full recomputation: for each micro-batch and layer two passes forward and one backward, attention
-with its scores in memory, six all-reduces over the tensor-parallel devices; then the gradients' all-reduce over the
-replicas and the update.  Kernels and collectives do not overlap; the host runs beside them.  Of a pipeline the stage
-with the logits is passed by all micro-batches, the others by one.
+That of GPT is priced as Megatron runs it with full recomputation: for each micro-batch and layer two passes forward and
+one backward, attention with its scores in memory, six all-reduces over the tensor-parallel devices; then the gradients'
+all-reduce over the replicas and the update.  Kernels and collectives do not overlap; the host runs beside them.  Of a
+pipeline the stage with the logits is passed by all micro-batches, the others by one.
 
 The host launches kernels one by one and runs ahead of the device, so a pass over layers takes as long as the slower of
 the two.  The kernels of Megatron's layer, by its source:
@@ -41,7 +40,6 @@ from planner.topology.network_routes import routes_of_cluster
 from studies.fidelity.collective_times import judged_cluster
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
-from studies.sharded.sharded_iteration import FITTED_HEAD, llama_iteration_s, mpt_iteration_s
 
 _PROFILE, _PER_NODE = "a100-80gb@float16", 8
 _CLUSTER, _CLUSTER_OF = "dgx-a100", {"VIA-Research/vTrain": "vtrain-a100"}
@@ -139,38 +137,6 @@ def _layer_rows() -> Iterator[JudgedRow]:
             measured_s=row.time_ms * MILLI,
             predicted_s=forward_s if row.phase == "forward" else backward_s,
         )
-
-
-def sharded_rows() -> Iterator[JudgedRow]:
-    """Yield every measured iteration of MPT and Llama, whose parameters are sharded over GPUs."""
-    for row in rows_of_table("mpt_iterations"):
-        arithmetic = "" if row.precision == "bfloat16" else f", {row.precision}"
-        yield _sharded_row(
-            row,
-            software="llm-foundry",
-            compared=f"{arithmetic}, {'' if row.recomputed else 'not '}recomputed",
-            predicted_s=mpt_iteration_s(row),
-            fitted=row.hidden == row.heads * FITTED_HEAD,
-        )
-    for row in rows_of_table("llama_iterations"):
-        yield _sharded_row(row, software="fms-fsdp", compared="", predicted_s=llama_iteration_s(row), fitted=False)
-
-
-def _sharded_row(row: Any, *, software: str, compared: str, predicted_s: float, fitted: bool) -> JudgedRow:
-    """Return a measured iteration of sharded parameters beside its prediction; arguments as fields of the result."""
-    return JudgedRow(
-        measure=f"iterations of {'MPT' if software == 'llm-foundry' else 'Llama'} (formulas of a study)",
-        comparison=f"{software}, {row.gpu}{compared}",
-        label=f"{row.model}, {row.seq_len} x {row.micro_batch} tokens a micro-batch, {row.gpus} GPUs",
-        group=f"{software}-{row.gpu}-iterations",
-        subject=row.model,
-        size=row.micro_batch,
-        nodes=row.gpus // _PER_NODE,
-        measured_s=row.time_s,
-        predicted_s=predicted_s,
-        fitted=fitted,
-        profile=row.gpu,
-    )
 
 
 def gpt_iteration_s(row: Any) -> float:
