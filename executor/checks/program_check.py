@@ -15,9 +15,9 @@ def check_program(program: Program, ranks: int) -> None:
 
     Raises:
         ConfigError: There are fewer ranks than devices in the plan, the elements have another size than 4 or 8 bytes,
-            products are of TF32, gradients have a type of their own, the network does not end in a loss, parameters lie on servers or are divided among
-            replicas, a parameter is not split with its layer's channels, or an imported layer cannot be computed as it
-            is divided.
+            products are of TF32, gradients have a type of their own, the network does not end in a loss, parameters lie
+            on servers or are divided among replicas, a parameter is not split with its layer's channels, or an imported
+            layer cannot be computed as it is divided.
     """
     devices = 1 + max(int(space.devices.max()) for space in program.spaces)
     if devices > ranks:

@@ -11,8 +11,8 @@ from studies.fidelity.fidelity_table import FidelityTable
 
 STUDY_TITLE = "By formulas of a study"
 STUDY_SENTENCE = (
-    "A study prices these rows by formulas of its own, as no command can plan most of them yet; what orrery plan says"
-    " of those that it can express is a measure of its own, iterations of GPT as orrery plan prices them."
+    "A study prices these rows by formulas of its own, which know what hosts take to launch kernels; what orrery plan"
+    " says of them are measures of their own, iterations of GPT as orrery plan prices them."
 )
 _LONGEST = 110
 """Characters of the longest reason in the terminal."""

@@ -4,11 +4,11 @@ Those of MPT and Llama divide parameters, gradients and optimizer state over the
 MPT's attention was the first FlashAttention (``--framework ddp:flash=1``); in its share of the peak is one number that
 was fitted, that heads of 64 reach as much as those of 128, so rows with such heads are not judged.
 
-Of GPT it is those that are data-parallel, of one micro-batch, or pipelines of one device a stage, with full
-recomputation.  A row of MPT as a command::
+Those of GPT, by Megatron with full recomputation, are data-, tensor- and pipeline-parallel.  Their hosts launch kernels
+one by one; small layers wait for them, which plans do not know: they are a measure of their own.  A row as a command::
 
-    orrery plan mpt --cluster dgx-a100:nodes=2 --batch 80 --strategy fsdp --dtype bfloat16 --gradient-dtype float32
-        --framework ddp:flash=1 --optimizer adam
+    orrery plan gpt2:layers=24,hidden=1024,heads=16,sequence=1024,words=51200 --cluster dgx-a100 --batch 16
+        --strategy data=2,tensor=4 --dtype float16 --optimizer adam --recompute transformer.h.0.add,...
 """
 
 from collections.abc import Iterator
@@ -17,10 +17,11 @@ from typing import Any
 from groundwork.errors import InfeasiblePlanError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.graph.computation_graph import ComputationGraph
+from planner.models.registry import load_model
 from planner.plan.planning import simulated_plan
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
-from studies.fidelity.transformer_training import GPT_WORDS, gpt_row
+from studies.fidelity.transformer_training import GPT_WORDS, gpt_row, is_small
 from studies.sharded.decoder_networks import llama_network, mpt_network
 
 _PER_NODE, _HALF = 8, 2
@@ -35,20 +36,24 @@ _FITTED_HEAD = 64
 _FEW_GPUS, _MOST_GPUS, _EVERY = 16, 128, 4
 """GPUs of runs that are all judged, and of the largest: with more, an iteration takes a minute to simulate; and the
 distance, in the table, of those that are judged between."""
+_EVERY_GPT = 12
+"""Distance of the rows of GPT that are judged: one takes a second."""
 
 
 def planned_rows() -> Iterator[JudgedRow]:
-    """Yield every measured iteration of GPT that is data-parallel or a pipeline without replicas."""
-    for row in rows_of_table("gpt_iterations"):
-        if row.tensor == 1 and (row.replicas == 1 or row.pipeline == row.micro_batches == 1):
-            yield gpt_row(
-                row,
-                measure="iterations of GPT as orrery plan prices them",
-                compared="as planned",
-                devices=f"{row.replicas} x {row.pipeline} GPUs, {row.micro_batches} micro-batches",
-                subject="as planned",
-                times=(row.time_s, _gpt_s(row)),
-            )
+    """Yield every twelfth measured iteration of GPT, and all of Megatron's own on up to ``_MOST_GPUS`` GPUs."""
+    table = [row for row in rows_of_table("gpt_iterations") if row.tensor * row.pipeline * row.replicas <= _MOST_GPUS]
+    own = [row for row in table if row.source.startswith("NVIDIA")]
+    for row in own + [row for row in table if row not in own][::_EVERY_GPT]:
+        size = "small" if is_small(row) else "large"
+        yield gpt_row(
+            row,
+            measure=f"iterations of GPT, {size} layers, as orrery plan prices them",
+            compared="as planned",
+            devices=f"{row.replicas} x {row.tensor} x {row.pipeline} GPUs, {row.micro_batches} micro-batches",
+            subject="as planned",
+            times=(row.time_s, _gpt_s(row)),
+        )
 
 
 def sharded_rows() -> Iterator[JudgedRow]:
@@ -101,7 +106,7 @@ def _mpt_s(row: Any) -> float:
     """
     sequences = row.micro_batch * row.micro_batches * row.gpus
     graph = mpt_network(layers=row.layers, hidden=row.hidden, heads=row.heads, seq_len=row.seq_len, batch=sequences)
-    return _planned_s(
+    return _simulated_s(
         graph,
         _cluster(row.gpu, row.gpus, _CLUSTERS[row.gpu][2]),
         strategy="fsdp" if row.gathered > 1 else "fsdp,gathered",
@@ -109,7 +114,7 @@ def _mpt_s(row: Any) -> float:
         gradient_dtype="float32" if row.gradient_bytes > _HALF else None,
         framework="ddp:flash=1",
         recompute=_ends(graph, 1.0 if row.recomputed else 0.0),
-        micro_batches=row.micro_batches,
+        micro_batches=row.micro_batches if row.micro_batches > 1 else None,
     )
 
 
@@ -130,40 +135,32 @@ def _llama_s(row: Any) -> float:
         seq_len=row.seq_len,
         batch=row.micro_batch * row.gpus,
     )
-    return _planned_s(
+    return _simulated_s(
         graph,
         _cluster(row.gpu, row.gpus, row.machine_gbit_per_s),
         strategy="fsdp" if row.shards == row.gpus else f"hsdp={row.shards}",
         dtype="bfloat16",
         recompute=_ends(graph, row.recomputed),
-        micro_batches=1,
     )
 
 
 def _gpt_s(row: Any) -> float:
     """Return the simulated seconds of an iteration of GPT, with equal stages."""
-    graph = mpt_network(
-        layers=row.layers,
-        hidden=row.hidden,
-        heads=row.heads,
-        seq_len=row.seq_len,
-        words=GPT_WORDS,
-        batch=row.micro_batch * row.micro_batches * row.replicas,
+    sizes = f"layers={row.layers},hidden={row.hidden},heads={row.heads},sequence={row.seq_len},words={GPT_WORDS}"
+    batch = row.micro_batch * row.micro_batches * row.replicas
+    graph = load_model(f"gpt2:{sizes}", batch=batch, element_bytes=_HALF)
+    degrees = {"pipeline": row.pipeline, "data": row.replicas, "tensor": row.tensor}
+    words = [f"{name}={degree}" for name, degree in degrees.items() if degree > 1]
+    per_stage = row.layers // row.pipeline
+    return _simulated_s(
+        graph,
+        f"dgx-a100:nodes={-(-row.replicas * row.tensor * row.pipeline // _PER_NODE)}",
+        strategy=",".join(words) or "data",
+        dtype="float16",
+        micro_batches=row.micro_batches if row.micro_batches > 1 or row.pipeline > 1 else None,
+        stage_at=tuple(f"transformer.h.{per_stage * stage}.ln_1" for stage in range(1, row.pipeline)),
+        recompute=",".join(f"transformer.h.{i}.add" for i in range(row.layers)),
     )
-    layers = row.layers // row.pipeline
-    starts = tuple(f"blocks.{layers * stage}.norm_1" for stage in range(1, row.pipeline))
-    options: dict[str, Any] = {"strategy": "data"}
-    if row.replicas == 1:
-        options = {"stages": row.pipeline, "micro_batches": row.micro_batches, "stage_at": starts}
-    machines = f"dgx-a100:nodes={-(-row.replicas // _PER_NODE)}"
-    return _simulated_s(graph, machines, dtype="float16", recompute=_ends(graph, 1.0), **options)
-
-
-def _planned_s(graph: ComputationGraph, machines: str, *, micro_batches: int, **options: Any) -> float:
-    """Return the simulated seconds of a plan that accumulates the gradients of some micro-batches."""
-    if micro_batches > 1:
-        options |= {"sub_batches": micro_batches, "sub_batch_from": graph.layers[0].name}
-    return _simulated_s(graph, machines, **options)
 
 
 def _simulated_s(graph: ComputationGraph, machines: str, **options: Any) -> float:

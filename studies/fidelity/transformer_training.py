@@ -79,7 +79,7 @@ def transformer_rows() -> Iterator[JudgedRow]:
     """Yield every measured iteration of GPT, then measured passes of single layers."""
     rows = rows_of_table("gpt_iterations")
     for row in sorted(rows, key=lambda each: (each.source, each.pipeline > 1, each.tensor)):
-        size = "small" if row.seq_len * row.micro_batch * row.hidden / row.tensor < _SMALL else "large"
+        size = "small" if is_small(row) else "large"
         staged = row.pipeline > 1
         where = "pipelines" if staged else f"{size} layers"
         yield gpt_row(
@@ -92,6 +92,11 @@ def transformer_rows() -> Iterator[JudgedRow]:
             fitted=all(getattr(row, name) == value for name, value in _HOST_FITTED.items()),
         )
     yield from _layer_rows()
+
+
+def is_small(row: Any) -> bool:
+    """Return whether the layers of a row are so small that the host may be waited for."""
+    return bool(row.seq_len * row.micro_batch * row.hidden / row.tensor < _SMALL)
 
 
 def gpt_row(

@@ -15,7 +15,9 @@ SHOWN = (
     "training on one H200 (PyTorch 2.11)",
     "language models planned on one H200 (PyTorch 2.11)",
     "several GPUs relative to one, default options",
-    "iterations of GPT as orrery plan prices them",
+    "iterations of GPT, large layers, as orrery plan prices them",
+    "iterations of MPT",
+    "iterations of Llama",
 )
 """Measures of the README: rows that nothing was fitted to, the worst of today among them."""
 

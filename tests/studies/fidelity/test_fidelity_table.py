@@ -39,7 +39,7 @@ def test_rows_that_were_fitted_to_are_counted_apart():
 
 
 def test_what_a_study_prices_stands_apart_and_is_in_no_headline():
-    study = make_row(1.0, 3.0, measure="iterations of Llama (formulas of a study)")
+    study = make_row(1.0, 3.0, measure="layers of GPT (formulas of a study)")
     table = summarised([make_row(1.0, 1.1), study])
     _, plain, apart, *_ = fidelity_tables(table)
 

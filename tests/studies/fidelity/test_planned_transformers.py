@@ -1,10 +1,13 @@
 """Iterations of MPT and Llama as plans: near what was measured, and moved by what the runs differ in."""
 
+import json
 from functools import cache
 
 import numpy as np
 import pytest
 
+from orrery.cli import app
+from orrery.terminal.exit_codes import run_app
 from studies.fidelity import planned_transformers
 from studies.fidelity.device_names import rows_of_table
 
@@ -46,3 +49,24 @@ def test_blocks_are_recomputed_from_the_first():
     graph = planned_transformers.mpt_network(layers=4, hidden=64, heads=2, seq_len=16, batch=2)
     assert planned_transformers._ends(graph, 0.5) == "blocks.0.add_2,blocks.1.add_2"
     assert planned_transformers._ends(graph, 0.0) == "none"
+
+
+def test_a_row_is_what_the_command_prints(tmp_path, capsys):
+    row = chosen("gpt_iterations", tensor=2, pipeline=2, replicas=1, hidden=1024)
+    sizes = f"layers={row.layers},hidden=1024,heads={row.heads},sequence={row.seq_len},words=51200"
+    words = {
+        "--cluster": "dgx-a100",
+        "--batch": row.micro_batch * row.micro_batches,
+        "--dtype": "float16",
+        "--strategy": "pipeline=2,tensor=2",
+        "--micro-batches": row.micro_batches,
+        "--stage-at": f"transformer.h.{row.layers // 2}.ln_1",
+        "--optimizer": "adam",
+        "--recompute": ",".join(f"transformer.h.{i}.add" for i in range(row.layers)),
+        "--out": tmp_path / "plan.json",
+    }
+    assert (
+        run_app(app, ["plan", f"gpt2:{sizes}", "--json", *(str(each) for pair in words.items() for each in pair)]) == 0
+    )
+    printed_s = json.loads(capsys.readouterr().out)["simulated_s"]
+    assert printed_s == pytest.approx(planned_transformers._gpt_s(row), rel=1e-9)

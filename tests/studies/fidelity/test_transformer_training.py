@@ -1,19 +1,12 @@
 """Iterations of GPT: against the model's FLOP, sums of micro-batches, and measurements that nothing was fitted to."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from hwprofiles.compute.profile_file import load_profile
-from orrery.cli import app
-from orrery.terminal.exit_codes import run_app
-from planner.model_files.model_text import model_text
-from studies.fidelity.device_names import rows_of_table
-from studies.fidelity.planned_transformers import planned_rows
 from studies.fidelity.transformer_training import gpt_iteration_s, host_s, transformer_rows
-from studies.sharded.decoder_networks import mpt_network
 
 SIZES = {
     "layers": 24,
@@ -94,42 +87,3 @@ def test_layers_take_what_was_measured():
         assert len(found) == count
         assert np.median(found) < median
         assert np.quantile(found, 0.9) < p90
-
-
-def test_what_orrery_plan_says_is_its_own(tmp_path, capsys):
-    """A row is what the command prints for the same network, stages and recomputation."""
-    first = next(planned_rows())
-    row = next(each for each in rows_of_table("gpt_iterations") if each.time_s == first.measured_s)
-    graph = mpt_network(
-        layers=row.layers,
-        hidden=row.hidden,
-        heads=row.heads,
-        seq_len=row.seq_len,
-        words=51200,
-        batch=row.micro_batch * row.micro_batches,
-    )
-    (tmp_path / "gpt.yaml").write_text(model_text(graph))
-    question = [
-        "plan",
-        str(tmp_path / "gpt.yaml"),
-        "--cluster",
-        "dgx-a100",
-        "--dtype",
-        "float16",
-        "--batch",
-        str(graph.batch),
-        "--optimizer",
-        "adam",
-        "--micro-batches",
-        str(row.micro_batches),
-        "--stage-at",
-        ",".join(f"blocks.{row.layers // row.pipeline * i}.norm_1" for i in range(1, row.pipeline)),
-        "--recompute",
-        ",".join(f"blocks.{i}.add_2" for i in range(row.layers)),
-        "--out",
-        str(tmp_path / "plan.json"),
-        "--json",
-    ]
-    assert (row.tensor, row.replicas) == (1, 1)
-    assert run_app(app, question) == 0
-    assert json.loads(capsys.readouterr().out)["simulated_s"] == pytest.approx(first.predicted_s, rel=1e-9)
