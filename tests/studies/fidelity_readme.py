@@ -16,6 +16,7 @@ SHOWN = (
     "language models planned on one H200 (PyTorch 2.11)",
     "several GPUs relative to one, default options",
     "iterations of GPT, large layers, as orrery plan prices them",
+    "iterations of GPT, small layers, as orrery plan prices them",
     "iterations of MPT",
     "iterations of Llama",
 )
