@@ -66,16 +66,17 @@ def chakra_traces(program: Program) -> list[list[ChakraNode]]:
 
 
 def _tasks(program: Program) -> _Tasks:
-    """Return which rounds are one all-reduce, and the ranks of each task."""
+    """Return which rounds are one collective, and the ranks of each task."""
     devices = len(program.cluster.devices)
     node: dict[int, int] = {}
     first: dict[tuple[object, ...], int] = {}
     ranks: list[tuple[int, ...]] = []
     for task in range(program.size):
         if task in program.collectives:
-            members = program.collectives[task].devices
-            layer, part = int(program.layer[task]), int(program.micro_batch[task])
-            key = (layer, part, bool(program.backward[task]), bool(program.statistics[task]), members)
+            members, kind = program.collectives[task].devices, program.collectives[task].kind
+            of = (program.layer, program.micro_batch, program.consumer, program.slot, program.backward)
+            again = bool(program.statistics[task]), bool(program.recomputed[task])
+            key = (*(int(column[task]) for column in of), *again, kind, members)
             if first.setdefault(key, task) != task:
                 node[task] = first[key]
             ranks.append(tuple(sorted(members)))
@@ -107,13 +108,14 @@ def _before(program: Program, tasks: _Tasks, task: int, rank: int) -> Iterator[i
 def _sizes(program: Program) -> tuple[np.ndarray, np.ndarray]:
     """Return the floating-point operations and the bytes of output of each computing task, shape (T,) each.
 
-    The parts of a layer have equal shares; each gradient takes as many operations as the forward pass.
+    The parts of a layer have equal shares, but those that compute the same; each gradient takes as many operations as
+    the forward pass.
     """
-    layers = program.graph.layers
+    layers, repeats = program.graph.layers, np.array([space.repeats[0] for space in program.spaces])
     shares = np.bincount(program.group, minlength=int(program.group.max(initial=0)) + 1)[program.group]
     flop = np.array([float(layer.forward_flop()) for layer in layers])
     size = np.array([float(np.prod(layer.output.sizes)) for layer in layers]) * program.graph.element_bytes
-    computes = program.is_compute
+    computes, shares = program.is_compute, shares / repeats[program.layer]
     return (
         np.where(computes & (program.kind != _UPDATE), flop[program.layer] / shares, 0.0),
         np.where(computes, size[program.layer] / shares, 0.0),
@@ -132,7 +134,7 @@ def _described(
         collective = program.collectives[task]
         members = ",".join(map(str, collective.devices))
         return "collective", common | {
-            "comm_type": CHAKRA_COLLECTIVES.index("all-reduce"),
+            "comm_type": CHAKRA_COLLECTIVES.index(collective.kind),
             "comm_size": round(collective.buffer_bytes),
             "pg_name": members,
             "comm_tag": task,

@@ -1,5 +1,7 @@
 """Chakra traces: decoded by protobuf itself, read back, and replayed to the time of the program."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -10,6 +12,7 @@ from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.cost.framework import framework_of
 from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
 from planner.plan.planning import make_plan
 from planner.simulation.execution_models import build_program_graph
@@ -186,6 +189,18 @@ def test_rounds_of_one_all_reduce_are_one_node():
     assert len(sums) == len({node.id for node in sums}) == 4  # layers with parameters
     assert rounds > len(sums)
     assert {node.attributes["comm_type"] for node in sums} == {CHAKRA_COLLECTIVES.index("all-reduce")}
+
+
+def test_collectives_of_activations_keep_their_kinds():
+    graph, cluster = load_model("bert-base", batch=8), load_cluster("dgx-a100")
+    program = lowered(
+        CostModel(graph, cluster, "library"), named_strategy("data=2,tensor=4,sequence", graph, 8, cluster)
+    )
+    wanted = Counter(each.kind for each in program.collectives.values() if 0 in each.devices)
+    nodes = chakra_traces(program)[0]
+    found = Counter(CHAKRA_COLLECTIVES[node.attributes["comm_type"]] for node in nodes if node.type == "collective")
+    assert found == wanted
+    assert set(found) == {"all-gather", "reduce-scatter", "all-reduce"}
 
 
 def test_one_node_waits_for_what_any_of_its_rounds_waits_for():
