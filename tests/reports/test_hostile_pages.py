@@ -50,7 +50,7 @@ def pages(tmp_path_factory):
         ):
             assert run_app(app, words.split()) == 0
         plan = json.loads(Path("plain.json").read_text())
-        Path("plan.json").write_text(json.dumps(plan | {"notes": [MARKUP], "strategy": MARKUP}))
+        Path("plan.json").write_text(json.dumps(plan | {"notes": [MARKUP], "strategy": f"{MARKUP}.yaml"}))
         for words in ("timeline plan.json --out time.html", "show plan.json --out shown", "index . --out list.html"):
             assert run_app(app, words.split()) == 0
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.html")}

@@ -28,6 +28,7 @@ DRAWS = 3
 def computed(graph, index, degrees, inputs, parameters, gradient):
     """A layer's output, and gradients of inputs and parameters, put together from its parts."""
     layer = graph.layers[index]
+    degrees = {dim: degree for dim, degree in degrees.items() if dim in layer.parallel_dims}
     space = space_of(layer, Configuration(degrees, tuple(range(np.prod([*degrees.values()])))), 64)
     if isinstance(layer.operation, Mapped):
         check_imported(graph, index, space)
@@ -81,7 +82,7 @@ def test_parts_compute_what_the_module_does(name):
     outputs = {"input": data.movedim(-1, 1) if case.last else data}
     for index, layer in enumerate(graph.layers):
         inputs, keys = [outputs[source] for source in layer.inputs], dict(layer.keys)
-        parameters = {each.name: state[keys[each.name]] for each in layer.parameters}
+        parameters = {each.name: state[keys[each.name]].view(each.shape) for each in layer.parameters}
         gradient = torch.randn(layer.output.sizes, dtype=TYPE)
         given = (inputs, parameters, gradient)
         expected = computed(graph, index, dict.fromkeys(layer.output.dims, 1), *given)

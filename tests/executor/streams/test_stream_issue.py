@@ -20,7 +20,7 @@ from planner.models.registry import load_model
 NO_GPU = not torch.cuda.is_available()
 
 
-@pytest.mark.parametrize("name", ["every-kind", "googlenet"])
+@pytest.mark.parametrize("name", ["every-kind", "inception"])
 def test_streams_and_events_keep_every_dependency(name):
     """What is known to have ended when a task starts: its stream's earlier tasks, and what the waited events knew."""
     for work, plan in plans(GRAPHS[name]()):

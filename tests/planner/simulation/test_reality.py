@@ -183,7 +183,7 @@ def test_a_seed_draws_one_run():
 
 def test_the_ladder_has_a_rung_for_each():
     graph, cluster = load_model("lenet5", batch=64), load_cluster("k80-16").take(4)
-    (result,) = compare(graph, cluster, ["data"], conditions=Conditions.of(cluster, "ddp")).strategies
+    (result,) = compare(graph, cluster, ["data"], framework="ddp").strategies
     assert list(result.ladder_s) == ["additive", "overlap", "contention", "interference", "spread"]
     assert result.ladder_s["contention"] <= result.ladder_s["interference"] < result.ladder_s["spread"]
     assert result.simulated_s == result.ladder_s["spread"]
