@@ -8,6 +8,7 @@ import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
+from planner.cost.library_rounds import library_collective_s
 from planner.graph.shapes import REPEATED, SUMMED
 from planner.layouts.parameter_shards import shard_elements
 from planner.lowering.program import KINDS
@@ -15,6 +16,7 @@ from planner.models.registry import load_model
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
+from planner.simulation.program_replay import replay
 
 BATCH, LENGTH, HIDDEN, BLOCKS = 8, 2048, 2048, 16
 
@@ -117,6 +119,23 @@ def test_data_beside_tensor_sums_over_replicas_alone():
         elif program.moves_activations[task]:
             assert len({device // 4 for device in each.devices}) == 1
             assert len(each.devices) == 4
+
+
+@pytest.mark.parametrize("words", ["tensor=8", "tensor=8,sequence", "data=2,tensor=4,sequence"])
+def test_collectives_cost_what_the_library_takes_and_expand_into_as_many_bytes(words):
+    graph, cluster = load_model("llama-1b:layers=2", batch=BATCH, element_bytes=2), load_cluster("dgx-h100")
+    prices, strategy = CostModel(graph, cluster, "library"), named_strategy(words, graph, 8, cluster)
+    program, messages = (
+        lowered(prices, strategy, check_memory=False, collectives=form) for form in ("activity", "steps")
+    )
+    in_turn = replay(program, overlap=False, contention=False, iterations=1)
+    taken_s = (in_turn.schedule.end_s - in_turn.schedule.ready_s)[in_turn.program_graph.task_of[0]]
+    for task, each in program.collectives.items():
+        if program.moves_activations[task]:
+            alone_s = library_collective_s(prices.network, each.kind, each.devices, np.array(each.buffer_bytes))
+            assert taken_s[task] == pytest.approx(float(alone_s), rel=1e-12)
+    assert messages.moved_bytes == pytest.approx(program.moved_bytes, rel=1e-12)
+    assert replay(messages).iteration_s == pytest.approx(replay(program).iteration_s, rel=0.01)
 
 
 def test_what_a_rule_says_of_indices():
