@@ -198,7 +198,9 @@ def _add_results(
         try:
             assert not isinstance(planned, InfeasiblePlanError)
             chosen = choose(model, subject.request, planned=planned, known=known, progress=progress)
-            found.notes += chosen.planned.notes
+            found.notes += tuple(
+                note if subject.request.strategy in SEARCHED else f"{name}: {note}" for note in chosen.planned.notes
+            )
             priced = price_strategy(model, name, chosen.planned, chosen.replayed)
             if chosen.planned.is_plain and priced.full.tasks <= _MOST_TASKS:
                 simulated = SimulatedStrategy(name=name, strategy=chosen.planned.strategy, replayed=priced.full)

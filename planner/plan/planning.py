@@ -19,6 +19,7 @@ from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_bat
 from planner.parallel.recomputation import recompute_of
 from planner.parallel.strategy_file import OWN, OwnStrategy, own_strategy
 from planner.plan.lowered_plan import PlannedStrategy, cost_model_of
+from planner.plan.mesh_notes import mesh_notes
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
 from planner.plan.plan_text import read_plan_text
@@ -255,7 +256,7 @@ def derived(
         compressed=compressed,
         recompute=recompute,
         gradient_sync_order=request.gradient_sync_order,
-        notes=notes,
+        notes=(*notes, *mesh_notes(model, strategy)),
     )
 
 

@@ -1,0 +1,53 @@
+"""Notes on what a strategy does not divide: devices that idle, products computed alike, parts of unequal size."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import Layer
+from planner.graph.shapes import REPEATED, SUMMED
+from planner.layouts.configurations import Configuration, Strategy
+
+_NAMED = 3
+"""Layers that a note names."""
+
+
+def mesh_notes(model: CostModel, strategy: Strategy) -> tuple[str, ...]:
+    """Return notes on a strategy on meshes; none of strategies that have none.
+
+    Args:
+        model: Prices of a network on a cluster.
+        strategy: Configuration of every layer.
+    """
+    if all(each.mesh is None for each in strategy.values()):
+        return ()
+    notes, count = list[str](), len(model.cluster.devices)
+    if idle := count - len({device for each in strategy.values() for device in each.devices}):
+        notes.append(f"{idle} of {count} devices idle: the degrees multiply to fewer")
+    layers = model.graph.layers
+    repeated = [layer for layer in layers if strategy[layer.name].degrees.get(REPEATED, 1) > 1 and _has_product(layer)]
+    if repeated:
+        notes.append(f"products that several devices compute alike: {_names(repeated)}")
+    if uneven := [layer for layer in layers if _is_uneven(layer, strategy[layer.name])]:
+        notes.append(f"layers in parts of unequal size, of which the largest sets the time: {_names(uneven)}")
+    return tuple(notes)
+
+
+def _has_product(layer: Layer) -> bool:
+    """Return whether a layer multiplies matrices, as products, convolutions and attention do."""
+    whole = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
+    return bool(layer.kernels("forward", whole).rows[0] > 0)
+
+
+def _is_uneven(layer: Layer, configuration: Configuration) -> bool:
+    """Return whether a degree does not divide what it splits."""
+    sizes = dict(zip(layer.output.dims, layer.output.sizes, strict=True))
+    sizes[SUMMED] = layer.operation.summed_size(layer.input_shapes)
+    return any(sizes[dim] % degree for dim, degree in configuration.degrees.items() if dim in sizes and degree > 1)
+
+
+def _names(layers: Sequence[Layer]) -> str:
+    """Return the names of the first layers, and how many more there are."""
+    more = f" and {len(layers) - _NAMED} more" if len(layers) > _NAMED else ""
+    return ", ".join(layer.name for layer in layers[:_NAMED]) + more

@@ -1,0 +1,38 @@
+"""What a strategy on meshes leaves undivided is said: devices, products, and parts of unequal size."""
+
+import pytest
+
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.models.registry import load_model
+from planner.plan.compare_strategies import compare
+from planner.plan.planning import make_plan
+
+
+def notes_of(model, words):
+    return make_plan(load_model(model, batch=8), load_cluster("dgx-a100"), strategy=words).notes
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("tensor=8", "products that several devices compute alike: transformer.h.0.attn.c_attn"),  # 12 heads
+        ("tensor=4", "4 of 8 devices idle"),
+        ("tensor=4", "parts of unequal size, of which the largest sets the time: transformer.wte, lm_head"),
+    ],
+)
+def test_what_is_not_divided_is_said(words, said):
+    assert any(said in note for note in notes_of("gpt2:layers=1", words))
+
+
+def test_a_plan_that_divides_all_has_no_notes_on_it():
+    words = ("devices idle", "compute alike", "unequal size")
+    said = notes_of("llama-1b:layers=1", "tensor=8")
+    assert not [note for note in said if any(each in note for each in words)]
+    assert not [note for note in notes_of("gpt2:layers=1", "data") if any(each in note for each in words)]
+
+
+def test_a_comparison_says_it_too():
+    graph, cluster = load_model("gpt2:layers=1", batch=8), load_cluster("dgx-a100")
+    assert any(
+        note.startswith("tensor=4: 4 of 8 devices idle") for note in compare(graph, cluster, ["data", "tensor=4"]).notes
+    )
