@@ -64,7 +64,7 @@ class RankRedistribution:
 
     @property
     def key(self) -> "RedistributionKey":
-        """What it is found by."""
+        """Return what a rank finds the redistribution by."""
         return self.edge, self.micro_batch, self.backward, self.again
 
 

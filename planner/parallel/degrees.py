@@ -62,7 +62,7 @@ class Hybrid:
 
     @property
     def storage(self) -> Storage:
-        """What replicas hold of parameters, gradients and optimizer state."""
+        """Storage that the words ``zero``, ``fsdp``, ``hsdp`` and ``gathered`` say."""
         zero = 3 if self.fsdp or self.hsdp else self.zero
         return Storage(zero=zero, group=self.hsdp, gathers_again=not self.gathered)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from working_folders import at_work_in
 
 from executor.supervision import scratch_folders
 from executor.supervision.scratch_folders import scratch_folder
@@ -46,18 +47,6 @@ def until(met):
     while not (found := met()):
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
-    return found
-
-
-def at_work_in(folder):
-    """Processes with this working directory, which whatever they start inherits."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cwd"):
-        try:
-            if path.readlink() == folder:
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
     return found
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from ports import free_port
+from working_folders import at_work_in
 
 from executor.checkpoints.resume import Checkpoints
 from executor.runtime.lowered_programs import program_of
@@ -51,18 +52,6 @@ class Outcome:
     def lines(self):
         """What the ranks said, on each machine; torchrun says more."""
         return [[line for line in text.splitlines() if line.startswith("orrery: ")] for text in self.errors]
-
-
-def at_work_in(folder):
-    """Processes with this working directory, which whatever they start inherits."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cwd"):
-        try:
-            if path.readlink() == folder:
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return found
 
 
 def pid_of(folder, rank, what="pid"):
