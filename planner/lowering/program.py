@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,6 +49,14 @@ _FRAMEWORK_NAMES = {
     "push": "gradient to its server",
     "fetch": "parameters from their server",
 }
+
+
+_COLUMNS = (
+    *("kind", "layer", "consumer", "slot", "micro_batch", "backward", "statistics", "recomputed"),
+    *("device", "peer", "part", "size_bytes", "work_s", "compressed_bytes", "decompressed_bytes"),
+    *("link_use", "group", "region_low", "region_high"),
+)
+"""Fields of ``Program`` that have a value for every task."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,6 +225,10 @@ class Program:
         That is one micro-batch where the layer takes the mini-batch in several, else the whole batch.
         """
         return self.micro_batch_spaces if self.micro_batching.of(layer) > 1 else self.spaces
+
+    def columns_of(self, tasks: Ints) -> dict[str, Any]:
+        """Return all columns of some tasks, by name, in the order given; one task may be there several times."""
+        return {name: getattr(self, name)[tasks] for name in _COLUMNS}
 
     @property
     def size(self) -> int:

@@ -120,29 +120,7 @@ def _rebuilt(program: Program, source: Ints, slices: Ints, group: Ints, inside: 
         inside: Pairs (task, task that it waits for) of new tasks in one iteration, sorted.
         carried: Pairs of new tasks where the second belongs to the iteration before.
     """
-    columns = {
-        name: getattr(program, name)[source]
-        for name in (
-            "kind",
-            "layer",
-            "consumer",
-            "slot",
-            "micro_batch",
-            "backward",
-            "statistics",
-            "recomputed",
-            "device",
-            "peer",
-            "part",
-            "size_bytes",
-            "work_s",
-            "compressed_bytes",
-            "decompressed_bytes",
-            "link_use",
-            "region_low",
-            "region_high",
-        )
-    }
+    columns = program.columns_of(source) | {"group": group}
     columns["size_bytes"] = columns["size_bytes"] / slices[source]
     collectives = {
         number: _slice(program.collectives[task], int(slices[task]))
@@ -152,7 +130,6 @@ def _rebuilt(program: Program, source: Ints, slices: Ints, group: Ints, inside: 
     counts = np.bincount(inside[:, 0], minlength=len(source))
     return replace(
         program,
-        group=group,
         collectives=collectives,
         after_start=np.concatenate([[0], np.cumsum(counts)]),
         after=inside[:, 1],

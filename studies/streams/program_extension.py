@@ -81,35 +81,12 @@ def _renumbered(program: Program, new: Sequence[_NewTask], order: Ints) -> Progr
     kind = np.concatenate([program.kind, np.array([row.kind for row in new], dtype=np.int64)])[order]
     # A new task takes all other columns over from the weight gradient that it was part of.
     source = np.concatenate([np.arange(program.size), owner])[order]
-    columns = {
-        name: getattr(program, name)[source]
-        for name in (
-            "layer",
-            "consumer",
-            "slot",
-            "micro_batch",
-            "backward",
-            "statistics",
-            "recomputed",
-            "device",
-            "peer",
-            "part",
-            "size_bytes",
-            "work_s",
-            "compressed_bytes",
-            "decompressed_bytes",
-            "link_use",
-            "group",
-            "region_low",
-            "region_high",
-        )
-    }
+    columns = program.columns_of(source) | {"kind": kind}
     late, early = _dependencies(program, new)
     pairs = np.unique(number[late] * size + number[early])
     late, early = np.divmod(pairs, size)
     return replace(
         program,
-        kind=kind,
         collectives={int(number[task]): row for task, row in program.collectives.items()},
         after_start=np.concatenate([[0], np.cumsum(np.bincount(late, minlength=size))]),
         after=early,
