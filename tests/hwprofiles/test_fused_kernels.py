@@ -16,6 +16,7 @@ from hwprofiles.compute.fused_kernels import (
 from hwprofiles.compute.fused_times import fused_s
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.measured.measured_tables import measured_table
+from studies.calibrate.fused_tables import table_fused
 
 ONE = np.ones(1)
 
@@ -124,6 +125,22 @@ def test_measured_attention_is_met(gpu, name, median, ninth):
 
     assert np.median(error) < median
     assert np.quantile(error, 0.9) < ninth
+
+
+def test_attention_of_h200_predicts_the_rows_of_its_relative():
+    """H200 is an H100 with faster memory: on H100's memory its attention must be as good as H100's own."""
+    table = measured_table("attention_recent").query("gpu == 'H100'")
+    h100, h200 = (load_profile(f"{name}@bfloat16").for_single_kernels() for name in ("h100-80gb", "h200"))
+    lent = replace(h200, memory_bytes_per_s=h100.memory_bytes_per_s)
+    medians = []
+    for profile in (h100, lent):
+        errors = [
+            fused_s(profile, group.kernels, group.phase) / group.time_s - 1
+            for group in table_fused(table, "attention_recent")
+        ]
+        medians.append(np.median(np.abs(np.concatenate(errors))))
+
+    assert medians[1] <= medians[0] * 1.02
 
 
 def test_an_unknown_phase_is_refused():
