@@ -29,11 +29,8 @@ _ORDERS = {"channels-first": "NCHW", "channels-last": "NHWC"}
 
 def own_kernel_rows() -> Iterator[JudgedRow]:
     """Yield every product, phase of a convolution, copy and sum."""
-    content: dict[str, Any] = dict(yaml_input(catalogue()[_DEVICE], "compute profile"))
-    kinds = content["fit"]["errors"]
     for row in rows_of_table("h200_products"):
-        fitted = ("product" if row.precision == "float32" else f"{row.precision} product") in kinds
-        one = product_row(row, _DEVICE, _profile(row.precision), fitted=fitted)
+        one = product_row(row, _DEVICE, _profile(row.precision), fitted=_is_fitted(row.precision, "product"))
         yield _named(one, OwnMeasure.PRODUCTS, f"products, {_DEVICE}, {row.precision}")
     for row in rows_of_table("h200_convolutions"):
         priced = row.layout == layout_priced(row.precision)
@@ -42,6 +39,12 @@ def own_kernel_rows() -> Iterator[JudgedRow]:
         for one in convolution_rows(row, _DEVICE, _profile(row.precision), fitted=fitted):
             yield _named(one, measure, f"{one.subject}, {_DEVICE}, {row.precision}, {_ORDERS[row.layout]}")
     yield from _elementwise_rows()
+
+
+def _is_fitted(precision: str, kind: str) -> bool:
+    """Return whether the device's profile was fitted to its own rows of a kind in an arithmetic."""
+    content: dict[str, Any] = dict(yaml_input(catalogue()[_DEVICE], "compute profile"))
+    return (kind if precision == "float32" else f"{precision} {kind}") in content["fit"]["errors"]
 
 
 def _elementwise_rows() -> Iterator[JudgedRow]:
@@ -61,7 +64,7 @@ def _elementwise_rows() -> Iterator[JudgedRow]:
                 subject=operation,
                 measured_s=float(measured_s),
                 predicted_s=float(price_s),
-                fitted=is_fitted_to(_DEVICE, "h200_elementwise"),
+                fitted=_is_fitted(precision, f"elementwise {group.phase}"),
             )
 
 

@@ -1,5 +1,7 @@
 """Our own rows of an H200: each is judged once, at its measured time, by the price of the order that is priced."""
 
+import statistics
+
 import pytest
 
 from hwprofiles.measured.measured_tables import measured_table
@@ -26,6 +28,13 @@ def test_every_measured_kernel_is_judged_once(rows):
     for measure, name in ((OwnMeasure.PRODUCTS, "h200_products"), (OwnMeasure.ELEMENTWISE, "h200_elementwise")):
         assert seconds(rows, measure) == pytest.approx(sorted(measured_table(name).time_us * 1e-6))
     assert all(row.is_predicted for row in rows if row.measure in (*both, OwnMeasure.PRODUCTS, OwnMeasure.ELEMENTWISE))
+
+
+def test_copies_and_sums_in_float32_are_predicted_from_those_in_bfloat16(rows):
+    """Sizes from 16 KiB to 1 GiB, one arithmetic judges the fit to the other: launch and bandwidth are the device's."""
+    others = [row for row in rows if row.measure == OwnMeasure.ELEMENTWISE and not row.fitted]
+    assert {row.comparison.split(", ")[-1] for row in others} == {"float32"}
+    assert statistics.median(abs(row.error) for row in others) < 0.08
 
 
 def test_profiles_are_fitted_to_the_order_of_channels_that_they_are_judged_by(rows):
