@@ -131,8 +131,9 @@ def _keep(case: Case, samples: Path, length_s: float, keep: Path | None) -> Outc
 
 def _struck(case: Case, scene: Scene, length_s: float) -> Outcome:
     """Run the command with the fault, and the same command again after it."""
-    fault, before = case.fault, _digests(scene.folder)
+    fault = case.fault
     fault.prepare(scene)
+    before = _digests(scene.folder)
     run = _Run(case, scene, fault)
     if fault.at > 0 and not run.ended(fault.at * (length_s + 1.2 * fault.cold)):
         fault.strike(scene)
@@ -316,9 +317,13 @@ def _changes(name: str) -> bool:
     return name.startswith(("out/store", "out/kept", "out/log", "out/filler"))
 
 
-def _digests(folder: Path) -> dict[str, str]:
+def _digests(folder: Path) -> dict[str, tuple[int, str]]:
+    """Return each file's number in its file system and digest: an output that is as before may still be a new file."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        str(path.relative_to(folder)): (path.stat().st_ino, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in files
+    }
 
 
 def _unmount(scene: Scene) -> None:
