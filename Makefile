@@ -6,7 +6,9 @@ PYTHON ?= python3
 JOBS ?= 3
 VENV := .venv
 IN_VENV := $(VENV)/bin/python -m
-INSTALL := $(IN_VENV) pip install --quiet --disable-pip-version-check -c constraints.txt
+# Python compiles modules as they are imported, once for all processes; to compile all of the libraries takes longer.
+INSTALL := $(IN_VENV) pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test fuzz chaos mutants lint docs clean
 # Two installations into one environment must not meet.
@@ -39,7 +41,7 @@ COUNT ?= 300
 mutants: $(VENV)/all.stamp
 	$(VENV)/bin/python tests/mutants/campaign.py $(COUNT) $(SEED)
 
-lint: $(VENV)/all.stamp
+lint: $(VENV)/lint.stamp
 	$(IN_VENV) ruff check
 	$(IN_VENV) ruff format --check
 	$(IN_VENV) mypy
@@ -63,7 +65,11 @@ $(VENV)/demo.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/all.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
-	$(INSTALL) -e '.[executor,test,lint]'
+	$(INSTALL) -e '.[executor,test]'
+	@touch $@
+
+$(VENV)/lint.stamp: $(VENV)/all.stamp
+	$(INSTALL) -e '.[lint]'
 	@touch $@
 
 $(VENV)/docs.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
