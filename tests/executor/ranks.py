@@ -142,5 +142,6 @@ def whole(program, slices):
 
 
 def options(**changes):
-    """Options of a run without files."""
-    return RunOptions(plan="", **{"steps": 3, "timeout_s": 30.0, "device": "cpu", **changes})
+    """Options of a run without files, of two steps: the second shows what the first has updated, and goes on from its
+    momenta."""
+    return RunOptions(plan="", **{"steps": 2, "timeout_s": 30.0, "device": "cpu", **changes})

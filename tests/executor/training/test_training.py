@@ -119,7 +119,7 @@ def test_sent_bytes_are_the_programs(ranks, name):
     program, measured = check(ranks, wide(GRAPHS[name]()), 4, "ps-spread", 7, OptimizerSpec())
     transfers = program.kind == KINDS.index("transfer")
     assert transfers.sum() > 20
-    for step in range(3):
+    for step in range(2):
         sent = np.nansum([rank[step].sent_bytes for rank in measured], axis=0)
         np.testing.assert_array_equal(sent[transfers], program.size_bytes[transfers])
 
@@ -127,7 +127,7 @@ def test_sent_bytes_are_the_programs(ranks, name):
 def test_measured_tasks_keep_the_programs_order(ranks):
     """Every task is measured, begins before it ends, and begins after what it waits for has ended."""
     program, measured = check(ranks, wide(GRAPHS["residual"]()), 4, "ring", 3, OptimizerSpec())
-    joined = join(program, measured, np.zeros((MOST_RANKS, 3)), np.zeros(MOST_RANKS))
+    joined = join(program, measured, np.zeros((MOST_RANKS, 2)), np.zeros(MOST_RANKS))
     assert np.isfinite(joined.start_s).all()
     assert (joined.end_s >= joined.start_s).all()
     task = np.repeat(np.arange(program.size), np.diff(program.after_start))
@@ -135,7 +135,7 @@ def test_measured_tasks_keep_the_programs_order(ranks):
     arithmetic = program.is_compute[task]
     task, before = task[arithmetic], program.after[arithmetic]
     assert {"forward", "weight_gradient", "transfer", "collective"} <= {KINDS[kind] for kind in program.kind[before]}
-    for step in range(3):
+    for step in range(2):
         starts = np.array([rank[step].start_s for rank in measured])[program.device[task], task]
         ends = np.array([rank[step].end_s for rank in measured])[program.device[task], before]
         assert (starts >= ends - 1e-4).all()
@@ -169,7 +169,7 @@ def lowered_for(graph, strategy, count, framework, gradient_sync="ring"):
 def test_training_by_a_framework_is_the_undivided_one(ranks, name, strategy, count, framework, gradient_sync):
     graph, optimizer = wide(GRAPHS[name]()), OptimizerSpec(name="sgd", learning_rate=0.05, momentum=0.9)
     program = lowered_for(graph, strategy, count, framework, gradient_sync)
-    chosen = options(steps=3, optimizer=optimizer)
+    chosen = options(optimizer=optimizer)
     expected, parameters = undivided_run(graph, chosen.steps, optimizer, chosen.seed)
     measured = trained_to(ranks, program, chosen, expected, parameters, reduced=True, rtol=1e-10)
     sums = [task for task in program.collectives if not program.statistics[task]]
@@ -183,7 +183,7 @@ def test_training_by_a_framework_is_the_undivided_one(ranks, name, strategy, cou
 
 def test_buckets_are_summed_in_order_and_updates_come_behind_all_of_them(ranks):
     program = lowered_for(small_alexnet(), "data", 4, SMALL)
-    _, measured, _ = zip(*ranks.run(train, program, options(steps=3), True), strict=True)
+    _, measured, _ = zip(*ranks.run(train, program, options(), True), strict=True)
     sums = sorted(task for task in program.collectives if not program.statistics[task])
     updates = np.flatnonzero(program.kind == KINDS.index("update"))
     assert len(sums) > 1
