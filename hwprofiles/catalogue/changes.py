@@ -10,6 +10,7 @@ from groundwork.errors import ConfigError
 from groundwork.suggestions import did_you_mean
 from groundwork.units import GIB
 from hwprofiles.catalogue.switch_sharing import with_devices_per_port
+from hwprofiles.catalogue.transports import FarSteps, load_transport
 from hwprofiles.devices.device_graph import DeviceGraph, Link
 from hwprofiles.devices.latency import Latency
 
@@ -19,12 +20,14 @@ _EXCLUDES = {
     "latency_us": "latency_table",
 }
 """Keys of a link class that may be set, with the key that each replaces."""
+_TRANSPORT = "transport"
+"""Key of a link class that names a transport."""
 _FACTORS = ("bandwidth_factor", "latency_factor")
 """Quantities that multiply those of links."""
 _LEAST, _MOST = 1e-9, 1e9
 """Range of values: whatever is beyond it is no machine, and its products with others overflow."""
 QUANTITIES = {
-    "link": (*_EXCLUDES, *_FACTORS, "failed"),
+    "link": (*_EXCLUDES, *_FACTORS, _TRANSPORT, "failed"),
     "device": ("speed", "memory_gib", "profile", "failed"),
     "node": ("failed",),
     "nodes": ("gpus_per_port",),
@@ -47,7 +50,7 @@ class ClusterChange:
     """One of ``QUANTITIES``: a factor multiplies, ``speed`` is relative to the profile's, ``failed=1`` removes."""
     value: float
     word: str = ""
-    """Right side where it is no number: a compute profile."""
+    """Right side where it is no number: a compute profile or a transport."""
 
     @property
     def text(self) -> str:
@@ -61,7 +64,8 @@ def read_change(name: str, text: str) -> ClusterChange:
     Args:
         name: Left side: ``link.CLASS.QUANTITY``, ``device.PATTERN.QUANTITY``, ``node.NUMBER.failed`` or
             ``nodes.PATTERN.switches.gpus_per_port``.
-        text: Right side, a number; of ``device.PATTERN.profile`` a compute profile.
+        text: Right side, a number; of ``device.PATTERN.profile`` a compute profile, of ``link.CLASS.transport`` a
+            transport.
 
     Raises:
         ConfigError: The name has another form, or the value breaks the quantity's rule.
@@ -75,6 +79,9 @@ def read_change(name: str, text: str) -> ClusterChange:
         raise ConfigError(
             f"change of a {of} must be one of {known}, got {quantity!r}{did_you_mean(quantity, QUANTITIES[of])}"
         )
+    if quantity == _TRANSPORT:
+        load_transport(text)
+        return ClusterChange(of=of, which=which, quantity=quantity, value=math.nan, word=text)
     if quantity == "profile":
         if not text:
             raise ConfigError(f"{name} must be a compute profile, got {text!r}")
@@ -98,7 +105,9 @@ def read_change(name: str, text: str) -> ClusterChange:
 
 
 def changed_classes(tree: Any, changes: Iterable[ClusterChange]) -> Any:
-    """Return the content of a cluster file with the bandwidths and latencies of link classes that changes set.
+    """Return the content of a cluster file with the bandwidths, latencies and transports of classes that changes set.
+
+    With another transport goes what the file's library says of its own about steps between machines.
 
     All other changes are left to ``changed_graph``.
     """
@@ -106,16 +115,31 @@ def changed_classes(tree: Any, changes: Iterable[ClusterChange]) -> Any:
     if not isinstance(classes, Mapping):
         return tree
     rows = {name: dict(row) for name, row in classes.items() if isinstance(row, Mapping)}
+    changed = dict(tree)
     for change in changes:
         if _sets_class(change, rows):
-            rows[change.which].pop(_EXCLUDES[change.quantity], None)
-            rows[change.which][change.quantity] = change.value
-    return {**tree, "link_classes": {**classes, **rows}}
+            rows[change.which].pop(_EXCLUDES.get(change.quantity), None)
+            rows[change.which][change.quantity] = change.word or change.value
+            if change.quantity == _TRANSPORT:
+                changed["library"] = _without_far_steps(tree.get("library"))
+    return {**changed, "link_classes": {**classes, **rows}}
+
+
+def _without_far_steps(library: Any) -> Any:
+    """Return the section ``library`` without what it says of its own about steps between machines."""
+    if not isinstance(library, Mapping) or not isinstance(library.get("protocols"), list):
+        return library
+    far = {*FarSteps.model_fields} - {"near_only"}
+    rows = [
+        {key: value for key, value in row.items() if key not in far} if isinstance(row, Mapping) else row
+        for row in library["protocols"]
+    ]
+    return {**library, "protocols": rows}
 
 
 def _sets_class(change: ClusterChange, classes: Iterable[str]) -> bool:
     """Return whether a change sets a key of a link class."""
-    return change.of == "link" and change.quantity in _EXCLUDES and change.which in classes
+    return change.of == "link" and change.quantity in (*_EXCLUDES, _TRANSPORT) and change.which in classes
 
 
 def changed_graph(graph: DeviceGraph, changes: Iterable[ClusterChange]) -> DeviceGraph:
@@ -161,7 +185,7 @@ def _with_links(graph: DeviceGraph, change: ClusterChange, classes: list[str]) -
     chosen = [_is(change.which, link.name, link.link_class) for link in graph.links]
     if not any(chosen):
         raise _unknown(change, f"class of links ({', '.join(classes)}) or pattern of their names", [*classes, *names])
-    if change.quantity in _EXCLUDES:
+    if change.quantity in (*_EXCLUDES, _TRANSPORT):
         raise ConfigError(f"{change.text}: of single links set {' or '.join(_FACTORS)}, or name a class of {classes}")
     if change.quantity == "failed":
         return graph.with_links(links_left(graph, [change]))

@@ -183,7 +183,7 @@ def _graph(file: ClusterFile, name: str, copy: _LevelCopy) -> DeviceGraph:
         [copy.names[i] for i in switches],
         _links(file, copy, vertex),
         hosts={name: node for name, node, is_host in zip(copy.names, copy.nodes, copy.hosts, strict=True) if is_host},
-        library=None if file.library is None else file.library.in_seconds,
+        library=None if file.library is None else file.library.in_seconds(file.transport),
     )
 
 

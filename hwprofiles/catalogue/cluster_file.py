@@ -10,8 +10,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from groundwork.errors import ConfigError
 from groundwork.units import BITS_PER_BYTE, GIB, GIGA, MICRO, NANO
 from hwprofiles.catalogue.library_section import LibrarySection
+from hwprofiles.catalogue.transports import DEFAULT_TRANSPORT, NetworkTransport, load_transport
 from hwprofiles.devices.latency import Latency
 from hwprofiles.devices.memory_reserve import GPU_RESERVE, MemoryReserve
 from hwprofiles.devices.message_overhead import MessageOverhead
@@ -94,6 +96,8 @@ class LinkClass(_Strict):
     """Resources of a link: one for each direction (full), or one for both (half)."""
     sharing: Literal["fair", "exclusive"] = "fair"
     """Service of concurrent transfers: all together at equal rates, or one at a time."""
+    transport: str | None = None
+    """Software that moves messages over these links from machine to machine, a name of ``transport_names``."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -277,3 +281,30 @@ class ClusterFile(_Strict):
         if divided:
             raise ValueError(f"levels.{len(self.levels) - 1} is outermost and takes no at_most")
         return self
+
+    @model_validator(mode="after")
+    def _transports_fit(self) -> Self:
+        """Raise where links inside machines have a transport, it is not known, or two would be used at once."""
+        named = {name: each.transport for name, each in self.link_classes.items() if each.transport is not None}
+        machine = next((i for i, level in enumerate(self.levels) if level.is_node), 0)
+        lists_machines = any(group.node for level in self.levels for group in level.devices)
+        far = {rule.link_class for level in self.levels[0 if lists_machines else machine + 1 :] for rule in level.links}
+        for name, transport in named.items():
+            try:
+                load_transport(transport)
+            except ConfigError as error:
+                raise ValueError(f"link_classes.{name}.{error}") from None
+            if name not in far:
+                between = ", ".join(sorted(far)) or "none"
+                raise ValueError(
+                    f"link_classes.{name}.transport must be of links between machines ({between}), got {transport!r}"
+                )
+        if len(set(named.values())) > 1:
+            raise ValueError(f"link_classes must have one transport, got {', '.join(sorted(set(named.values())))}")
+        return self
+
+    @property
+    def transport(self) -> NetworkTransport:
+        """Transport of the links between machines."""
+        named = [each.transport for each in self.link_classes.values() if each.transport is not None]
+        return load_transport(named[0] if named else DEFAULT_TRANSPORT)

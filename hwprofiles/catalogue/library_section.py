@@ -5,10 +5,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from groundwork.units import GIGA, MICRO
+from groundwork.units import GIGA, KIB, MICRO
+from hwprofiles.catalogue.transports import FarSteps, Microseconds, NetworkTransport, WireRatio
 from hwprofiles.devices.collective_library import CollectiveLibrary, InSwitchSums, LibraryProtocol
 
-_Microseconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False, strict=True)]
 _Share = Annotated[float, Field(gt=0.01, le=1, allow_inf_nan=False, strict=True)]
 
 
@@ -22,37 +22,41 @@ class _Protocol(_Section):
     """A protocol, see ``LibraryProtocol``."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$")]
-    call_us: _Microseconds
-    hop_us: _Microseconds
-    far_hop_us: _Microseconds
-    wire_ratio: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False, strict=True)]
-    tree_hop_us: _Microseconds | None = None
-    tree_far_hop_us: _Microseconds | None = None
-    far_wire_ratio: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False, strict=True)] | None = None
-    near_only: Annotated[bool, Field(strict=True)] = False
+    call_us: Microseconds
+    hop_us: Microseconds
+    wire_ratio: WireRatio
+    tree_hop_us: Microseconds | None = None
+    far_hop_us: Microseconds | None = None
+    tree_far_hop_us: Microseconds | None = None
+    far_wire_ratio: WireRatio | None = None
+    step_us: Microseconds | None = None
+    message_us: Microseconds | None = None
+    near_only: Annotated[bool, Field(strict=True)] | None = None
 
-    @property
-    def in_seconds(self) -> LibraryProtocol:
-        """The protocol in SI units; where nothing is said, trees and messages between nodes are as others."""
-        tree_us = self.hop_us if self.tree_hop_us is None else self.tree_hop_us
-        tree_far_us = self.far_hop_us if self.tree_far_hop_us is None else self.tree_far_hop_us
+    def in_seconds(self, transport: NetworkTransport) -> LibraryProtocol:
+        """Return the protocol in SI units; between nodes it does what the transport says, where it says nothing."""
+        own = {key: value for key in FarSteps.model_fields if (value := getattr(self, key, None)) is not None}
+        far = transport.of(self.name).model_copy(update=own)
         return LibraryProtocol(
             name=self.name,
             call_s=self.call_us * MICRO,
             hop_s=self.hop_us * MICRO,
-            far_hop_s=self.far_hop_us * MICRO,
+            far_hop_s=far.far_hop_us * MICRO,
             wire_ratio=self.wire_ratio,
-            tree_hop_s=tree_us * MICRO,
-            tree_far_hop_s=tree_far_us * MICRO,
-            far_wire_ratio=self.wire_ratio if self.far_wire_ratio is None else self.far_wire_ratio,
-            near_only=self.near_only,
+            tree_hop_s=(self.hop_us if self.tree_hop_us is None else self.tree_hop_us) * MICRO,
+            tree_far_hop_s=far.tree_far_hop_us * MICRO,
+            far_wire_ratio=far.far_wire_ratio,
+            near_only=far.near_only,
+            step_s=far.step_us * MICRO,
+            message_s=far.message_us * MICRO,
+            message_bytes=far.message_kib * KIB,
         )
 
 
 class _InSwitch(_Section):
     """Sums in switches, see ``InSwitchSums``."""
 
-    call_us: _Microseconds
+    call_us: Microseconds
     link_share: _Share
 
     @property
@@ -71,7 +75,8 @@ class LibrarySection(_Section):
     tree_share: _Share | None = 0.92
     in_switch: _InSwitch | None = None
     in_network: _InSwitch | None = None
-    near_send_call_us: _Microseconds | None = None
+    split_trees: Annotated[bool, Field(strict=True)] = True
+    near_send_call_us: Microseconds | None = None
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
@@ -84,29 +89,31 @@ class LibrarySection(_Section):
     @model_validator(mode="after")
     def _last_crosses_nodes(self) -> Self:
         """Raise where the last protocol, by which long sends go, stays inside nodes."""
-        if self.protocols[-1].near_only:
+        if self.protocols[-1].near_only is True:
             raise ValueError(f"the last of protocols must not be near_only, got {self.protocols[-1].name}")
         return self
 
-    @property
-    def in_seconds(self) -> CollectiveLibrary:
-        """The library in SI units."""
+    def in_seconds(self, transport: NetworkTransport) -> CollectiveLibrary:
+        """Return the library in SI units, over a transport between nodes."""
         return CollectiveLibrary(
             name=self.name,
-            protocols=tuple(each.in_seconds for each in self.protocols),
+            protocols=tuple(each.in_seconds(transport) for each in self.protocols),
             copy_bytes_per_s=self.copy_gbyte_per_s * GIGA,
             near_share=self.near_share,
             tree_share=self.tree_share,
+            split_trees=self.split_trees,
             in_switch=None if self.in_switch is None else self.in_switch.in_seconds,
             in_network=None if self.in_network is None else self.in_network.in_seconds,
             near_send_call_s=None if self.near_send_call_us is None else self.near_send_call_us * MICRO,
+            declared_s=transport.declared_us * MICRO,
+            rank_bytes_per_s=None if transport.rank_gbyte_per_s is None else transport.rank_gbyte_per_s * GIGA,
         )
 
 
-def library_of_section(section: Mapping[str, Any]) -> CollectiveLibrary:
-    """Return the library that the content of a section ``library`` describes.
+def library_of_section(section: Mapping[str, Any], transport: NetworkTransport) -> CollectiveLibrary:
+    """Return the library that the content of a section ``library`` describes, over a transport between nodes.
 
     Raises:
         pydantic.ValidationError: The content breaks a rule.
     """
-    return LibrarySection.model_validate(dict(section)).in_seconds
+    return LibrarySection.model_validate(dict(section)).in_seconds(transport)

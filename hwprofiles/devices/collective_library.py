@@ -25,6 +25,12 @@ class LibraryProtocol:
     """``wire_ratio`` of rings between nodes."""
     near_only: bool
     """True if nothing goes by it between nodes."""
+    step_s: float = 0.0
+    """Least time of each step of a ring that crosses nodes: what posting a message takes."""
+    message_s: float = 0.0
+    """Time for which a long message of a ring that crosses nodes keeps its channel."""
+    message_bytes: float = 2.0**16
+    """Bytes from which a message is long; shorter ones take a share of that time by their length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,3 +66,10 @@ class CollectiveLibrary:
     """Sums of the switches between nodes, such as NVIDIA's SHARP; None where these compute none."""
     near_send_call_s: float | None = None
     """Time from the call until data of long sends inside a node moves; None: as long as by the last protocol."""
+    split_trees: bool = True
+    """True if a card carries what its node gets and what it gives of a tree in one direction each; False: the whole
+    buffer up and down, however few the nodes."""
+    declared_s: float = 0.0
+    """Latency of a step between nodes that the network's plug-in declares to the library's tuner."""
+    rank_bytes_per_s: float | None = None
+    """Rate at which a rank's thread copies what it sends to other nodes; None: it copies nothing."""

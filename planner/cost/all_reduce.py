@@ -18,7 +18,14 @@ import numpy as np
 from groundwork.array_types import Floats, Ints
 from groundwork.errors import ConfigError
 from planner.compression.settings import AUTO, LIBRARY
-from planner.cost.library_rounds import is_library_scheme, library_rounds, library_schemes
+from planner.cost.library_rounds import (
+    LibraryChoice,
+    is_library_scheme,
+    library_choice,
+    library_families,
+    library_rounds,
+)
+from planner.cost.library_tuner import Spread
 from planner.graph.computation_graph import Layer
 from planner.layouts.configurations import ConfigSpace
 from planner.topology.network_routes import ClusterRoutes
@@ -234,8 +241,10 @@ def all_reduce_s(
     """
     if scheme not in GRADIENT_SYNCS and not is_library_scheme(scheme):
         raise ConfigError(f"gradient_sync must be one of {', '.join(GRADIENT_SYNCS)}, got {scheme!r}")
-    if scheme in (AUTO, LIBRARY):
-        schemes = candidate_all_reduces(network, space, scheme)
+    if scheme == LIBRARY:
+        return _library_choice(network, space, parameter_bytes, split).seconds
+    if scheme == AUTO:
+        schemes = candidate_all_reduces(network, space)
         return np.asarray(
             np.min([all_reduce_s(network, s, space, parameter_bytes, split=split) for s in schemes], axis=0)
         )
@@ -255,14 +264,39 @@ def all_reduce_s(
     return np.asarray(np.bincount(rounds.configuration, seconds, minlength=space.size), dtype=np.float64)
 
 
-def candidate_all_reduces(network: ClusterRoutes, space: ConfigSpace, gradient_sync: str = AUTO) -> list[str]:
-    """Return the algorithms among which ``auto``, or the cluster's library, chooses.
+def _library_choice(network: ClusterRoutes, space: ConfigSpace, parameter_bytes: float, split: bool) -> LibraryChoice:
+    """Return what the cluster's library takes for each configuration of a space; arguments as for ``all_reduce_s``."""
+    families = library_families(network, np.unique(space.devices))
+    seconds = [
+        all_reduce_s(network, scheme, space, parameter_bytes, split=split) for family in families for scheme in family
+    ]
+    size = parameter_bytes / (space.shards[:, 1] if split else np.ones(space.size))
+    return library_choice(network, families, "all-reduce", _spread(network, space, split), size, seconds)
+
+
+@lru_cache(maxsize=512)
+def _spread(network: ClusterRoutes, space: ConfigSpace, split: bool) -> Spread:
+    """Return how the first group of replicas of each configuration is spread over nodes; one rank where none is."""
+    nodes, ranks = np.ones(space.size), np.ones(space.size)
+    for c, shape, devices in _replicated(space, split):
+        group = replica_groups(network.rank, shape, np.frombuffer(devices, dtype=np.int64), split)[0]
+        nodes[c], ranks[c] = len(np.unique(network.node[group])), len(group)
+    rates = [np.full(space.size, np.inf), np.full(space.size, np.inf)]
+    last = network.library.protocols[-1].name if network.library else ""
+    for rate, algorithm in zip(rates, ("ring", "tree"), strict=True):
+        if (nodes > 1).any():
+            rounds = _space_rounds(network, f"{LIBRARY}-{algorithm}-{last}", space, split)
+            busy = np.bincount(rounds.configuration, rounds.busy_s_per_byte, minlength=space.size)
+            rate[busy > 0] = 1 / busy[busy > 0]
+    return Spread(nodes, ranks, *rates)
+
+
+def candidate_all_reduces(network: ClusterRoutes, space: ConfigSpace) -> list[str]:
+    """Return the algorithms among which ``auto`` chooses.
 
     Hierarchical ones are left out on clusters without these levels, where they equal others; those with a message
     between every two replicas where there are too many replicas.
     """
-    if gradient_sync == LIBRARY:
-        return library_schemes(network, np.unique(space.devices))
     left_out = set(_ALL_PAIRS) if space.parts.max() > _MOST_PAIRS else set()
     left_out |= {"hierarchical"} if not network.node.any() else set()
     left_out |= {"hierarchical-3"} if not network.rack.any() else set()
@@ -286,15 +320,29 @@ class SyncChoice:
 def choose_all_reduce(
     network: ClusterRoutes, gradient_sync: str, space: ConfigSpace, parameter_bytes: float, *, split: bool
 ) -> SyncChoice:
-    """Choose the fastest all-reduce algorithm for a space of one configuration; of equal ones the first.
+    """Choose the all-reduce algorithm for a space of one configuration: the fastest, or what the library takes.
+
+    Of equally fast ones it is the first.
 
     Args:
         network: Routes of the cluster.
-        gradient_sync: One of ``GRADIENT_SYNCS``; any but ``auto`` is itself the choice.
+        gradient_sync: One of ``GRADIENT_SYNCS``; any but ``auto`` and ``library`` is itself the choice.
         space: The layer's configuration.
         parameter_bytes: Bytes of the buffer, all shards together.
         split: Whether a split of the channel dimension splits the buffer.
     """
+    if gradient_sync == LIBRARY:
+        families = library_families(network, np.unique(space.devices))
+        schemes = [scheme for family in families for scheme in family]
+        chosen = _library_choice(network, space, parameter_bytes, split)
+        rest_s = np.delete(chosen.family_s[:, 0], chosen.family[0])
+        names = [family[-1] for i, family in enumerate(families) if i != chosen.family[0]]
+        return SyncChoice(
+            scheme=schemes[int(chosen.scheme[0])],
+            price_s=float(chosen.seconds[0]),
+            runner_up=names[int(rest_s.argmin())] if names else "",
+            runner_up_s=float(rest_s.min(initial=np.inf)) if names else 0.0,
+        )
     prices = {
         scheme: float(all_reduce_s(network, scheme, space, parameter_bytes, split=split)[0])
         for scheme in _considered(network, space, gradient_sync)
@@ -308,8 +356,8 @@ def choose_all_reduce(
 
 def _considered(network: ClusterRoutes, space: ConfigSpace, gradient_sync: str) -> list[str]:
     """Return the algorithms among which a choice is made; one, where it was made."""
-    if gradient_sync in (AUTO, LIBRARY):
-        return candidate_all_reduces(network, space, gradient_sync)
+    if gradient_sync == AUTO:
+        return candidate_all_reduces(network, space)
     return [gradient_sync]
 
 

@@ -1,5 +1,6 @@
 """Collectives as a communication library runs them: rings and trees by several protocols, or sums in switches."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from groundwork.array_types import Floats, Ints
 from groundwork.errors import ConfigError
 from hwprofiles.devices.collective_library import CollectiveLibrary, LibraryProtocol
 from planner.compression.settings import LIBRARY
+from planner.cost.library_tuner import Spread, tuner_s
 from planner.topology.network_routes import ClusterRoutes
 from planner.topology.node_rings import chain_order, joined_directly, ring_orders
 from simulator.collectives.parallel_rings import RING_COLLECTIVES, chain_rounds, parallel_rings
@@ -23,6 +25,25 @@ _CHUNK_BYTES = {"ll": 2**15, "ll128": 576_000, "simple": 2**19}
 """Data of a chunk of a broadcast in one channel: an eighth of NCCL's buffers, which are 512 KiB, 4.9 MB and 4 MiB."""
 _SHORT_SEND_BYTES = 2**14
 """Longest send by the first protocol, whose steps are the shortest."""
+_HANDED_ON = {"ll": (2.0**16, 3.2e9, 0), "ll128": (2.0**17, 4e9, 0), "simple": (2.0**23, 3.5e11, 1)}
+"""Steps of trees wait for what they hand on: bytes of the buffer from which on it is whole chunks, the rate at which a
+step between nodes waits for shorter ones, and the share of that wait of a step inside a node.
+
+Fitted to short sums on 2 to 16 machines of ABCI's V100 (ll, ll128) and on 2 and 8 of Polaris (simple, ll).
+"""
+_THREAD_BYTES = 512.0
+"""Bytes for each rank up to which a broadcast of the first protocol has one channel of few threads."""
+_THREAD_BYTES_PER_S = 0.75e9
+"""Rate of that channel, fitted to broadcasts on 2 to 8 machines of ABCI's V100."""
+_CHAIN_SHARE = 0.5
+"""Share of the links between nodes that a broadcast over more than two reaches, whose nodes both take and give; fitted
+to 8 machines of ABCI's V100."""
+_CALLS_IN_A_ROW = 20
+"""Calls that benchmarks make in a row, of which they print the mean: nccl-tests, option -n."""
+_BUSY = 0.1
+"""Share of the links' time that they are busy while messages keep the channels of rings."""
+_SHORT, _LONG = "short", "long"
+"""Pieces of the time of one algorithm and protocol by size, see ``library_families``."""
 _CHANNEL_BYTES_PER_S = 12.5e9
 """Share of the links' bandwidth that one channel serves: NCCL has two for each NVLink."""
 
@@ -46,6 +67,27 @@ def _library_of(network: ClusterRoutes) -> CollectiveLibrary:
 def library_schemes(network: ClusterRoutes, devices: Ints, collective: str = "all-reduce") -> list[str]:
     """Return the algorithms and protocols that the library of a cluster chooses from, such as ``library-ring-ll``.
 
+    They are those of ``library_families``, one after another.
+
+    Args:
+        network: Routes of the cluster.
+        devices: The devices, shape (p,).
+        collective: One of ``COLLECTIVES``.
+
+    Raises:
+        ConfigError: The cluster's library is not known.
+    """
+    return [scheme for family in library_families(network, devices, collective) for scheme in family]
+
+
+def library_families(network: ClusterRoutes, devices: Ints, collective: str = "all-reduce") -> list[tuple[str, ...]]:
+    """Return what the library of a cluster chooses from, each as the schemes that hold for some sizes.
+
+    A scheme's time is that of its latency, and grows with size by one rate.  Trees between nodes have two: steps wait
+    for all of a short buffer, and for whole chunks of a long one; the lesser time holds.  Rings whose messages keep
+    their channel have three: short messages for a share of that time, long ones for all of it, the lesser time; and
+    what the links take, where that is longer.
+
     An all-to-all is made of sends: short ones inside a node by the first protocol, all others by the last, without
     flags beside the data.
 
@@ -62,19 +104,82 @@ def library_schemes(network: ClusterRoutes, devices: Ints, collective: str = "al
         ConfigError: The cluster's library is not known.
     """
     library, sums = _library_of(network), collective == "all-reduce"
-    algorithms, between = ["ring"], len(np.unique(network.node[devices])) > 1
+    between = len(np.unique(network.node[devices])) > 1
     if collective == "all-to-all":
         used = library.protocols[-1:] if between else library.protocols[:: max(len(library.protocols) - 1, 1)]
-        return [f"{LIBRARY}-ring-{protocol.name}" for protocol in used]
-    if sums and library.tree_share is not None and between:
-        algorithms.append("tree")
-    if sums and joined_directly(network, devices):
-        algorithms.append("chain")
+        return [(f"{LIBRARY}-ring-{protocol.name}",) for protocol in used]
     protocols = [each for each in library.protocols if not (between and each.near_only)]
-    schemes = [f"{LIBRARY}-{each}-{protocol.name}" for each in algorithms for protocol in protocols]
+    families = [_ring_family(protocol, between and collective != "broadcast") for protocol in protocols]
+    if sums and library.tree_share is not None and between:
+        names = [f"{LIBRARY}-tree-{protocol.name}" for protocol in protocols]
+        families += [(f"{name}-{_SHORT}", name) for name in names]
+    if sums and joined_directly(network, devices):
+        families += [(f"{LIBRARY}-chain-{protocol.name}",) for protocol in protocols]
     if sums and library.in_network is not None and between:
-        schemes.append(f"{LIBRARY}-network-sums")
-    return [*schemes, f"{LIBRARY}-switch-sums"] if sums and library.in_switch is not None else schemes
+        families.append((f"{LIBRARY}-network-sums",))
+    return [*families, (f"{LIBRARY}-switch-sums",)] if sums and library.in_switch is not None else families
+
+
+def _ring_family(protocol: LibraryProtocol, between: bool) -> tuple[str, ...]:
+    """Return the schemes of rings by one protocol."""
+    name = f"{LIBRARY}-ring-{protocol.name}"
+    return (f"{name}-{_SHORT}", f"{name}-{_LONG}", name) if between and protocol.message_s else (name,)
+
+
+class LibraryChoice(NamedTuple):
+    """What a library takes for each of some buffers."""
+
+    scheme: Ints
+    """Index into the schemes of all families, one after another."""
+    seconds: Floats
+    family: Ints
+    """Index into the families."""
+    family_s: Floats
+    """Seconds of each family, shape (families, ...)."""
+
+
+def library_choice(
+    network: ClusterRoutes,
+    families: Sequence[tuple[str, ...]],
+    collective: str,
+    spread: Spread,
+    size_bytes: Floats,
+    seconds: Sequence[Floats],
+) -> LibraryChoice:
+    """Choose what the library of a cluster takes: in one node the fastest, between nodes what its tuner expects to be.
+
+    Args:
+        network: Routes of the cluster.
+        families: Those of ``library_families``.
+        collective: The collective.
+        spread: Where the ranks of each buffer are.
+        size_bytes: Bytes of each buffer.
+        seconds: Those of all schemes, one family after another, each of the shape of ``size_bytes``.
+    """
+    scheme, family_s, expected = list[Ints](), list[Floats](), list[Floats]()
+    declared_s, first = _library_of(network).declared_s, 0
+    for family in families:
+        rows = np.array(seconds[first : first + len(family)])
+        at = np.argmin(rows[:2], axis=0)
+        if len(family) > 2:
+            at = np.where(rows[2] > rows[:2].min(axis=0), 2, at)
+        own_s = np.take_along_axis(rows, at[None], axis=0)[0]
+        algorithm, protocol = family[-1].split("-")[1:3]
+        tuned_s = own_s if algorithm == "network" else np.full_like(own_s, np.inf)  # others are of one node
+        if algorithm in ("ring", "tree"):
+            tuned_s = tuner_s(algorithm, protocol, collective, spread, size_bytes, declared_s)
+        expected.append(np.where(spread.nodes > 1, tuned_s, own_s))
+        scheme.append(first + at)
+        family_s.append(own_s)
+        first += len(family)
+    family_of = np.argmin(expected, axis=0)
+    picked = family_of[None]
+    return LibraryChoice(
+        np.take_along_axis(np.array(scheme), picked, axis=0)[0],
+        np.take_along_axis(np.array(family_s), picked, axis=0)[0],
+        family_of,
+        np.array(family_s),
+    )
 
 
 def _possible(network: ClusterRoutes, scheme: str, devices: Ints) -> str:
@@ -85,6 +190,8 @@ def _possible(network: ClusterRoutes, scheme: str, devices: Ints) -> str:
     inside = len(np.unique(network.node[devices])) == 1
     if scheme.endswith("-network-sums") and not inside:
         return scheme
+    if inside:
+        scheme = scheme.removesuffix(f"-{_SHORT}").removesuffix(f"-{_LONG}")
     if scheme.endswith("-sums"):
         in_switch = inside and len(devices) >= _LEAST_IN_SWITCH and _library_of(network).in_switch is not None
         scheme = f"{LIBRARY}-switch-sums"
@@ -176,14 +283,28 @@ def library_collective_s(
     size = np.asarray(size_bytes, dtype=np.float64)
     if len(devices) == 1:
         return np.zeros_like(size)
+    families = library_families(network, np.array(devices), collective)
     seconds = [
         _scheme_s(network, scheme, collective, devices, size, in_a_row=in_a_row)
-        for scheme in library_schemes(network, np.array(devices), collective)
+        for family in families
+        for scheme in family
     ]
     if collective == "all-to-all":
         short = size / len(devices) <= _SHORT_SEND_BYTES
         return np.asarray(np.where(short, np.minimum(seconds[0], seconds[-1]), seconds[-1]))
-    return np.asarray(np.min(seconds, axis=0))
+    return library_choice(network, families, collective, _spread(network, collective, devices), size, seconds).seconds
+
+
+@lru_cache(maxsize=4096)
+def _spread(network: ClusterRoutes, collective: str, devices: tuple[int, ...]) -> Spread:
+    """Return how the ranks of a collective are spread, with what links allow rings and trees of the last protocol."""
+    members, last = np.array(devices), _library_of(network).protocols[-1].name
+    nodes = len(np.unique(network.node[members]))
+    rates = dict.fromkeys(("ring", "tree"), np.asarray(np.inf))
+    for algorithm in ("ring", "tree") if collective == "all-reduce" and nodes > 1 else ("ring",):
+        rounds = library_collective(network, f"{LIBRARY}-{algorithm}-{last}", collective, devices)
+        rates[algorithm] = np.asarray(1 / sum(_busiest_s_per_byte(network, step.traffic, members) for step in rounds))
+    return Spread(np.asarray(float(nodes)), np.asarray(float(len(devices))), rates["ring"], rates["tree"])
 
 
 def collective_rounds(
@@ -194,14 +315,17 @@ def collective_rounds(
     Args:
         network: Routes of the cluster.
         collective: One of ``RING_COLLECTIVES``.
-        groups: Shape (groups, p): devices; all groups run by what is fastest for the first.
+        groups: Shape (groups, p): devices; all groups run by what the library takes for the first.
         size_bytes: Bytes of the whole buffer of a group.
     """
     if network.library is None:
         return [(_plain_ring(collective, groups.shape[1]),)] * len(groups)
     first, size = tuple(groups[0].tolist()), np.asarray(size_bytes)
-    schemes = library_schemes(network, groups[0], collective)
-    scheme = min(schemes, key=lambda each: float(_scheme_s(network, each, collective, first, size)))
+    families = library_families(network, groups[0], collective)
+    schemes = [scheme for family in families for scheme in family]
+    seconds = [_scheme_s(network, each, collective, first, size) for each in schemes]
+    spread = _spread(network, collective, first)
+    scheme = schemes[int(library_choice(network, families, collective, spread, size, seconds).scheme)]
     if collective == "all-reduce":
         return library_rounds(network, scheme, groups)
     return [library_collective(network, scheme, collective, tuple(group.tolist())) for group in groups]
@@ -226,15 +350,21 @@ def _scheme_s(
     members = np.array(devices)
     rounds = library_collective(network, scheme, collective, devices)
     steps = [step.traffic for step in rounds]
-    fixed_s = sum(step.latency_s or 0.0 for step in steps)
+    fixed_s = np.asarray(sum(step.latency_s or 0.0 for step in steps))
     if in_a_row and collective == "broadcast":
         protocol = _protocol(network, scheme)
         fixed_s = protocol.call_s + (fixed_s - protocol.call_s) / (len(devices) - 1)
     per_byte = sum(_busiest_s_per_byte(network, step, members) + step.copied_s_per_byte for step in steps)
     filling = np.asarray(0.0)
     if collective == "broadcast":
-        waits = min(len(devices) - 2, 1) if in_a_row else len(devices) - 2
-        filling = waits * np.minimum(size, _chunks_bytes(network, scheme, rounds[0], members))
+        others, between = len(devices) - 2, len(np.unique(network.node[members])) > 1
+        flagged = between and scheme.endswith("-ll")
+        # in a row a rank waits for one chunk, and once for the chain before it, of which ranks have half in the mean
+        waits = min(others, 1) + between * others / 2 / _CALLS_IN_A_ROW if in_a_row else others
+        if flagged:
+            fixed_s = fixed_s + np.minimum(size, _THREAD_BYTES * len(devices)) / _THREAD_BYTES_PER_S
+        if not (flagged and in_a_row):
+            filling = waits * np.minimum(size, _chunks_bytes(network, scheme, rounds[0], members))
     return np.asarray(fixed_s + (size + filling) * per_byte)
 
 
@@ -243,7 +373,10 @@ def _sends(network: ClusterRoutes, scheme: str, devices: Ints, pairs: Round) -> 
     library, protocol = _library_of(network), _protocol(network, scheme)
     step = _carrying(network, scheme, devices, pairs, 1)
     inside = len(np.unique(network.node[devices])) == 1
-    if library.near_send_call_s is None or not inside or protocol != library.protocols[-1]:
+    if not inside:  # one thread posts the sends of a rank, one after another
+        latency_s = (step.traffic.latency_s or 0.0) + (len(devices) - 2) * protocol.step_s
+        return replace(step, carried=replace(step.traffic, latency_s=latency_s))
+    if library.near_send_call_s is None or protocol != library.protocols[-1]:
         return step
     latency_s = (step.traffic.latency_s or 0.0) - protocol.call_s + library.near_send_call_s
     return replace(step, carried=replace(step.traffic, latency_s=latency_s))
@@ -257,7 +390,7 @@ def _chunks_bytes(network: ClusterRoutes, scheme: str, chain: Round, devices: In
     """
     bytes_per_s = 1 / _busiest_s_per_byte(network, replace(chain, carried=None).traffic, devices)
     channels = max(2.0, np.round(bytes_per_s / _CHANNEL_BYTES_PER_S))
-    return float(channels * _CHUNK_BYTES.get(scheme.rpartition("-")[2], _CHUNK_BYTES["simple"]))
+    return float(channels * _CHUNK_BYTES.get(_protocol(network, scheme).name, _CHUNK_BYTES["simple"]))
 
 
 def _chain(network: ClusterRoutes, scheme: str, devices: Ints) -> tuple[Round, ...]:
@@ -318,20 +451,41 @@ def _carrying(
         # device in p.  Inside a node chains carry it as often as rings, but for no device.
         protocol, share = _protocol(network, scheme), library.tree_share or 1.0
         nodes, whole = len(np.unique(node)), protocol.wire_ratio * count / (count - 1)
-        latency_s = _tree_latency_s(network, protocol, devices)
-        near, far = _Link(whole, library.near_share * share), _Link((nodes - 1) / nodes * whole, share)
+        latency_s, copied_s = _tree_latency(network, scheme, devices)
+        crossed = (nodes - 1) / nodes
+        near = _Link(whole, library.near_share * share)
+        far = _Link(crossed * whole, share if library.split_trees else share * crossed)
     else:
         protocol = _protocol(network, scheme)
         share = float(is_far.mean())
-        latency_s = protocol.call_s + steps * ((1 - share) * protocol.hop_s + share * protocol.far_hop_s)
+        near_s = max(protocol.hop_s, protocol.step_s) if is_far.any() and own else protocol.hop_s
+        relayed = not own and len(np.unique(node)) > 2
+        latency_s = protocol.call_s + steps * ((1 - share) * near_s + share * protocol.far_hop_s)
         copied_s = protocol.wire_ratio / count / library.copy_bytes_per_s if own else 0.0
-        near, far = _Link(protocol.wire_ratio, library.near_share), _Link(protocol.far_wire_ratio, 1.0)
+        near, far = (
+            _Link(protocol.wire_ratio, library.near_share),
+            _Link(protocol.far_wire_ratio, _CHAIN_SHARE if relayed else 1.0),
+        )
     sent = rings.share * rings.repeats * np.where(is_far, far.bytes, near.bytes)
+    taken = sent / np.where(is_far, far.reached, near.reached)
+    if library.rank_bytes_per_s is not None and is_far.any():
+        thread_s = float(np.bincount(rings.source[is_far], sent[is_far]).max()) / library.rank_bytes_per_s
+        links = Traffic(source=rings.source, target=rings.target, sent=sent, taken=taken)
+        copied_s += max(thread_s - _busiest_s_per_byte(network, links, devices), 0.0)
+    if "-ring-" in scheme and scheme.endswith((_SHORT, _LONG)):
+        kept_s = (1 - _BUSY) * steps * _protocol(network, scheme).message_s
+        if scheme.endswith(_LONG):
+            latency_s += kept_s
+            copied_s *= _BUSY
+        else:
+            channels = 2 * len(rings.source) // count  # the library has two for each ring
+            copied_s = _BUSY * copied_s + kept_s / (_protocol(network, scheme).message_bytes * count * channels)
+        taken = _BUSY * taken
     carried = Traffic(
         source=rings.source,
         target=rings.target,
         sent=sent,
-        taken=sent / np.where(is_far, far.reached, near.reached),
+        taken=taken,
         latency_s=latency_s,
         copied_s_per_byte=copied_s,
     )
@@ -365,7 +519,7 @@ def _network_sums(network: ClusterRoutes, devices: Ints) -> tuple[_Link, _Link]:
 
 def _protocol(network: ClusterRoutes, scheme: str) -> LibraryProtocol:
     """Return the protocol of a scheme."""
-    name = scheme.rpartition("-")[2]
+    name = scheme.split("-")[2]
     return next(each for each in _library_of(network).protocols if each.name == name)
 
 
@@ -375,8 +529,14 @@ def _busiest_s_per_byte(network: ClusterRoutes, traffic: Traffic, devices: Ints)
     return float((loads * network.seconds_per_byte).max())
 
 
-def _tree_latency_s(network: ClusterRoutes, protocol: LibraryProtocol, devices: Ints) -> float:
-    """Return the latency of a tree over nodes whose devices form chains, up and down."""
-    nodes = len(np.unique(network.node[devices]))
-    inside, levels = len(devices) / nodes - 1, np.ceil(np.log2(nodes))
-    return float(protocol.call_s + 2 * (inside * protocol.tree_hop_s + levels * protocol.tree_far_hop_s))
+def _tree_latency(network: ClusterRoutes, scheme: str, devices: Ints) -> tuple[float, float]:
+    """Return the latency of a tree over nodes whose devices form chains, up and down, and what it adds by byte.
+
+    A step waits for all of a short buffer, and for a chunk of a long one.
+    """
+    protocol, nodes = _protocol(network, scheme), len(np.unique(network.node[devices]))
+    near, far = 2 * (len(devices) / nodes - 1), 2 * float(np.ceil(np.log2(nodes)))
+    latency_s = protocol.call_s + near * protocol.tree_hop_s + far * protocol.tree_far_hop_s
+    most_bytes, bytes_per_s, near_share = _HANDED_ON.get(protocol.name, _HANDED_ON["simple"])
+    waited_s = (far + near_share * near) / bytes_per_s
+    return (latency_s, waited_s) if scheme.endswith(_SHORT) else (latency_s + waited_s * most_bytes, 0.0)

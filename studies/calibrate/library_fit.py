@@ -17,10 +17,12 @@ from groundwork.array_types import Floats, Ints
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_of_content
 from hwprofiles.catalogue.library_section import library_of_section
+from hwprofiles.catalogue.transports import DEFAULT_TRANSPORT, NetworkTransport, load_transport
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.readers.facts import Collectives
 from planner.cost.library_rounds import library_collective_s
 from planner.topology.network_routes import ClusterRoutes
+from simulator.collectives.parallel_rings import RING_COLLECTIVES
 from studies.calibrate.cross_validation import HeldOutErrors, summary
 
 _ERROR, _IDENTIFIED = 0.15, 0.5
@@ -34,6 +36,8 @@ _WIDTHS = {
     "far_hop_us": 0.7,
     "tree_hop_us": 0.7,
     "tree_far_hop_us": 0.7,
+    "step_us": 0.7,
+    "message_us": 0.7,
     "near_share": 0.25,
     "tree_share": 0.3,
     "copy_gbyte_per_s": 0.5,
@@ -179,7 +183,8 @@ class _Fit:
         self, content: Mapping[str, Any], network: ClusterRoutes, graph: DeviceGraph, groups: Sequence[_Group]
     ) -> None:
         self._content, self._network, self._groups = content, network, groups
-        section = content["library"]
+        self._transport = _transport(content)
+        section = _spelled(content["library"], self._transport)
         across = [group for group in groups if _nodes(network, group) > 1]
         seen = _seen(section, network, groups)
         self._paths: list[_Path] = [path for path in _parameters(section) if path in seen and _at(section, path) > 0]
@@ -209,7 +214,7 @@ class _Fit:
     def errors(self, logs: Floats) -> list[Floats]:
         """Return the logarithms of predicted over measured times, by group."""
         network = copy.copy(self._network)
-        network.library = library_of_section(self._section(logs))
+        network.library = library_of_section(self._section(logs), self._transport)
         if self._far is not None:
             scaled = network.seconds_per_byte.copy()
             scaled[self._far[1]] /= np.exp(logs[-1])
@@ -254,9 +259,21 @@ def _nodes(network: ClusterRoutes, group: _Group) -> int:
     return len(np.unique(network.node[list(group.devices)]))
 
 
+def _transport(content: Mapping[str, Any]) -> NetworkTransport:
+    """Return the transport between the machines of a cluster file."""
+    named = [row["transport"] for row in content.get("link_classes", {}).values() if row.get("transport")]
+    return load_transport(named[0] if named else DEFAULT_TRANSPORT)
+
+
+def _spelled(section: Mapping[str, Any], transport: NetworkTransport) -> dict[str, Any]:
+    """Return the section ``library`` with what the transport says of each protocol written out."""
+    rows = [{**transport.of(row["name"]).model_dump(), **row} for row in section["protocols"]]
+    return {**section, "protocols": rows}
+
+
 def _parameters(section: Mapping[str, Any]) -> list[_Path]:
     """Return the paths of all parameters of a library that any measurement could determine."""
-    steps = ("hop_us", "far_hop_us", "tree_hop_us", "tree_far_hop_us")
+    steps = ("hop_us", "far_hop_us", "tree_hop_us", "tree_far_hop_us", "step_us", "message_us")
     found: list[_Path] = []
     for number, protocol in enumerate(section["protocols"]):
         found += [("protocols", number, key) for key in ("call_us", *steps) if protocol.get(key) is not None]
@@ -276,6 +293,8 @@ def _seen(section: Mapping[str, Any], network: ClusterRoutes, groups: Sequence[_
         "far_hop_us": across,
         "tree_hop_us": [group for group in summed if _inside(network, group)],
         "tree_far_hop_us": summed,
+        "step_us": [group for group in across if group.collective != "broadcast"],
+        "message_us": [group for group in across if group.collective in RING_COLLECTIVES],
     }
     numbers = range(len(section["protocols"]))
     seen: set[_Path] = {("protocols", number, key) for key, some in steps.items() if some for number in numbers}

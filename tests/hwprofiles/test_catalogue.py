@@ -17,6 +17,7 @@ PER_NODE = {
     "lab-2x2": 1,
     "lab-4": 1,
     "p100-4x4": 4,
+    "p4de": 8,
     "titanx-4": 4,
 }
 DEFAULT_NODES = {"abci-v100": 4, "fdr-32x3": 32, "lab-2x2": 4, "lab-4": 4, "p100-4x4": 4}

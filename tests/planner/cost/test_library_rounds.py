@@ -366,9 +366,18 @@ def test_steps_of_trees_and_protocols_between_nodes():
     np.testing.assert_allclose(seconds(far_wire_ratio=flags.wire_ratio), ring_s - SIZES * 2 / 48.5e9, rtol=1e-9)
 
     tree = routes_of_cluster(load_cluster("dgx-h100:nodes=2"))
-    tree.library = replace(tree.library, protocols=(replace(flags, far_hop_s=1.0),), tree_share=0.5)
-    tree_s = flags.call_s + 2 * flags.tree_far_hop_s + SIZES * flags.wire_ratio / 0.5 / 48.5e9
-    np.testing.assert_allclose(library_collective_s(tree, "all-reduce", (0, 8), SIZES), tree_s, rtol=1e-12)
+    tree.library = replace(tree.library, protocols=(flags,), tree_share=0.5)
+    (short,), (long,) = (
+        library_collective(tree, f"library-tree-ll{piece}", "all-reduce", (0, 8)) for piece in ("-short", "")
+    )
+    for step in (short, long):  # the card carries the buffer once each way
+        assert (step.traffic.taken / 48.5e9).max() == pytest.approx(flags.wire_ratio / 0.5 / 48.5e9, rel=1e-12)
+    steps_s = flags.call_s + 2 * flags.tree_far_hop_s
+    assert short.traffic.latency_s == pytest.approx(steps_s, rel=1e-12)
+    assert long.traffic.copied_s_per_byte == 0
+    # both steps wait for the buffer, up to 64 KiB of it
+    waited_s = short.traffic.copied_s_per_byte * 2**16
+    assert long.traffic.latency_s == pytest.approx(steps_s + waited_s, rel=1e-12)
 
     tree.library = replace(
         network.library,
