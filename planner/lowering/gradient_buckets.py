@@ -20,9 +20,7 @@ from planner.cost.framework import Framework
 from planner.layouts.configurations import ConfigSpace
 from planner.lowering.batched_model import LoweredUnit
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
-from planner.lowering.task_builder import TaskPairs
-
-_NOTHING: TaskPairs = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+from planner.lowering.task_builder import NO_PAIRS, TaskPairs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +46,7 @@ class _Queue:
     """Number of buckets that were closed."""
     tick: int = 0
     """Cycle at whose end the open bucket is looked at."""
-    last: TaskPairs = _NOTHING
+    last: TaskPairs = NO_PAIRS
     """Pairs (device, task that brings the bucket before)."""
 
 
@@ -115,7 +113,7 @@ class GradientBuckets:
         """Append the tasks of all that is open: the agreement on it, and its buckets behind those before."""
         if not queue.members:
             return
-        agreed = self._coordinated(queue) if self.framework.coordinates else _NOTHING
+        agreed = self._coordinated(queue) if self.framework.coordinates else NO_PAIRS
         for members in self._buckets(queue):
             layer, micro_batch = members[-1].unit
             layers = tuple(member.unit[0] for member in members)

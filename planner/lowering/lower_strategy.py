@@ -36,7 +36,7 @@ from planner.lowering.parameter_servers import ParameterServers
 from planner.lowering.parameter_tasks import ParameterTasks
 from planner.lowering.program import Program
 from planner.lowering.sharded_parameters import ShardedParameters
-from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
+from planner.lowering.task_builder import NO_PAIRS, TaskPairs, TaskRows, Tasks
 from planner.lowering.transfer_tasks import TransferTasks
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, schedule_of
 from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
@@ -139,7 +139,7 @@ class _Lowering:
         whole = layers if micro_batching.parts == 1 else layers[: micro_batching.first]
         if self.servers:
             self.servers.fetch()
-        self.parameters.fetch()
+        self.parameters.fetch(self.sharded.lend if self.sharded else lambda _: NO_PAIRS)
         if self.servers:
             self.parameters.await_fetched(self.servers.fetched)
         for i in whole:
@@ -153,7 +153,7 @@ class _Lowering:
             return self._program([self.servers.finish()])
         carried += self._updates()
         if self.sharded:
-            carried += self.sharded.carried(self.forward, self.updated)
+            carried += self.sharded.carried(self.forward, self.updated, self.parameters.refreshed)
         return self._program(carried)
 
     def _micro_batches(self) -> list[Ints]:
@@ -278,9 +278,7 @@ class _Lowering:
                 self.gradient[i] = tasks
             else:
                 self.weight_gradient[i] = tasks
-                each = self.micro_batching.update_each or (self.sharded and self.sharded.storage.zero > 1)
-                with nullcontext() if each else self.tasks.once():
-                    self._synchronise(i)
+                self._synchronise(i)
 
     def _begin_backward(self, i: int) -> TaskPairs:
         """Return pairs (part, task that its backward tasks wait for): gradients, statistics, recomputation."""
@@ -296,7 +294,9 @@ class _Lowering:
         for layer in dict.fromkeys([*self.parameters.owners(i), i]):
             lent = self.parameters.lent(layer)
             if self.graph.has_phase(layer, "update") and all(j in self.weight_gradient for j in (layer, *lent)):
-                self._synchronise_layer(layer, borrowed=bool(lent))
+                each = self.micro_batching.update_each or (self.sharded and self.sharded.sums_each(layer))
+                with nullcontext() if each else self.tasks.once():
+                    self._synchronise_layer(layer, borrowed=bool(lent))
 
     def _synchronise_layer(self, layer: int, *, borrowed: bool) -> None:
         """Synchronise the gradients of a layer, all of which are there."""
@@ -330,7 +330,7 @@ class _Lowering:
         self.tasks.wait(tasks[part], after)
         self.updated[layer] = tasks
         carried = np.column_stack([self.forward[layer], tasks])
-        return np.concatenate([carried, self.parameters.refreshed(layer, tasks)])
+        return np.concatenate([carried, self.parameters.refreshed(layer, (np.arange(len(tasks)), tasks))])
 
     # Both passes
 

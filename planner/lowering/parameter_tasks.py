@@ -11,7 +11,7 @@ A table that a layer on device 0 trains and a layer on device 1 borrows:
 With micro-batches the parameter travels once an iteration, and its gradient once those of all micro-batches are there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +22,7 @@ from planner.graph.computation_graph import Edge
 from planner.layouts.regions import TransferRegions
 from planner.layouts.shared_regions import equal_gradients, shared_gradient_regions
 from planner.lowering.batched_model import BatchedModel
-from planner.lowering.task_builder import TaskPairs
+from planner.lowering.task_builder import NO_PAIRS, TaskPairs, TaskRows
 from planner.lowering.transfer_tasks import TransferTasks
 
 
@@ -67,15 +67,19 @@ class ParameterTasks:
                 f"update_each must be off where layers share parameters: {names[1]} borrows {shared.name} of {names[0]}"
             )
 
-    def fetch(self) -> None:
-        """Append the transfers of all parameters that devices lack."""
+    def fetch(self, lend: Callable[[int], TaskPairs]) -> None:
+        """Append the transfers of all parameters that devices lack.
+
+        Args:
+            lend: Returns pairs (part, task that brings its parameters) of a layer whose parameters are sent.
+        """
         for ways in self._graph.outgoing:
             known: dict[tuple[object, ...], _Borrowed] = {}
             for way in ways:
                 if way in self._graph.shared:
                     key = self._distribution(way)
                     if key not in known:
-                        known[key] = self._sent(way)
+                        known[key] = self._sent(way, lend)
                         self._borrowed.setdefault(way.producer, []).append(known[key])
                     self._borrow(way, known[key])
 
@@ -86,15 +90,19 @@ class ParameterTasks:
         layout = int(self._batched.model.transfer_times.layouts(way, borrower)[0])
         return layout, equal.shape, tuple(equal.ravel().tolist()) if equal.shape[1] > 1 else ()
 
-    def _sent(self, way: Edge) -> _Borrowed:
+    def _sent(self, way: Edge, lend: Callable[[int], TaskPairs]) -> _Borrowed:
         """Send a parameter to the devices of the first layer that borrows it so."""
         owner, borrower = (self._batched.spaces[layer] for layer in way[:2])
         regions = self._batched.model.transfer_times.regions(way, owner, borrower)
         senders = owner.devices[regions.part]
         remote = np.flatnonzero(senders != regions.device)
-        nothing = np.empty(0, dtype=np.int64)
+        ready = TaskRows.of(*(lend(way.producer) if len(remote) else NO_PAIRS), len(owner.devices))
         sends = self._transfers.move(
-            way, regions.take(remote), (senders[remote], regions.device[remote]), (nothing, nothing), backward=False
+            way,
+            regions.take(remote),
+            (senders[remote], regions.device[remote]),
+            ready.take(regions.part[remote]),
+            backward=False,
         )
         return _Borrowed(way, regions, sends, remote)
 
@@ -155,15 +163,18 @@ class ParameterTasks:
             tasks += [sends, *(row[local] for row in made)]
         return np.concatenate(parts), np.concatenate(tasks)
 
-    def refreshed(self, layer: int, updates: Ints) -> Ints:
-        """Return pairs (transfer, update of the iteration before that it waits for), shape (N, 2).
+    def refreshed(self, layer: int, before: TaskPairs) -> Ints:
+        """Return pairs (transfer, task of the iteration before that it waits for), shape (N, 2).
 
         Args:
             layer: The layer that trains the parameters.
-            updates: Its update tasks, by part.
+            before: Pairs (part, task after which its parameters are new).
         """
-        rows = [(each.sends, updates[each.regions.part[each.remote]]) for each in self._borrowed.get(layer, [])]
-        return np.concatenate([np.empty((0, 2), dtype=np.int64), *(np.column_stack(pair) for pair in rows)])
+        rows, after = [np.empty((0, 2), dtype=np.int64)], TaskRows.of(*before, len(self._batched.spaces[layer].devices))
+        for each in self._borrowed.get(layer, []):
+            place, task = after.take(each.regions.part[each.remote])
+            rows.append(np.column_stack([each.sends[place], task]))
+        return np.concatenate(rows)
 
     def await_fetched(self, fetched: Mapping[int, Ints]) -> None:
         """Let transfers wait for the tasks that fetch the parameters from servers, by layer and part."""

@@ -194,9 +194,11 @@ class Program:
         return {task: collective.devices for task, collective in self.collectives.items()}
 
     def layers_of(self, task: int) -> tuple[int, ...]:
-        """Return the layers that a task belongs to: several where it sums the gradients of a bucket."""
-        layer, sums = int(self.layer[task]), self.syncs_gradients[task]
-        return self.buckets.get(layer, (layer,)) if sums else (layer,)
+        """Return the layers that a task belongs to: several where it sums the gradients of a bucket, or gathers it."""
+        layer = int(self.layer[task])
+        if KINDS[self.kind[task]] == "gather":
+            return next((members for members in self.buckets.values() if layer in members), (layer,))
+        return self.buckets.get(layer, (layer,)) if self.syncs_gradients[task] else (layer,)
 
     def by_layer(self, values: Floats, owner: Ints | None = None) -> Floats:
         """Add up values of tasks by layer, those of a bucket in proportion to the bytes of its layers' parameters.
@@ -337,7 +339,7 @@ class Program:
         if kind == "transfer":
             return f"{self._tensor(task)} ({self.device[task]} to {self.peer[task]})"
         if kind == "gather":
-            return f"{label} and its unit, parameters, all-gather"
+            return f"{label} parameters, all-gather"
         if kind in _FRAMEWORK_NAMES:
             return f"{label} {_FRAMEWORK_NAMES[kind]}" + (f" [{self.device[task]}]" if kind != "coordinate" else "")
         if kind == "collective":

@@ -6,20 +6,16 @@ more for its backward pass; two replicas, units a, b, c (time runs to the right)
     messages     gather a  gather b   gather c             gather b    sum c, gather a  sum b      sum a
     arithmetic             forward a  forward b  forward c  backward c  backward b       backward a  updates
 
-A unit is a block of the network: layers whose names agree up to their first number, as wrapped modules do.  All others,
-such as embeddings and the last norm, are one unit that stays gathered; so does the last block until its backward pass.
-At most one unit is gathered ahead of the one that computes.
-
-Where parameters are whole, units are buckets of so many gradients; their updated shards are gathered behind the
-updates, while the next iteration begins.
+Of the units of ``planner.layouts.storage_units`` the first stays gathered, and the last one until its backward pass.  At
+most one unit is gathered ahead of the one that computes.  Where parameters are whole, their updated shards are
+gathered behind the updates, while the next iteration begins.
 
 Source:
     Zhao et al., "PyTorch FSDP", VLDB 2023, Sec. 3.3 and 4.2: overlap, prefetching and the limit of gathers ahead.
-    NVIDIA, Megatron Core, ``DistributedDataParallelConfig.bucket_size``: at least 40 million parameters a bucket.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -28,51 +24,17 @@ import numpy as np
 
 from groundwork.array_types import Ints
 from planner.cost.compressed_sync import groups_of
-from planner.graph.computation_graph import ComputationGraph
+from planner.graph.computation_graph import Edge
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.parameter_shards import shard_elements
+from planner.layouts.shared_regions import shared_gradient_regions
+from planner.layouts.storage_units import storage_units
 from planner.lowering.batched_model import BatchedModel, LoweredUnit
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
-from planner.lowering.task_builder import TaskPairs
+from planner.lowering.task_builder import NO_PAIRS, TaskPairs
 
-_BUCKET_ELEMENTS = 40_000_000
-"""Least parameters of a bucket where parameters are whole."""
 _AHEAD = 2
 """Units that are gathered at most, the one that computes among them."""
-_NOTHING: TaskPairs = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-
-
-def storage_units(graph: ComputationGraph, *, whole: bool) -> list[tuple[int, ...]]:
-    """Return the layers with parameters that are gathered, and whose gradients are summed, together.
-
-    Args:
-        graph: The network.
-        whole: Whether parameters are whole, and units buckets; else the first unit is what lies in no block.
-    """
-    trained = [i for i, layer in enumerate(graph.layers) if layer.trains]
-    units: list[list[int]] = [[]]
-    if whole:
-        held = 0
-        for i in reversed(trained):  # as their gradients are computed
-            units[-1].append(i)
-            held += sum(each.elements for each in graph.layers[i].parameters)
-            if held >= _BUCKET_ELEMENTS:
-                units.append([])
-                held = 0
-        return [tuple(reversed(unit)) for unit in reversed(units) if unit]
-    blocks: dict[str, list[int]] = {"": []}
-    for i in trained:
-        blocks.setdefault(_block(graph.layers[i].name), []).append(i)
-    if len(blocks) == 1:  # no names with numbers: every layer is a unit
-        return [(), *((i,) for i in trained)]
-    return [tuple(block) for block in blocks.values()]
-
-
-def _block(name: str) -> str:
-    """Return a layer's name up to its first number; empty for names without."""
-    words = name.split(".")
-    numbers = [k for k, word in enumerate(words) if word.isdecimal()]
-    return ".".join(words[: numbers[0] + 1]) if numbers else ""
 
 
 @dataclass(eq=False)
@@ -112,6 +74,9 @@ class ShardedParameters:
         self._shared: dict[int, _Shared] = {}  # by layer
         units = storage_units(batched.graph, whole=self.storage.zero < 3)
         self._last_unit = len(units) - 1
+        apart = {way.producer for way in batched.graph.shared if self._returns_by_messages(way)}
+        self._once = {i for layers in units if not apart.isdisjoint(layers) for i in layers}
+        """Layers whose gradients are summed once an iteration, as those are that other devices send back."""
         for unit, layers in enumerate(units):
             self._divide(unit, layers)
         self._updates: list[tuple[LoweredUnit, ConfigSpace, TaskPairs]] = []
@@ -143,7 +108,26 @@ class ShardedParameters:
         shared = self._shared.get(layer)
         return self.storage.shards(shared.groups.shape[1]) if shared else 1
 
+    def _returns_by_messages(self, way: Edge) -> bool:
+        """Return whether a device sends back the gradient of a parameter that a layer borrows."""
+        graph, (owner, borrower) = self._batched.graph, (self._batched.spaces[layer] for layer in way[:2])
+        regions = shared_gradient_regions(owner, borrower, graph.shared[way], self._batched.device_count)
+        return graph.returns_gradient(way) and bool((owner.devices[regions.part] != regions.device).any())
+
+    def sums_each(self, layer: int) -> bool:
+        """Return whether a layer's gradients are summed for each micro-batch, as those that are divided are."""
+        return self.storage.zero > 1 and layer not in self._once
+
     # Parameters
+
+    def lend(self, layer: int) -> TaskPairs:
+        """Gather what devices send to layers that borrow it; returns pairs (part, task that the messages wait for)."""
+        shared = self._shared.get(layer)
+        if self.storage.zero < 3 or shared is None:
+            return NO_PAIRS
+        self.before(layer, backward=False)
+        device, gathered = self._gathered[shared.unit, shared.groups.tobytes(), False]
+        return self._by_part(layer, (device, gathered))
 
     def before(self, layer: int, *, backward: bool) -> None:
         """Gather the parameters of a layer's unit, the first time that the unit computes in a pass."""
@@ -155,7 +139,7 @@ class ShardedParameters:
         if (shared.unit, key, backward) in self._gathered or (backward and kept):
             return
         order, forward = self._order[_Pass(key, backward)], self._order[_Pass(key, False)]
-        waits = [_NOTHING]
+        waits = [NO_PAIRS]
         if len(order) >= _AHEAD:
             waits.append(self._computed[order[-_AHEAD], key, backward])
         elif backward:
@@ -172,14 +156,29 @@ class ShardedParameters:
 
     def computed(self, layer: int, tasks: Ints, *, backward: bool) -> None:
         """Let the tasks of a layer, one a part, wait for its parameters, and note that its unit computes in them."""
-        shared = self._shared.get(layer)
-        if self.storage.zero < 3 or shared is None:
+        if self.storage.zero < 3:
             return
-        key, space = shared.groups.tobytes(), self._batched.spaces[layer]
+        for owner in (edge.producer for edge in self._batched.graph.shared if edge.consumer == layer):
+            self._await(owner, layer, tasks, backward=backward)
+        shared = self._await(layer, layer, tasks, backward=backward)
+        if shared is not None:
+            self._computed[shared.unit, shared.groups.tobytes(), backward] = self._batched.spaces[layer].devices, tasks
+
+    def _await(self, owner: int, layer: int, tasks: Ints, *, backward: bool) -> _Shared | None:
+        """Let the tasks of a layer, one a part, wait for those parameters of an owner that their devices hold."""
+        shared = self._shared.get(owner)
+        if shared is None:
+            return None
+        key = shared.groups.tobytes()
         gathered = self._gathered.get((shared.unit, key, backward)) or self._gathered[shared.unit, key, False]
-        part_on = space.part_on(self._batched.device_count)
-        self._syncs.tasks.wait(tasks[part_on[gathered[0]]], gathered[1])
-        self._computed[shared.unit, key, backward] = space.devices, tasks
+        part, after = self._by_part(layer, gathered)
+        self._syncs.tasks.wait(tasks[part], after)
+        return shared
+
+    def _by_part(self, layer: int, arrived: TaskPairs) -> TaskPairs:
+        """Return pairs (part of a layer, task) for pairs (device, task), of devices that hold a part."""
+        part = self._batched.spaces[layer].part_on(self._batched.device_count)[arrived[0]]
+        return part[part >= 0], arrived[1][part >= 0]
 
     def _divided(self, shared: _Shared) -> Ints:
         """Return the groups of replicas that divide parameters among themselves."""
@@ -202,7 +201,7 @@ class ShardedParameters:
         key, (layer, micro_batch) = shared.groups.tobytes(), unit
         if len(shared.layers) > 1:
             self.layers[layer] = (*(i for i in reversed(shared.layers) if i != layer), layer)
-        ready = _joined([*shared.ready.values(), self._summed.get(key, _NOTHING)])
+        ready = _joined([*shared.ready.values(), self._summed.get(key, NO_PAIRS)])
         shared.ready.clear()
         add = partial(self._syncs.tasks.add, "collective", layer=layer, micro_batch=micro_batch, backward=True)
         model = self._batched.model
@@ -219,36 +218,36 @@ class ShardedParameters:
     def take_updates(self) -> list[tuple[LoweredUnit, TaskPairs]]:
         """Return updates with pairs (part, task that they wait for): all sums on its device; all of them only once."""
         updates = []
-        for unit, space, ready in self._updates:
-            part_on, rows = space.part_on(self._batched.device_count), [ready]
-            for device, task in self._summed.values():
-                here = part_on[device] >= 0
-                rows.append((part_on[device[here]], task[here]))
+        for unit, _, ready in self._updates:
+            rows = [ready, *(self._by_part(unit[0], summed) for summed in self._summed.values())]
             updates.append((unit, _joined(rows)))
         self._updates.clear()
         return updates
 
-    def carried(self, forward: Mapping[int, Ints], updates: Mapping[int, Ints]) -> list[Ints]:
+    def carried(
+        self, forward: Mapping[int, Ints], updates: Mapping[int, Ints], refreshed: Callable[[int, TaskPairs], Ints]
+    ) -> list[Ints]:
         """Append the gathers behind the updates, and return pairs (task, task of the iteration before), shape (N, 2).
 
         Args:
             forward: Forward task of each part, by layer.
             updates: Update task of each part, by layer.
+            refreshed: Returns such pairs of the messages with a layer's parameters, for pairs (part, task before).
         """
-        rows, device_count = list[Ints](), self._batched.device_count
+        rows = list[Ints]()
         if self.storage.zero == 3:
             for shared, gather in self._first:
                 for i in shared.layers:
-                    part_on = self._batched.spaces[i].part_on(device_count)
-                    rows.append(np.column_stack([gather[1], updates[i][part_on[gather[0]]]]))
+                    part, after = self._by_part(i, gather)
+                    rows.append(np.column_stack([after, updates[i][part]]))
             return rows
         for shared in dict.fromkeys(self._shared.values()):
             ready = _joined([(self._batched.spaces[i].devices, updates[i]) for i in shared.layers])
             add = partial(self._syncs.tasks.add, "gather", layer=shared.layers[0], backward=True)
             arrived = self._syncs.run(add, "all-gather", self._divided(shared), ready, shared.size_bytes)
             for i in shared.layers:
-                part_on = self._batched.spaces[i].part_on(device_count)
-                rows.append(np.column_stack([forward[i][part_on[arrived[0]]], arrived[1]]))
+                part, after = self._by_part(i, arrived)
+                rows += [np.column_stack([forward[i][part], after]), refreshed(i, (part, after))]
         return rows
 
 

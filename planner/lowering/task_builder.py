@@ -15,6 +15,7 @@ from planner.lowering.program import KINDS
 
 TaskPairs = tuple[Ints, Ints]
 """A row (a part, a device or a region) and a task that it waits for or that brings it, pair by pair."""
+NO_PAIRS: TaskPairs = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 _COLUMNS = {
     "kind": -1,

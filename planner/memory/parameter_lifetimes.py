@@ -6,8 +6,8 @@ from groundwork.array_types import Floats, Ints
 from planner.graph.computation_graph import Edge
 from planner.layouts.regions import needed_regions
 from planner.layouts.shared_regions import shared_regions
+from planner.layouts.storage_units import storage_units
 from planner.lowering.program import KINDS, Program
-from planner.lowering.sharded_parameters import storage_units
 from planner.lowering.unit_times import UnitTimes, unit_of
 from planner.memory.backend_memory import BackendMemory
 from planner.memory.buffer_account import MemoryAccount, frozen_bytes, residuals
@@ -26,7 +26,7 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
     """
     program, backend, rows, never = account.program, account.memory_policy.backend, list[BufferRows](), np.inf
     zero = program.conditions.storage.zero
-    wider = (program.conditions.gradient_bytes or program.graph.element_bytes) / program.graph.element_bytes
+    wider = _wider_gradients(program)
     for i, devices in account.parameter_devices.items():
         size, shards = account.parameter_bytes[i], account.storage_shards[i]
         rows.append(BufferRows("parameters", i, devices, size / (shards if zero > 2 else 1), 0.0, never))
@@ -47,7 +47,8 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
         moves = np.flatnonzero(program.kind == _TRANSFER)
         size = program.size_bytes[moves]
         rows.append(BufferRows("messages", program.layer[moves], program.peer[moves], size, 0.0, never))
-        rows.append(_pair_buffers(program, backend))
+        divides = program.conditions.storage.divides
+        rows.append(_shard_buffers(program) if divides else _pair_buffers(program, backend))
     return Buffers.joined(rows)
 
 
@@ -55,22 +56,45 @@ def _undivided(account: MemoryAccount) -> list[BufferRows]:
     """Return the buffers in which units of divided storage are whole for a while.
 
     Gradients are whole in the unit that goes back and in the one before, whose sums travel; gathered parameters in the
-    unit that computes, the next one, and those that stay gathered.
+    unit that computes and in the next one.  Of what lies in no block, both are whole all the time.
     """
-    program, zero = account.program, account.program.conditions.storage.zero
-    if zero < 2:
+    program, storage = account.program, account.program.conditions.storage
+    if storage.zero < 2:
         return []
-    units = storage_units(program.graph, whole=zero < 3)
+    units = storage_units(program.graph, whole=storage.zero < 3)
     size = np.zeros((len(units), account.devices))
     for unit, layers in enumerate(units):
         for i in (i for i in layers if account.storage_shards[i] > 1):
             size[unit, program.spaces[i].devices] += account.parameter_bytes[i]
-    devices = np.arange(account.devices)
-    rows = [BufferRows("parameter gradients", 0, devices, np.sort(size, axis=0)[-2:].sum(axis=0), 0.0, np.inf)]
-    if zero == 3:
-        gathered = size[0] + np.sort(size[1:], axis=0)[-2:].sum(axis=0)
+    kept, others = (size[0], size[1:]) if storage.zero == 3 else (np.zeros(account.devices), size)
+    repeats, devices = program.micro_batching.parts > 1, np.arange(account.devices)
+    gradients = _wider_gradients(program) * (kept + _two_in_turn(others, repeats=repeats))
+    rows = [BufferRows("parameter gradients", 0, devices, gradients, 0.0, np.inf)]
+    if storage.zero == 3:
+        gathered = kept + _two_in_turn(others, repeats=False) if storage.gathers_again else size.sum(axis=0)
         rows.append(BufferRows("parameters", 0, devices, gathered, 0.0, np.inf))
     return rows
+
+
+def _two_in_turn(size: Floats, *, repeats: bool) -> Floats:
+    """Return the most bytes of two units that follow each other on a device, shape (devices,).
+
+    Args:
+        size: Shape (units, devices): bytes; 0 where a device holds nothing of a unit.
+        repeats: Whether the first unit follows the last one.
+    """
+    most, before, last = np.zeros(size.shape[1]), np.zeros(size.shape[1]), np.full(size.shape[1], -1)
+    for unit in [*range(len(size))] * (2 if repeats else 1):
+        here = size[unit] > 0
+        both = size[unit] + np.where(last == unit, 0.0, before)
+        most = np.where(here, np.maximum(most, both), most)
+        before, last = np.where(here, size[unit], before), np.where(here, unit, last)
+    return most
+
+
+def _wider_gradients(program: Program) -> float:
+    """Return the bytes of gradients, as they are summed, for each byte of a parameter."""
+    return (program.conditions.gradient_bytes or program.graph.element_bytes) / program.graph.element_bytes
 
 
 def _pair_buffers(program: Program, backend: BackendMemory) -> BufferRows:
@@ -83,6 +107,18 @@ def _pair_buffers(program: Program, backend: BackendMemory) -> BufferRows:
     layer = np.array([min(row) for row in sizes.values()], dtype=np.int64)
     size = np.array([backend.pair_buffer_bytes(sum(row.values())) for row in sizes.values()])
     return BufferRows("messages", layer, np.array(list(sizes), dtype=np.int64), size, 0.0, np.inf)
+
+
+def _shard_buffers(program: Program) -> BufferRows:
+    """Return the buffer in which each replica receives what the others add to its shard of the largest unit."""
+    largest = np.zeros(len(program.cluster.devices))
+    for task, collective in program.collectives.items():
+        if program.syncs_gradients[task]:
+            group = list(collective.devices)
+            others = collective.buffer_bytes * (len(group) - 1) / len(group)
+            largest[group] = np.maximum(largest[group], others)
+    devices = np.arange(len(largest))
+    return BufferRows("messages", np.zeros_like(devices), devices, largest, 0.0, np.inf)
 
 
 def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:

@@ -1,6 +1,7 @@
 """Divided storage: messages as ZeRO's paper counts them, memory by its closed forms, gathers ahead of arithmetic."""
 
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.layouts.storage import Storage
+from planner.layouts.storage_units import storage_units
 from planner.lowering.program import KINDS
-from planner.lowering.sharded_parameters import storage_units
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import peak_by_kind_bytes
 from planner.models.registry import load_model
@@ -96,15 +97,22 @@ def test_memory_at_rest(words, parameters, gradients, state):
     program = program_of(words)
     held = peak_by_kind_bytes(program, MemoryPolicy(optimizer="adam"))
     whole = parameter_bytes(program)
-    root, *others = (4 * elements(program, unit) for unit in storage_units(program.graph, whole=words != "fsdp"))
-    units, zero = sorted([root, *others]), storage_of(words).zero
+    zero = storage_of(words).zero
+    units = [4 * elements(program, unit) for unit in storage_units(program.graph, whole=zero < 3)]
+    root, others = (units[0], units[1:]) if zero == 3 else (0, units)
+    undivided = root + max(map(sum, pairwise([0, *others])))  # the root, and two units that follow each other
     assert held["optimizer_state"] == pytest.approx(state * whole)
-    gathered = root + sum(sorted(others)[-2:]) if zero == 3 else 0
-    assert held["parameters"] == pytest.approx(parameters * whole + gathered)
+    assert held["parameters"] == pytest.approx(parameters * whole + (undivided if zero == 3 else 0))
     # what a layer computes is copied into the buffer of its sum: at the peak one of them may be there twice
-    at_rest = gradients * whole + (sum(units[-2:]) if zero > 1 else 0)
+    at_rest = gradients * whole + (undivided if zero > 1 else 0)
     largest = 4 * max(elements(program, [i]) for i in range(len(program.graph.layers)))
     assert at_rest * (1 - 1e-9) <= held["gradients"] <= at_rest + 1.01 * largest
+
+
+def test_gathered_parameters_are_all_held():
+    """From the forward to the backward pass, beside the shards."""
+    held = peak_by_kind_bytes(program := program_of("fsdp,gathered"))
+    assert held["parameters"] == pytest.approx((1 + 1 / 8) * parameter_bytes(program))
 
 
 def elements(program, layers):
