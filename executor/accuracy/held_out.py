@@ -25,12 +25,8 @@ def whole_parameters(session: Session) -> Parameters | None:
     Returns:
         The parameters on rank 0; elsewhere None.
     """
-    mine: dict[tuple[int, str], tuple[Box, Tensor]] = {
-        (i, name): (session.boxes[i][name], value.cpu())
-        for i, row in session.parameters.items()
-        for name, value in row.items()
-    }
-    rows: list[dict[tuple[int, str], tuple[Box, Tensor]]] | None = None
+    mine = [(i, each.name, each.box, each.tensor.cpu()) for i in session.boxes for each in session.slices(i)]
+    rows: list[list[tuple[int, str, Box, Tensor]]] | None = None
     if dist.get_rank() == 0:
         rows = [mine] * dist.get_world_size()
     dist.gather_object(mine, rows)
@@ -39,12 +35,9 @@ def whole_parameters(session: Session) -> Parameters | None:
     whole: Parameters = {}
     for i, layer in enumerate(session.view.program.graph.layers):
         for parameter in layer.parameters:
-            values = torch.empty(parameter.shape)
-            for row in rows:
-                if (i, parameter.name) in row:
-                    box, shard = row[i, parameter.name]
-                    values[tuple(map(slice, box.low, box.high))] = shard
-            whole.setdefault(i, {})[parameter.name] = values
+            whole.setdefault(i, {})[parameter.name] = torch.empty(parameter.shape)
+    for i, name, box, shard in (slice_ for row in rows for slice_ in row):
+        whole[i][name][tuple(map(slice, box.low, box.high))] = shard
     for way, shared in session.view.program.graph.shared.items():
         whole[way.consumer][shared.borrowed] = whole[way.producer][shared.name]
     return whole

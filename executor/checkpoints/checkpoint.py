@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +40,8 @@ from groundwork.input_files import json_input
 from planner.graph.computation_graph import ComputationGraph
 
 _T = TypeVar("_T")
+_BoxKey = tuple[str, tuple[int, ...]]
+"""Name of a tensor, and the first indices of a box of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +57,20 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPart:
-    """The box of a tensor that one rank holds."""
+    """A box of a tensor that one rank holds, and others if it holds several."""
 
     box: Box
     whole: tuple[int, ...]
     """Sizes of the whole tensor."""
     tensor: Tensor
     """Elements of the box; a load overwrites them."""
+    others: "tuple[CheckpointPart, ...]" = ()
+    """Further boxes of the same tensor, which have no others."""
+
+    @property
+    def boxes(self) -> "tuple[CheckpointPart, ...]":
+        """All boxes of the tensor that the rank holds."""
+        return (self, *self.others)
 
 
 def model_identity(graph: ComputationGraph) -> str:
@@ -97,8 +107,9 @@ def save_checkpoint(
         raise ConfigError(f"checkpoints to keep must be >= 1, got {keep}")
     rank = dist.get_rank(group) if dist.is_initialized() else 0
     problem = f"checkpoint in {folder} cannot be written"
+    mine = {(name, part.box.low): part for name, first in tensors.items() for part in first.boxes}
     descriptions = _agreed(
-        lambda: {name: _BoxDescription.of(name, part) for name, part in tensors.items()}, problem, group
+        lambda: {key: _BoxDescription.of(key[0], part) for key, part in mine.items()}, problem, group
     )
     try:
         writers = _writers(descriptions)
@@ -107,27 +118,31 @@ def save_checkpoint(
     partial = _agreed(lambda: begin_checkpoint(folder, step) if rank == 0 else None, problem, group)[0]
     assert partial is not None
 
-    def write() -> dict[str, int]:
-        """Write the boxes of this rank, and return their checksums."""
-        mine = {
-            name: tensors[name].tensor.detach().cpu().contiguous()
-            for (name, _), writer in writers.items()
-            if writer == rank
-        }
-        if mine:
-            save_file(mine, partial / box_file(rank))
-            sync(partial / box_file(rank))
-        return {name: _checksum(tensor) for name, tensor in mine.items()}
+    def write() -> dict[_BoxKey, tuple[str, int]]:
+        """Write the boxes of this rank; returns the file and the checksum of each."""
+        files: dict[int, dict[str, Tensor]] = {}
+        written = dict[_BoxKey, tuple[str, int]]()
+        for (name, low), writer in writers.items():
+            if writer == rank:
+                values = mine[name, low].tensor.detach().cpu().contiguous()
+                # a file has one box of each tensor: further boxes lie in files of their own
+                number = next(n for n in count(rank, len(descriptions)) if name not in files.get(n, {}))
+                files.setdefault(number, {})[name] = values
+                written[name, low] = box_file(number), _checksum(values)
+        for number, content in files.items():
+            save_file(content, partial / box_file(number))
+            sync(partial / box_file(number))
+        return written
 
     written = _agreed(write, problem, group)
 
     def finish() -> None:
         """Write where all boxes lie, and let the checkpoint count."""
-        boxes: dict[str, list[SavedBox]] = {name: [] for row in descriptions for name in row}
+        boxes: dict[str, list[SavedBox]] = {name: [] for row in descriptions for name, _ in row}
         for (name, low), writer in writers.items():
-            shape, crc32 = descriptions[writer][name].shape, written[writer][name]
-            boxes[name].append(SavedBox(low=low, shape=shape, file=box_file(writer), crc32=crc32))
-        about = {name: each for row in descriptions for name, each in row.items()}
+            shape, (file, crc32) = descriptions[writer][name, low].shape, written[writer][name, low]
+            boxes[name].append(SavedBox(low=low, shape=shape, file=file, crc32=crc32))
+        about = {name: each for row in descriptions for (name, _), each in row.items()}
         saved = {
             name: SavedTensor(dtype=about[name].dtype, sizes=about[name].whole, boxes=tuple(row))
             for name, row in boxes.items()
@@ -216,7 +231,6 @@ class _BoxDescription:
 
     dtype: str
     whole: tuple[int, ...]
-    low: tuple[int, ...]
     shape: tuple[int, ...]
 
     @classmethod
@@ -229,28 +243,28 @@ class _BoxDescription:
         dtype = str(part.tensor.dtype).removeprefix("torch.")
         if dtype not in ELEMENT_TYPES:
             raise ValueError(f"the element type of {name} must be one of {', '.join(ELEMENT_TYPES)}, got {dtype}")
-        return cls(dtype, part.whole, part.box.low, part.box.shape)
+        return cls(dtype, part.whole, part.box.shape)
 
 
-def _writers(boxes: Sequence[Mapping[str, _BoxDescription]]) -> dict[tuple[str, tuple[int, ...]], int]:
-    """Return the rank that writes each box, by its tensor's name and first indices: of its holders the least busy.
+def _writers(boxes: Sequence[Mapping[_BoxKey, _BoxDescription]]) -> dict[_BoxKey, int]:
+    """Return the rank that writes each box: of its holders the least busy.
 
     Raises:
         ValueError: The boxes do not add up to a tensor.
     """
-    holders: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    holders: dict[_BoxKey, list[int]] = {}
     for rank, row in enumerate(boxes):
-        for name, box in row.items():
+        for key, box in row.items():
             if math.prod(box.shape):
-                holders.setdefault((name, box.low), []).append(rank)
+                holders.setdefault(key, []).append(rank)
     written_bytes, elements, writers = [0] * len(boxes), Counter[str](), {}
     for (name, low), ranks in holders.items():
         writer = writers[name, low] = min(ranks, key=lambda rank: (written_bytes[rank], rank))
-        box = boxes[writer][name]
+        box = boxes[writer][name, low]
         written_bytes[writer] += math.prod(box.shape) * ELEMENT_TYPES[box.dtype].itemsize
         elements[name] += math.prod(box.shape)
     for row in boxes:
-        for name, box in row.items():
+        for (name, _), box in row.items():
             if elements[name] != math.prod(box.whole):
                 raise ValueError(f"the boxes of {name} hold {elements[name]} of its {math.prod(box.whole)} elements")
     return writers
@@ -314,27 +328,29 @@ def _read(opened: _Opened, wanted: Mapping[str, CheckpointPart]) -> None:
             checkpoint says.
         SafetensorError: A file is damaged.
     """
-    reads: dict[str, list[tuple[str, SavedBox]]] = {}
-    for name, part in wanted.items():
-        overlaps = []
-        for saved in opened.saved.tensors[name].boxes:
-            overlap = _box_of(saved) & part.box
-            if overlap.elements:
-                overlaps.append(overlap)
-                reads.setdefault(saved.file, []).append((name, saved))
-        _check_cover(name, part.box, overlaps)
+    reads: dict[str, dict[tuple[str, SavedBox], list[CheckpointPart]]] = {}
+    for name, first in wanted.items():
+        for part in first.boxes:
+            overlaps = []
+            for saved in opened.saved.tensors[name].boxes:
+                overlap = _box_of(saved) & part.box
+                if overlap.elements:
+                    overlaps.append(overlap)
+                    reads.setdefault(saved.file, {}).setdefault((name, saved), []).append(part)
+            _check_cover(name, part.box, overlaps)
     for file, rows in reads.items():
         with safe_open(opened.path / file, framework="pt") as content:
-            for name, saved in rows:
+            for (name, saved), parts in rows.items():
                 values = content.get_tensor(name)
                 dtype = opened.saved.tensors[name].dtype
                 if values.dtype != ELEMENT_TYPES[dtype] or tuple(values.shape) != saved.shape:
                     raise ValueError(f"{name} in {file} must be {dtype} of sizes {saved.shape}")
                 if _checksum(values) != saved.crc32:
                     raise ValueError(f"the checksum of a box in {file} is another")
-                box, part = _box_of(saved), wanted[name]
-                overlap = box & part.box
-                part.tensor.detach()[overlap.within(part.box)] = values[overlap.within(box)]
+                for part in parts:
+                    box = _box_of(saved)
+                    overlap = box & part.box
+                    part.tensor.detach()[overlap.within(part.box)] = values[overlap.within(box)]
 
 
 def _box_of(saved: SavedBox) -> Box:

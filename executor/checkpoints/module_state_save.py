@@ -11,7 +11,7 @@ from executor.runtime.module_state import RUNNING, norm_prefix, read_module_stat
 from executor.training.session import Session
 from planner.graph.computation_graph import ComputationGraph
 
-_Slices = dict[str, tuple[Box, Tensor]]
+_Slices = list[tuple[str, Box, Tensor]]
 
 
 def save_module_state(session: Session, path: Path, *, start: str, steps: int) -> None:
@@ -26,8 +26,8 @@ def save_module_state(session: Session, path: Path, *, start: str, steps: int) -
     graph, rank = session.view.program.graph, session.view.rank
     state = _start(start) if rank == 0 else {}
     for i in range(len(graph.layers)):
-        mine = _slices(session, i) if i in session.boxes else {}
-        rows: list[_Slices] | None = [{}] * dist.get_world_size() if rank == 0 else None
+        mine = _slices(session, i) if i in session.boxes else []
+        rows: list[_Slices] | None = [[]] * dist.get_world_size() if rank == 0 else None
         dist.gather_object(mine, rows)
         if rows is not None:
             _join(state, graph, i, rows)
@@ -48,15 +48,17 @@ def _start(start: str) -> dict[str, Tensor]:
 
 
 def _slices(session: Session, layer: int) -> _Slices:
-    """Return what a rank holds of a layer, if it is the first of the replicas that do: slices by name."""
+    """Return a layer's slices by name: all shards of parameters that replicas divide, of others the first replica's."""
     held, graph = session.view.parts.held(layer), session.view.program.graph
-    dims = graph.layers[layer].output.dims
+    dims, rows = graph.layers[layer].output.dims, list(session.slices(layer))
     if any(low for dim, low in zip(dims, held.low, strict=True) if dim not in ("channel", "in_channel")):
-        return {}
-    rows = {name: (box, session.parameters[layer][name].cpu()) for name, box in session.boxes[layer].items()}
-    for name, buffer in session.parts[layer].buffers.items():
-        rows[name] = (Box((held.low[1],), (held.high[1],)), buffer.cpu())
-    return rows
+        divided = session.units.pieces(layer) if session.view.storage.divides_parameters else {}
+        return [(each.name, each.box, each.tensor.cpu()) for each in rows if each.name in divided]
+    buffers = session.parts[layer].buffers.items()
+    return [
+        *((each.name, each.box, each.tensor.cpu()) for each in rows),
+        *((name, Box((held.low[1],), (held.high[1],)), buffer.cpu()) for name, buffer in buffers),
+    ]
 
 
 def _join(state: dict[str, Tensor], graph: ComputationGraph, index: int, rows: list[_Slices]) -> None:
@@ -68,7 +70,7 @@ def _join(state: dict[str, Tensor], graph: ComputationGraph, index: int, rows: l
     if prefix := norm_prefix(layer):
         names |= {name: prefix + name for name in RUNNING}
     for row in rows:
-        for name, (box, values) in row.items():
+        for name, box, values in row:
             each = parameters.get(name)
             whole = _whole(state, names[name], each.module_shape if each else channels, values)
             view = whole.view(each.shape) if each else whole

@@ -6,6 +6,8 @@ fewer replicas than before, they share that sum equally, so that nothing is lost
 """
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -133,18 +135,15 @@ def _layer_of(residual: str) -> str:
 def _tensors(session: Session) -> dict[str, CheckpointPart]:
     """Return the boxes of parameters, optimizer state and running statistics that a rank holds, by name."""
     tensors: dict[str, CheckpointPart] = {}
-    for i, boxes in session.boxes.items():
+    for i in session.boxes:
         layer = session.view.program.graph.model_layer(i)
         shapes = {parameter.name: parameter.shape for parameter in layer.parameters}
-        own = session.view.program.graph.layers[i].parameters  # a partial product or its sum holds some of them
-        trained = [parameter.name for parameter in own if parameter.elements]
-        for name, box in boxes.items():
-            key = f"{layer.name}.{name}"
-            tensors[key] = CheckpointPart(box, shapes[name], session.parameters[i][name])
-            for state, values in session.optimizers[i].state.items() if name in trained else ():
-                tensors[f"{key}.{state}"] = CheckpointPart(box, shapes[name], values[trained.index(name)])
-        held = session.view.parts.held(i)
+        held = sorted((*session.slices(i), *session.state_slices(i)), key=lambda each: each.label)
+        for label, group in groupby(held, key=lambda each: each.label):
+            first, *others = (CheckpointPart(each.box, shapes[each.name], each.tensor) for each in group)
+            tensors[f"{layer.name}.{label}"] = replace(first, others=tuple(others))
+        part = session.view.parts.held(i)
         for name, buffer in session.parts[i].buffers.items():
-            channels = Box((held.low[1],), (held.high[1],))
+            channels = Box((part.low[1],), (part.high[1],))
             tensors[f"{layer.name}.{name}"] = CheckpointPart(channels, (layer.output.size("channel"),), buffer)
     return tensors

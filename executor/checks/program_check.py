@@ -16,7 +16,7 @@ def check_program(program: Program, ranks: int) -> None:
     Raises:
         ConfigError: There are fewer ranks than devices in the plan, the elements have another size than 4 or 8 bytes,
             products are of TF32, gradients have a type of their own, the network does not end in a loss, parameters lie
-            on servers or are divided among replicas, a parameter is not split with its layer's channels, or an imported
+            on servers, a parameter is not split with its layer's channels, or an imported
             layer cannot be computed as it is divided.
     """
     devices = 1 + max(int(space.devices.max()) for space in program.spaces)
@@ -25,10 +25,6 @@ def check_program(program: Program, ranks: int) -> None:
     if program.host_copies:
         raise ConfigError(
             f"framework must not be ps to be run: no rank serves parameters, got {program.framework.text!r}"
-        )
-    if program.conditions.storage.divides:
-        raise ConfigError(
-            f"storage must be that of whole replicas to be run, zero=0, got zero={program.conditions.storage.zero}"
         )
     graph, gradient_bytes = program.graph, program.conditions.gradient_bytes
     if gradient_bytes not in (0, graph.element_bytes):
@@ -50,11 +46,16 @@ def check_program(program: Program, ranks: int) -> None:
 
 
 def _check_reductions(program: Program) -> None:
-    """Refuse several all-reduces of one layer but rings, where some of its parameters are not split in channels."""
+    """Refuse sums of a layer of whose parameters channels do not split some, but rings of whole gradients."""
     sums = program.syncs_gradients
     other = {int(program.layer[t]) for t, each in program.collectives.items() if sums[t] and not each.round.is_ring}
     for i, layer in enumerate(program.graph.layers):
         kinds = {each.split for each in layer.parameters if each.elements}
+        if program.conditions.storage.divides and False in kinds and program.spaces[i].shards[0, 1] > 1:
+            raise ConfigError(
+                f"zero must be 0 to run layer {layer.name}, whose channels are split, but not all of its parameters, "
+                f"got {program.conditions.storage.zero}"
+            )
         if len(kinds) > 1 and i in other:
             raise ConfigError(
                 f"gradient_sync must be ring or library to run layer {layer.name}, of whose parameters channels split "

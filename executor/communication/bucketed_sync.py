@@ -8,6 +8,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from executor.communication.gradient_sync import GradientSync, Residual, SyncOptions, views_of
+from executor.communication.reduction import Reducer
 from executor.program.buckets import Reduction, gradient_buckets
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
@@ -44,6 +45,7 @@ class BucketedSync(GradientSync):
 
     def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: SyncOptions) -> None:
         super().__init__(view, device, recorder, options)
+        self._carrier = self._reducer = Reducer(view, recorder, statistics=False, device=device.torch_device)
         lanes = _COMPRESSED_LANES if device.backend == "gloo" else 1  # NCCL matches messages by their order
         self._lanes += [device.lane(f"gradients {number}") for number in range(lanes)]
         self._bucket: dict[int, _Bucket] = {}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from executor.communication.reduction import Reducer
+from executor.communication.shard_collectives import ShardCollectives
 from executor.layers.base import NO_BUFFERS
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
@@ -51,18 +52,25 @@ class GradientSync(ABC):
         options: Overlap, time-out, size of buckets.
     """
 
+    _carrier: Reducer | ShardCollectives
+    """What sends the gradients."""
+
     def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: SyncOptions) -> None:
         self.overlap, self._timeout_s = options.overlap, options.timeout_s
         self._view, self._device, self._recorder = view, device, recorder
-        self._reducer = Reducer(view, recorder, statistics=False, device=device.torch_device)
+        self._dtype = DTYPES[view.program.graph.element_bytes]
         self._lanes: list[Lane] = []
         self._flat_buffers: list[Tensor] = []
         self._buffers: dict[int, dict[str, Tensor]] = {}
 
     @property
-    def buffers(self) -> list[Tensor]:
-        """Buffers in which gradients are summed."""
-        return self._flat_buffers
+    def held_bytes(self) -> float:
+        """Most bytes so far of the buffers in which gradients are summed, and of the sums."""
+        return float(sum(buffer.nbytes for buffer in self._flat_buffers))
+
+    def sums_each(self, layer: int) -> bool:
+        """Return whether a layer's gradients are summed for each micro-batch, though parameters are updated once."""
+        return False
 
     def buffers_of(self, layer: int) -> Mapping[str, Tensor]:
         """Return the buffers in which a layer's gradients are summed, by parameter; none for a layer without replicas.
@@ -106,7 +114,7 @@ class GradientSync(ABC):
         """End threads and connections; all ranks must call it together."""
         for lane in self._lanes:
             lane.close()
-        self._reducer.close()
+        self._carrier.close()
 
     @abstractmethod
     def _begin(self, layer: int) -> Sequence[Handle]:
@@ -124,7 +132,7 @@ class GradientSync(ABC):
             boxes = self._view.parts.parameters(i)
             shapes[i] = {each.name: boxes[each.name].shape for each in graph.layers[i].parameters if each.elements}
         size = sum(math.prod(shape) for rows in shapes.values() for shape in rows.values())
-        flat = torch.zeros(size, dtype=DTYPES[graph.element_bytes], device=self._device.torch_device)
+        flat = torch.zeros(size, dtype=self._dtype, device=self._device.torch_device)
         self._flat_buffers.append(flat)
         self._buffers |= views_of(flat, shapes)
         return flat

@@ -8,6 +8,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from executor.communication.gradient_sync import GradientSync, SyncOptions
+from executor.communication.reduction import Reducer
 from executor.program.buckets import Reduction
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
@@ -30,6 +31,7 @@ class OrderedSync(GradientSync):
 
     def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: SyncOptions) -> None:
         super().__init__(view, device, recorder, options)
+        self._carrier = self._reducer = Reducer(view, recorder, statistics=False, device=device.torch_device)
         self._lanes.append(device.lane("gradients"))
         program = view.program
         mine = [task for task in program.sync_order if view.rank in program.collectives[task].devices]

@@ -1,24 +1,17 @@
-"""Collectives that bring activations, and their gradients, from one layout on a mesh into another.
-
-Over NCCL they are those of the back end.  Over gloo every rank sends to each other one what that needs: as many bytes
-as round a ring, of unequal parts too, which gloo's own collectives do not take; and sums add up in the order of the
-ranks, so that devices which compute the same have the same to the last bit.
-"""
+"""Collectives that bring activations, and their gradients, from one layout on a mesh into another."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.communication.connections import Post, connections_for
+from executor.communication.group_exchange import GroupExchange
 from executor.communication.reduction import sum_in_rank_order
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.program.redistributions import RankRedistribution, RankStep, RedistributionKey
 from executor.runtime.devices import ComputeDevice, Handle
-from executor.supervision.rank_work import group_timeout
 from executor.supervision.status_board import RankState, RankStatus
 
 
@@ -40,16 +33,9 @@ class Redistributor:
         self._status, self._timeout_s = status, timeout_s
         self._lane = device.lane("activations") if view.redistributions else None
         moves = view.program.moves_activations
-        groups = {each.devices for task, each in view.program.collectives.items() if moves[task]}
-        self._groups = self._groups_of(sorted(groups))
-        self._connections = connections_for("activations") if groups and not self._groups else None
+        groups = (each.devices for task, each in view.program.collectives.items() if moves[task])
+        self._exchange = GroupExchange(view, device, recorder, "activations", groups)
         self.clear()
-
-    def _groups_of(self, devices: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], Any]:
-        """Return a process group for each of some sets of devices, where the back end runs collectives of all parts."""
-        if self._device.backend != "nccl":
-            return {}
-        return {members: dist.new_group(list(members), timeout=group_timeout()) for members in devices}
 
     def clear(self) -> None:
         """Begin an iteration."""
@@ -87,9 +73,7 @@ class Redistributor:
         """End threads and connections; all ranks must call it together."""
         if self._lane is not None:
             self._lane.close()
-        for group in self._groups.values():
-            if group is not dist.GroupMember.NON_GROUP_MEMBER:
-                dist.destroy_process_group(group)
+        self._exchange.close()
 
     def _run(self, row: RankRedistribution, values: Tensor) -> Tensor:
         """Return the part after all steps."""
@@ -103,7 +87,9 @@ class Redistributor:
                 continue
             for task in step.tasks:
                 self._recorder.start(task)
-            values = self._native(step, values, place) if self._groups else self._by_messages(step, values, place)
+            values = (
+                self._native(step, values, place) if self._exchange.native else self._by_messages(step, values, place)
+            )
             for task in step.tasks:
                 self._recorder.end(task)
             self._recorder.joined(list(step.tasks), self._program.size_bytes[list(step.tasks)].tolist())
@@ -111,7 +97,7 @@ class Redistributor:
 
     def _native(self, step: RankStep, values: Tensor, place: int) -> Tensor:
         """Run a collective of the back end."""
-        group, own = self._groups[step.devices], step.devices.index(self._rank)
+        group, own = self._exchange.native[step.devices], step.devices.index(self._rank)
         if step.collective == "all-reduce":
             result = values.clone(memory_format=torch.contiguous_format)
             dist.all_reduce(result, group=group)
@@ -131,7 +117,7 @@ class Redistributor:
         if step.collective == "all-gather":
             parts = [values.new_empty(_sized(values, place, high - low)) for low, high in step.spans]
             parts[own] = values.contiguous()
-            self._exchange(step, [parts[own]] * len(parts), parts)
+            self._exchange.exchange(step.devices, step.tasks, [parts[own]] * len(parts), parts)
             return torch.cat(parts, place)
         if step.collective == "reduce-scatter":
             parts = [values.narrow(place, low, high - low).contiguous() for low, high in step.spans]
@@ -142,30 +128,15 @@ class Redistributor:
         result = torch.empty_like(flat)
         parts = list(result.tensor_split(len(step.devices)))
         parts[own].copy_(self._summed(step, flat.tensor_split(len(step.devices))))
-        self._exchange(step, [parts[own]] * len(parts), parts)
+        self._exchange.exchange(step.devices, step.tasks, [parts[own]] * len(parts), parts)
         return result.view(values.shape)
 
     def _summed(self, step: RankStep, parts: Sequence[Tensor]) -> Tensor:
         """Return the sum over all members of this rank's part; ``parts``: what the rank has of each member's."""
         own = step.devices.index(self._rank)
         arrived = [parts[own] if i == own else torch.empty_like(parts[own]) for i in range(len(parts))]
-        self._exchange(step, parts, arrived)
+        self._exchange.exchange(step.devices, step.tasks, parts, arrived)
         return sum_in_rank_order(list(zip(step.devices, arrived, strict=True)))
-
-    def _exchange(self, step: RankStep, outgoing: Sequence[Tensor], incoming: Sequence[Tensor]) -> None:
-        """Send a tensor to each other member, and receive one of each."""
-        others = [i for i, device in enumerate(step.devices) if device != self._rank]
-        tag = self._program.size + step.tasks[0]
-        receives, sends = (
-            [Post(tensors[i], step.devices[i], tag) for i in others if tensors[i].numel()]
-            for tensors in (incoming, outgoing)
-        )
-        assert self._connections is not None, "ranks over gloo have connections for their redistributions"
-        self._connections.send_and_receive(receives, sends)
-        sent = sum(outgoing[i].numel() * outgoing[i].element_size() for i in others)
-        sizes = self._program.size_bytes[list(step.tasks)]
-        for task, share in zip(step.tasks, (sizes / sizes.sum()).tolist(), strict=True):
-            self._recorder.sent(task, sent * share)
 
 
 def _sized(values: Tensor, place: int, size: int) -> list[int]:

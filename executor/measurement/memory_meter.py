@@ -118,11 +118,13 @@ class AllocationMeter:
 
     def split(self, session: "Session") -> list[float]:
         """Return the peak in bytes by ``ALLOCATED``: the sizes of tensors that are allocated once, and the rest."""
-        parameters = _storage_bytes(t for row in session.parameters.values() for t in row.values())
+        divided = {i: session.units.pieces(i) for i in session.parameters}
+        whole = (t for i, row in session.parameters.items() for name, t in row.items() if name not in divided[i])
+        parameters = _storage_bytes(whole) + session.units.held_bytes
         state = _storage_bytes(
             t for row in session.optimizers.values() for tensors in row.state.values() for t in tensors
         )
-        gradients = _storage_bytes(session.worker.gradient_buffers())
+        gradients = session.worker.gradient_bytes()
         messages = _storage_bytes(session.worker.message_buffers())
         rest = self._peak_bytes - parameters - state - gradients - messages
         return [self._peak_bytes, parameters, state, gradients, messages, rest]

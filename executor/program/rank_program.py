@@ -12,6 +12,7 @@ import numpy as np
 
 from executor.program.messages import Message, RankMessages
 from executor.program.rank_parts import InputKey, LayerUnit, RankParts
+from executor.program.rank_storage import RankStorage
 from executor.program.redistributions import RankRedistribution, redistributions_of, returned_by
 from executor.runtime.boxes import Box
 from planner.graph.computation_graph import Edge
@@ -61,6 +62,11 @@ class RankProgram:
     def parts(self) -> RankParts:
         """Parts of layers that the rank computes."""
         return RankParts(self.program, self.rank)
+
+    @cached_property
+    def storage(self) -> RankStorage:
+        """Units of parameters, gradients and optimizer state of which the rank keeps a shard."""
+        return RankStorage(self.program, self.rank, self.parts)
 
     @cached_property
     def messages(self) -> RankMessages:

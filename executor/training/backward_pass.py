@@ -70,7 +70,7 @@ class BackwardPass:
         self._end(task, unit)
 
     def weight_gradient(self, task: int, unit: LayerUnit) -> None:
-        """Compute the gradients of a unit's weights, and hand them on once those of all micro-batches are added up."""
+        """Compute the gradients of a unit's weights, and hand them on: each time, or once those of all are added up."""
         self._wait(unit)
         layer, micro_batching = unit[0], self._view.program.micro_batching
         count, gradients = self._accumulated.pop(layer, (0, {}))
@@ -90,11 +90,17 @@ class BackwardPass:
 
         self._timer.arithmetic(task, work)
         self._end(task, unit)
-        if not micro_batching.update_each and count + 1 < micro_batching.of(layer):
+        if not self._sums_each(layer) and count + 1 < micro_batching.of(layer):
             self._accumulated[layer] = count + 1, gradients
         else:
             for complete, summed in self._tensors.borrowed.complete(layer, gradients):
                 self._updates.submit(complete, summed)
+
+    def _sums_each(self, layer: int) -> bool:
+        """Return whether gradients of every micro-batch are handed on: the layer's, or those of what it borrows."""
+        each = self._gradient_sync.sums_each
+        owners = self._tensors.borrowed.owners(layer)
+        return self._view.program.micro_batching.update_each or any(map(each, (layer, *owners)))
 
     def _wait(self, unit: LayerUnit) -> None:
         """Wait for the regions of the output's gradient that other ranks send."""

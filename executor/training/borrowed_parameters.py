@@ -57,12 +57,21 @@ class BorrowedParameters:
         self._maker = {by: self._makers(by) for by in self._box}
         self._added = {by: self._added_here(by) for by in self._box}
         """Boxes of what the rank's part of the trainer adds of the rank's own gradients."""
-        self._values = {by: self._tensor(by, dtype, device) for by in dict.fromkeys(self._edges.values())}
-        self._borrowed: dict[int, dict[str, Tensor]] = defaultdict(dict)
+        moves, backward = self._program.moves_parameters, self._program.backward
+        self._sent = {
+            view.edge_of(message.tasks[0])
+            for messages in view.messages.outgoing.values()
+            for message in messages
+            if moves[message.tasks[0]] and backward[message.tasks[0]]
+        }
+        """Ways whose gradients the rank sends."""
+        self._dtype, self._device = dtype, device
+        self._values: dict[Edge, Tensor] = {}
+        """What layers borrow: copies, or views of parameters that the rank holds."""
+        self._ways: dict[int, dict[Edge, Edge]] = defaultdict(dict)
+        """Ways of parameters to each layer, with those that carry them."""
         for edge, by in self._edges.items():
-            names = {p.name: p.shape for p in self._graph.layers[edge.consumer].parameters}
-            name = self._graph.shared[edge].borrowed
-            self._borrowed[edge.consumer][name] = self._values[by] if names[name] else self._values[by].view(())
+            self._ways[edge.consumer][edge] = by
         self._contributors: dict[int, set[int]] = defaultdict(set)
         """Layers on the rank that borrow parameters of a layer, and make gradients of them, by that layer."""
         for edge in self._edges:
@@ -74,7 +83,8 @@ class BorrowedParameters:
         """Begin an iteration."""
         self._filled: set[Edge] = set()
         self._sums: dict[Edge, Tensor] = {}
-        self._done: set[int] = set()
+        self._done: dict[int, set[int]] = defaultdict(set)
+        """Layers whose gradients are there that borrow of a layer, by that layer."""
         self._kept: dict[int, dict[str, Tensor]] = {}
         """Gradients of layers whose parameters others borrow, which still compute theirs."""
 
@@ -111,12 +121,18 @@ class BorrowedParameters:
         rows = np.flatnonzero((regions.device == rank) & (owner.devices[regions.part] == rank)).tolist()
         return [Box(tuple(regions.low[k].tolist()), tuple(regions.high[k].tolist())) for k in rows]
 
-    def _tensor(self, by: Edge, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return what a layer borrows: a view of what the rank holds where that is all, else a copy to be filled."""
-        box, own = self._box[by], self._own[by]
-        if self._held[by.producer] >= 0 and box & own == box and not self._incoming[by, False]:
-            return self._trained_slice(by)[box.within(own)]
-        return torch.empty(box.shape, dtype=dtype, device=device)
+    def _tensor(self, by: Edge) -> Tensor:
+        """Return what a layer borrows: a view of what the rank holds where that is all, else a copy to be filled.
+
+        A view is made when it is first used: only then is there memory behind a parameter that replicas divide.
+        """
+        if by not in self._values:
+            box, own = self._box[by], self._own[by]
+            if self._held[by.producer] >= 0 and box & own == box and not self._incoming[by, False]:
+                self._values[by] = self._trained_slice(by)[box.within(own)]
+            else:
+                self._values[by] = torch.empty(box.shape, dtype=self._dtype, device=self._device)
+        return self._values[by]
 
     def _trained_slice(self, by: Edge) -> Tensor:
         return _with_axes(self._parameters[by.producer][self._graph.shared[by].name])
@@ -124,18 +140,26 @@ class BorrowedParameters:
     def parameters(self, layer: int) -> Mapping[str, Tensor]:
         """Return the slices that the rank's part of a layer computes with, once borrowed ones are there."""
         own = self._parameters.get(layer, {})
-        if layer not in self._borrowed:
+        if layer not in self._ways:
             return own
-        for edge, by in self._edges.items():
-            if edge.consumer == layer and by not in self._filled:
+        shapes = {p.name: p.shape for p in self._graph.layers[layer].parameters}
+        borrowed = dict[str, Tensor]()
+        for edge, by in self._ways[layer].items():
+            if by not in self._filled:
                 self._fill(by)
-        return {**own, **self._borrowed[layer]}
+            name = self._graph.shared[edge].borrowed
+            borrowed[name] = self._tensor(by) if shapes[name] else self._tensor(by).view(())
+        return {**own, **borrowed}
+
+    def owners(self, layer: int) -> list[int]:
+        """Return the layers to which the gradients of what a layer borrows go back."""
+        return [edge.producer for edge in self._ways.get(layer, ()) if self._graph.returns_gradient(edge)]
 
     def _fill(self, by: Edge) -> None:
         """Fill the copy of a parameter from the rank's own shard and from other ranks' messages."""
         self._filled.add(by)
         messages, box, own = self._incoming[by, False], self._box[by], self._own[by]
-        values, here = self._values[by], box & own
+        values, here = self._tensor(by), box & own
         if not messages:
             return
         if self._held[by.producer] >= 0 and here.elements:
@@ -152,25 +176,25 @@ class BorrowedParameters:
                 yield task, self._received.region(task), box
 
     def complete(self, layer: int, gradients: dict[str, Tensor]) -> list[tuple[int, dict[str, Tensor]]]:
-        """Take the gradients of a layer, of all micro-batches.
+        """Take the gradients of a layer, of all micro-batches or of one of several.
 
         Returns:
             Layers whose gradients on this rank are complete, with these: the layer itself, unless others that borrow
             its parameters still compute theirs, and layers whose parameters it borrowed.
         """
-        self._done.add(layer)
-        owners = [layer]
-        for edge, by in self._edges.items():
-            if edge.consumer == layer and self._graph.returns_gradient(edge):
+        for edge, by in self._ways.get(layer, {}).items():
+            if self._graph.returns_gradient(edge):
                 gradient = _with_axes(gradients[self._graph.shared[edge].borrowed])
                 self._sums[by] = self._sums[by] + gradient if by in self._sums else gradient
-                owners.append(edge.producer)
+                self._done[edge.producer].add(layer)
         self._kept[layer] = {name: gradients[name] for name in self.trained[layer]}
         ready = [
             owner
-            for owner in dict.fromkeys(owners)
-            if self._kept.get(owner) and self._contributors.get(owner, set()) <= self._done
+            for owner in dict.fromkeys((layer, *self.owners(layer)))
+            if self._kept.get(owner) and self._contributors.get(owner, set()) <= self._done[owner]
         ]
+        for owner in ready:
+            self._done[owner].clear()
         return [(owner, self._with_others(owner, self._kept.pop(owner))) for owner in ready]
 
     def _with_others(self, owner: int, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -191,6 +215,8 @@ class BorrowedParameters:
                 total[at.within(own)] += region
             for task, *_ in arrived:
                 self._received.release(task)
+            if by not in self._sent:  # the next micro-batch begins anew
+                self._sums.pop(by, None)
         return gradients
 
     def region(self, transfer: int, box: Box) -> Tensor:
@@ -198,7 +224,9 @@ class BorrowedParameters:
         edge = self._view.edge_of(transfer)
         if self._program.backward[transfer]:
             return self._sums[edge][box.within(self._box[edge])]
-        return self._trained_slice(edge)[box.within(self._own[edge])]
+        region = self._trained_slice(edge)[box.within(self._own[edge])]
+        # the memory of a parameter that replicas divide may be freed before a message has left
+        return region.clone() if self._view.storage.divides_parameters else region
 
     def was_sent(self, message: Message) -> None:
         """Nothing is released before the end of the iteration."""

@@ -20,7 +20,8 @@ class ParameterUpdates:
     def __init__(self, resources: RankResources, layers: RankLayers, timer: TaskTimer) -> None:
         self._gradient_sync, self._status = resources.gradient_sync, resources.status
         self._layers, self._timer, self._graph = layers, timer, resources.view.program.graph
-        self._waits_for_all = resources.view.program.framework.is_synchronous
+        program = resources.view.program
+        self._waits_for_all = program.framework.is_synchronous or program.conditions.storage.divides
         """True if the first update of an iteration waits for the gradients of all layers."""
         self._all_summed = False
         self._without_replicas: dict[int, dict[str, Tensor]] = {}

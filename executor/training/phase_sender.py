@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from executor.communication.received_regions import ReceivedRegions
-from executor.communication.transport import Transport
 from executor.program.messages import Message
-from executor.program.rank_program import RankProgram
 from executor.program.redistributions import RankRedistribution
 from executor.runtime.boxes import Box
 from executor.training.activation_store import ActivationStore
 from executor.training.borrowed_parameters import BorrowedParameters
 from executor.training.gradient_store import GradientStore
+from executor.training.rank_resources import RankResources
 
 if TYPE_CHECKING:
     from executor.communication.compressed_messages import CompressedMessages
@@ -25,8 +24,7 @@ class PhaseSender:
     """Sends the messages of each phase, begins to receive those that other ranks send in it, and begins collectives.
 
     Args:
-        view: Messages of the rank.
-        transport: Carries them.
+        resources: Messages and collectives of the rank, and what carries them.
         activations, gradients, borrowed: Stores of the tensors whose regions are sent.
         received: Waits for messages, where none travels while the rank computes.
         compressed: Compresses messages, if any are compressed.
@@ -36,8 +34,7 @@ class PhaseSender:
 
     def __init__(
         self,
-        view: RankProgram,
-        transport: Transport,
+        resources: RankResources,
         *,
         activations: ActivationStore,
         gradients: GradientStore,
@@ -47,15 +44,21 @@ class PhaseSender:
         compress: Callable[[int, Callable[[], None]], None],
         overlap: bool,
     ) -> None:
-        self._messages, self._transport, self._received = view.messages, transport, received
+        view, self._transport, self._received = resources.view, resources.transport, received
+        self._messages = view.messages
         self._activations, self._gradients, self._borrowed = activations, gradients, borrowed
         self._moves_parameters = view.program.moves_parameters
+        self._units, self._gathers = resources.units, defaultdict[int, list[int]](list)
+        for index, gather in enumerate(view.storage.gathers):
+            self._gathers[gather.phase].append(index)
         self._compressed, self._compress, self.overlap = compressed, compress, overlap
         self._backward = view.program.backward
         self._redistributions: dict[int, list[RankRedistribution]] = defaultdict(list)
         for row in view.redistributions:
             self._redistributions[row.phase].append(row)
-        self._phases = sorted({*view.messages.outgoing, *view.messages.incoming, *self._redistributions})
+        self._phases = sorted(
+            {*view.messages.outgoing, *view.messages.incoming, *self._redistributions, *self._gathers}
+        )
         self.clear()
 
     def clear(self) -> None:
@@ -72,6 +75,8 @@ class PhaseSender:
             self._start(self._messages.outgoing.get(phase, []), self._messages.incoming.get(phase, []))
             for row in self._redistributions.get(phase, []):
                 (self._gradients if row.backward else self._activations).redistribute(row, overlap=self.overlap)
+            for gather in self._gathers.get(phase, []):
+                self._units.begin(gather, overlap=self.overlap)
 
     def _start(self, outgoing: list[Message], incoming: list[Message]) -> None:
         """Start the messages of a phase: compress them, send them, and release what only they needed."""
@@ -87,6 +92,7 @@ class PhaseSender:
 
     def _store_of(self, transfer: int) -> ActivationStore | GradientStore | BorrowedParameters:
         if self._moves_parameters[transfer]:
+            self._units.wait(transfer)
             return self._borrowed
         return self._gradients if self._backward[transfer] else self._activations
 

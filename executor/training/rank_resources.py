@@ -17,6 +17,7 @@ from executor.program.recorder import Recorder
 from executor.runtime.devices import DTYPES, ComputeDevice
 from executor.runtime.optimizers import Optimizer
 from executor.supervision.status_board import RankStatus
+from executor.training.unit_parameters import UnitParameters
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -41,6 +42,7 @@ class RankResources:
     device: ComputeDevice
     transport: Transport
     redistributor: Redistributor
+    units: UnitParameters
     gradient_sync: GradientSync
     recorder: Recorder
     status: RankStatus

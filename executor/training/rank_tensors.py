@@ -37,8 +37,7 @@ class RankTensors:
         self.gradients = GradientStore(view, consumers, self.received, self._redistributor, dtype=dtype, device=device)
         self.borrowed = BorrowedParameters(view, layers.parameters, self.received, dtype=dtype, device=device)
         self.sender = PhaseSender(
-            view,
-            resources.transport,
+            resources,
             activations=self.activations,
             gradients=self.gradients,
             borrowed=self.borrowed,

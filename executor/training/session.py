@@ -1,8 +1,9 @@
 """A rank set up for a program: its parts, parameters, optimizers, messages and measurements."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from executor.communication.bucketed_sync import BucketedSync
 from executor.communication.gradient_sync import GradientSync, SyncOptions
 from executor.communication.ordered_sync import OrderedSync
 from executor.communication.redistributor import Redistributor
+from executor.communication.sharded_sync import ShardedSync
 from executor.communication.transport import transport_of
 from executor.data.dataset import Dataset
 from executor.data.load import load_data
@@ -20,6 +22,7 @@ from executor.program.buckets import reductions_of
 from executor.program.messages import region_messages_of
 from executor.program.rank_parts import LayerUnit
 from executor.program.rank_program import RankProgram
+from executor.program.rank_storage import boxes_of
 from executor.program.recorder import Recorder
 from executor.runtime.boxes import Box
 from executor.runtime.devices import DTYPES, ComputeDevice
@@ -31,11 +34,23 @@ from executor.supervision.status_board import RankStatus
 from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.stand_in import StandInPart
 from executor.training.task_timer import StandInMode
+from executor.training.unit_parameters import UnitParameters
 from executor.training.worker import Worker
 from planner.graph.computation_graph import ComputationGraph
 from planner.graph.data_sources import DATA
 from planner.lowering.program import Program
 from planner.operations.loss import Loss
+
+
+class HeldSlice(NamedTuple):
+    """A box of a parameter that a rank keeps, or of a state of its optimizer."""
+
+    label: str
+    """Name of the parameter, with that of the state."""
+    name: str
+    """Name of the parameter."""
+    box: Box
+    tensor: Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -50,8 +65,35 @@ class Session:
     boxes: dict[int, dict[str, Box]]
     """Slice that the rank holds, by layer and parameter; without those that a layer borrows of another."""
     parameters: dict[int, dict[str, Tensor]]
+    """Slices that the rank computes with, by layer and name; those that replicas divide have memory while they are
+    used alone."""
+    units: UnitParameters
+    """What the rank keeps of parameters that replicas divide, or whose optimizer state they divide."""
     optimizers: dict[int, Optimizer]
     gradient_sync: GradientSync
+
+    def slices(self, layer: int) -> Iterator[HeldSlice]:
+        """Yield what the rank keeps of a layer's parameters between steps."""
+        pieces = self.units.pieces(layer) if self.view.storage.divides_parameters else {}
+        for name, box in self.boxes[layer].items():
+            yield from self._boxes(layer, name, box, pieces.get(name, self.parameters[layer][name]), name)
+
+    def state_slices(self, layer: int) -> Iterator[HeldSlice]:
+        """Yield what the rank keeps of the state of a layer's optimizer, as ``weight.momentum``."""
+        trained = [each.name for each in self.view.program.graph.layers[layer].parameters if each.elements]
+        for state, row in self.optimizers[layer].state.items() if trained else ():
+            for name, values in zip(trained, row, strict=True):
+                yield from self._boxes(layer, name, self.boxes[layer][name], values, f"{name}.{state}")
+
+    def _boxes(self, layer: int, name: str, box: Box, values: Tensor, label: str) -> Iterator[HeldSlice]:
+        """Yield a tensor with its box, or a row of some of its elements as several boxes."""
+        if values.shape == box.shape:
+            yield HeldSlice(label, name, box, values)
+            return
+        low, high = self.view.storage.units[self.view.storage.unit_of[layer]].piece((layer, name))
+        for inner, (first, end) in boxes_of(box.shape, (low, high)):
+            placed = (tuple(map(sum, zip(box.low, side, strict=True))) for side in (inner.low, inner.high))
+            yield HeldSlice(label, name, Box(*placed), values[first - low : end - low].view(inner.shape))
 
 
 _MOST_DIMS = 5
@@ -102,7 +144,8 @@ def open_session(
     recorder = Recorder(program.size, device)
     boxes = {i: _trained_boxes(view, i) for i, part in enumerate(view.parts.index) if part >= 0}
     state = with_tied(read_module_state(Path(options.init)), graph) if options.init else {}
-    parameters, optimizers = _parameters(graph, boxes, options, state, dtype, device)
+    units = UnitParameters(view, device, recorder, status, options.timeout_s)
+    parameters, optimizers = _parameters(graph, boxes, options, state, dtype, device, units)
     data: Dataset
     if options.stand_in:
         data = _NoData(dtype)
@@ -121,6 +164,7 @@ def open_session(
             device=device,
             transport=transport,
             redistributor=redistributor,
+            units=units,
             gradient_sync=gradient_sync,
             recorder=recorder,
             status=status,
@@ -136,14 +180,17 @@ def open_session(
         parts={i: parts[i, 0] for i in boxes},
         boxes=boxes,
         parameters=parameters,
+        units=units,
         optimizers=optimizers,
         gradient_sync=gradient_sync,
     )
 
 
 def _gradient_sync(view: RankProgram, options: RunOptions, device: ComputeDevice, recorder: Recorder) -> GradientSync:
-    """Return the gradient synchronisation of a rank: in the program's order where it has one, else by buckets."""
-    kind = OrderedSync if view.program.sync_order else BucketedSync
+    """Return the gradient synchronisation of a rank: of shards, in the program's order if it has one, or by buckets."""
+    kind: type[GradientSync] = OrderedSync if view.program.sync_order else BucketedSync
+    if view.program.conditions.storage.divides:
+        kind = ShardedSync
     return kind(
         view,
         device,
@@ -170,8 +217,12 @@ def _parameters(
     state: Mapping[str, Tensor],
     dtype: torch.dtype,
     device: ComputeDevice,
+    units: UnitParameters,
 ) -> tuple[dict[int, dict[str, Tensor]], dict[int, Optimizer]]:
-    """Return initial parameters, by layer and name, and the optimizer of each layer that has any."""
+    """Return initial parameters, by layer and name, and the optimizer of each layer that has any.
+
+    An optimizer updates what the rank keeps: of a parameter that replicas divide, or whose state they divide, a piece.
+    """
     parameters: dict[int, dict[str, Tensor]] = {}
     for i, slices in boxes.items():
         if options.stand_in:
@@ -187,9 +238,11 @@ def _parameters(
             parameters[i] = initial_parameters(
                 graph, i, slices, seed=options.seed, dtype=dtype, device=device.torch_device
             )
+        parameters[i] = units.take(i, parameters[i])
     optimizers = {}
     for i, row in parameters.items():
-        trained = [row[each.name] for each in graph.layers[i].parameters if each.elements]
+        pieces = units.pieces(i)
+        trained = [pieces.get(each.name, row[each.name]) for each in graph.layers[i].parameters if each.elements]
         if trained:
             optimizers[i] = make_optimizer(options.optimizer, trained)
     return parameters, optimizers

@@ -60,6 +60,7 @@ class Worker:
         if stand_in.arithmetic and device.type != "cpu":
             raise ConfigError(f"device must be cpu with stand_in: the host waits, got {device.type}")
         self._resources, self._layers, program = resources, layers, resources.view.program
+        self._units = resources.units
         timer = TaskTimer(program, resources.recorder, resources.status, stand_in)
         self._tensors = RankTensors(resources, layers, timer, overlap=overlap)
         self._statistics = StatisticsSync(resources)
@@ -99,7 +100,19 @@ class Worker:
             "update": self._updates.run,
             "decompress": self._decompress,
         }
-        return runs.get(KINDS[program.kind[task]])
+        run = runs.get(KINDS[program.kind[task]])
+        return self._with_parameters(run) if run and self._units.reads(task) else run
+
+    def _with_parameters(self, run: _Run) -> _Run:
+        """Return a method that runs tasks which read gathered parameters."""
+
+        def work(task: int, unit: LayerUnit) -> None:
+            """Wait for the parameters, run the task, and free what nothing else reads."""
+            self._units.wait(task)
+            run(task, unit)
+            self._units.done(task)
+
+        return work
 
     def _decompress(self, task: int, unit: LayerUnit) -> None:
         self._tensors.decompress(task)
@@ -145,20 +158,24 @@ class Worker:
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Do what would come with the next step: read times, and update where gradients are summed in a given order."""
+        """Do what would come with the next step.
+
+        That is: read times, update where gradients are summed in a given order, and gather updated parameters.
+        """
         self._resources.recorder.read()
         for task, _, run, unit in self._order:
             if run == self._updates.run:
                 run(task, unit)
+        self._units.settle()
         self._resources.status.at(-1, RankState.WAITING)
 
     def set_overlap(self, overlap: bool) -> None:
         """Choose whether messages travel beside arithmetic from the next step on; the same on all ranks."""
         self._tensors.sender.overlap = self._resources.gradient_sync.overlap = overlap
 
-    def gradient_buffers(self) -> list[Tensor]:
-        """Return the buffers in which gradients are summed over replicas, which are allocated once."""
-        return self._resources.gradient_sync.buffers
+    def gradient_bytes(self) -> float:
+        """Return the most bytes so far of the buffers in which gradients are summed over replicas."""
+        return self._resources.gradient_sync.held_bytes
 
     def message_buffers(self) -> list[Tensor]:
         """Return the buffers in which messages arrive, which are allocated once; none on GPUs."""
@@ -169,5 +186,6 @@ class Worker:
         self.settle()
         self._resources.transport.close()
         self._resources.redistributor.close()
+        self._units.close()
         self._resources.gradient_sync.close()
         self._statistics.close()

@@ -23,11 +23,7 @@ TIMEOUT_S = 100.0
 def slices_of(session):
     """A rank's slices of the parameters, with their boxes, by names of layer and parameter."""
     names = [layer.name for layer in session.view.program.graph.layers]
-    return {
-        (names[i], name): (session.boxes[i][name], tensor.numpy())
-        for i, row in session.parameters.items()
-        for name, tensor in row.items()
-    }
+    return {(names[i], each.name): (each.box, each.tensor.numpy()) for i in session.boxes for each in session.slices(i)}
 
 
 def train(rank, program, options, reduced):
@@ -139,6 +135,14 @@ def whole(program, slices):
             assert seen.all()
             found[key] = values
     return found
+
+
+def check_slices(found, expected, name):
+    """What ranks hold is what the undivided network has there, and together they hold all."""
+    assert set().union(*found) == expected.keys()
+    for key, (box, value) in ((key, row) for rank in found for key, row in rank.items()):
+        place = tuple(map(slice, box.low, box.high))
+        np.testing.assert_allclose(value, expected[key][1][place], rtol=1e-12, atol=1e-14, err_msg=f"{name} {key}")
 
 
 def options(**changes):

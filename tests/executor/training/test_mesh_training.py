@@ -1,6 +1,5 @@
 """A small transformer on meshes: divided training is that of the undivided network, however layers split their axes."""
 
-from functools import cache
 from unittest.mock import patch
 
 import numpy as np
@@ -8,68 +7,34 @@ import pytest
 import torch
 import torch.distributed as dist
 from plans import program_of, star
-from ranks import options, pool_of, slices_of
-from torch import Tensor, nn
-from torch.nn import functional
-from undivided import wide
+from ranks import check_slices, options, pool_of, slices_of
+from small_transformer import Transformer, graph
 
 from executor.checkpoints.module_state_save import save_module_state
 from executor.checkpoints.resume import Checkpoints
 from executor.checks.imported_layers import check_imported
 from executor.checks.program_check import check_program
-from executor.communication.redistributor import Redistributor
+from executor.communication.group_exchange import GroupExchange
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 from groundwork.errors import ConfigError
-from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.graph.shapes import SUMMED
-from planner.importing.graph_of import imported_graph
 from planner.layouts.configurations import Configuration, space_of
 from planner.layouts.mesh import Mesh
-from planner.layouts.storage import Storage
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.operations.mapped import Mapped
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_strategy import strategy_and_micro_batching
-from planner.tracing.exported import trace_of
-from planner.tracing.inputs import input_specs
 
 pytestmark = pytest.mark.timeout(120)
-RANKS, STEPS, BATCH, LENGTH, WORDS, WIDTH, HEADS = 4, 3, 4, 6, 13, 8, 4
+RANKS, STEPS = 4, 3
 SGD = OptimizerSpec(learning_rate=0.1, momentum=0.9)
 
 ranks = pool_of(RANKS)
-
-
-class Transformer(nn.Module):
-    """One block between a table of words, whose number no degree divides, and scores made with that table."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(LENGTH, WIDTH)
-        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(WIDTH) for _ in range(3))
-        self.query, self.key, self.value, self.proj = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
-        self.up, self.down, self.head = nn.Linear(WIDTH, 10), nn.Linear(10, WIDTH), nn.Linear(WIDTH, WORDS)
-        self.drop, self.head.weight = nn.Dropout(0.25), self.words.weight
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.words(ids) + self.places(torch.arange(LENGTH))
-        y = self.norm1(x)
-        q, k, v = (m(y).view(len(y), LENGTH, HEADS, -1).transpose(1, 2) for m in (self.query, self.key, self.value))
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-        x = x + self.drop(self.proj(y))
-        return self.head(self.norm3(x + self.down(functional.gelu(self.up(self.norm2(x))))))
-
-
-@cache
-def graph():
-    """The network in float64."""
-    trace = trace_of(Transformer(), input_specs([f"{BATCH}x{LENGTH}:int"]))
-    return wide(imported_graph(trace, name="small", loss="softmax_per_position").graph)
 
 
 def model():
@@ -144,14 +109,6 @@ def expected(ranks):
     return losses, parameters, momentum
 
 
-def check_slices(found, expected, name):
-    """What ranks hold is what the undivided network has there, and together they hold all."""
-    assert set().union(*found) == expected.keys()
-    for key, (box, value) in ((key, row) for rank in found for key, row in rank.items()):
-        place = tuple(map(slice, box.low, box.high))
-        np.testing.assert_allclose(value, expected[key][1][place], rtol=1e-12, atol=1e-14, err_msg=f"{name} {key}")
-
-
 def check_equal(ranks, expected, programs):
     """Losses, parameters and momentum are those of the undivided network; bytes are the program's."""
     for (name, program), (losses, parameters, momentum, sent) in zip(
@@ -195,7 +152,7 @@ def train_natively(rank, programs):
     def groups_of(self, devices):
         return {each: dist.new_group(list(each)) for each in devices}
 
-    with patch.object(Redistributor, "_groups_of", groups_of):
+    with patch.object(GroupExchange, "_groups_of", groups_of):
         return train_all(rank, programs)
 
 
@@ -208,13 +165,6 @@ def test_collectives_of_the_back_end(ranks, expected):
         np.testing.assert_allclose(np.sum(losses, axis=0), expected[0], rtol=1e-12, err_msg=name)
         check_slices(parameters, expected[1], name)
         check_slices(momentum, expected[2], name)
-
-
-def test_divided_storage_is_not_run():
-    """Replicas that hold shards alone would compute with what they lack."""
-    conditioned = CostModel(graph(), star(RANKS), "ring", "reduced", conditions=Conditions(storage=Storage(zero=3)))
-    with pytest.raises(ConfigError, match="whole replicas to be run, zero=0, got zero=3"):
-        check_program(program_of(conditioned, named_strategy("data", graph(), RANKS)), RANKS)
 
 
 def stand_in_step(rank, program):

@@ -1,0 +1,152 @@
+"""Gradients of divided storage: summed into the shards that replicas keep, unit by unit, once they are computed."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from executor.communication.gradient_sync import GradientSync, SyncOptions, views_of
+from executor.communication.shard_collectives import ShardCollectives
+from executor.program.rank_program import RankProgram
+from executor.program.recorder import Recorder
+from executor.runtime.devices import ComputeDevice, Handle
+
+
+class ShardedSync(GradientSync):
+    """Sums the gradients of a unit into shards as soon as those of all its layers are computed.
+
+    Where gradients are divided they are whole while their unit goes back, and until the next but one does; those of
+    what lies in no block all the time.  Arguments as for ``GradientSync``.
+    """
+
+    def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: SyncOptions) -> None:
+        super().__init__(view, device, recorder, options)
+        program, self._units = view.program, view.storage.units
+        self._carrier = self._collectives = ShardCollectives(
+            view, device, recorder, "gradients", program.syncs_gradients
+        )
+        self._lanes.append(device.lane("gradients"))
+        self._unit_of = view.storage.unit_of
+        self._whole: dict[int, Tensor] = {}
+        """Buffers in which gradients are whole now, by unit."""
+        self._kept = {k for k, unit in enumerate(self._units) if view.storage.keeps_gradients(unit)}
+        """Units whose gradients are whole all the time."""
+        self._shards: list[Tensor] = []
+        """Sums of each unit that the rank keeps, where gradients are divided."""
+        self._most_whole_bytes = 0.0
+        for index in sorted(self._kept):
+            self._allocate_unit(index)
+        if view.storage.divides_gradients:
+            self._shards = [self._empty(unit.own[1] - unit.own[0]) for unit in self._units]
+        self._pieces = {layer: self._pieces_of(layer) for layer in self._unit_of}
+        self._missing = [len(unit.layers) for unit in self._units]
+        """Number of each unit's layers whose gradients of the next sum are not computed yet."""
+        self._turn = [0] * len(self._units)
+        """Index of each unit's next sum in this iteration."""
+        self._handles: dict[int, Handle] = {}
+        """The last sum of each unit."""
+        self._travelling: list[int] = []
+        """Units whose sums have begun, and whose buffers are not free for others yet, in order."""
+
+    @property
+    @override
+    def held_bytes(self) -> float:
+        """Most bytes so far of buffers and shards."""
+        return self._most_whole_bytes + sum(shard.nbytes for shard in self._shards)
+
+    @override
+    def sums_each(self, layer: int) -> bool:
+        unit = self._unit_of.get(layer)
+        return unit is not None and len(self._units[unit].sums) > 1
+
+    @override
+    def buffers_of(self, layer: int) -> Mapping[str, Tensor]:
+        if layer in self._unit_of:
+            self._enter(self._unit_of[layer])
+        return super().buffers_of(layer)
+
+    def _enter(self, index: int) -> None:
+        """Make room for the gradients of a unit: of those whose sums have begun, only the last one's stay."""
+        if index in self._whole and index not in self._travelling:
+            return
+        while index in self._travelling or (index not in self._kept and self._crowded()):
+            self._arrive(keep=index)
+        if index not in self._whole:
+            self._allocate_unit(index)
+
+    def _crowded(self) -> bool:
+        """Return whether more than one buffer that is not kept waits for the end of a sum."""
+        return sum(index not in self._kept for index in self._travelling) > 1
+
+    def _arrive(self, *, keep: int = -1) -> None:
+        """Wait for the first sum under way, and free its buffer, unless that is to be kept."""
+        index = self._travelling.pop(0)
+        self._handles[index].wait(self._timeout_s)
+        if index not in self._kept and index != keep:
+            del self._whole[index]
+            for layer in self._units[index].layers:
+                del self._buffers[layer]
+
+    def _allocate_unit(self, index: int) -> None:
+        """Allocate a buffer for the gradients of a unit."""
+        unit = self._units[index]
+        self._whole[index] = flat = self._empty(unit.elements)
+        shapes: dict[int, dict[str, Sequence[int]]] = {layer: {} for layer in unit.layers}
+        for (layer, name), shape in unit.shapes.items():
+            shapes[layer][name] = shape
+        self._buffers |= views_of(flat, shapes)
+        self._most_whole_bytes = max(self._most_whole_bytes, sum(each.nbytes for each in self._whole.values()))
+
+    def _empty(self, size: int) -> Tensor:
+        return torch.zeros(size, dtype=self._dtype, device=self._device.torch_device)
+
+    def _pieces_of(self, layer: int) -> dict[str, Tensor]:
+        """Return what the rank keeps of the gradients of a layer, by parameter: rows of elements, some empty."""
+        index, pieces = self._unit_of[layer], dict[str, Tensor]()
+        unit = self._units[index]
+        for key in (key for key in unit.places if key[0] == layer):
+            kept, origin = (self._shards[index], unit.own[0]) if self._shards else (self._whole[index], 0)
+            (low, high), first = unit.piece(key), unit.places[key][0] - origin
+            pieces[key[1]] = kept[first + low : first + high] if low < high else kept[:0]
+        return pieces
+
+    @override
+    def _begin(self, layer: int) -> Sequence[Handle]:
+        index = self._unit_of[layer]
+        self._missing[index] -= 1
+        if self._missing[index]:
+            return ()
+        unit, turn = self._units[index], self._turn[index]
+        self._missing[index], self._turn[index] = len(unit.layers), (turn + 1) % len(unit.sums)
+        flat = self._whole[index]
+        work = partial(self._sum, index, flat, turn, self._recorder.iteration)
+        self._handles[index] = handle = self._lanes[0].submit(work)
+        self._lanes[0].keep(flat)
+        self._travelling.append(index)
+        return (handle,)
+
+    def _sum(self, index: int, flat: Tensor, turn: int, iteration: int) -> None:
+        """Sum the gradients of a unit into the shard that the rank keeps."""
+        unit = self._units[index]
+        own = flat[slice(*unit.own)]
+        for each in unit.sums[turn]:
+            summed = own if each.kind == "all-reduce" else flat
+            self._collectives.run(each, summed, unit.shards, iteration=iteration)
+        if self._shards and turn:
+            self._shards[index] += own
+        elif self._shards:
+            self._shards[index].copy_(own)
+
+    @override
+    def wait(self, layer: int) -> dict[str, Tensor]:
+        """Return the rank's pieces of a layer's gradients, as rows of elements, once they are summed."""
+        index = self._unit_of[layer]
+        while index in self._travelling:
+            self._arrive()
+        return self._pieces[layer]
+
+    @override
+    def _last(self, layer: int) -> Handle:
+        return self._handles[self._unit_of[layer]]
