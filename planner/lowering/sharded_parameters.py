@@ -6,8 +6,8 @@ more for its backward pass; two replicas, units a, b, c (time runs to the right)
     messages     gather a  gather b   gather c             gather b    sum c, gather a  sum b      sum a
     arithmetic             forward a  forward b  forward c  backward c  backward b       backward a  updates
 
-Of the units of ``planner.layouts.storage_units`` the first stays gathered, and the last one until its backward pass.  At
-most one unit is gathered ahead of the one that computes.  Where parameters are whole, their updated shards are
+Of the units of ``planner.layouts.storage_units`` the first stays gathered, and the last one until its backward pass.
+At most one unit is gathered ahead of the one that computes.  Where parameters are whole, their updated shards are
 gathered behind the updates, while the next iteration begins.
 
 Source:
