@@ -67,8 +67,7 @@ class CollectiveLibrary:
     near_send_call_s: float | None = None
     """Time from the call until data of long sends inside a node moves; None: as long as by the last protocol."""
     split_trees: bool = True
-    """True if a card carries what its node gets and what it gives of a tree in one direction each; False: the whole
-    buffer up and down, however few the nodes."""
+    """True if each card of two nodes carries half of what it carries of trees over more; False: as much."""
     declared_s: float = 0.0
     """Latency of a step between nodes that the network's plug-in declares to the library's tuner."""
     rank_bytes_per_s: float | None = None

@@ -120,6 +120,8 @@ def _cluster_values(files: list[str], cluster: str, out: Out) -> dict[str, Any]:
         "errors": _error_rows(result.held_out),
         "residuals": _error_rows(result.residuals),
         "at_prior": list(result.at_prior),
+        "at_bound": list(result.at_bound),
+        "way": result.way,
         "library": result.content["library"],
     }
 
@@ -146,5 +148,12 @@ def _print_library(values: dict[str, Any]) -> None:
                 for row in values[key]
             ]
         )
-    prior = ", ".join(values["at_prior"]) or "none"
-    print_pairs({"not identified, at their prior": prior, "cluster file": values["cluster_file"]})
+    ways = {1.0: "the fit", 0.5: "half of the way to the fit, which is worse on rows held out"}
+    print_pairs(
+        {
+            "taken": ways.get(values["way"], "what the file said before: the fit is worse on rows held out"),
+            "not identified, at their prior": ", ".join(values["at_prior"]) or "none",
+            "at the end of what is physical: check transport and links": ", ".join(values["at_bound"]) or "none",
+            "cluster file": values["cluster_file"],
+        }
+    )

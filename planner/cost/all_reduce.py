@@ -288,7 +288,8 @@ def _spread(network: ClusterRoutes, space: ConfigSpace, split: bool) -> Spread:
             rounds = _space_rounds(network, f"{LIBRARY}-{algorithm}-{last}", space, split)
             busy = np.bincount(rounds.configuration, rounds.busy_s_per_byte, minlength=space.size)
             rate[busy > 0] = 1 / busy[busy > 0]
-    return Spread(nodes, ranks, *rates)
+    share = network.library.tree_share if network.library else None
+    return Spread(nodes, ranks, rates[0], rates[1] / (share or 1.0))  # the tuner has a share of its own
 
 
 def candidate_all_reduces(network: ClusterRoutes, space: ConfigSpace) -> list[str]:

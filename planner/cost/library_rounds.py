@@ -304,6 +304,7 @@ def _spread(network: ClusterRoutes, collective: str, devices: tuple[int, ...]) -
     for algorithm in ("ring", "tree") if collective == "all-reduce" and nodes > 1 else ("ring",):
         rounds = library_collective(network, f"{LIBRARY}-{algorithm}-{last}", collective, devices)
         rates[algorithm] = np.asarray(1 / sum(_busiest_s_per_byte(network, step.traffic, members) for step in rounds))
+    rates["tree"] = rates["tree"] / (_library_of(network).tree_share or 1.0)  # the tuner has a share of its own
     return Spread(np.asarray(float(nodes)), np.asarray(float(len(devices))), rates["ring"], rates["tree"])
 
 
@@ -447,14 +448,15 @@ def _carrying(
         latency_s = library.in_network.call_s
         near, far = _network_sums(network, devices)
     elif "-tree-" in scheme:
-        # A card carries the buffer once in each direction, but for one node in n; rings carry it twice, but for one
-        # device in p.  Inside a node chains carry it as often as rings, but for no device.
+        # Cards carry the buffer twice in each direction, but for one node in n; rings as well, but for one device in p.
+        # Inner nodes of trees carry all of it twice; of two nodes none is one, and each card has one direction of each
+        # tree.  Inside a node chains carry it as often as rings, but for no device.
         protocol, share = _protocol(network, scheme), library.tree_share or 1.0
         nodes, whole = len(np.unique(node)), protocol.wire_ratio * count / (count - 1)
         latency_s, copied_s = _tree_latency(network, scheme, devices)
         crossed = (nodes - 1) / nodes
         near = _Link(whole, library.near_share * share)
-        far = _Link(crossed * whole, share if library.split_trees else share * crossed)
+        far = _Link(crossed * whole, share if library.split_trees and nodes == 2 else share * crossed)
     else:
         protocol = _protocol(network, scheme)
         share = float(is_far.mean())
@@ -539,4 +541,6 @@ def _tree_latency(network: ClusterRoutes, scheme: str, devices: Ints) -> tuple[f
     latency_s = protocol.call_s + near * protocol.tree_hop_s + far * protocol.tree_far_hop_s
     most_bytes, bytes_per_s, near_share = _HANDED_ON.get(protocol.name, _HANDED_ON["simple"])
     waited_s = (far + near_share * near) / bytes_per_s
+    if protocol == _library_of(network).protocols[-1]:  # whose chunks are long messages
+        waited_s += far * protocol.message_s / most_bytes
     return (latency_s, waited_s) if scheme.endswith(_SHORT) else (latency_s + waited_s * most_bytes, 0.0)
