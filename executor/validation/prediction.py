@@ -13,6 +13,7 @@ from executor.probe.codec_probe import CodecRow
 from executor.probe.measured_rows import ProbeRow
 from executor.probe.probed_profile import write_with_codecs
 from hwprofiles.devices.device_graph import DeviceGraph
+from planner.layouts.parameter_shards import storage_shards
 from planner.layouts.regions import held_regions
 from planner.lowering.program import KINDS, Program
 
@@ -56,5 +57,8 @@ def with_samples(program: Program, rows: Sequence[ProbeRow]) -> Program:
     for task in np.flatnonzero(program.is_compute & ~program.is_codec).tolist():
         i, part = int(program.layer[task]), int(program.part[task])
         sizes = tuple((regions[i].high[part] - regions[i].low[part]).tolist())
-        work_s[task] = known[layers[i].name, sizes, KINDS[program.kind[task]]]
+        phase = KINDS[program.kind[task]]
+        # replicas that divide the optimizer's state each update a share of the parameters that were sampled
+        shards = storage_shards(program.conditions.storage, spaces[i]) if phase == "update" else 1
+        work_s[task] = known[layers[i].name, sizes, phase] / shards
     return replace(program, work_s=work_s)

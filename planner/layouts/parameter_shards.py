@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from planner.graph.parameters import Parameter
 from planner.layouts.configurations import ConfigSpace
+from planner.layouts.storage import Storage
 
 
 def parameter_shards(parameter: Parameter, space: ConfigSpace) -> int:
@@ -18,6 +19,12 @@ def replicas_of(space: ConfigSpace) -> int:
     """Return how many parts hold the same shard of a layer's parameters, and sum their gradients."""
     before, _, behind, _ = space.shards[0].tolist()
     return int(before * behind)
+
+
+def storage_shards(storage: Storage, space: ConfigSpace) -> int:
+    """Return the shards of a layer's optimizer state over its replicas, under a space of one configuration."""
+    replicas = replicas_of(space)
+    return storage.shards(replicas) if storage.divides and replicas > 1 else 1
 
 
 def shard_elements(parameters: Sequence[Parameter], space: ConfigSpace) -> float:

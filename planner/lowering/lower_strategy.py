@@ -28,6 +28,7 @@ from groundwork.errors import ConfigError
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import ConfigSpace
+from planner.layouts.parameter_shards import storage_shards
 from planner.lowering.batched_model import BatchedModel, LoweredUnit
 from planner.lowering.gradient_buckets import GradientBuckets
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
@@ -339,8 +340,8 @@ class _Lowering:
         self.tasks.group += 1
         devices = self.spaces[i].devices
         work_s = self.times[i][phase]
-        if phase == "update" and self.sharded:
-            work_s = work_s / self.sharded.shards(i)
+        if phase == "update":
+            work_s = work_s / storage_shards(self.batched.model.conditions.storage, self.spaces[i])
         self.computed_s[devices] += work_s
         return self.tasks.add(
             phase,

@@ -103,11 +103,6 @@ class ShardedParameters:
             shared = _Shared(unit, tuple(members), groups_by[key], elements * graph.element_bytes)
             self._shared |= dict.fromkeys(members, shared)
 
-    def shards(self, layer: int) -> int:
-        """Return the shards of a layer's optimizer state; 1 of a layer without replicas."""
-        shared = self._shared.get(layer)
-        return self.storage.shards(shared.groups.shape[1]) if shared else 1
-
     def _returns_by_messages(self, way: Edge) -> bool:
         """Return whether a device sends back the gradient of a parameter that a layer borrows."""
         graph, (owner, borrower) = self._batched.graph, (self._batched.spaces[layer] for layer in way[:2])

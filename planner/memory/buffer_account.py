@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from groundwork.array_types import Bools, Floats, Ints
-from planner.layouts.parameter_shards import parameter_shards, replicas_of, shard_elements
+from planner.layouts.parameter_shards import parameter_shards, shard_elements, storage_shards
 from planner.lowering.input_layouts import InputLayout, input_layouts_of
 from planner.lowering.program import KINDS, Program
 from planner.lowering.send_phases import SendPhases
@@ -95,9 +95,7 @@ class MemoryAccount:
         """Memory of a layer's parts, by layer."""
         self.parameter_bytes = np.array([parameter_bytes(program, i) for i in range(layers)])
         """Bytes of a layer's parameters on each device that holds some, by layer."""
-        storage = program.conditions.storage
-        replicas = [replicas_of(space) for space in program.spaces]
-        self.storage_shards = [storage.shards(count) if storage.divides and count > 1 else 1 for count in replicas]
+        self.storage_shards = [storage_shards(program.conditions.storage, space) for space in program.spaces]
         """Shards of a layer's optimizer state, by layer; 1 where replicas do not divide it."""
         self.segments = np.array(program.segments)
         self.saving_pass = (self.segments >= 0).astype(int)

@@ -57,6 +57,12 @@ def read(folder):
         return list(csv.DictReader(losses)), list(csv.DictReader(timeline))
 
 
+def names_in(trace):
+    """Names of the tasks in a trace."""
+    events = json.loads(Path(trace).read_text())["traceEvents"]
+    return {event["name"] for event in events if event["ph"] == "X" and event["cat"] != "latency"}
+
+
 def check(answer, folder):
     """The answer and the files say the same."""
     assert answer.keys() == KEYS
@@ -70,6 +76,30 @@ def check(answer, folder):
     assert {key: kept[key] for key in KEYS} == answer
     assert kept["options"]["seed"] == 0
     return losses
+
+
+@pytest.mark.parametrize("model", ["lenet5", "gpt2:layers=2,hidden=64,words=53,sequence=8"])
+def test_replicas_that_divide_what_they_hold_train_alike(model, tmp_path, capsys):
+    """The same losses as of whole replicas; gathers and sums are measured, and joined with those that are simulated."""
+    losses = {}
+    for strategy in ("data", "zero=1", "fsdp"):
+        plan, folder = str(tmp_path / f"{strategy}.json"), tmp_path / strategy
+        cluster = ["--cluster", "lab-4:nodes=2", "--batch", "4"]
+        assert run_app(app, ["plan", model, *cluster, "--strategy", strategy, "--dtype", "float64", "--out", plan]) == 0
+        capsys.readouterr()
+        traces = [str(tmp_path / f"{strategy}-{side}.trace") for side in ("measured", "simulated")]
+        options = ["--steps", STEPS, "--device", "cpu", "--threads", "1", "--out", str(folder), "--trace", traces[0]]
+        assert run_app(app, ["run", plan, *options, "--json"]) == 0
+        answer, (rows, timeline) = json.loads(capsys.readouterr().out), read(folder)
+        losses[strategy] = [float(row["loss"]) for row in rows]
+        assert answer["loss_last"] == losses[strategy][-1]
+        assert run_app(app, ["simulate", plan, "--trace", traces[1]]) == 0
+        capsys.readouterr()
+        assert names_in(traces[0]) == names_in(traces[1]) == {row["name"] for row in timeline}
+        gathers = [row for row in timeline if row["kind"] == "gather"]
+        assert bool(gathers) == (strategy != "data")
+    assert losses["zero=1"] == pytest.approx(losses["data"], rel=1e-9)
+    assert losses["fsdp"] == pytest.approx(losses["data"], rel=1e-9)
 
 
 def test_local_ranks_and_torchrun_train_alike(plan_file, tmp_path, capsys):
