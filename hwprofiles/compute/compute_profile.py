@@ -12,6 +12,7 @@ from hwprofiles.compute.fused_kernels import FusedEfficiency
 from hwprofiles.compute.kernel_table import KernelTable
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from hwprofiles.compute.launch import Launch
+from hwprofiles.compute.tile_convolution import TileConvolution
 
 PROFILE_PHASES = ("forward", "activation_gradient", "weight_gradient", "bias_gradient", "update")
 """Phases of a layer that have times of their own."""
@@ -99,8 +100,10 @@ class ComputeProfile:
     multiprocessors (output), tiles that span samples and are not full.  For convolutions f is that of the cheapest
     algorithm: see `ConvolutionEfficiency`; profiles without that section give 3 x 3 windows of stride 1 Winograd's
     gain, in the 1 of f.  Where kernels were measured, f is corrected: see `KernelTable`.
-    No kernel of TF32 or half precision takes longer than float32's on the same data: libraries can always load two-byte
-    elements, compute in float32 and store two bytes.
+    Convolutions in tensor cores are tiles on multiprocessors instead: see `TileConvolution`.
+    No other kernel of TF32 or half precision takes longer than float32's on the same data: libraries can load two-byte
+    elements, compute in float32 and store two bytes.  With unaligned channels in one group they do not: V100 is up to
+    eight times slower there than in float32.
     Every term has degree at most one in each size, so by the formula time never falls when a size grows, and half of a
     part never takes less than half its time.  Where kernels were measured, twice the size may take 2.14 times as long,
     so that half of a part takes at least 47 % of its time.
@@ -138,6 +141,8 @@ class ComputeProfile:
 
     convolution: ConvolutionEfficiency | None = field(default=None, repr=False)
     """Parameters of convolutions; None where they are those of plain products."""
+    tiles: TileConvolution | None = field(default=None, repr=False)
+    """Parameters of convolutions in tensor cores; then ``convolution`` is None."""
     fused: Mapping[tuple[str, str], FusedEfficiency] = field(default_factory=dict, repr=False)
     """Efficiencies of fused kernels by (one of ``FUSED_KINDS``, one of ``FUSED_PHASES``)."""
     table: KernelTable | None = field(default=None, repr=False)
@@ -151,7 +156,7 @@ class ComputeProfile:
     """Bytes of an activation in this arithmetic; kernels count 4."""
     in_float32: "ComputeProfile | None" = field(default=None, repr=False)
     """The device in float32, whose kernels run on this arithmetic's data where they are faster; None where they cannot,
-    as in float32 itself, and with elements of one byte."""
+    as in float32 itself, or need not, as without tensor cores."""
     relative: str = field(default="", repr=False)
     """Profile whose shares of the peak these are, as nothing of the device was measured in this arithmetic or, in
     tensor cores, in another of theirs; else empty."""
@@ -161,11 +166,11 @@ class ComputeProfile:
         """Fields that determine times beside those that ``repr`` shows; empty if all have their defaults."""
         values = (self.convolution, self.table, self.dispatch_s, self.element_bytes)
         fused = (sorted(self.fused.items()),) if self.fused else ()
-        cost = (self.convolution.window_cost,) if self.convolution and self.convolution.window_cost > 1 else ()
+        tiles = (self.tiles,) if self.tiles else ()
         wide: tuple[object, ...] = ()
         if self.in_float32:
             wide = (replace(self.in_float32, description="", sources=()), self.in_float32.extensions)
-        return fused if values == (None, None, 0.0, 4) and not wide else values + fused + cost + wide
+        return fused if values == (None, None, 0.0, 4) and not (wide or tiles) else values + fused + tiles + wide
 
     def for_single_kernels(self) -> "ComputeProfile":
         """Return the profile for short runs, such as measurements of single kernels."""
@@ -186,7 +191,7 @@ class ComputeProfile:
             time_s: Their times, of the same shape.
         """
         moved = kernels.memory_bytes + kernels.streamed_bytes
-        overhead_s = self.convolution.overhead_s if self.convolution and kernels.window else self.launch_overhead_s
+        overhead_s = max(self.overhead_s(kernels, phase) for phase in PROFILE_PHASES)
         least_s = np.maximum(kernels.flop / self.peak_flop_per_s, moved / self.memory_bytes_per_s) / UNDER_USED
         return np.asarray((time_s > least_s) & (time_s > 2.0 * np.maximum(overhead_s, self.dispatch_s)))
 
@@ -205,19 +210,33 @@ class ComputeProfile:
         """
         arithmetic_s, traffic_s, rest_s = self.terms_s(kernels, phase)
         seconds = (np.maximum(arithmetic_s, traffic_s) + rest_s) * (kernels.flop + kernels.memory_bytes > 0)
-        return np.asarray(
-            np.minimum(seconds, self.in_float32.time_s(kernels, phase=phase)) if self.in_float32 else seconds
-        )
+        return np.minimum(seconds, self.most_s(kernels, phase)) if self.in_float32 else np.asarray(seconds)
+
+    def most_s(self, kernels: Kernels, phase: str) -> Floats:
+        """Return the seconds of float32's kernels on the same data; infinity where libraries stay in tensor cores."""
+        if self.in_float32 is None:
+            return np.full_like(kernels.flop, np.inf)
+        wide_s = self.in_float32.time_s(kernels, phase=phase)
+        number, window = PROFILE_PHASES.index(phase), kernels.window
+        if self.tiles is None or window is None or window.groups > 1 or number > 2:
+            return wide_s
+        return np.where(self.tiles.is_aligned(kernels, number), wide_s, np.inf)
+
+    def overhead_s(self, kernels: Kernels, phase: str) -> float:
+        """Return the time of each of the kernels beside its work."""
+        number = PROFILE_PHASES.index(phase)
+        if kernels.window and self.tiles and number < 3:
+            return self.tiles.overhead_s[number]
+        return self.convolution.overhead_s if kernels.window and self.convolution else self.launch_overhead_s
 
     def terms_s(self, kernels: Kernels, phase: str) -> tuple[Floats, Floats, Floats]:
         """Return the seconds of arithmetic, of the traffic beside it, and of passes and launches; see ``time_s``."""
         if phase not in PROFILE_PHASES:
             raise ConfigError(f"phase must be one of {', '.join(PROFILE_PHASES)}, got {phase!r}")
         memory_s_per_byte = 1.0 / (self.memory_bytes_per_s * self.efficiency.memory)
-        convolution = self.convolution if kernels.window else None
+        convolution = (self.tiles or self.convolution) if kernels.window else None
         product_s_per_byte = 1.0 / (self.memory_bytes_per_s * convolution.memory) if convolution else memory_s_per_byte
-        rest_s = kernels.streamed_bytes * memory_s_per_byte
-        rest_s = rest_s + (convolution.overhead_s if convolution else self.launch_overhead_s)
+        rest_s = kernels.streamed_bytes * memory_s_per_byte + self.overhead_s(kernels, phase)
         arithmetic_s = self.arithmetic_s(kernels, phase) if kernels.flop.any() else np.zeros_like(kernels.flop)
         return arithmetic_s, kernels.memory_bytes * product_s_per_byte, np.asarray(rest_s)
 
@@ -229,6 +248,15 @@ class ComputeProfile:
         if not kernels.rows.any():  # a kernel that only streams has no product, so no tiles
             return np.asarray(flop / rate)
         matrix = kernels.matrix
+        if self.tiles and kernels.window and number < 3:
+            tiled_s = self.tiles.arithmetic_s(
+                kernels,
+                number,
+                peak_flop_per_s=self.peak_flop_per_s,
+                memory_bytes_per_s=self.memory_bytes_per_s,
+                multiprocessors=self.multiprocessors,
+            )
+            return np.asarray(np.where(matrix, tiled_s, flop / rate))
         rows, columns, depth = (np.maximum(size, 1.0) for size in (kernels.rows, kernels.columns, kernels.depth))
         m, n, k = convolution.covered(kernels, number) if convolution else (rows, columns, depth)
         seconds = self._product_s(m, n, k, number, kernels.window)
@@ -287,7 +315,7 @@ class ComputeProfile:
     def executed_share(self, kernels: Kernels, phase: str) -> Floats:
         """Return the share of the FLOP of kernels that the libraries' algorithms execute, shape of the input."""
         window, share = kernels.window, np.ones_like(kernels.flop)
-        if not window:
+        if not window or self.tiles:
             return share
         number = PROFILE_PHASES.index(phase)
         if self.convolution and number < 3:
@@ -340,6 +368,7 @@ class ComputeProfile:
             convolution=replace(self.convolution, overhead_s=self.convolution.overhead_s / speed)
             if self.convolution
             else None,
+            tiles=self.tiles and self.tiles.faster(speed),
             rows=rows,
             parts=parts,
             in_float32=self.in_float32 and self.in_float32.faster(speed),

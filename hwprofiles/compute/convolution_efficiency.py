@@ -1,6 +1,6 @@
 """The parameters of convolutions: one cost for each algorithm that libraries choose from."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -67,11 +67,6 @@ class ConvolutionEfficiency:
     window_reuse: float
     """Exponent of the window's positions by which weight gradients load fewer inputs than their product has columns:
     0 where each position is loaded again, 1 where all are in fast memory."""
-    channel_multiple: int = 1
-    """Input channels are padded to a multiple of it, as tensor cores require."""
-    window_cost: float = field(default=1.0, repr=False)
-    """Cost of windows of stride 1 other than 1 x 1 and 3 x 3, as a multiple of what these cost for as many positions;
-    1 where narrow windows like 1 x 7 alone cost more, as without tensor cores."""
 
     def by_products(self) -> "ConvolutionEfficiency":
         """Return the parameters where libraries have neither Winograd's algorithm nor Fourier transforms."""
@@ -81,12 +76,6 @@ class ConvolutionEfficiency:
         """Return rows, columns and depth of a convolution's product as its kernels cover them, each at least 1."""
         rows, columns, depth = (np.maximum(size, 1.0) for size in (kernels.rows, kernels.columns, kernels.depth))
         window = kernels.window
-        if window and self.channel_multiple > 1 and phase != 1:
-            step = float(self.channel_multiple * window.positions)
-            if phase == 0:
-                depth = np.ceil(depth / step) * step
-            else:
-                columns = np.ceil(columns / step) * step
         return padded_rows(rows, phase, window.stride if window else 1), columns, depth
 
     def least_factor(self, window: ConvolutionWindow) -> float:
@@ -136,9 +125,7 @@ class ConvolutionEfficiency:
         in_group = 1.0 if phase == 1 else float(window.groups)  # rows of a gradient of inputs are those of one group
         loaded = window.positions**-self.window_reuse if phase == 2 else 1.0
         cost = 1.0 + half.rows * in_group * loaded / rows + half.columns / columns
-        if self.window_cost > 1 and (window.one_dimensional or window.fourier):
-            cost *= self.window_cost
-        elif window.one_dimensional:
+        if window.one_dimensional:
             cost *= _ONE_DIMENSIONAL
         executed = np.ones_like(rows)
         if not (window.winograd or window.fourier):

@@ -64,9 +64,9 @@ def occupancy(
     launch = launch_of(profile)
     if wide := profile.in_float32:  # of two kernels the faster one runs
         own = replace(profile, in_float32=None)
-        faster = wide.time_s(kernels, phase=phase) < own.time_s(kernels, phase=phase)
+        faster = profile.most_s(kernels, phase) < own.time_s(kernels, phase=phase)
         return np.where(faster, *(occupancy(each, kernels, phase=phase, model=model) for each in (wide, own)))
-    work_s = np.maximum(profile.time_s(kernels, phase=phase) - _overhead_s(profile, kernels), 1e-15)
+    work_s = np.maximum(profile.time_s(kernels, phase=phase) - profile.overhead_s(kernels, phase), 1e-15)
     streamed_s = kernels.streamed_bytes / (profile.memory_bytes_per_s * profile.efficiency.memory)
     product_s = np.maximum(work_s - streamed_s, 1e-15)
     share = _required_share(profile, kernels, product_s, phase, of_peak=model == "throughput")
@@ -79,12 +79,6 @@ def occupancy(
     streamed = np.where(kernels.matrix, np.minimum(streamed_s / work_s, 1.0), 1.0)
     share = np.where(kernels.matrix, share, 1.0) * (1.0 - streamed) + streamed
     return np.asarray(np.clip(share, 1e-6, 1.0), dtype=np.float64)
-
-
-def _overhead_s(profile: ComputeProfile, kernels: Kernels) -> float:
-    """Return the time that a kernel takes beside its work."""
-    convolution = profile.convolution if kernels.window else None
-    return convolution.overhead_s if convolution else profile.launch_overhead_s
 
 
 def _required_share(
@@ -104,9 +98,14 @@ def _required_share(
         phase: One of `PROFILE_PHASES`.
         of_peak: Take the share of the peak, not of what products reach at best.
     """
-    e = (profile.convolution if kernels.window and phase in PROFILE_PHASES[:3] else None) or profile.efficiency
-    ceiling = 1.0 if of_peak else e.ceiling[PROFILE_PHASES.index(phase)]
+    windowed = kernels.window and phase in PROFILE_PHASES[:3]
+    if windowed and profile.tiles:
+        ceiling, share = profile.tiles.ceiling, profile.tiles.memory
+    else:
+        e = (profile.convolution if windowed else None) or profile.efficiency
+        ceiling, share = e.ceiling[PROFILE_PHASES.index(phase)], e.memory
+    ceiling = 1.0 if of_peak else ceiling
     flop = kernels.flop * profile.executed_share(kernels, phase)
     arithmetic = flop / (profile.peak_flop_per_s * ceiling) / product_s
-    memory = kernels.memory_bytes / (profile.memory_bytes_per_s * e.memory) / product_s
+    memory = kernels.memory_bytes / (profile.memory_bytes_per_s * share) / product_s
     return np.asarray(np.maximum(arithmetic, memory))

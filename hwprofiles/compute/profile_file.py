@@ -49,6 +49,8 @@ _PRODUCTS_LIKE: dict[str, _Arithmetic] = {
     "tf32": "bfloat16",
 }
 """Arithmetic of the same tensor cores, whose efficiency another one has, where it has none of its own."""
+_TILES_LIKE = {"bfloat16": ("float16",), "float16": ("bfloat16",), "float8": ("bfloat16", "float16")}
+"""Arithmetic of the same tensor cores whose convolutions another one has, where it has none of its own."""
 _FUSED_LIKE: dict[str, _Arithmetic] = {**_PRODUCTS_LIKE, "float32": "bfloat16"}
 """Arithmetic whose fused kernels another one runs, where it has none of its own."""
 FOLDER = Path(__file__).parents[1] / "profiles"
@@ -161,18 +163,23 @@ class ProfileFile(Section):
             raise ConfigError(f"compute profile {name!r} knows no arithmetic {arithmetic!r}; known: {names}")
         other = known[arithmetic]
         like = known.get(_PRODUCTS_LIKE.get(arithmetic, ""))
+        nearest = (known.get(name) for name in (arithmetic, *_TILES_LIKE.get(arithmetic, ())))
+        tiles = next((each.tiles for each in nearest if each and each.tiles), None)
+        # what tensor cores sustain was measured apart; without them the units are those of float32
+        clock = other.sustained_clock or (1.0 if tiles else self.sustained_clock)
         return replace(
             plain,
             name=f"{name}@{arithmetic}",
             arithmetic=arithmetic,
-            peak_flop_per_s=other.peak_tflop_per_s * other.sustained_clock * TERA,
-            sustained_clock=other.sustained_clock,
+            peak_flop_per_s=other.peak_tflop_per_s * clock * TERA,
+            sustained_clock=clock,
             efficiency=(other.efficiency or (like and like.efficiency) or self.efficiency).value(),
-            convolution=section.value() if (section := other.convolution or self.convolution) else None,
-            table=other.kernels.value() if other.kernels else None,
+            convolution=None if tiles else plain.convolution,
+            tiles=tiles.value(other.element_bytes) if tiles else None,
+            table=other.kernels.value() if other.kernels else None if tiles else plain.table,
             fused=self._fused_in(arithmetic),
             element_bytes=other.element_bytes,
-            in_float32=plain if self.arithmetic == "float32" and other.element_bytes > 1 else None,
+            in_float32=plain if self.arithmetic == "float32" and tiles else None,
             relative=self._relative_in(arithmetic),
             rows={},
             parts={},
@@ -200,7 +207,8 @@ class ProfileFile(Section):
         like = self.precisions.get(_FUSED_LIKE[arithmetic])
         if own.fused or like is None or not like.fused:
             return _fused(own.fused or self.fused)
-        slower = like.peak_tflop_per_s * like.sustained_clock / (own.peak_tflop_per_s * own.sustained_clock)
+        clocks = (like.sustained_clock or 1.0) / (own.sustained_clock or 1.0)
+        slower = like.peak_tflop_per_s / own.peak_tflop_per_s * clocks
         return {
             key: replace(each, ceiling=each.ceiling * min(slower, 1.0))
             for key, each in _fused(like.fused).items()

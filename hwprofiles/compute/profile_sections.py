@@ -10,6 +10,7 @@ from hwprofiles.compute.compute_profile import PROFILE_PHASES, Efficiency
 from hwprofiles.compute.convolution_efficiency import ConvolutionEfficiency, HalfSizes
 from hwprofiles.compute.fused_kernels import FusedEfficiency
 from hwprofiles.compute.kernel_table import KernelTable, TableRows
+from hwprofiles.compute.tile_convolution import VECTOR_BYTES, TileConvolution
 
 TABLE_COLUMNS = ("phase", "rows", "columns", "depth", "window", "stride", "correction")
 """Columns of the text of measured kernels."""
@@ -130,8 +131,6 @@ class ConvolutionSection(Section):
     fourier: _Fourier
     strided_half_depth: Share
     window_reuse: Annotated[float, Field(ge=0, le=1, strict=True)]
-    channel_multiple: Annotated[int, Field(ge=1, le=64, strict=True)] = 1
-    window_cost: Annotated[float, Field(ge=1, le=9, strict=True)] = 1.0
 
     def value(self) -> ConvolutionEfficiency:
         """Return the parameters in the program's terms."""
@@ -152,8 +151,47 @@ class ConvolutionSection(Section):
             fourier_half_in=self.fourier.half_in,
             strided_half_depth=self.strided_half_depth,
             window_reuse=self.window_reuse,
-            channel_multiple=self.channel_multiple,
-            window_cost=self.window_cost,
+        )
+
+
+class _ByPhase(Section):
+    """A positive number for each phase."""
+
+    forward: Positive
+    activation_gradient: Positive
+    weight_gradient: Positive
+
+    def value(self, unit: float = 1.0) -> tuple[float, float, float]:
+        """Return the numbers in a unit, in the order of the phases."""
+        return self.forward * unit, self.activation_gradient * unit, self.weight_gradient * unit
+
+
+class TileSection(Section):
+    """The section ``tiles`` of an arithmetic of tensor cores; see ``TileConvolution``."""
+
+    ceiling: Fraction
+    overhead_us: _ByPhase
+    load: _ByPhase
+    strided: _ByPhase
+    unaligned: _ByPhase
+    prologue: Positive
+    memory: Fraction
+    partial_accesses: Positive
+    narrow_window: Positive
+
+    def value(self, element_bytes: int = 2) -> TileConvolution:
+        """Return the parameters in the program's terms, for elements of a size."""
+        return TileConvolution(
+            ceiling=self.ceiling,
+            overhead_s=self.overhead_us.value(MICRO),
+            load=self.load.value(),
+            strided=self.strided.value(),
+            unaligned=self.unaligned.value(),
+            prologue=self.prologue,
+            memory=self.memory,
+            partial_accesses=self.partial_accesses,
+            narrow_window=self.narrow_window,
+            channel_multiple=VECTOR_BYTES // element_bytes,
         )
 
 
@@ -252,10 +290,10 @@ class PrecisionSection(Section):
     """An entry of ``precisions``: what differs when products are computed in another arithmetic."""
 
     peak_tflop_per_s: Positive
-    sustained_clock: Clock = 1.0
+    sustained_clock: Clock | None = None
     element_bytes: Annotated[int, Field(ge=1, le=8, strict=True)] = 2
     efficiency: EfficiencySection | None = None
-    convolution: ConvolutionSection | None = None
+    tiles: TileSection | None = None
     kernels: KernelSection | None = None
     fused: list[FusedSection] = []
 

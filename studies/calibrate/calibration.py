@@ -8,6 +8,7 @@ from typing import Any
 from groundwork.errors import ConfigError
 from groundwork.units import MICRO
 from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.fused_kernels import FUSED_PHASES
 from hwprofiles.compute.profile_file import ProfileFile
 from studies.calibrate.cross_validation import HeldOutErrors, cross_validated, summary
 from studies.calibrate.fitted_parameters import Fitted, fit_convolutions, fit_products
@@ -20,6 +21,7 @@ from studies.calibrate.profile_content import (
     error_section,
     fused_section,
     kernel_section,
+    tile_section,
 )
 from studies.calibrate.smooth_corrections import with_table
 
@@ -130,6 +132,8 @@ def _add_fused(
         rows, fused_errors = _fused_rows(content, precision, [row for row in fused if row.precision == precision])
         section = content if precision == arithmetic else dict(content["precisions"][precision])
         fitted = {(row["kind"], row["phase"]) for row in rows}
+        # passes over elements are the same kernels in both directions
+        fitted |= {("elementwise", phase) for kind, _ in fitted for phase in FUSED_PHASES if kind == "elementwise"}
         lent = [row for row in section.get("fused", []) if (row["kind"], row["phase"]) not in fitted]
         section["fused"] = rows + lent
         if precision != arithmetic:
@@ -190,19 +194,22 @@ def _fitted(
         if products:
             sections["efficiency"] = efficiency_section(profile.efficiency)
             launch_overhead_us = round(profile.launch_overhead_s / MICRO, 3)
-        if convolutions and profile.convolution:
+        if convolutions and profile.tiles:
+            sections["tiles"] = tile_section(profile.tiles)
+        elif convolutions and profile.convolution:
             sections["convolution"] = convolution_section(profile.convolution)
         if profile.table:
             sections["kernels"] = kernel_section(profile.table)
     if networks:
-        known = profile.convolution is not None and any(group.kernels.window is not None for group in groups)
+        known = any(group.kernels.window is not None for group in groups)
         held_out_logs = held_out_networks(networks, lambda rows: fit_networks(profile, rows, kernels=known))
         errors["network"] = summary(held_out_logs)
         profile = fit_networks(profile, networks, kernels=known)
         clock = profile.sustained_clock
-        if not known and profile.convolution:  # no clock, but all in which the convolutions differ from a relative's
-            sections |= _shares(profile)
-            clock = max(1.0, clock * max(profile.convolution.ceiling))
+        if not known:  # no clock, but all in which the convolutions differ from a relative's
+            shares, most = _shares(profile)
+            sections |= shares
+            clock = max(1.0, clock * most)
         sections["sustained_clock"] = round(clock, 4)
         sections["dispatch_overhead_us"] = round(profile.dispatch_s / MICRO, 1)
         if not profile.dispatch_s:
@@ -210,21 +217,28 @@ def _fitted(
     return _Part(sections, errors, dropped, launch_overhead_us)
 
 
-def _shares(profile: ComputeProfile) -> dict[str, Any]:
+def _shares(profile: ComputeProfile) -> tuple[dict[str, Any], float]:
     """Return the sections of a profile whose clock stands for what the device differs in from its relative.
 
     A device that is slower has convolutions of a smaller share of its peak.  One that is faster has those of a greater
     share, up to the whole peak, and the rest is a clock above the boost clock; outside tensor cores, whose products
     were measured apart, it runs all products at a greater share.
+
+    Returns:
+        The sections, and the largest share of the peak of convolutions before.
     """
-    assert profile.convolution is not None
+    if profile.tiles:
+        share = profile.sustained_clock / max(1.0, profile.sustained_clock * profile.tiles.ceiling)
+        return {"tiles": tile_section(profile.tiles.at_rate(1.0, share))}, profile.tiles.ceiling
+    if profile.convolution is None:
+        return {}, 1.0
     factor = profile.sustained_clock / max(1.0, profile.sustained_clock * max(profile.convolution.ceiling))
     first, second, third = (share * factor for share in profile.convolution.ceiling)
     sections = {"convolution": convolution_section(replace(profile.convolution, ceiling=(first, second, third)))}
-    if profile.sustained_clock > 1 and profile.convolution.channel_multiple == 1:
+    if profile.sustained_clock > 1:
         shares = tuple(min(1.0, share * factor) for share in profile.efficiency.ceiling)
         sections["efficiency"] = efficiency_section(replace(profile.efficiency, ceiling=shares))
-    return sections
+    return sections, max(profile.convolution.ceiling)
 
 
 _Fit = Callable[[ComputeProfile, Sequence[KernelGroup]], Fitted]

@@ -11,26 +11,21 @@ from groundwork.errors import ConfigError
 from groundwork.input_files import yaml_input
 from groundwork.suggestions import did_you_mean
 from hwprofiles.compute.profile_file import catalogue, profile_names, profile_path
+from hwprofiles.compute.profile_sections import TileSection
+from studies.calibrate.profile_content import tile_section
 
 _FILE = Path(__file__).with_name("device_sheets.yaml")
 _NUMBERS = ("peak_tflop_per_s", "memory_bandwidth_gbyte_per_s", "memory_gib", "multiprocessors")
-_TENSOR_BYTES, _AMPERE_BYTES = 16, 32
-"""Bytes of input channels of a position that tensor cores take at once: those without and with TF32 (the depth of the
-instruction mma: 8 half-precision numbers since Turing, 16 since Ampere, PTX ISA)."""
-_TENSOR_SHARE = 0.43
-"""Share of their peak that convolutions of whole networks reach in half precision on V100, where nothing is fitted."""
 _LIBRARY = "library"
 """Key of the profile whose convolutions, of a newer library, a device takes."""
 _TENSOR, _TENSOR_RATE = "tensor_relative", "tensor_rate"
 """Keys of the profile whose tensor cores are the nearest that were measured, and of a device's FLOP per clock and
 multiprocessor there as a share of that profile's."""
-_WINDOW_COST = 3.9
-"""Cost of windows of stride 1 other than 1 x 1 and 3 x 3 in half precision, at the rate of the tensor cores of V100 and
-A100.  Four networks on each of ten cards, one card at a time left out, give 3.8 to 4.1; V100 and A100 together 2.6."""
-_WINDOWS = "wide_windows_cost_more"
-"""Key of the flag of cards whose own networks say so."""
-_HALF_SHARES = {"v100-32gb": 0.68, "a100-40gb": 0.5}
-"""Shares of their peak in half precision that fit the networks of these two cards where such windows cost so much."""
+_TILES, _TILE_RATE, _TILE_SHARE = "tiles_of", "tile_rate", "tile_share"
+"""Keys of the profile whose convolutions in tensor cores a device takes, of its products a clock and multiprocessor
+there as a share of that profile's, and of the share of its peak that it reaches over that profile's."""
+_OTHER_TILES = "h200"
+"""Profile whose convolutions were measured in arithmetic that the lender does not have, such as TF32."""
 _CLOCK = "sustained_clock"
 """Key of the clock in long runs, of cards whose power does not allow the boost clock there."""
 _UNITS = "doubles_float32_units"
@@ -42,11 +37,10 @@ _DOUBLE_UNITS = 0.65
 faster: AlexNet, Inception-v3, ResNet-50 and VGG-16 give 0.64, 0.68, 0.65 and 0.64, on RTX 3080, RTX 3090 and RTX A6000
 over RTX 2080 Ti and Quadro RTX 8000 (images/s over peak, ``tf_cnn_single_gpu``); with all else of V100 they give 0.60
 to 0.76 of V100's."""
-_HALF_PRECISIONS = ("float16", "bfloat16")
+_OWN_TILES = ("float16", "tf32")
+"""Arithmetic of tensor cores whose convolutions a profile always holds; others have those of half precision."""
 _ELEMENT_BYTES = {"float8": 1, "tf32": 4}
 """Bytes of an activation where they are not two."""
-_NEVER = 1e6
-"""Half size of an algorithm that is not used."""
 
 
 @cache
@@ -145,13 +139,11 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
         "transferred_from": sheet.get(_LIBRARY, donors[0]),
     }
     if "precisions" in sheet:
-        half_share = _HALF_SHARES[name] if sheet.get(_WINDOWS) else 0.0
-        # Of tensor cores since Ampere convolutions were measured in TF32, products in bfloat16; other arithmetic of
-        # theirs takes these convolutions here, and these products where a profile is read.
-        convolution = (content | _lent(donors, "tf32", "convolution", sheet))["convolution"]
+        # Of tensor cores since Ampere products were measured in bfloat16; other arithmetic of theirs takes these
+        # where a profile is read.
         nearest = [sheet[_TENSOR], *donors] if _TENSOR in sheet else donors
         content["precisions"] = {
-            arithmetic: _precision(sheet, arithmetic, convolution, half_share)
+            arithmetic: _precision(sheet, arithmetic)
             | (_lent(donors, arithmetic, "efficiency", sheet) if arithmetic == "bfloat16" else {})
             | _lent_tensor_cores(sheet, arithmetic)
             | _lent(nearest, arithmetic, "fused", sheet)
@@ -161,45 +153,42 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-def _precision(
-    sheet: dict[str, Any], arithmetic: str, convolution: dict[str, Any], half_share: float
-) -> dict[str, Any]:
-    """Return the section of another arithmetic before calibration, which tensor cores compute if it is faster.
-
-    With a ``half_share`` windows other than 1 x 1 and 3 x 3 cost more in half precision, and others reach that share.
-    """
+def _precision(sheet: dict[str, Any], arithmetic: str) -> dict[str, Any]:
+    """Return the section of another arithmetic before calibration, which tensor cores compute if it is faster."""
     peak, element_bytes = sheet["precisions"][arithmetic], _ELEMENT_BYTES.get(arithmetic, 2)
     section: dict[str, Any] = {"peak_tflop_per_s": peak, "element_bytes": element_bytes}
-    if peak > sheet["peak_tflop_per_s"]:
-        together = _AMPERE_BYTES if "tf32" in sheet["precisions"] else _TENSOR_BYTES
-        section["convolution"] = _in_tensor_cores(convolution, together // element_bytes)
-        if half_share and element_bytes == 2:
-            share = dict.fromkeys(section["convolution"]["ceiling"], half_share)
-            section["convolution"] |= {"ceiling": share, "window_cost": _WINDOW_COST}
+    if peak > sheet["peak_tflop_per_s"] and (lent := _lent_tiles(sheet, arithmetic)):
+        tiles = TileSection.model_validate(lent).value()
+        section["tiles"] = tile_section(tiles.at_rate(sheet.get(_TILE_RATE, 1.0), sheet.get(_TILE_SHARE, 1.0)))
     return section
 
 
+def _lent_tiles(sheet: dict[str, Any], arithmetic: str) -> dict[str, Any] | None:
+    """Return the convolutions in tensor cores of the device that lends them, or None where half precision's count."""
+    for lender in (sheet[_TILES], *([_OTHER_TILES] if arithmetic in _OWN_TILES else [])):
+        known: dict[str, Any] = dict(yaml_input(catalogue()[lender], "compute profile"))
+        if tiles := known["precisions"].get(arithmetic, {}).get("tiles"):
+            return dict(tiles)
+    return None
+
+
 def _lent_tensor_cores(sheet: dict[str, Any], arithmetic: str) -> dict[str, Any]:
-    """Return the sections of the measured tensor cores that are the nearest, for a device's own rate.
+    """Return the products of the measured tensor cores that are the nearest, for a device's own rate.
 
     A multiprocessor loads and stores as fast as its relative's, and computes at ``tensor_rate`` of its rate.  Of the
     relative's time for a FLOP, ``1 / share``, one part of 1 is arithmetic and the rest is not hidden by it: arithmetic
-    takes ``1 / tensor_rate`` as long, the rest as long as before.  So do windows that cost more.
+    takes ``1 / tensor_rate`` as long, the rest as long as before.
     """
     if _TENSOR not in sheet:
         return {}
     lender: dict[str, Any] = dict(yaml_input(catalogue()[sheet[_TENSOR]], "compute profile"))
     lent = lender["precisions"][arithmetic]
-    scale = sheet["multiprocessors"] / lender["multiprocessors"]
-    sections = {section: _scaled(lent[section], scale) for section in ("efficiency", "convolution") if section in lent}
-    rate, convolution = sheet[_TENSOR_RATE], sections["convolution"]
-    if arithmetic in _HALF_PRECISIONS:
-        share = _HALF_SHARES[sheet[_TENSOR]]
-        convolution["window_cost"] = round(_at_rate(share, rate) / _at_rate(share / _WINDOW_COST, rate), 2)
-        convolution["ceiling"] = dict.fromkeys(convolution["ceiling"], share)
-    for section in sections.values():
-        section["ceiling"] = {phase: round(_at_rate(share, rate), 4) for phase, share in section["ceiling"].items()}
-    return sections
+    if "efficiency" not in lent:
+        return {}
+    section = _scaled(lent["efficiency"], sheet["multiprocessors"] / lender["multiprocessors"])
+    rate = sheet[_TENSOR_RATE]
+    section["ceiling"] = {phase: round(_at_rate(share, rate), 4) for phase, share in section["ceiling"].items()}
+    return {"efficiency": section}
 
 
 def _at_rate(share: float, rate: float) -> float:
@@ -215,21 +204,6 @@ def _lent(donors: Sequence[str], arithmetic: str, section: str, sheet: dict[str,
             scale = sheet["multiprocessors"] / lender["multiprocessors"]
             return {section: lent if section == "fused" else _scaled(lent, scale)}
     return {}
-
-
-def _in_tensor_cores(section: dict[str, Any], channel_multiple: int) -> dict[str, Any]:
-    """Return a section ``convolution`` for tensor cores, which compute products alone, of padded channels.
-
-    Nothing is gained by Winograd's algorithm or Fourier transforms there: their transforms take no part in the gain.
-    """
-    none = {"half_out": _NEVER, "half_in": _NEVER}
-    ceiling = section["ceiling"] if "channel_multiple" in section else dict.fromkeys(section["ceiling"], _TENSOR_SHARE)
-    return section | {
-        "ceiling": ceiling,
-        "winograd": {"speedup": 1.0, **none, "weight_gradient": 1.0},
-        "fourier": {"positions": _NEVER, **none},
-        "channel_multiple": channel_multiple,
-    }
 
 
 def _relatives(name: str) -> list[str]:

@@ -1,15 +1,14 @@
 """Parameters of a profile that kernels determine: priors, robust least squares, and which ones the data identify."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from groundwork.array_types import Floats
 from groundwork.units import MICRO
-from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
 from hwprofiles.compute.convolution_efficiency import ConvolutionEfficiency, HalfSizes
 from studies.calibrate.measured_kernels import KernelGroup, log_errors
 
@@ -20,10 +19,20 @@ _IDENTIFIED = 0.5
 
 _SHARES = ("ceiling", "memory", "window_reuse")
 """Parameters that are at most 1."""
-_TRANSFORMS = ("winograd", "fourier")
-"""Parameters of algorithms that tensor cores take no part in."""
 
 _LAUNCH = "launch_overhead_us"
+_TILE_PRIOR = {
+    "ceiling": (0.85, 0.15),
+    **{f"overhead_us.{phase}": (9, 0.7) for phase in PROFILE_PHASES[:3]},
+    **{f"load.{phase}": (70, 0.4) for phase in PROFILE_PHASES[:3]},
+    **{f"strided.{phase}": (1.3, 0.3) for phase in PROFILE_PHASES[:3]},
+    "unaligned": (3, 0.5),
+    "unaligned.weight_gradient": (4, 0.5),
+    "prologue": (50, 0.7),
+    "memory": (0.75, 0.3),
+    "partial_accesses": (2, 0.7),
+}
+"""As below, of convolutions in tensor cores."""
 _PRODUCT_PRIOR = {
     "ceiling.forward": (0.85, 0.25),
     "ceiling.activation_gradient": (0.85, 0.25),
@@ -82,15 +91,10 @@ def fit_products(profile: ComputeProfile, groups: Sequence[KernelGroup], *, laun
 
 
 def fit_convolutions(profile: ComputeProfile, groups: Sequence[KernelGroup]) -> Fitted:
-    """Return a profile with the section ``convolution`` that fits measured convolutions best.
-
-    Tensor cores have neither Winograd's algorithm nor Fourier transforms: those stay as the profile has them.
-    """
+    """Return a profile with the section ``convolution``, or ``tiles``, that fits measured convolutions best."""
     convolutions = [group for group in groups if group.kernels.window is not None]
-    own = profile.convolution
-    if own and own.channel_multiple > 1:
-        priors = {name: prior for name, prior in _CONVOLUTION_PRIOR.items() if not name.startswith(_TRANSFORMS)}
-        return _fit(profile, convolutions, priors, partial(_with_products_alone, own=own), "convolution")
+    if profile.tiles:
+        return _fit(profile, convolutions, _TILE_PRIOR, _with_tiles, "tiles")
     return _fit(profile, convolutions, _CONVOLUTION_PRIOR, _with_convolutions, "convolution")
 
 
@@ -178,16 +182,25 @@ def _with_convolutions(profile: ComputeProfile, values: dict[str, float]) -> Com
     )
 
 
-def _with_products_alone(
-    profile: ComputeProfile, values: dict[str, float], own: ConvolutionEfficiency
-) -> ComputeProfile:
-    """Return a profile with the parameters of convolutions in tensor cores; what else the section has stays."""
-    never = {name: prior[0] for name, prior in _CONVOLUTION_PRIOR.items() if name.startswith(_TRANSFORMS)}
-    made = _with_convolutions(profile, never | values).convolution
-    assert made is not None
-    kept = {
-        each.name: getattr(own, each.name)
-        for each in fields(own)
-        if each.name.startswith(_TRANSFORMS) or each.name in ("channel_multiple", "window_cost")
-    }
-    return replace(profile, convolution=replace(made, **kept))
+def _with_tiles(profile: ComputeProfile, values: dict[str, float]) -> ComputeProfile:
+    """Return a profile with the parameters of convolutions in tensor cores; narrow windows and padding stay."""
+    assert profile.tiles is not None
+
+    def by_phase(name: str, unit: float = 1.0) -> tuple[float, float, float]:
+        first, second, third = (values[f"{name}.{phase}"] * unit for phase in PROFILE_PHASES[:3])
+        return first, second, third
+
+    return replace(
+        profile,
+        tiles=replace(
+            profile.tiles,
+            ceiling=min(values["ceiling"], 1.0),
+            overhead_s=by_phase("overhead_us", MICRO),
+            load=by_phase("load"),
+            strided=by_phase("strided"),
+            unaligned=(values["unaligned"], values["unaligned"], values["unaligned.weight_gradient"]),
+            prologue=values["prologue"],
+            memory=min(values["memory"], 1.0),
+            partial_accesses=values["partial_accesses"],
+        ),
+    )

@@ -164,7 +164,7 @@ def _phase_terms(boost: ComputeProfile, row: MeasuredNetwork, wide: ComputeProfi
                 work = stored_kernels(boost, layer.kernels(phase, part), phase)
                 if work.flop[0] + work.memory_bytes[0] > 0:
                     terms = [float(term[0]) for term in boost.terms_s(work, phase)]
-                    most_s = float(wide.time_s(work, phase=phase)[0]) if wide else np.inf
+                    most_s = float(replace(boost, in_float32=wide).most_s(work, phase)[0])
                     found.append([*terms, most_s, float(phase != "update")])
     return np.array(found)
 

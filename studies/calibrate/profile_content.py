@@ -11,6 +11,7 @@ from hwprofiles.compute.compute_profile import PROFILE_PHASES, Efficiency
 from hwprofiles.compute.convolution_efficiency import ConvolutionEfficiency
 from hwprofiles.compute.fused_kernels import FusedEfficiency
 from hwprofiles.compute.kernel_table import KernelTable
+from hwprofiles.compute.tile_convolution import TileConvolution
 from studies.calibrate.cross_validation import HeldOutErrors
 
 _PHASES = PROFILE_PHASES[:3]
@@ -47,11 +48,6 @@ def convolution_section(convolution: ConvolutionEfficiency) -> dict[str, Any]:
         for phase, sizes in zip(_PHASES, convolution.half_sizes, strict=True)
     }
     half |= {"samples": _rounded(convolution.half_samples), "positions": _rounded(convolution.half_positions)}
-    padded: dict[str, Any] = {}
-    if convolution.channel_multiple > 1:
-        padded["channel_multiple"] = convolution.channel_multiple
-    if convolution.window_cost > 1:
-        padded["window_cost"] = _rounded(convolution.window_cost)
     return {
         "ceiling": {phase: _rounded(share) for phase, share in zip(_PHASES, convolution.ceiling, strict=True)},
         "half_sizes": half,
@@ -70,7 +66,27 @@ def convolution_section(convolution: ConvolutionEfficiency) -> dict[str, Any]:
         },
         "strided_half_depth": _rounded(convolution.strided_half_depth),
         "window_reuse": _rounded(convolution.window_reuse),
-        **padded,
+    }
+
+
+def tile_section(tiles: TileConvolution) -> dict[str, Any]:
+    """Return the section ``tiles``."""
+    triples = {
+        "overhead_us": tuple(overhead / MICRO for overhead in tiles.overhead_s),
+        "load": tiles.load,
+        "strided": tiles.strided,
+        "unaligned": tiles.unaligned,
+    }
+    return {
+        "ceiling": _rounded(tiles.ceiling),
+        **{
+            name: {phase: _rounded(value) for phase, value in zip(_PHASES, values, strict=True)}
+            for name, values in triples.items()
+        },
+        "prologue": _rounded(tiles.prologue),
+        "memory": _rounded(tiles.memory),
+        "partial_accesses": _rounded(tiles.partial_accesses),
+        "narrow_window": _rounded(tiles.narrow_window),
     }
 
 

@@ -30,6 +30,8 @@ def with_table(
     rows: list[tuple[int, list[float], int, int, float]] = []
     bare = replace(profile, table=None)
     for group in groups:
+        if group.kernels.window and profile.tiles:
+            continue  # tiles have no table
         kernels, number = group.kernels, PROFILE_PHASES.index(group.phase)
         section = profile.convolution if kernels.window else None
         overhead_s = section.overhead_s if section else profile.launch_overhead_s

@@ -14,7 +14,7 @@ from planner.plan.plan_request import DTYPE_BYTES
 from planner.plan.planning import simulated_plan
 from studies.calibrate.fused_tables import table_fused
 from studies.calibrate.kernel_tables import layout_priced
-from studies.fidelity.device_names import is_fitted_to, rows_of_table
+from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow, OwnMeasure
 from studies.fidelity.one_gpu_training import unlimited_device
 from studies.fidelity.single_kernels import convolution_rows, product_row
@@ -35,7 +35,7 @@ def own_kernel_rows() -> Iterator[JudgedRow]:
     for row in rows_of_table("h200_convolutions"):
         priced = row.layout == layout_priced(row.precision)
         measure = OwnMeasure.CONVOLUTIONS if priced else OwnMeasure.COPIED_CONVOLUTIONS
-        fitted = priced and is_fitted_to(_DEVICE, "h200_convolutions")
+        fitted = priced and _is_fitted(row.precision, "convolution forward")
         for one in convolution_rows(row, _DEVICE, _profile(row.precision), fitted=fitted):
             yield _named(one, measure, f"{one.subject}, {_DEVICE}, {row.precision}, {_ORDERS[row.layout]}")
     yield from _elementwise_rows()

@@ -26,11 +26,17 @@ _MODEL = "deepbench"
 def kernel_rows() -> Iterator[JudgedRow]:
     """Yield every kernel of DeepBench; those of devices without a profile have no prediction."""
     for row in rows_of_table("deepbench_conv"):
-        profile = profile_named(row.gpu)
+        profile = _profile_of(row)
         yield from convolution_rows(row, row.gpu, profile, fitted=_is_fitted(profile))
     for row in rows_of_table("deepbench_gemm"):
-        profile = profile_named(row.gpu)
+        profile = _profile_of(row)
         yield product_row(row, row.gpu, profile, fitted=_is_fitted(profile))
+
+
+def _profile_of(row: Any) -> str | None:
+    """Return the profile of a row's device in the row's arithmetic, or None where the catalogue has none."""
+    profile = profile_named(row.gpu)
+    return f"{profile}@float16" if profile and row.precision == "fp16" else profile
 
 
 def _is_fitted(profile: str | None) -> bool:

@@ -150,41 +150,6 @@ def test_one_dimensional_windows_cost_what_inception_shows():
     assert slow / square == pytest.approx(1.55, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("window", "cost"),
-    [
-        ({"positions": 1}, 1),
-        ({"positions": 9, "winograd": True}, 1),
-        ({"positions": 25, "fourier": True}, 3.9),
-        ({"positions": 7, "one_dimensional": True}, 3.9),
-        ({"positions": 49, "stride": 4}, 1),
-    ],
-)
-def test_wide_and_narrow_windows_cost_more_in_half_precision(window, cost):
-    """First layers, whose stride is larger than 1, pay for their padded channels alone."""
-    profile, sizes = load_profile("rtx-8000@float16"), (4096, 1e6, window["positions"] * 4096)
-    direct = replace(profile, convolution=replace(profile.convolution, window_cost=1.0))
-    slow, plain = arithmetic_s(profile, "forward", *sizes, **window), arithmetic_s(direct, "forward", *sizes, **window)
-
-    usual = 1.55 if window.get("one_dimensional") else 1.0  # without the section's own cost
-    assert slow / plain == pytest.approx(cost / usual, rel=0.01)
-    assert profile.extensions != direct.extensions  # plans know one from the other
-
-
-@pytest.mark.parametrize(("name", "multiple"), [("v100-32gb@float16", 8), ("a100-40gb@tf32", 8)])
-def test_tensor_cores_pad_channels_and_know_no_winograd(name, multiple):
-    profile, columns = replace(load_profile(name), table=None), 1e6
-    few, padded = (
-        arithmetic_s(profile, "forward", 64, columns, 9 * channels, 32, positions=9) for channels in (2, multiple)
-    )
-    direct, winograd = (
-        arithmetic_s(profile, "forward", 256, columns, 2304, 32, positions=9, winograd=flag) for flag in (False, True)
-    )
-
-    assert few == pytest.approx(padded, rel=0.05)  # what spans samples is of the real FLOP
-    assert direct == winograd
-
-
 @pytest.mark.parametrize("name", ["p100", "titanx", "v100-16gb"])
 def test_activation_gradients_of_strided_windows_pay_for_input_positions(name):
     """Few channels are summed over: writing all input positions outweighs the products."""

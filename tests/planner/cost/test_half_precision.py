@@ -1,4 +1,7 @@
-"""Prices of one layer in two arithmetics: fewer bits never take longer, as float32 can compute on any data."""
+"""Prices of one layer in two arithmetics: fewer bits never take longer, as float32 can compute on any data.
+
+Convolutions whose channels tensor cores do not load at once do: DeepBench's V100 takes up to eight times as long.
+"""
 
 import numpy as np
 import pytest
@@ -31,6 +34,9 @@ def test_fewer_bits_never_take_longer(phases, name):
     """The kernel of float32 that reads the same data bounds the price; on less data it takes no longer itself."""
     wide, narrow = load_profile(name), [load_profile(f"{name}@{each}") for each in profile_file(name).precisions]
     for model, layer, phase, inner in phases:
+        channels = layer.input_shapes[0].size("channel"), layer.output.size("channel")
+        if layer.operation.kind == "convolution" and layer.operation.groups == 1 and any(n % 16 for n in channels):
+            continue
         sizes = dict(zip(layer.output.dims, map(float, layer.output.sizes), strict=True))
         part = {dim: np.full(3, size) for dim, size in sizes.items()} | {"sample": SAMPLES}
         full_s, *found_s = (kernel_s(each, model, layer, phase, part, inner=inner) for each in (wide, *narrow))

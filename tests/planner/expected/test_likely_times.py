@@ -123,7 +123,8 @@ def test_a_plan_says_whose_shares_of_the_peak_it_has():
         "nothing was measured in float32 on h100-80gb: it reaches the shares of its peak that a100-40gb reaches, and"
         " likely times are as wide as where another device stands in"
     )
-    assert (single.plan.notes, rounded.plan.notes) == ((note,), ())
+    assert single.plan.notes == (note,)
+    assert not [each for each in rounded.plan.notes if "measured in" in each]
     assert single.replayed.likely_s == compared.likely_s
     (low, high), (rounded_low, rounded_high) = single.replayed.likely_s, rounded.replayed.likely_s
     assert high / low > 1.5 * rounded_high / rounded_low

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from groundwork.errors import ConfigError
+from hwprofiles.compute.fused_kernels import FUSED_PHASES
 from hwprofiles.compute.kernels import ConvolutionWindow
 from hwprofiles.compute.profile_file import ProfileFile, catalogue, load_profile
 from hwprofiles.measured.measured_tables import measured_table
@@ -20,7 +21,7 @@ from studies.calibrate.cross_validation import cross_validated, summary
 from studies.calibrate.device_sheets import base_content, device_labels, device_names
 from studies.calibrate.fitted_parameters import fit_convolutions, fit_products
 from studies.calibrate.kernel_tables import table_kernels
-from studies.calibrate.measured_kernels import MeasuredKernel, grouped, log_errors
+from studies.calibrate.measured_kernels import KernelGroup, MeasuredKernel, grouped, log_errors
 from studies.calibrate.measurements import read_measurements
 from studies.calibrate.network_tables import fit_networks, iteration_s, table_networks
 from studies.calibrate.smooth_corrections import with_table
@@ -198,14 +199,13 @@ def test_convolutions_of_an_older_library_are_refused(name, relative, tmp_path, 
     assert len(read_measurements(["deepbench_gemm"], name).kernels) > 80
 
 
-@pytest.mark.parametrize(("name", "half"), [("a100-40gb", 16), ("h100-80gb", 16), ("v100-16gb", 8)])
-def test_tensor_cores_take_channels_by_the_depth_of_their_instruction(name, half):
-    """The instruction mma of Ampere is 16 deep in half precision and 8 in TF32; Volta and Turing take 8."""
-    content = base_content(name)
-    assert "channel_multiple" not in content["convolution"]
-    assert content["precisions"]["float16"]["convolution"]["channel_multiple"] == half
-    if name != "v100-16gb":
-        assert content["precisions"]["tf32"]["convolution"]["channel_multiple"] == 8
+@pytest.mark.parametrize("name", ["a100-40gb", "h100-80gb", "v100-16gb", "rtx-3090"])
+def test_tensor_cores_load_sixteen_bytes_of_channels(name):
+    """Half precision of either kind has the same kernels, and eight bits those of half precision."""
+    file = ProfileFile.model_validate(base_content(name))
+    for precision in file.precisions:
+        profile = file.profile(name, precision)
+        assert profile.tiles.channel_multiple * profile.element_bytes == 16
 
 
 def test_twice_the_float32_units_reach_a_smaller_share_of_their_peak():
@@ -253,17 +253,20 @@ def test_products_of_float64_are_fitted_apart_and_leave_the_launch_as_it_was():
         calibrated([windowed], [], base)
 
 
-def test_tensor_cores_keep_their_padding_when_convolutions_are_fitted():
-    """Neither Winograd's algorithm nor Fourier transforms come in, and shares follow the rows."""
-    base = replace(load_profile("a100-40gb@float16").for_single_kernels(), table=None)
+def test_tiles_that_rows_were_made_by_are_found_again():
+    """Convolutions of DeepBench in another device's tiles: the fit follows the rows, and padding stays."""
+    truth = replace(load_profile("a100-40gb@float16").for_single_kernels(), table=None, in_float32=None)
+    truth = replace(truth, tiles=replace(truth.tiles, ceiling=0.7, unaligned=(2.0, 2.0, 6.0), narrow_window=1.3))
     table = measured_table("h200_convolutions").query("precision == 'float16'")
-    rows = [replace(row, time_s=2 * row.time_s) for row in table_kernels(table, "h200_convolutions")]
-    fitted = fit_convolutions(base, grouped(rows)).profile.convolution
-
-    before = base.convolution
-    assert (fitted.channel_multiple, fitted.window_cost) == (before.channel_multiple, before.window_cost)
-    assert (fitted.winograd_speedup, fitted.fourier_positions) == (before.winograd_speedup, before.fourier_positions)
-    assert fitted.ceiling != before.ceiling
+    groups = [
+        KernelGroup(each.phase, each.kernels, truth.time_s(each.kernels, phase=each.phase), each.families)
+        for each in grouped(table_kernels(table, "h200_convolutions"))
+    ]
+    other = replace(truth.tiles, ceiling=0.9, load=(30.0,) * 3, unaligned=(1.0,) * 3, prologue=500.0)
+    fitted = fit_convolutions(replace(truth, tiles=other), groups).profile
+    assert np.quantile(np.abs(log_errors(fitted, groups)), 0.9) < 0.1
+    assert fitted.tiles.unaligned == pytest.approx((2.0, 2.0, 6.0), rel=0.2)
+    assert fitted.tiles.channel_multiple == 8
 
 
 RTX = (
@@ -298,22 +301,13 @@ def test_data_sheets_of_rtx_cards_agree_with_their_cores_and_clocks(name):
 
 
 def test_slower_tensor_cores_reach_a_greater_share_of_their_peak():
-    """At a quarter of A100's rate arithmetic takes four times as long, and what it does not hide as long as there."""
-    theirs = yaml.safe_load(catalogue()["a100-40gb"].read_text())["precisions"]["tf32"]["convolution"]
-    ours = base_content("rtx-3090")["precisions"]["tf32"]["convolution"]
-    beside = 1 / theirs["ceiling"]["forward"] - 1  # in units of A100's arithmetic
-    assert 4 / ours["ceiling"]["forward"] == pytest.approx(4 + beside, rel=1e-3)
-    assert ours["half_sizes"]["forward"]["rows"] == theirs["half_sizes"]["forward"]["rows"]
-    assert "window_cost" not in ours
-
-
-@pytest.mark.parametrize(("name", "rate"), [("rtx-3090", 0.25), ("rtx-a6000", 0.5)])
-def test_what_wide_windows_cost_more_is_no_arithmetic(name, rate):
-    """In A100's arithmetic a convolution of a = 1 takes 1 / 0.5, with wide windows 3.9 times that."""
-    half = base_content(name)["precisions"]["float16"]["convolution"]
-    plain, wide = 1 / rate + 1, 1 / rate + 3.9 * 2 - 1
-    assert half["ceiling"]["weight_gradient"] == pytest.approx(1 / rate / plain, rel=1e-3)
-    assert half["window_cost"] == pytest.approx(wide / plain, rel=5e-3)
+    """At half of V100's products a clock loads take half as long beside them."""
+    theirs = yaml.safe_load(catalogue()["v100-32gb"].read_text())["precisions"]["float16"]["tiles"]
+    ours = base_content("rtx-3090")["precisions"]["float16"]["tiles"]
+    assert leaves(ours["load"]) == pytest.approx(
+        {key: load / 2 for key, load in leaves(theirs["load"]).items()}, rel=1e-3
+    )
+    assert ours["ceiling"] == theirs["ceiling"]
 
 
 @pytest.mark.parametrize("faster", [1.1, 1.8])
@@ -448,8 +442,9 @@ def test_shipped_profiles_hold_what_their_relatives_lend_today(name):
         ("", shipped, base),
         *((f"{kind} ", mine, base["precisions"][kind]) for kind, mine in shipped.get("precisions", {}).items()),
     ]:
-        if not fitted & {f"{prefix}convolution forward", f"{prefix}network"} and "convolution" in lent:
-            assert mine["convolution"] == lent["convolution"]
+        for section in ("convolution", "tiles"):
+            if not fitted & {f"{prefix}convolution forward", f"{prefix}network"} and section in lent:
+                assert leaves(mine[section]) == pytest.approx(leaves(lent[section]), rel=1e-3)
         if f"{prefix}network" not in fitted:
             assert mine.get("sustained_clock", 1.0) == lent.get("sustained_clock", 1.0)
         own = {
@@ -457,6 +452,7 @@ def test_shipped_profiles_hold_what_their_relatives_lend_today(name):
             for row in mine.get("fused", ())
             if f"{prefix}{row['kind']} {row['phase']}" in fitted
         }
+        own |= {("elementwise", phase) for kind, _ in own for phase in FUSED_PHASES if kind == "elementwise"}
         assert [row for row in mine.get("fused", ()) if (row["kind"], row["phase"]) not in own] == [
             row for row in lent.get("fused", ()) if (row["kind"], row["phase"]) not in own
         ]
