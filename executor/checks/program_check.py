@@ -14,9 +14,9 @@ def check_program(program: Program, ranks: int) -> None:
         ranks: Number of processes.
 
     Raises:
-        ConfigError: There are fewer ranks than devices in the plan, the elements have another size than 4 or 8 bytes,
-            products are of TF32, gradients have a type of their own, the network does not end in a loss, parameters lie
-            on servers, a parameter is not split with its layer's channels, or an imported
+        ConfigError: There are fewer ranks than devices in the plan, elements or gradients have another size than 4 or 8
+            bytes, products are of TF32, gradients that are compressed have a type of their own, the network does not
+            end in a loss, parameters lie on servers, a parameter is not split with its layer's channels, or an imported
             layer cannot be computed as it is divided.
     """
     devices = 1 + max(int(space.devices.max()) for space in program.spaces)
@@ -26,9 +26,11 @@ def check_program(program: Program, ranks: int) -> None:
         raise ConfigError(
             f"framework must not be ps to be run: no rank serves parameters, got {program.framework.text!r}"
         )
-    graph, gradient_bytes = program.graph, program.conditions.gradient_bytes
-    if gradient_bytes not in (0, graph.element_bytes):
-        raise ConfigError(f"gradient_dtype must be dtype to be run, got one of {gradient_bytes} bytes")
+    graph, gradient_bytes = program.graph, program.gradient_bytes
+    if gradient_bytes not in (4, 8) and graph.element_bytes in (4, 8):
+        raise ConfigError(f"gradient_dtype must be of 4 or 8 bytes to be run, got one of {gradient_bytes}")
+    if gradient_bytes != graph.element_bytes and program.compressed.gradients:
+        raise ConfigError("gradient_dtype must be dtype to run gradients that are compressed")
     if graph.element_bytes not in (4, 8):
         raise ConfigError(f"dtype must be of 4 or 8 bytes to be run, got one of {graph.element_bytes}")
     if program.conditions.arithmetic == "tf32":

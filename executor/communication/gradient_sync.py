@@ -58,7 +58,8 @@ class GradientSync(ABC):
     def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: SyncOptions) -> None:
         self.overlap, self._timeout_s = options.overlap, options.timeout_s
         self._view, self._device, self._recorder = view, device, recorder
-        self._dtype = DTYPES[view.program.graph.element_bytes]
+        self._dtype = DTYPES[view.program.gradient_bytes]
+        self._casts = view.program.gradient_bytes != view.program.graph.element_bytes
         self._lanes: list[Lane] = []
         self._flat_buffers: list[Tensor] = []
         self._buffers: dict[int, dict[str, Tensor]] = {}
@@ -73,11 +74,12 @@ class GradientSync(ABC):
         return False
 
     def buffers_of(self, layer: int) -> Mapping[str, Tensor]:
-        """Return the buffers in which a layer's gradients are summed, by parameter; none for a layer without replicas.
+        """Return the buffers in which a layer's gradients are summed, by parameter.
 
-        They may be written between the layer's update and its ``submit``.
+        There are none for a layer without replicas, and where gradients are summed in another type.  They may be
+        written between the layer's update and its ``submit``.
         """
-        return self._buffers.get(layer, NO_BUFFERS)
+        return NO_BUFFERS if self._casts else self._buffers.get(layer, NO_BUFFERS)
 
     def submit(self, layer: int, gradients: Mapping[str, Tensor]) -> bool:
         """Begin the layer's next reduction as soon as all that must come first has begun.

@@ -122,8 +122,8 @@ class Reducer:
         for task, collective in program.collectives.items():
             if len(collective.devices) == 2 and self._rank in collective.devices and program.syncs_gradients[task]:
                 sizes[int(program.layer[task])] = collective.buffer_bytes
-        size = math.ceil(min(sum(sizes.values()), PAIR_BYTES) / program.graph.element_bytes / 2)
-        return torch.empty(size, dtype=DTYPES[program.graph.element_bytes])
+        size = math.ceil(min(sum(sizes.values()), PAIR_BYTES) / program.gradient_bytes / 2)
+        return torch.empty(size, dtype=DTYPES[program.gradient_bytes])
 
     def _sum_pair(self, content: Tensor, peer: int, tag: int) -> None:
         """Sum a buffer over two ranks, up to ``PAIR_BYTES`` at a time, of which each rank sums one half for both.

@@ -33,13 +33,15 @@ class Optimizer(ABC):
         """Update the parameters in place.
 
         Args:
-            gradients: One for each parameter, of its shape, on its device; they are not written.
+            gradients: One for each parameter, of its shape, on its device, of any type; they are not written.
         """
         if not self.parameters:
             return
         pairs = zip(gradients, self.parameters, strict=True)
-        # The fused kernels read memory in order, whatever the strides.
-        self._update([g if g.stride() == p.stride() else torch.empty_like(p).copy_(g) for g, p in pairs])
+        # The fused kernels read memory in order, whatever the strides, and gradients of the parameters' type alone.
+        self._update(
+            [g if g.stride() == p.stride() and g.dtype == p.dtype else torch.empty_like(p).copy_(g) for g, p in pairs]
+        )
 
     def resume(self, steps: int) -> None:
         """Continue after ``steps`` steps; the state tensors are loaded separately."""

@@ -189,6 +189,11 @@ class Program:
         return self.conditions.framework
 
     @property
+    def gradient_bytes(self) -> int:
+        """Bytes of an element of gradients as they are summed over replicas."""
+        return self.conditions.gradient_bytes or self.graph.element_bytes
+
+    @property
     def collective_devices(self) -> dict[int, tuple[int, ...]]:
         """Devices that take part in each collective that is one activity, by its task."""
         return {task: collective.devices for task, collective in self.collectives.items()}

@@ -26,7 +26,7 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
     """
     program, backend, rows, never = account.program, account.memory_policy.backend, list[BufferRows](), np.inf
     zero = program.conditions.storage.zero
-    wider = _wider_gradients(program)
+    wider = program.gradient_bytes / program.graph.element_bytes
     for i, devices in account.parameter_devices.items():
         size, shards = account.parameter_bytes[i], account.storage_shards[i]
         rows.append(BufferRows("parameters", i, devices, size / (shards if zero > 2 else 1), 0.0, never))
@@ -68,7 +68,7 @@ def _undivided(account: MemoryAccount) -> list[BufferRows]:
             size[unit, program.spaces[i].devices] += account.parameter_bytes[i]
     kept, others = (size[0], size[1:]) if storage.zero == 3 else (np.zeros(account.devices), size)
     repeats, devices = program.micro_batching.parts > 1, np.arange(account.devices)
-    gradients = _wider_gradients(program) * (kept + _two_in_turn(others, repeats=repeats))
+    gradients = program.gradient_bytes / program.graph.element_bytes * (kept + _two_in_turn(others, repeats=repeats))
     rows = [BufferRows("parameter gradients", 0, devices, gradients, 0.0, np.inf)]
     if storage.zero == 3:
         gathered = kept + _two_in_turn(others, repeats=False) if storage.gathers_again else size.sum(axis=0)
@@ -90,11 +90,6 @@ def _two_in_turn(size: Floats, *, repeats: bool) -> Floats:
         most = np.where(here, np.maximum(most, both), most)
         before, last = np.where(here, size[unit], before), np.where(here, unit, last)
     return most
-
-
-def _wider_gradients(program: Program) -> float:
-    """Return the bytes of gradients, as they are summed, for each byte of a parameter."""
-    return (program.conditions.gradient_bytes or program.graph.element_bytes) / program.graph.element_bytes
 
 
 def _pair_buffers(program: Program, backend: BackendMemory) -> BufferRows:
@@ -130,7 +125,8 @@ def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffer
     for i, devices in account.parameter_devices.items():
         cells, count = account.cells_of[i].reshape(len(devices), -1), micro_batching.of(i)
         begin, end, synchronised = times.weight.second[cells], times.weight.end[cells], account.synchronised[i]
-        each, in_place = np.repeat(devices, count), synchronised & account.parts[i].gradient_in_place
+        same_type = program.gradient_bytes == program.graph.element_bytes
+        each, in_place = np.repeat(devices, count), synchronised & same_type & account.parts[i].gradient_in_place
         size = np.where(in_place, 0.0, account.parameter_bytes[i])
         if micro_batching.update_each or count == 1 or program.conditions.storage.zero > 1:
             until = end if synchronised else np.maximum(update[cells], end)

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from plans import star
 from ranks import options, pool_of
 from small_transformer import Transformer, graph as transformer
+from torch import nn
 from undivided import graph_of, wide
 
 from executor.checkpoints.module_state_save import save_module_state
@@ -20,8 +21,10 @@ from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.predicted_memory import memory_policy_of
 from executor.supervision.status_board import own_status
 from executor.training.session import open_session
+from groundwork.errors import ConfigError
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
+from planner.importing.graph_of import imported_graph
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.memory.buffers import BUFFERS
@@ -37,6 +40,8 @@ from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.recomputation import recompute_of
 from planner.parallel.strategies import spaces_of
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
+from planner.tracing.exported import trace_of
+from planner.tracing.inputs import input_specs
 
 pytestmark = pytest.mark.timeout(120)
 RANKS, STEPS = 4, 3
@@ -73,9 +78,9 @@ def convolutional(seed, *, multiple=1):
 
 
 @cache
-def lowered(graph, words, devices=RANKS, micro_batches=1, schedule="gpipe", recompute="none"):
+def lowered(graph, words, devices=RANKS, micro_batches=1, schedule="gpipe", recompute="none", gradient_bytes=0):
     """The plan of a text."""
-    conditions = Conditions(storage=storage_of(words))
+    conditions = Conditions(storage=storage_of(words), gradient_bytes=gradient_bytes)
     model = CostModel(graph, star(RANKS).take(devices), "ring", "reduced", conditions=conditions)
     micro_batching = MicroBatching(parts=micro_batches, first=0) if micro_batches > 1 else WHOLE_BATCH
     strategy, micro = strategy_and_micro_batching(
@@ -191,6 +196,51 @@ def test_recomputation(ranks):
     """Parameters that are gathered for the backward pass serve the forward pass that is run again before."""
     words = ("zero=1", "fsdp", "fsdp,gathered")
     check_equal(ranks, transformer(), {each: lowered(transformer(), each, recompute="segments") for each in words})
+
+
+def train_once(rank, program):
+    """What a rank keeps before and after a step down the gradients themselves, and what it sends for each task."""
+    session = session_of(program, rank, 1, OptimizerSpec(learning_rate=1.0, momentum=0.0), {})
+    before = held_by(session)
+    sent = session.worker.step(0).measured.sent_bytes
+    session.worker.close()
+    return before, held_by(session), np.nan_to_num(sent)
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_gradients_are_summed_in_their_own_type(ranks, devices):
+    """Of a network in float64 as float32: rounded to it and to nothing less, by half of the bytes."""
+    graph = convolutional(7)
+    for words in ("data", "zero=1", "zero=2", "fsdp"):
+        steps, sent = [], []
+        for size in (8, 4):
+            program = lowered(graph, words, devices, gradient_bytes=size)
+            check_program(program, RANKS)
+            rows = list(zip(*ranks.run(train_once, program), strict=True))
+            before, after = ([values for row in held for *_, values in row] for held in rows[:2])
+            steps.append(np.concatenate([(a - b).ravel() for a, b in zip(before, after, strict=True)]))
+            sent.append(np.sum(rows[2], axis=0)[program.syncs_gradients])
+        exact, rounded = steps
+        np.testing.assert_allclose(rounded, exact, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(rounded, rounded.astype(np.float32), rtol=0, atol=1e-15)
+        assert np.abs(rounded - exact).max() > 1e-12, words
+        if words != "data":  # whole gradients may be summed by the back end, which counts no bytes
+            np.testing.assert_array_equal(sent[0], 2 * sent[1])
+
+
+@pytest.mark.parametrize(
+    ("words", "size", "message"),
+    [
+        ("data", 2, "gradient_dtype must be of 4 or 8 bytes to be run, got one of 2"),
+        ("data=2,filter=2,zero=1", 0, "zero must be 0 to run layer 1, whose channels are split, but not all"),
+    ],
+)
+def test_what_is_not_run(words, size, message):
+    """Gradients of half width, and shards of weights that parts with different channels hold alike."""
+    module = nn.Sequential(nn.Conv2d(4, 4, 1), nn.Linear(6, 5), nn.Flatten(), nn.Linear(120, 3))
+    graph = imported_graph(trace_of(module, input_specs(["8x4x6x6"])), name="along", loss="softmax").graph
+    with pytest.raises(ConfigError, match=message):
+        check_program(lowered(wide(graph), words, gradient_bytes=size), RANKS)
 
 
 def test_one_after_the_other(ranks):
