@@ -12,7 +12,7 @@ from hwprofiles.compute.fused_kernels import FusedEfficiency
 from hwprofiles.compute.kernel_table import KernelTable
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from hwprofiles.compute.launch import Launch
-from hwprofiles.compute.tile_convolution import TileConvolution
+from hwprofiles.compute.tile_convolution import VECTOR_BYTES, TileConvolution, are_aligned
 
 PROFILE_PHASES = ("forward", "activation_gradient", "weight_gradient", "bias_gradient", "update")
 """Phases of a layer that have times of their own."""
@@ -85,6 +85,9 @@ class Efficiency:
     """Positions of a sample that halve the samples' term: large images fill tiles alone."""
     memory: float
     """Fraction of the memory bandwidth that a streaming kernel sustains; at most 1."""
+    unaligned: tuple[float, float, float] = field(default=(1.0, 1.0, 1.0), repr=False)
+    """Cost of plain products whose features are no multiple of a vector of 16 bytes, by phase, where software does not
+    pad them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +173,9 @@ class ComputeProfile:
         wide: tuple[object, ...] = ()
         if self.in_float32:
             wide = (replace(self.in_float32, description="", sources=()), self.in_float32.extensions)
-        return fused if values == (None, None, 0.0, 4) and not (wide or tiles) else values + fused + tiles + wide
+        odd = (self.efficiency.unaligned,) if max(self.efficiency.unaligned) > 1 else ()
+        plain = values == (None, None, 0.0, 4) and not (wide or tiles or odd)
+        return fused if plain else values + fused + tiles + wide + odd
 
     def for_single_kernels(self) -> "ComputeProfile":
         """Return the profile for short runs, such as measurements of single kernels."""
@@ -220,7 +225,7 @@ class ComputeProfile:
         number, window = PROFILE_PHASES.index(phase), kernels.window
         if self.tiles is None or window is None or window.groups > 1 or number > 2:
             return wide_s
-        return np.where(self.tiles.is_aligned(kernels, number), wide_s, np.inf)
+        return np.where(are_aligned(kernels, number, self.tiles.channel_multiple), wide_s, np.inf)
 
     def overhead_s(self, kernels: Kernels, phase: str) -> float:
         """Return the time of each of the kernels beside its work."""
@@ -262,6 +267,9 @@ class ComputeProfile:
         seconds = self._product_s(m, n, k, number, kernels.window)
         # the FLOP of partial sums over several slices are those of several equal products
         seconds *= flop / np.maximum(2.0 * rows * columns * depth, 1.0)
+        if not kernels.window and number < 3 and self.efficiency.unaligned[number] > 1:
+            aligned = are_aligned(kernels, number, VECTOR_BYTES // self.element_bytes)
+            seconds *= np.where(aligned, 1.0, self.efficiency.unaligned[number])
         # samples x positions: a weight gradient sums over them, in other phases they are the columns
         summed = depth if number == 2 else columns
         half = convolution or self.efficiency

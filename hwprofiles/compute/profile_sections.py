@@ -50,6 +50,18 @@ class _HalfSizes(Section):
     positions: Positive
 
 
+class _ByPhase(Section):
+    """A positive number for each phase."""
+
+    forward: Positive
+    activation_gradient: Positive
+    weight_gradient: Positive
+
+    def value(self, unit: float = 1.0) -> tuple[float, float, float]:
+        """Return the numbers in a unit, in the order of the phases."""
+        return self.forward * unit, self.activation_gradient * unit, self.weight_gradient * unit
+
+
 class EfficiencySection(Section):
     """The section ``efficiency``; see ``Efficiency``."""
 
@@ -57,6 +69,7 @@ class EfficiencySection(Section):
     winograd_speedup: Annotated[float, Field(ge=1, le=9, strict=True)]
     half_sizes: _HalfSizes
     memory: Fraction
+    unaligned: _ByPhase | None = None
 
     def value(self) -> Efficiency:
         """Return the efficiency in the program's terms."""
@@ -71,6 +84,7 @@ class EfficiencySection(Section):
             half_samples=half.samples,
             half_positions=half.positions,
             memory=self.memory,
+            unaligned=self.unaligned.value() if self.unaligned else (1.0, 1.0, 1.0),
         )
 
 
@@ -152,18 +166,6 @@ class ConvolutionSection(Section):
             strided_half_depth=self.strided_half_depth,
             window_reuse=self.window_reuse,
         )
-
-
-class _ByPhase(Section):
-    """A positive number for each phase."""
-
-    forward: Positive
-    activation_gradient: Positive
-    weight_gradient: Positive
-
-    def value(self, unit: float = 1.0) -> tuple[float, float, float]:
-        """Return the numbers in a unit, in the order of the phases."""
-        return self.forward * unit, self.activation_gradient * unit, self.weight_gradient * unit
 
 
 class TileSection(Section):

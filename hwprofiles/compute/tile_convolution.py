@@ -126,20 +126,13 @@ class TileConvolution:
             best = np.minimum(best, 2.0 * groups * rows * columns * depth / (peak_flop_per_s * NAIVE_SHARE))
         return np.asarray(best * products)
 
-    def is_aligned(self, kernels: Kernels, phase: int) -> Bools:
-        """Return which convolutions of one group have channels that tensor cores load at once."""
-        assert kernels.window is not None
-        into, out = _channels(kernels.rows, kernels.columns, kernels.depth, phase, kernels.window.positions)
-        return np.asarray((np.mod(into, self.channel_multiple) == 0) & (np.mod(out, self.channel_multiple) == 0))
-
     def _covered(
         self, rows: Floats, columns: Floats, depth: Floats, phase: int, positions: int
     ) -> tuple[Floats, Floats, Floats, Floats]:
         """Return the sizes of a group's product with padded input channels, and the cost of unaligned loads."""
         into, out = _channels(rows, columns, depth, phase, positions)
         padded = np.ceil(into / self.channel_multiple) * self.channel_multiple
-        aligned = (np.mod(into, self.channel_multiple) == 0) & (np.mod(out, self.channel_multiple) == 0)
-        slow = np.where(aligned, 1.0, self.unaligned[phase])
+        slow = np.where(_multiples(into, out, self.channel_multiple), 1.0, self.unaligned[phase])
         if phase == 0:
             depth = padded * positions
         elif phase == 1:
@@ -147,6 +140,23 @@ class TileConvolution:
         else:
             columns = padded * positions
         return rows, columns, depth, slow
+
+
+def are_aligned(kernels: Kernels, phase: int, multiple: int) -> Bools:
+    """Return which products have input and output features, or channels, that are multiples of a number.
+
+    Args:
+        kernels: Plain products, or convolutions of one group.
+        phase: Index of the phase.
+        multiple: Features that tensor cores load at once.
+    """
+    positions = kernels.window.positions if kernels.window else 1
+    return _multiples(*_channels(kernels.rows, kernels.columns, kernels.depth, phase, positions), multiple)
+
+
+def _multiples(into: Floats, out: Floats, multiple: int) -> Bools:
+    """Return where both numbers of channels are multiples of a number."""
+    return np.asarray((np.mod(into, multiple) == 0) & (np.mod(out, multiple) == 0))
 
 
 def _channels(rows: Floats, columns: Floats, depth: Floats, phase: int, positions: int) -> tuple[Floats, Floats]:

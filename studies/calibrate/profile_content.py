@@ -32,11 +32,13 @@ def efficiency_section(efficiency: Efficiency) -> dict[str, Any]:
         "samples": efficiency.half_samples,
         "positions": efficiency.half_positions,
     }
+    unaligned = {phase: _rounded(cost) for phase, cost in zip(_PHASES, efficiency.unaligned, strict=True)}
     return {
         "ceiling": {phase: _rounded(share) for phase, share in zip(_PHASES, efficiency.ceiling, strict=False)},
         "winograd_speedup": _rounded(efficiency.winograd_speedup),
         "half_sizes": {name: _rounded(size) for name, size in half.items()},
         "memory": _rounded(efficiency.memory),
+        **({"unaligned": unaligned} if max(unaligned.values()) > 1 else {}),
     }
 
 

@@ -131,6 +131,22 @@ def test_channels_that_tensor_cores_do_not_load_at_once_take_longer_than_in_floa
         assert np.median(np.abs(np.expm1(log_errors(load_profile(profile).for_single_kernels(), forward)))) < 0.5
 
 
+@pytest.mark.parametrize("name", ["h200@bfloat16", "h100-80gb@float16", "a100-80gb@bfloat16"])
+def test_a_vocabulary_that_is_padded_is_faster(name):
+    """GPT-2's 50,257 words and the 50,264 of the next multiple of 8: samples need not be a multiple of anything."""
+    profile = load_profile(name)
+    for number, phase in enumerate(PHASES):
+        seconds = []
+        for words in (50_257, 50_264):
+            sizes = ((words, 8191, 768), (768, 8191, words), (words, 768, 8191))[number]
+            m, n, k = (np.array([float(size)]) for size in sizes)
+            kernels = Kernels(flop=2 * m * n * k, memory_bytes=0 * m, rows=m, columns=n, depth=k, samples=n)
+            seconds.append(profile.arithmetic_s(kernels, phase)[0])
+        assert seconds[0] / seconds[1] == pytest.approx(profile.efficiency.unaligned[number], rel=0.01)
+    padded = replace(profile, efficiency=replace(profile.efficiency, unaligned=(1.0, 1.0, 1.0)))
+    assert profile.extensions != padded.extensions
+
+
 def test_half_precision_without_tensor_cores_has_the_kernels_of_float32():
     """P100 stores two bytes and computes in float32: the same arithmetic, half of the traffic."""
     wide, half = (load_profile(name) for name in ("p100", "p100@float16"))
