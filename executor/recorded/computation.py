@@ -1,10 +1,12 @@
 """The recorded computation of a layer, on the part of its output that a rank holds."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from executor.recorded import arithmetic, moves
 from executor.recorded.calls import channels_apart
@@ -17,6 +19,7 @@ from planner.graph.computation_graph import Layer
 from planner.graph.shapes import Shape
 from planner.operations.computation import Operand, Step
 from planner.operations.mapped import Mapped
+from planner.operations.products import Attention
 
 _FORMS: dict[str, Callable[[StepContext], Tensor]] = {
     "pointwise": arithmetic.computed_pointwise,
@@ -145,7 +148,9 @@ class Computation:
             ((name, _),) = values.items()
             result = context.placed(context.aligned(name, view.indices()), self._held)
             return given.dropped(number, float(step.argument("p", 0.0) or 0.0), result)  # type: ignore[arg-type]
-        return context.placed(_FORMS[step.form](context), self._held)
+        apart = isinstance(self._layer.operation, Attention) and not self._layer.operation.fused
+        with sdpa_kernel(SDPBackend.MATH) if apart else nullcontext():
+            return context.placed(_FORMS[step.form](context), self._held)
 
     def _value(
         self,

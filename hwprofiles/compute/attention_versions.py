@@ -14,6 +14,8 @@ from dataclasses import replace
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.fused_kernels import FusedEfficiency
 
+ATTENTION_VERSIONS = (0, 1, 2)
+"""0: no fused attention; 1 and 2: versions of FlashAttention."""
 _FIRST = {"forward": 0.40, "backward": 0.30}
 _OLDER_INSTRUCTIONS = {"h100-80gb": 0.629}
 """Share of the peak that a device reaches with the instructions of the one before."""
@@ -22,11 +24,11 @@ _OF_EIGHT_BITS = 0.5
 
 
 def with_attention(profile: ComputeProfile, version: int) -> ComputeProfile:
-    """Return a profile whose attention is computed by a version of FlashAttention, 1 or 2.
+    """Return a profile whose fused attention is computed by a version of FlashAttention.
 
     A profile that knows no fused attention stays as it is.
     """
-    if version > 1 or ("attention", "forward") not in profile.fused:
+    if version != 1 or ("attention", "forward") not in profile.fused:
         return profile
     device = profile.name.partition("@")[0]
     peak = _OLDER_INSTRUCTIONS.get(device, 1.0) * (_OF_EIGHT_BITS if profile.element_bytes == 1 else 1.0)

@@ -36,6 +36,7 @@ _OPTION_GROUPS = {
         "dtype",
         "gradient_dtype",
         "framework",
+        "software",
         "gradient_sync",
         "gradient_sync_order",
         "gradient_sync_orders",

@@ -33,6 +33,9 @@ class ComparedConditions:
         "describes a library of collectives, or ideal.",
         metavar="F",
     )
+    software: str = option(
+        "ideal", help="Software of one device, such as pytorch or torch-compile: its kernels and launches.", metavar="W"
+    )
     interference: bool | None = option(
         None, help="Let messages and arithmetic take from one another; else where the cluster declares channels."
     )

@@ -12,17 +12,20 @@ import numpy as np
 from groundwork.array_types import Bools, Floats
 from hwprofiles.compute.attention_versions import with_attention
 from hwprofiles.compute.compute_profile import ComputeProfile, MeasuredParts
+from hwprofiles.compute.fused_kernels import elementwise_kernels
 from hwprofiles.compute.fused_times import fused_s
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.profile_file import profile_in
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.data_types import check_codec_times
-from planner.cost.framework import FLASH_VERSIONS
+from planner.cost.software import IDEAL_SOFTWARE, Software
+from planner.derivatives.eager_kernels import eager_bytes
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Layer
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.regions import part_sizes
 from planner.operations.base import ELEMENT_BYTES
 from planner.operations.partial import undivided
+from planner.operations.rearrangement import VIEWS
 
 _SHAPE_WEIGHT = 1e-6
 """Weight of the distance between shapes beside that between amounts of work, both in logarithms: it breaks ties."""
@@ -35,20 +38,25 @@ class ComputeTimes:
         graph: The network with its batch.
         cluster: The devices.
         arithmetic: Arithmetic of products; empty: that of the profiles.
-        flash: Version of FlashAttention that computes attention.
+        software: The kernels that software makes of the network.
 
     Raises:
         ConfigError: A profile has codec times of an unknown data type, or does not know the arithmetic.
     """
 
     def __init__(
-        self, graph: ComputationGraph, cluster: DeviceGraph, arithmetic: str = "", *, flash: int = FLASH_VERSIONS[-1]
+        self,
+        graph: ComputationGraph,
+        cluster: DeviceGraph,
+        arithmetic: str = "",
+        *,
+        software: Software = IDEAL_SOFTWARE,
     ) -> None:
-        self.graph = graph
+        self.graph, self.software = graph, software
         kinds = [(device.profile, device.speed) for device in cluster.devices]
         index_of = {kind: k for k, kind in enumerate(dict.fromkeys(kinds))}
         self.profiles = tuple(
-            with_attention(profile_in(name, arithmetic), flash).faster(speed) for name, speed in index_of
+            with_attention(profile_in(name, arithmetic), software.flash).faster(speed) for name, speed in index_of
         )
         """Different profiles of the cluster; devices of another speed have profiles of their own."""
         self.profile_of = np.array([index_of[kind] for kind in kinds])
@@ -109,15 +117,11 @@ class ComputeTimes:
 
     def _slowest_part_s(self, index: int, space: ConfigSpace) -> dict[str, Floats]:
         """Compute what ``slowest_part_s`` returns."""
-        graph, layer, part = self.graph, self.graph.layers[index], space.largest_part()
         used, phase_s = self._profiles_used(space), {}
-        inner = graph.has_phase(index, "activation_gradient")
         for phase in LAYER_PHASES:
-            if graph.has_phase(index, phase):
-                rows = [
-                    kernel_s(p, graph.name, layer, phase, part, graph.element_bytes, inner=inner) for p in self.profiles
-                ]
-                phase_s[phase] = np.where(used, np.column_stack(rows), 0.0).max(axis=1)
+            if self.graph.has_phase(index, phase):
+                rows = self._seconds(index, phase, space.largest_part())
+                phase_s[phase] = np.where(used, rows, 0.0).max(axis=1)
             else:
                 phase_s[phase] = np.zeros(space.size)
             phase_s[phase].setflags(write=False)
@@ -141,22 +145,41 @@ class ComputeTimes:
             layer = self.graph.layers[index]
             name = layer.name if self.is_measured(layer) else ""
             inner = self.graph.has_phase(index, "activation_gradient")
-            self._keys[index] = layer.operation, layer.input_shapes, inner, name, layer.frozen
+            self._keys[index] = layer.operation, layer.input_shapes, inner, name, layer.frozen, self._sums(index)
         return self._keys[index]
 
     def _part_s(self, index: int, space: ConfigSpace) -> dict[str, Floats]:
         """Compute what ``part_s`` returns."""
-        graph, layer, part = self.graph, self.graph.layers[index], part_sizes(space)
-        profile = self.profile_of[space.devices]
-        inner, phase_s = graph.has_phase(index, "activation_gradient"), {}
+        profile, phase_s = self.profile_of[space.devices], {}
         for phase in LAYER_PHASES:
-            if graph.has_phase(index, phase):
-                rows = [
-                    kernel_s(p, graph.name, layer, phase, part, graph.element_bytes, inner=inner) for p in self.profiles
-                ]
-                phase_s[phase] = np.column_stack(rows)[np.arange(len(profile)), profile]
+            if self.graph.has_phase(index, phase):
+                rows = self._seconds(index, phase, part_sizes(space))
+                phase_s[phase] = rows[np.arange(len(profile)), profile]
                 phase_s[phase].setflags(write=False)
         return phase_s
+
+    def _seconds(self, index: int, phase: str, part: dict[str, Floats]) -> Floats:
+        """Return the seconds of parts of a layer in one phase, shape (parts, profiles)."""
+        graph, layer = self.graph, self.graph.layers[index]
+        inner = graph.has_phase(index, "activation_gradient")
+        sums = self._sums(index) if phase == ("activation_gradient" if inner else "weight_gradient") else 0
+        rows = [
+            kernel_s(p, graph.name, layer, phase, part, graph.element_bytes, inner=inner, fused=self.software.fused)
+            + sums * _summed_s(p, layer, part, graph.element_bytes)
+            for p in self.profiles
+        ]
+        return np.column_stack(rows)
+
+    def _sums(self, index: int) -> int:
+        """Return how often gradients of a layer's output, by different layers that read it, are added.
+
+        Views of it share one gradient.
+        """
+        if self.software.fused:
+            return 0
+        graph = self.graph
+        kinds = [graph.layers[edge.consumer].operation.kind for edge in graph.consumers[index]]
+        return max(len(kinds) - sum(kind in VIEWS for kind in kinds) - (not set(kinds) & set(VIEWS)), 0)
 
     def is_measured(self, layer: Layer) -> bool:
         """Return whether a profile holds measured times of the layer."""
@@ -179,6 +202,7 @@ def kernel_s(
     element_bytes: int = 4,
     *,
     inner: bool = True,
+    fused: bool = True,
 ) -> Floats:
     """Compute the time of parts of a layer in one phase.
 
@@ -197,6 +221,7 @@ def kernel_s(
         part: Sizes of the parts by dimension, shape (C,) each.
         element_bytes: Bytes of one element.
         inner: Whether the layer has an activation gradient, too; a kernel that computes all gradients counts there.
+        fused: Whether a chain of elementwise calls is one kernel.
 
     Returns:
         Seconds, shape (C,).
@@ -205,7 +230,7 @@ def kernel_s(
     seconds = profile.time_s(stored_kernels(profile, work, phase, element_bytes), phase=phase)
     like, parts = _measured(profile, model, layer, phase)
     if parts is None:
-        return _unmeasured_s(profile, layer, phase, part, element_bytes, seconds, inner=inner)
+        return _unmeasured_s(profile, layer, phase, part, element_bytes, seconds, inner=inner, fused=fused)
     dims, sizes = like.output.dims, np.array(parts.sizes, dtype=np.float64)
     known = like.kernels(phase, dict(zip(dims, sizes.T, strict=True)))
     distance = np.abs(np.subtract.outer(_log_amount(work), _log_amount(known)))
@@ -226,6 +251,7 @@ def _unmeasured_s(
     seconds: Floats,
     *,
     inner: bool,
+    fused: bool,
 ) -> Floats:
     """Return the time of parts that a profile has not measured: by their own kernel's efficiency, and with dispatch.
 
@@ -237,9 +263,11 @@ def _unmeasured_s(
         element_bytes: Bytes of one element.
         seconds: Time by the roofline.
         inner: Whether the layer has an activation gradient, too.
+        fused: Whether a chain of elementwise calls is one kernel.
     """
-    fused = _fused_s(profile, layer, phase, part, element_bytes, inner=inner)
-    seconds = seconds if fused is None else fused
+    own = None if fused else _eager_s(profile, layer, phase, part, element_bytes)
+    own = _fused_s(profile, layer, phase, part, element_bytes, inner=inner) if own is None else own
+    seconds = seconds if own is None else own
     if profile.dispatch_s and phase != "update":
         seconds = np.where(seconds > 0, np.maximum(seconds, profile.dispatch_s), 0.0)
     return seconds
@@ -261,6 +289,34 @@ def _fused_s(
         return None
     seconds = fused_s(profile, work, "forward" if phase == "forward" else "backward")
     return np.where(work.flop + work.memory_bytes > 0, seconds, 0.0)  # some compute all gradients in one kernel
+
+
+def _eager_s(
+    profile: ComputeProfile, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int
+) -> Floats | None:
+    """Return the time of parts of a layer that is several kernels where nothing joins them; else None."""
+    if phase not in ("forward", "activation_gradient"):
+        return None
+    kernels = eager_bytes(layer, phase, part, _stored_bytes(profile, element_bytes))
+    if kernels is None:
+        return None
+    return sum((_streamed_s(profile, moved) for moved in kernels), np.zeros_like(part["sample"]))
+
+
+def _summed_s(profile: ComputeProfile, layer: Layer, part: dict[str, Floats], element_bytes: int) -> Floats:
+    """Return the time to add two gradients of the parts of an output."""
+    elements = np.prod([part[dim] for dim in layer.output.dims], axis=0)
+    return _streamed_s(profile, 3.0 * elements * _stored_bytes(profile, element_bytes))
+
+
+def _streamed_s(profile: ComputeProfile, moved: Floats) -> Floats:
+    """Return the time of kernels that read and write so many bytes."""
+    if any(kind == "elementwise" for kind, _ in profile.fused):
+        return fused_s(profile, elementwise_kernels(elements=moved, accesses=1.0, element_bytes=1))
+    zero = 0.0 * moved
+    return profile.time_s(
+        Kernels(flop=zero, memory_bytes=moved, rows=zero, columns=zero, depth=zero, samples=zero + 1.0), phase="forward"
+    )
 
 
 def _measured(profile: ComputeProfile, model: str, layer: Layer, phase: str) -> tuple[Layer, MeasuredParts | None]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.framework import IDEAL, Framework, framework_of
+from planner.cost.software import IDEAL_SOFTWARE, Software, software_of
 from planner.layouts.storage import REPLICATED_STORAGE, Storage
 
 DECLARED_FRAMEWORK = "ddp"
@@ -17,6 +18,8 @@ class Conditions:
 
     framework: Framework = IDEAL
     """Rules of gradient synchronisation."""
+    software: Software = IDEAL_SOFTWARE
+    """Kernels of the network on one device, and their launches."""
     interference: bool = False
     """True if messages and arithmetic take from one another on every device."""
     spread: bool = False
@@ -36,6 +39,7 @@ class Conditions:
         cluster: DeviceGraph,
         framework: str | None = None,
         *,
+        software: str = IDEAL_SOFTWARE.text,
         interference: bool | None = None,
         spread: bool | None = None,
         arithmetic: str = "",
@@ -49,6 +53,7 @@ class Conditions:
             cluster: Cluster whose devices may declare communication channels, the speed of a board and a spread, and
                 which may describe its library of collectives.
             framework: Name with parameters (``planner.cost.framework``); None: ``ddp`` with such a library.
+            software: Name with parameters (``planner.cost.software``).
             interference: None: where a device declares channels, or the speed of its board.
             spread: None: where a device declares one.
             arithmetic: Arithmetic of products; empty: that of the compute profiles.
@@ -57,12 +62,13 @@ class Conditions:
             gradient_bytes: Bytes of an element of gradients as they are summed; 0: those of the network's tensors.
 
         Raises:
-            ConfigError: The framework is unknown, or the cluster declares nothing of what is asked for.
+            ConfigError: The framework or the software is unknown, or the cluster declares nothing of what is asked for.
         """
         if framework is None:
             framework = DECLARED_FRAMEWORK if cluster.library else IDEAL.name
         conditions = cls(
             framework=framework_of(framework),
+            software=software_of(software),
             interference=interferes(cluster) if interference is None else interference,
             spread=spreads(cluster) if spread is None else spread,
             arithmetic=arithmetic,

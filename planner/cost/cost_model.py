@@ -44,7 +44,7 @@ class CostModel:
     """Costs of one network on one cluster; what was priced once is kept, and shared by equal layers.
 
     Args:
-        graph: The network with its batch.
+        graph: The network with its batch; kept as the software of the conditions computes it.
         cluster: The device graph.
         gradient_sync: All-reduce algorithm, one of ``planner.cost.all_reduce.GRADIENT_SYNCS``.
         batch_norm: One of ``planner.cost.sync_time.BATCH_NORMS``.
@@ -68,12 +68,13 @@ class CostModel:
     _by_slices: dict[tuple[tuple[str, int], ...], "CostModel"] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.graph = self.conditions.software.graph_of(self.graph)
         self.network = routes_of_cluster(self.cluster)
         self.sync_times = SyncTimes(
             self.graph, self.network, self.gradient_sync, self.batch_norm, gradient_bytes=self.gradient_bytes
         )
         self.compute_times = ComputeTimes(
-            self.graph, self.cluster, self.conditions.arithmetic, flash=self.conditions.framework.flash
+            self.graph, self.cluster, self.conditions.arithmetic, software=self.conditions.software
         )
         self.transfer_times = TransferTimes(self.graph, self.network)
 
@@ -116,7 +117,7 @@ class CostModel:
         """
         model = CostModel(self.graph, cluster, self.gradient_sync, self.batch_norm, conditions)
         kinds = [[(device.profile, device.speed) for device in each.devices] for each in (self.cluster, cluster)]
-        priced = [(each.arithmetic, each.framework.flash) for each in (self.conditions, conditions)]
+        priced = [(each.arithmetic, each.software) for each in (self.conditions, conditions)]
         if kinds[0] == kinds[1] and priced[0] == priced[1]:
             model.compute_times = self.compute_times
             model._by_batch = {batch: each.on(cluster, conditions) for batch, each in self._by_batch.items()}

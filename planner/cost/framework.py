@@ -23,7 +23,6 @@ from groundwork.suggestions import did_you_mean
 from groundwork.units import MICRO, MILLI
 
 _MIB = 2**20
-FLASH_VERSIONS = (1, 2)
 _LEAST, _MOST = 1e-9, 1e6
 """Least value of a parameter but 0, and the largest: a terabyte, or a quarter of an hour."""
 
@@ -49,8 +48,6 @@ class Framework:
     """True if no layer computes before all parameters are fetched from their servers."""
     fetches_randomly: bool = False
     """True if parameters are fetched in a random order, not in that of the layers."""
-    flash: int = 2
-    """Version of FlashAttention that computes attention."""
 
     @property
     def is_synchronous(self) -> bool:
@@ -84,7 +81,7 @@ IDEAL = Framework(name="ideal", text="ideal")
 """No framework: a sum for each layer as soon as its gradients are there, and an update as soon as they are summed."""
 FRAMEWORKS: Mapping[str, Mapping[str, float]] = {
     "ideal": {},
-    "ddp": {"first_mib": 1.0, "bucket_mib": 25.0, "flash": 2.0},
+    "ddp": {"first_mib": 1.0, "bucket_mib": 25.0},
     # The microseconds of the agreement for each rank are assumed: the coordinator reads a small message of every rank
     # and answers it.
     "horovod": {"fusion_mib": 64.0, "cycle_ms": 1.0, "rank_us": 5.0},
@@ -104,21 +101,10 @@ def framework_of(text: str) -> Framework:
         raise ConfigError(
             f"framework must be one of {', '.join(FRAMEWORKS)}, got {name!r}{did_you_mean(name, FRAMEWORKS)}"
         )
-    values = dict(FRAMEWORKS[name])
-    for word in rest.split(",") if rest else ():
-        key, equals, value = word.partition("=")
-        if not equals or key not in values:
-            listed = ", ".join(values) or "left out"
-            raise ConfigError(
-                f"parameters of framework {name} must be {listed}, got {word!r}{did_you_mean(key, values)}"
-            )
-        values[key] = _number(f"{name}.{key}", value)
+    values = parameter_values("framework", name, rest, FRAMEWORKS[name])
     if name == "ddp":
         first, others = values["first_mib"] * _MIB, values["bucket_mib"] * _MIB
-        if values["flash"] not in FLASH_VERSIONS:
-            raise ConfigError(f"{name}.flash must be 1 or 2, got {values['flash']:g}")
-        flash = int(values["flash"])
-        return Framework(name=name, text=text, first_bucket_bytes=first, bucket_bytes=others, flash=flash)
+        return Framework(name=name, text=text, first_bucket_bytes=first, bucket_bytes=others)
     if name == "horovod":
         fused = values["fusion_mib"] * _MIB
         return Framework(
@@ -133,6 +119,28 @@ def framework_of(text: str) -> Framework:
     if name == "ps":
         return Framework(name=name, text=text, fetches_first=values["first"] > 0, fetches_randomly=values["random"] > 0)
     return IDEAL
+
+
+def parameter_values(what: str, name: str, text: str, defaults: Mapping[str, float]) -> dict[str, float]:
+    """Return the values of the parameters of a framework or of software.
+
+    Args:
+        what: ``framework`` or ``software``, for messages.
+        name: Its name.
+        text: Parameters as they were given: ``cycle_ms=5,rank_us=2``.
+        defaults: All parameters of the name.
+
+    Raises:
+        ConfigError: A parameter is unknown, or a value neither 0 nor from a billionth to a million.
+    """
+    values = dict(defaults)
+    for word in text.split(",") if text else ():
+        key, equals, value = word.partition("=")
+        if not equals or key not in values:
+            listed = ", ".join(values) or "left out"
+            raise ConfigError(f"parameters of {what} {name} must be {listed}, got {word!r}{did_you_mean(key, values)}")
+        values[key] = _number(f"{name}.{key}", value)
+    return values
 
 
 def _number(field: str, text: str) -> float:

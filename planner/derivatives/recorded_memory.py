@@ -197,7 +197,7 @@ class _Steps:
         rows = step.form in ("contract", "norm", "along")
         operands = {each.name: self._read(number, step, each, in_rows=rows) for each in step.operands}
         needs = frozenset[str]().union(*(each.needs for each in operands.values()))
-        size, views = self.outputs, _is_view(step)
+        size, views = self.outputs, is_view(step)
         first = next(iter(operands.values()), None)
         order = _order_behind(step, self.layer.output)
         if step.form == "attention" and self._fused(step):  # the kernel puts the heads of a position side by side
@@ -250,8 +250,11 @@ class _Steps:
         return _Tensor(("weight", number), storage, size, (), frozenset([_WEIGHTS]) if trained else _NONE)
 
     def _fused(self, step: Step) -> bool:
-        """Return whether attention runs in one kernel: not if its mask needs a gradient, or heads have gaps in them."""
+        """Return whether attention is one kernel: not if its mask needs a gradient, or heads have gaps in them."""
+        assert isinstance(self.operation, Attention)
         mask = step.operand("attn_mask")
+        if not self.operation.fused:
+            return False
         if mask is not None and mask.constant is not None and any(leaf.parameter for leaf in mask.constant.leaves()):
             return False
         slots = [each.input for each in step.operands if each.input is not None]
@@ -261,7 +264,7 @@ class _Steps:
         """Save what the step's derivative reads; returns what it allocates beside gradients, of inputs and weights."""
         size, form = self.outputs, step.form
         none, whole = {_INPUTS: self.zero, _WEIGHTS: self.zero}, {_INPUTS: self.zero, _WEIGHTS: size}
-        if form == "dropout" and not _is_view(step):
+        if form == "dropout" and not is_view(step):
             self.tape.keep(("factors", id(result)), size)
         elif form == "embedding":
             self.tape.index_bytes = self.tape.index_bytes + _INDEX_BYTES * operands["indices"].size
@@ -273,7 +276,7 @@ class _Steps:
             self._save_factors(operands)
             # the gradient of a factor that is broadcast is made in full, then summed
             return whole if form == "pointwise" else none
-        elif form not in ("take", "join", "pad") and not _is_view(step):
+        elif form not in ("take", "join", "pad") and not is_view(step):
             self._save_values(step, operands, result)
             temporaries = TEMPORARIES.get(step.call, 0) * size
             return {_INPUTS: temporaries, _WEIGHTS: temporaries}
@@ -371,7 +374,7 @@ def _shared_heads(step: Step, operand: Operand, output: Shape, shape: Shape) -> 
     return heads[0] // heads[1]
 
 
-def _is_view(step: Step) -> bool:
+def is_view(step: Step) -> bool:
     """Return whether a step only reads another's memory."""
     words = ("view", "reshape", "_unsafe_view", "flatten", "unflatten", "slice", "select")
     none = step.form == "dropout" and not float(step.argument("p", 0.0) or 0.0)  # type: ignore[arg-type]

@@ -431,10 +431,18 @@ class ComputationGraph:
         """Return the same network with elements of another size; itself where it is the same."""
         if element_bytes == self.element_bytes:
             return self
+        return self._changed(self.layers, element_bytes)
+
+    def with_layers(self, layers: Sequence[Layer]) -> "ComputationGraph":
+        """Return a network whose layers have other operations, but the same shapes and parameters."""
+        return self._changed(layers, self.element_bytes)
+
+    def _changed(self, layers: Sequence[Layer], element_bytes: int) -> "ComputationGraph":
+        """Return a network with other layers, or elements of another size."""
         return ComputationGraph(
             self.name,
             self.batch,
-            self.layers,
+            layers,
             element_bytes=element_bytes,
             origin=self.origin,
             undivided=self._undivided and self._undivided.with_element_bytes(element_bytes),

@@ -228,7 +228,7 @@ class OperationBase(ABC):
             held = held + parameter.elements * (share if parameter.split else 1.0) / parameter_slices(parameter, part)
         return part.streaming(flop=UPDATE_FLOP * held, elements=UPDATE_ACCESSES * held)
 
-    def _read(self, part: Part, slot: int = 0) -> Floats:
+    def read_elements(self, part: Part, slot: int = 0) -> Floats:
         """Return the elements of input ``slot`` that each part needs; padding at the borders counts too."""
         elements = np.ones_like(part.samples)
         shape = part.inputs[slot]

@@ -193,4 +193,4 @@ class Convolution(OperationBase):
 
     def _operands(self, part: Part, share: float = 1.0) -> Floats:
         """Return the elements of a share of the inputs, of weights and of outputs of each part."""
-        return self._read(part) * share + part.channels * self._depth(part) + part.outputs
+        return self.read_elements(part) * share + part.channels * self._depth(part) + part.outputs

@@ -95,9 +95,9 @@ class Mapped(OperationBase):
 
     def _inputs(self, part: Part) -> Floats:
         """Return the elements of all inputs that each part reads."""
-        return sum((self._read(part, slot) for slot in range(len(self.reads))), _zeros(part))
+        return sum((self.read_elements(part, slot) for slot in range(len(self.reads))), _zeros(part))
 
-    def _held(self, part: Part) -> Floats:
+    def held_elements(self, part: Part) -> Floats:
         """Return the elements of the weights that each part holds, shared ones included."""
         share = part.channels / part.output.size("channel")
         rows: list[Floats] = [

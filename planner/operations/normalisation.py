@@ -109,8 +109,8 @@ class LocalResponseNorm(OperationBase):
 
     def _forward(self, part: Part) -> Kernels:
         flop = (2 * self.size + POWER_FLOP) * part.outputs
-        return part.streaming(flop=flop, elements=self._read(part) + part.outputs)
+        return part.streaming(flop=flop, elements=self.read_elements(part) + part.outputs)
 
     def _activation_gradient(self, part: Part) -> Kernels:
         flop = 2 * (2 * self.size + POWER_FLOP) * part.outputs
-        return part.streaming(flop=flop, elements=2 * (self._read(part) + part.outputs))
+        return part.streaming(flop=flop, elements=2 * (self.read_elements(part) + part.outputs))

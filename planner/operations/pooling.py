@@ -65,12 +65,12 @@ class Pooling(OperationBase):
 
     def _forward(self, part: Part) -> Kernels:
         flop = part.outputs * math.prod(self.kernel)
-        return part.streaming(flop=flop, elements=self._read(part) + part.outputs)
+        return part.streaming(flop=flop, elements=self.read_elements(part) + part.outputs)
 
     def _activation_gradient(self, part: Part) -> Kernels:
         accesses = 2 if self.mode == "max" else 1
         flop = part.outputs * math.prod(self.kernel)
-        return part.streaming(flop=flop, elements=accesses * (self._read(part) + part.outputs))
+        return part.streaming(flop=flop, elements=accesses * (self.read_elements(part) + part.outputs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +103,11 @@ class GlobalPooling(OperationBase):
         return SavedTensors(index_bytes=INDEX_BYTES * part.outputs if self.mode == "max" else 0.0)
 
     def _forward(self, part: Part) -> Kernels:
-        read = self._read(part)
+        read = self.read_elements(part)
         return part.streaming(flop=read, elements=read + part.outputs)
 
     def _activation_gradient(self, part: Part) -> Kernels:
-        read = self._read(part)
+        read = self.read_elements(part)
         accesses = 2 if self.mode == "max" else 1
         return part.streaming(flop=read, elements=accesses * (read + part.outputs))
 

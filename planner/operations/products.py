@@ -1,7 +1,7 @@
 """Products over any dimensions: with trained matrices, of two tensors, and attention."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from planner.operations.base import Part
 from planner.operations.checks import check_int
 from planner.operations.mapped import Mapped
 
+_SOFTMAX, _SOFTMAX_BACKWARD, _DROPOUT = 2.0, 3.0, 2.25
+"""Accesses of each score by passes between the products: read and written; backward read with the weight; read, written
+and a byte of a mask."""
 PRODUCTS = ("matrix_product", "batched_product", "convolution_of_any_kind", "transposed_convolution", "recurrence")
 
 
@@ -105,21 +108,23 @@ class TensorProduct(Mapped):
         depth: Floats | float,
         streamed: Floats | float = 0.0,
     ) -> Kernels:
-        elements = self._inputs(part) + self._held(part) + part.outputs
+        elements = self._inputs(part) + self.held_elements(part) + part.outputs
         return part.matrix(rows=rows, columns=columns, depth=depth, elements=elements, streamed=streamed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention(Mapped):
-    """Scaled dot-product attention as one kernel, which never writes the weights of the positions to memory.
+    """Scaled dot-product attention, as one kernel that never writes the weights of the positions to memory, or apart.
 
     Work: of a head and a query, 2 x keys x (head channels of keys + of values).  A part that holds a share of a head
     computes the weights of the whole head.  The backward kernel computes them once more: 5 products for 2.
     Traffic: queries, keys, values and outputs once; backward also their gradients.  FLOP count all keys, as is usual;
     the fused kernel leaves out what a causal mask does.
+    Apart, the scores of all pairs of positions lie in memory: one product writes them and one reads the weights, four
+    do so backward; softmax and dropout are passes between, and the weights are kept for the backward pass.
 
     Source:
-        Dao et al., "FlashAttention", NeurIPS 2022, Algorithms 1 and 4.
+        Dao et al., "FlashAttention", NeurIPS 2022, Algorithms 0, 1 and 4.
     """
 
     kind: str = "attention"
@@ -131,14 +136,23 @@ class Attention(Mapped):
     """Channels of a head of values and of the output."""
     causal: bool = False
     """True if queries read no later keys."""
+    fused: bool = field(default=True, repr=False)
+    """True if it is one kernel, which is for the software to say, not for the network."""
+
+    @property
+    def drops(self) -> bool:
+        """True if training drops weights."""
+        return any(step.form == "attention" and step.argument("dropout_p") for step in self.computes)
 
     def __post_init__(self) -> None:
         Mapped.__post_init__(self)
-        for field in ("keys", "key_channels", "value_channels"):
-            check_int(f"attention.{field}", getattr(self, field), 1)
+        for name in ("keys", "key_channels", "value_channels"):
+            check_int(f"attention.{name}", getattr(self, name), 1)
 
     def saved_tensors(self, part: Part) -> SavedTensors:
-        """Return queries, keys, values, the output, and the logarithm of each query's sum."""
+        """Return queries, keys, values, and the output with each query's logarithm of its sum, or all weights."""
+        if not self.fused:  # what dropout leaves of the weights, and a mask of a byte an element
+            return SavedTensors(inputs=True, elements=self._scores(part) * (2.25 if self.drops else 1.0))
         return SavedTensors(inputs=True, output=True, elements=part.columns * self._heads(part))
 
     def fused_kernels(
@@ -149,7 +163,7 @@ class Attention(Mapped):
         Where queries read no later keys, the part with the last q of k positions reads 1 - q / 2k of them all: it is
         the slowest, and sets the price of all parts.
         """
-        if phase not in ("forward", "activation_gradient"):
+        if not self.fused or phase not in ("forward", "activation_gradient"):
             return None
         held = Part(tuple(inputs), output, part)
         heads = self._heads(held)
@@ -178,20 +192,33 @@ class Attention(Mapped):
         heads = self._heads(part)
         if len(self.reads) < 3:  # queries, keys and values in one tensor
             return heads
-        return np.minimum(heads, self._read(part, 1) / (part.samples * self.keys * self.key_channels))
+        return np.minimum(heads, self.read_elements(part, 1) / (part.samples * self.keys * self.key_channels))
+
+    def _scores(self, part: Part) -> Floats:
+        """Return the weights of all heads, queries and keys of each part."""
+        return part.columns * self._heads(part) * float(self.keys)
 
     def _forward(self, part: Part) -> Kernels:
-        elements = self._inputs(part) + part.outputs
-        depth = self.keys * (1.0 + self._heads(part) * self.key_channels / part.channels)
-        width = np.minimum(part.channels, self.value_channels)
-        return part.matrix(rows=width, columns=part.outputs / width, depth=depth, elements=elements)
+        return self._work(part, products=1.0, softmax=_SOFTMAX)
 
     def _activation_gradient(self, part: Part) -> Kernels:
-        return _times(self._forward(part), 2.5)
+        return self._work(part, products=2.0 if not self.fused else 2.5, softmax=_SOFTMAX_BACKWARD)
+
+    def _work(self, part: Part, *, products: float, softmax: float) -> Kernels:
+        """Return so many times both products and, where they are apart, the passes over the scores between them."""
+        elements, streamed = self._inputs(part) + part.outputs, 0.0 * part.outputs
+        if not self.fused:
+            elements = elements + 2.0 * self._scores(part)
+            streamed = self._scores(part) * (softmax + (_DROPOUT if self.drops else 0.0))
+        depth = self.keys * (1.0 + self._heads(part) * self.key_channels / part.channels)
+        width = np.minimum(part.channels, self.value_channels)
+        columns = part.outputs / width
+        work = part.matrix(rows=width, columns=columns, depth=depth, elements=elements, streamed=streamed)
+        return _times(work, products)
 
     def _weight_gradient(self, part: Part) -> Kernels:
         # a trained bias of the positions, such as relative ones, sums what the backward kernel writes
-        return part.streaming(flop=0.0, elements=2.0 * self._held(part))
+        return part.streaming(flop=0.0, elements=2.0 * self.held_elements(part))
 
 
 def _summed_axis(matrix: Parameter) -> int:

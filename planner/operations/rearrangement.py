@@ -38,10 +38,10 @@ class Rearrangement(Mapped):
         if self.kind in VIEWS:
             return part.streaming(flop=0.0, elements=0.0)
         read = part.outputs if self.kind == "join" else self._inputs(part)
-        return self._streams(part, self.terms, read + self._held(part) + part.outputs)
+        return self._streams(part, self.terms, read + self.held_elements(part) + part.outputs)
 
     def _activation_gradient(self, part: Part) -> Kernels:
         return self._forward(part)
 
     def _weight_gradient(self, part: Part) -> Kernels:
-        return part.streaming(flop=0.0, elements=self._held(part) * (2.0 if self.weights else 0.0))
+        return part.streaming(flop=0.0, elements=self.held_elements(part) * (2.0 if self.weights else 0.0))

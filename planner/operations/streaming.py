@@ -58,7 +58,7 @@ class Elementwise(Mapped):
         )
 
     def _forward(self, part: Part) -> Kernels:
-        return self._streams(part, len(self.steps), self._inputs(part) + self._held(part) + part.outputs)
+        return self._streams(part, len(self.steps), self._inputs(part) + self.held_elements(part) + part.outputs)
 
     def _activation_gradient(self, part: Part) -> Kernels:
         inputs = self._inputs(part)
@@ -69,7 +69,7 @@ class Elementwise(Mapped):
         if not self.weights:
             return part.streaming(flop=0.0, elements=0.0)
         read = self._inputs(part) if self.saves == "inputs" else 0.0
-        return self._streams(part, 2, part.outputs + read + self._held(part))
+        return self._streams(part, 2, part.outputs + read + self.held_elements(part))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,7 @@ class Embedding(Mapped):
         return part.streaming(flop=0.0, elements=0.0)
 
     def _weight_gradient(self, part: Part) -> Kernels:
-        return self._streams(part, 1.0, self._inputs(part) + 3 * part.outputs + self._held(part))
+        return self._streams(part, 1.0, self._inputs(part) + 3 * part.outputs + self.held_elements(part))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,10 +192,10 @@ class Unknown(Mapped):
         return SavedTensors(inputs=True, output=True)
 
     def _forward(self, part: Part) -> Kernels:
-        return part.streaming(flop=0.0, elements=self._inputs(part) + self._held(part) + part.outputs)
+        return part.streaming(flop=0.0, elements=self._inputs(part) + self.held_elements(part) + part.outputs)
 
     def _activation_gradient(self, part: Part) -> Kernels:
-        return part.streaming(flop=0.0, elements=2 * (self._inputs(part) + self._held(part) + part.outputs))
+        return part.streaming(flop=0.0, elements=2 * (self._inputs(part) + self.held_elements(part) + part.outputs))
 
     def _weight_gradient(self, part: Part) -> Kernels:
         return self._forward(part) if self.weights else part.streaming(flop=0.0, elements=0.0)

@@ -137,6 +137,7 @@ class CostModels:
         conditions = Conditions.of(
             self._cluster,
             resolved.framework,
+            software=resolved.software,
             interference=resolved.interference,
             spread=resolved.spread,
             arithmetic=resolved.dtype,

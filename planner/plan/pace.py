@@ -1,9 +1,9 @@
 """What sets the pace of an iteration: the resources that its critical path waits for, and how much of each is left.
 
 Every step of the critical path waits for one thing: arithmetic of a device, the bandwidth of a link (also where others
-share it), a link's latency, the calls of a library, or the coordination of a framework's ranks.  The shares of these
-add up to the iteration, and the largest sets the pace: every sentence that judges a plan is made from these shares, as
-they are shown.
+share it), a link's latency, the calls of a library, the coordination of ranks, or launches of hosts.  The
+shares of these add up to the iteration, and the largest sets the pace: every sentence that judges a plan is made from
+these shares, as they are shown.
 
 A resource that becomes twice as good saves at most half of its share, and no more than what is left of the capacity of
 the most used other resource, for that one's work still has to be done; boards become faster with their devices.  That
@@ -19,7 +19,7 @@ from hwprofiles.devices.device_graph import Link
 from planner.plan.analysis import Analysis, ResourceUse, resource_uses
 from planner.simulation.program_replay import Replay
 from planner.simulation.sensitivity import Sensitivity
-from planner.simulation.steady_path import CriticalPath, PathStep, program_path
+from planner.simulation.steady_path import LAUNCH, CriticalPath, PathStep, program_path
 
 _LEAST_SHARE = 0.005
 """Share of the iteration below which a resource is not told of."""
@@ -31,6 +31,7 @@ _NAMES = {
     "latency": "latency of {}",
     "coordination": "coordination of the {}",
     "calls": "calls and steps of {}",
+    "launches": "launches of the {}",
 }
 """Kinds of resources, with what they are called."""
 _BETTER = {
@@ -39,6 +40,7 @@ _BETTER = {
     "latency": "a lower latency",
     "coordination": "a quicker coordination",
     "calls": "quicker calls",
+    "launches": "quicker launches",
 }
 """What would have to change of each kind."""
 _QUANTITIES = {"arithmetic": "speed", "bandwidth": "bandwidth", "latency": "latency"}
@@ -70,7 +72,7 @@ class PaceSetter:
     @property
     def verb(self) -> str:
         """Form of the verb "set" that goes with ``name``."""
-        return "set" if self.kind in ("bandwidth", "calls") else "sets"
+        return "set" if self.kind in ("bandwidth", "calls", "launches") else "sets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +200,9 @@ def _setters(path: CriticalPath, replayed: Replay, busiest: Sequence[ResourceUse
     for step in path.steps:
         if step.kind == "coordinate":
             count("coordination", "ranks", "", step.seconds)
+            continue
+        if step.kind == LAUNCH:
+            count("launches", "hosts", step.device, step.seconds)
             continue
         if not (step.communicates and step.link_class):
             count("arithmetic", profile.get(step.device, "a device"), step.device, step.seconds)

@@ -89,6 +89,14 @@ class PlanRequest:
     )
     """One of ``planner.cost.framework.FRAMEWORKS``, with parameters; None: ``ddp`` where the cluster describes a
     library of collectives and the request has nothing that buckets cannot do, else ``ideal``."""
+    software: str = option(
+        "ideal",
+        help="Software of one device: pytorch runs one call after another, launched by its host; torch-compile joins "
+        "elementwise calls; cuda-graph has no launches; megatron-2021 keeps attention's scores in memory; ideal joins "
+        "calls and has no launches.",
+        metavar="W",
+    )
+    """One of ``planner.cost.software.SOFTWARE``, with parameters."""
     interference: bool | None = option(
         None,
         help="Let messages and arithmetic take from one another; else where the cluster declares channels.",
@@ -179,6 +187,7 @@ class PlanRequest:
     def __post_init__(self) -> None:
         # Here and not at the top: reading the fields for --help must not load NumPy.
         from planner.cost.framework import framework_of
+        from planner.cost.software import software_of
         from planner.parallel.strategies import SEARCHED
         from planner.search.pipeline_strategy import has_stages
 
@@ -205,6 +214,7 @@ class PlanRequest:
             raise ConfigError(f"sub_batches must be 1 beside micro_batches of all layers, got {self.sub_batches}")
         if (self.stages or self.schedule or self.stage_at) and not has_stages(name):
             raise ConfigError(f"stages, schedule and stage_at are for the strategy pipeline, not {name}")
+        software_of(self.software)
         if self.framework is not None and framework_of(self.framework).is_synchronous:
             self._check_buckets()
         if self.compress_where == "pays" and not self.compressed_types:

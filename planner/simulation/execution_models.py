@@ -38,6 +38,8 @@ class ProgramGraph:
     """Task of the graph that represents each task of the program, shape (iterations, T)."""
     unit_bytes: float = 1.0
     """Bytes of a unit of work on links."""
+    launches: Ints | None = None
+    """Program task that each task of the graph launches, -1 for all others; None where launches take no time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,9 @@ from planner.lowering.program import KINDS
 from planner.simulation.program_replay import Replay
 from simulator.timelines.path_analysis import CriticalStep, critical_path
 
+LAUNCH = "launch"
+"""Kind of the steps in which a host launches a task."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathStep:
@@ -178,6 +181,11 @@ class _Names:
         # the first member of a joined activity represents it
         self.represents = np.full(self.graph.size, -1)
         self.represents[task_of.ravel()[::-1]] = np.arange(task_of.size)[::-1]
+        launches = replay.program_graph.launches
+        self.launched = np.full(self.graph.size, -1) if launches is None else launches
+        if launches is not None:
+            iteration = np.arange(self.graph.size) // (self.graph.size // len(task_of))
+            self.represents = np.where(launches < 0, self.represents, iteration * self.program.size + launches)
 
     def step(self, step: CriticalStep, begin: float, end: float) -> PathStep | None:
         """Return a step clipped to the window; None outside it, and for barriers, which take no time."""
@@ -190,12 +198,13 @@ class _Names:
         share = (end_s - start_s) / length if length else 1.0
         iteration, task = divmod(represents, self.program.size)
         device, program = int(self.program.device[task]), self.program
-        link = self._link(step, task)
+        launches = self.launched[step.task] >= 0
+        link = -1 if launches else self._link(step, task)
         return PathStep(
             task=task,
             iteration=iteration,
-            name=program.name(task),
-            kind=KINDS[program.kind[task]],
+            name=f"launch of {program.name(task)}" if launches else program.name(task),
+            kind=LAUNCH if launches else KINDS[program.kind[task]],
             layer=program.graph.layers[program.layer[task]].name,
             device=program.cluster.devices[device].name if device >= 0 else "",
             start_s=start_s - begin,

@@ -1,8 +1,8 @@
 """Iterations of language models as ``orrery plan`` prices them, beside public times.
 
 Those of MPT and Llama divide parameters, gradients and optimizer state over their replicas (``fsdp``, ``hsdp=N``).
-MPT's attention was the first FlashAttention (``--framework ddp:flash=1``); in its share of the peak is one number that
-was fitted, that heads of 64 reach as much as those of 128, so rows with such heads are not judged.
+MPT's attention was the first FlashAttention (``--software pytorch:flash=1``); in its share of the peak is one number
+that was fitted, that heads of 64 reach as much as those of 128, so rows with such heads are not judged.
 
 Those of GPT, by Megatron with full recomputation, are data-, tensor- and pipeline-parallel.  Their hosts launch kernels
 one by one; small layers wait for them, which plans do not know: they are a measure of their own.  A row as a command::
@@ -112,7 +112,7 @@ def _mpt_s(row: Any) -> float:
         strategy="fsdp" if row.gathered > 1 else "fsdp,gathered",
         dtype=row.precision,
         gradient_dtype="float32" if row.gradient_bytes > _HALF else None,
-        framework="ddp:flash=1",
+        software="pytorch:flash=1",
         recompute=_ends(graph, 1.0 if row.recomputed else 0.0),
         micro_batches=row.micro_batches if row.micro_batches > 1 else None,
     )

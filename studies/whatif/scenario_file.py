@@ -18,7 +18,7 @@ from studies.whatif.scenarios import TODAY, Scenario
 
 _BASE, _BATCH = "from", "batch"
 """Keys of a scenario that are no changes of the cluster."""
-_OPTIONS = ("gradient_sync", "dtype", "framework", "interference", "spread")
+_OPTIONS = ("gradient_sync", "dtype", "framework", "software", "interference", "spread")
 """Keys of a file that are fields of ``PlanRequest``."""
 
 
@@ -50,6 +50,7 @@ class _File(BaseModel):
     gradient_sync: SyncAlgorithm | None = None
     dtype: Precision = "float32"
     framework: str | None = None
+    software: str = "ideal"
     interference: Annotated[bool | None, Field(strict=True)] = None
     spread: Annotated[bool | None, Field(strict=True)] = None
     scenarios: Annotated[Mapping[str, Mapping[str, Any]], Field(min_length=1)]

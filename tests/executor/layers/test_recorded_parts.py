@@ -13,10 +13,12 @@ from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
 from executor.runtime.boxes import whole_box
 from groundwork.errors import ConfigError
+from planner.cost.software import Software
 from planner.graph.shapes import SUMMED
 from planner.importing.graph_of import imported_graph
 from planner.layouts.configurations import Configuration, space_of
 from planner.layouts.mesh import Mesh
+from planner.models.registry import load_model
 from planner.operations.mapped import Mapped
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
@@ -158,3 +160,29 @@ def test_more_than_a_sum_is_not_split_in_slices():
     space = space_of(layer, Configuration.on(Mesh((("tensor", 2),), (0, 1)), (SUMMED,), layer.parallel_dims), 2)
     with pytest.raises(ConfigError, match="computes more than a sum"):
         check_imported(graph, 0, space)
+
+
+def test_attention_apart_computes_the_same_and_keeps_its_weights():
+    graph = wide(load_model("gpt2:layers=1,hidden=16,heads=2,sequence=12,words=8", batch=2))
+    apart = Software(flash=0).graph_of(graph)
+    index = next(i for i, layer in enumerate(graph.layers) if layer.operation.kind == "attention")
+    layer, rng = graph.layers[index], np.random.default_rng(1)
+    inputs = [torch.from_numpy(rng.normal(size=shape.sizes)) for shape in layer.input_shapes]
+    gradient = torch.from_numpy(rng.normal(size=layer.output.sizes))
+    for degrees in ({"sample": 1}, {"sample": 2, "channel": 2}, {"length": 3}):
+        fused, separate = (computed(each, index, degrees, inputs, {}, gradient) for each in (graph, apart))
+        for one, other in zip(fused, separate, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    space = space_of(apart.layers[index], Configuration({}, (0,)), 1)
+    part = part_layer(apart, index, space, 0, dtype=TYPE, device="cpu")
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        part.forward([x.clone() for x in inputs], {}, TrainingStep(0, 0))
+    scores = 2 * 2 * 12 * 12 * TYPE.itemsize
+    assert scores in kept.values(), "the weights of all heads and pairs of positions"

@@ -185,7 +185,7 @@ def test_messages_of_a_bucket_are_those_of_its_all_reduce():
     ("text", "rule"),
     [
         ("dpp", "framework must be one of ideal, ddp, horovod, ps, got 'dpp'; did you mean 'ddp'?"),
-        ("ddp:bucket=3", "parameters of framework ddp must be first_mib, bucket_mib, flash, got 'bucket=3'"),
+        ("ddp:bucket=3", "parameters of framework ddp must be first_mib, bucket_mib, got 'bucket=3'"),
         ("ddp:bucket_mib=-3", "ddp.bucket_mib must be 0 or a number from 1e-09 to 1e+06, got '-3'"),
         ("horovod:cycle_ms=1e-320", "horovod.cycle_ms must be 0 or a number from 1e-09 to 1e+06, got '1e-320'"),
         ("horovod:cycle_ms=soon", "horovod.cycle_ms must be 0 or a number from 1e-09 to 1e+06, got 'soon'"),

@@ -1,0 +1,96 @@
+"""Software of one device: the kernels that it makes of a network, and who launches them.
+
+A chain of elementwise operations is one kernel where a compiler joins them, else one for each operation, which reads
+its operands from memory and writes its result there.  A host launches kernels one after the other, ahead of its device;
+the device waits where they are shorter than their launches, unless a graph of all of them was recorded:
+
+    host      |f1|f2|f3|b3|b2|b1|u |          launches, one behind another
+    device       |f1|f2 |f3    |b3   |b2...   each kernel behind its launch, and behind the one before
+
+Source:
+    Paszke et al., "PyTorch", NeurIPS 2019, Sec. 5.1 and 5.2: control on the host runs ahead of the device.
+    NVIDIA/Megatron-LM of 2021, megatron/timers.py and p2p_communication.py: timers of passes, and receives, wait for
+    the device; fused_softmax.py: the kernel of attention's scores.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from groundwork.errors import ConfigError
+from groundwork.suggestions import did_you_mean
+from groundwork.units import MICRO
+from hwprofiles.compute.attention_versions import ATTENTION_VERSIONS
+from planner.cost.framework import parameter_values
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.operations.products import Attention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """What software makes of a network on one device."""
+
+    text: str = "ideal"
+    """The name with parameters, as it was given."""
+    fused: bool = True
+    """True if a chain of elementwise operations is one kernel, and gradients are added where they are made."""
+    launch_s: float = 0.0
+    """Time of the host for each kernel that it launches; 0 where none is waited for."""
+    waits: bool = False
+    """True if the host waits for its device at each pass of a micro-batch, else at the end of an iteration."""
+    flash: int = ATTENTION_VERSIONS[-1]
+    """Version of FlashAttention that computes attention; 0: separate kernels, with all scores in memory."""
+
+    def graph_of(self, graph: ComputationGraph) -> ComputationGraph:
+        """Return a network with its attention as the software computes it."""
+        if self.flash or not any(isinstance(layer.operation, Attention) for layer in graph.layers):
+            return graph
+        return graph.with_layers([_apart(layer) for layer in graph.layers])
+
+
+def _apart(layer: Layer) -> Layer:
+    """Return a layer whose attention, if it is some, is computed by separate kernels."""
+    operation = layer.operation
+    return replace(layer, operation=replace(operation, fused=False)) if isinstance(operation, Attention) else layer
+
+
+IDEAL_SOFTWARE = Software()
+"""Chains are one kernel each, and launches take no time."""
+_LAUNCH_US = 26.0
+"""Microseconds from one launch to the next by PyTorch, Python and automatic differentiation included: of steps of GPT-2
+and Llama that are bound by it, 24 to 28, compiled ones not less (``hwprofiles/measured/h200_language_models.csv``)."""
+_MEGATRON_LAUNCH_US = 55.0
+"""The same of Megatron-LM in 2021: fitted to iterations of vTrain with a hidden size of 1,024 that are neither tensor-
+nor pipeline-parallel, of which it predicts four within 2 %."""
+SOFTWARE: Mapping[str, Mapping[str, float]] = {
+    "ideal": {"fused": 1, "launch_us": 0, "waits": 0, "flash": 2},
+    "pytorch": {"fused": 0, "launch_us": _LAUNCH_US, "waits": 0, "flash": 2},
+    "torch-compile": {"fused": 1, "launch_us": _LAUNCH_US, "waits": 0, "flash": 2},
+    "megatron-2021": {"fused": 1, "launch_us": _MEGATRON_LAUNCH_US, "waits": 1, "flash": 0},
+    "cuda-graph": {"fused": 0, "launch_us": 0, "waits": 0, "flash": 2},
+}
+"""Software by name, with the defaults of its parameters."""
+
+
+def software_of(text: str) -> Software:
+    """Return the software of a name, with parameters behind a colon: ``pytorch:launch_us=45,flash=0``.
+
+    Raises:
+        ConfigError: The name or a parameter is unknown, or a value breaks its rule.
+    """
+    name, _, rest = text.partition(":")
+    if name not in SOFTWARE:
+        raise ConfigError(f"software must be one of {', '.join(SOFTWARE)}, got {name!r}{did_you_mean(name, SOFTWARE)}")
+    values = parameter_values("software", name, rest, SOFTWARE[name])
+    for switch in ("fused", "waits"):
+        if values[switch] not in (0, 1):
+            raise ConfigError(f"{name}.{switch} must be 0 or 1, got {values[switch]:g}")
+    if values["flash"] not in ATTENTION_VERSIONS:
+        versions = ", ".join(map(str, ATTENTION_VERSIONS))
+        raise ConfigError(f"{name}.flash must be one of {versions}, got {values['flash']:g}")
+    return Software(
+        text=text,
+        fused=values["fused"] > 0,
+        launch_s=values["launch_us"] * MICRO,
+        waits=values["waits"] > 0,
+        flash=int(values["flash"]),
+    )

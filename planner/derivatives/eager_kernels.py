@@ -1,0 +1,178 @@
+"""Kernels of layers where nothing joins them: one for each call of PyTorch, forward, and those of its derivative.
+
+A chain of elementwise calls, x * tanh(x), whose kernels read and write an element of x so many times::
+
+    forward     t = tanh(x)     2        backward    dt = g * x          3
+                y = x * t       3                    dx = g * t          3
+                                                     dx' = dt (1 - t^2)  3
+                                                     dx + dx'            3
+
+Loss functions compute in float32, whatever the data type of the scores: these and their gradient are converted.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from groundwork.array_types import Floats
+from planner.derivatives.recorded_memory import is_view
+from planner.derivatives.saved_values import PASSED_ON, SAVED, TEMPORARIES
+from planner.graph.computation_graph import Layer
+from planner.graph.data_sources import is_data
+from planner.operations.base import ELEMENT_BYTES, Part
+from planner.operations.computation import Operand, Step
+from planner.operations.convolution import Convolution
+from planner.operations.joining import Add
+from planner.operations.linear import Linear
+from planner.operations.loss import Loss
+from planner.operations.normalisation import BatchNorm
+from planner.operations.products import Attention
+from planner.operations.streaming import Elementwise
+
+_ATTENTION_BACKWARD = 3
+"""Kernels of fused attention's backward pass: sums of output times gradient, all gradients, those of queries rounded.
+"""
+_NO_GRADIENT = frozenset(name for name, what in SAVED.items() if not what) - PASSED_ON - {"neg", "rsub"}
+"""Calls whose result does not change with small changes of their operands."""
+
+
+def eager_bytes(layer: Layer, phase: str, part: Mapping[str, Floats], element_bytes: int) -> list[Floats] | None:
+    """Return the bytes that each kernel of a layer reads and writes, shape (C,) each.
+
+    Args:
+        layer: The layer.
+        phase: ``forward`` or ``activation_gradient``; gradients of parameters are reductions of their own.
+        part: Sizes of its parts by dimension, shape (C,) each.
+        element_bytes: Bytes of an element in memory.
+
+    Returns:
+        None for layers that are one kernel in each phase.
+    """
+    operation, held = layer.operation, Part(layer.input_shapes, layer.output, dict(part))
+    if isinstance(operation, Loss) and operation.reads_rows:
+        return [accesses * held.outputs for accesses in _loss_bytes(phase, element_bytes)]
+    if isinstance(operation, Elementwise) and len(operation.computes) > 1:
+        chain = _Chain(layer, operation, held, element_bytes)
+        return chain.forward if phase == "forward" else chain.backward()
+    return None
+
+
+def kernel_count(layer: Layer, phase: str, *, fused: bool) -> int:
+    """Return the number of kernels that a host launches for a part of a layer in one phase.
+
+    Updates count as none: one kernel updates the parameters of dozens of layers.
+
+    Args:
+        layer: The layer.
+        phase: One of ``LAYER_PHASES``.
+        fused: Whether a chain of elementwise calls is one kernel.
+    """
+    if phase == "update":
+        return 0
+    one = {dim: np.ones(1) for dim in layer.output.dims}
+    if not fused and phase != "weight_gradient" and (each := eager_bytes(layer, phase, one, ELEMENT_BYTES)) is not None:
+        return len(each)
+    work = layer.kernels(phase, {dim: np.array([float(layer.output.size(dim))]) for dim in layer.output.dims})
+    if not (work.flop + work.memory_bytes + work.streamed_bytes).any():
+        return 0
+    operation = layer.operation
+    if phase == "weight_gradient":  # one for each tensor, but one for scale and shift of a normalisation
+        return 1 if isinstance(operation, BatchNorm) else len(layer.parameters)
+    if isinstance(operation, Attention) and not operation.fused:  # products, softmax and dropout
+        return (3 if phase == "forward" else 5) + operation.drops
+    if isinstance(operation, Attention) and phase != "forward":
+        return _ATTENTION_BACKWARD
+    epilogue = ("batch_norm", "activation", "dropout") if isinstance(operation, Convolution | Linear | Add) else ()
+    return 1 + sum(bool(getattr(operation, name, None)) for name in epilogue)
+
+
+def _loss_bytes(phase: str, element_bytes: int) -> list[float]:
+    """Return the bytes that kernels of cross-entropy move for each score, in float32.
+
+    Forward: scores are converted, and the logarithms of their softmax computed.  Backward: a gradient of these is set
+    to zero but for the labels', that of the scores computed from both, and converted.
+    """
+    converted = [float(element_bytes + ELEMENT_BYTES)] if element_bytes < ELEMENT_BYTES else []
+    if phase == "forward":
+        return [*converted, 2.0 * ELEMENT_BYTES]
+    return [1.0 * ELEMENT_BYTES, 3.0 * ELEMENT_BYTES, *converted]
+
+
+class _Chain:
+    """Kernels of a chain of elementwise calls; sizes are by part, in elements."""
+
+    def __init__(self, layer: Layer, operation: Elementwise, part: Part, element_bytes: int) -> None:
+        self._layer, self._steps, self._part, self._bytes = layer, operation.computes, part, element_bytes
+        self._inputs = [operation.read_elements(part, slot) for slot in range(len(layer.inputs))]
+        self._results: list[Floats] = []
+        self.forward: list[Floats] = []
+        """Bytes of the forward kernels."""
+        for step in self._steps:
+            read = [self._size(each) for each in step.operands]
+            last = len(self._results) == len(self._steps) - 1
+            size = part.outputs if last else np.maximum.reduce([0.0 * part.outputs, *read])
+            self._results.append(size)
+            if not is_view(step):
+                self.forward.append(self._moved(sum(read, size)) + self._mask(step, size))
+
+    def backward(self) -> list[Floats]:
+        """Return the bytes of the kernels that compute the gradients of the inputs."""
+        moved: list[Floats] = []
+        brought: dict[tuple[str, int], int] = {("step", len(self._steps) - 1): 1}
+        for number, step in reversed(list(enumerate(self._steps))):
+            count = brought.pop(("step", number), 0)
+            if not count or step.call in _NO_GRADIENT:
+                continue
+            moved += [self._moved(3.0 * self._results[number])] * (count - 1)  # gradients by several ways are added
+            for operand in step.operands:
+                source = self._source(operand)
+                if source is not None:
+                    brought[source] = brought.get(source, 0) + 1
+                    moved += self._derivative(step, operand, self._results[number])
+        return moved + [
+            self._moved(3.0 * self._inputs[slot]) for (_, slot), count in brought.items() for _ in range(count - 1)
+        ]
+
+    def _derivative(self, step: Step, operand: Operand, size: Floats) -> list[Floats]:
+        """Return the bytes of the kernels that compute the gradient of an operand from that of a result."""
+        own, what = self._size(operand), SAVED.get(step.call, "first")
+        kernels: list[Floats] = []
+        if step.form == "dropout" or what == "condition":
+            kernels = [] if is_view(step) else [self._moved(2.0 * size) + size]  # a mask of a byte an element
+        elif what == "factors":
+            others = sum((self._size(each) for each in step.operands if each is not operand), 0.0 * size)
+            kernels = [self._moved(2.0 * size + others)]
+        elif what == "operands":
+            kernels = [self._moved(2.0 * size + sum(self._size(each) for each in step.operands))]
+        elif what:
+            kernels = [self._moved(2.0 * size)] * TEMPORARIES.get(step.call, 0) + [self._moved(3.0 * size)]
+        elif step.call not in PASSED_ON:
+            kernels = [self._moved(2.0 * size)]
+        if np.any(own < size):  # it was broadcast: its gradient is a sum
+            kernels.append(self._moved(size + own))
+        return kernels
+
+    def _source(self, operand: Operand) -> tuple[str, int] | None:
+        """Return the tensor whose gradient an operand's gradient is a term of; None for data and constants."""
+        if operand.step is not None:
+            return "step", operand.step
+        if operand.input is None or is_data(self._layer.inputs[operand.input]):
+            return None
+        return "input", operand.input
+
+    def _size(self, operand: Operand) -> Floats:
+        """Return the elements that an operand has in memory."""
+        if operand.step is not None:
+            return self._results[operand.step]
+        if operand.input is not None:
+            return self._inputs[operand.input]
+        assert operand.constant is not None
+        return 0.0 * self._part.outputs + float(np.prod(operand.constant.shape))
+
+    def _moved(self, elements: Floats) -> Floats:
+        """Return the bytes of elements."""
+        return np.asarray(elements * float(self._bytes))
+
+    def _mask(self, step: Step, size: Floats) -> Floats:
+        """Return the bytes of the mask that a dropout writes."""
+        return size if step.form == "dropout" else 0.0 * size

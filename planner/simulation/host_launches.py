@@ -1,0 +1,134 @@
+"""Launches: a host gives its device one kernel after another, and the device waits where it has none.
+
+Every device has a launching thread of its own, whose launches take as long as its software needs (``planner.cost.
+software``) and use no resource of the cluster.  A task begins once all its kernels are launched.  Hosts run ahead of
+their devices, through all of an iteration; the next one they begin when their device has ended this one, for training
+loops read the loss or the norm of the gradients.  Some software waits for its device at each pass of a micro-batch, and
+for what the pass reads from other devices, before it launches the next one::
+
+    host      f1 f2 f3 b3 b2 b1            |  f1 f2 ...
+    device       f1-- f2-- f3-- b3-- b2-- b1--    f1--
+
+    host      f1 f2 f3      |  b3 b2 b1         |  f1 f2 ...
+    device       f1-- f2-- f3--   b3-- b2-- b1--      f1--
+
+Source:
+    Paszke et al., "PyTorch", NeurIPS 2019, Sec. 5.2: control on the host runs ahead of the device.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groundwork.array_types import Ints
+from planner.derivatives.eager_kernels import kernel_count
+from planner.lowering.program import KINDS, Program
+from planner.simulation.execution_models import ProgramGraph
+
+_PHASES = ("forward", "activation_gradient", "weight_gradient")
+
+
+def with_launches(program: Program, program_graph: ProgramGraph) -> ProgramGraph:
+    """Return a task graph in which hosts launch all tasks of their devices; the same where launches take no time.
+
+    Args:
+        program: The program.
+        program_graph: Its task graph, with an activity for every task.
+    """
+    launch_s = program.conditions.software.launch_s
+    if not launch_s:
+        return program_graph
+    graph, task_of = program_graph.graph, program_graph.task_of
+    iterations, size = len(task_of), graph.size // len(task_of)
+    launched, device, kernels = _launches(program)
+    total = size + len(launched)
+    # tasks of one iteration, then its launches, then those of the next
+    moved = np.arange(graph.size) + np.arange(graph.size) // size * len(launched)
+    launch = np.arange(iterations)[:, None] * total + size + np.arange(len(launched))
+
+    def column(own: NDArray[Any], launches: NDArray[Any]) -> NDArray[Any]:
+        """Return a column of all tasks from that of the graph's own, and that of the launches of one iteration."""
+        rows = np.broadcast_to(launches, (iterations, len(launched)))
+        return np.concatenate([own.reshape(iterations, size), rows], axis=1).ravel()
+
+    none = np.zeros(len(launched), dtype=np.int64)
+    late = np.concatenate([moved[graph.waiting], moved[task_of[:, launched]].ravel()])
+    early = np.concatenate([moved[graph.after], launch.ravel()])
+    first = np.unique(device, return_index=True)[1]
+    ended = moved[task_of[:-1, _last_on(program, device[first])]]
+    late, early = np.concatenate([late, launch[1:, first].ravel()]), np.concatenate([early, ended.ravel()])
+    if program.conditions.software.waits:
+        begun, awaited = _awaited(program, launched, device)
+        late = np.concatenate([late, launch[:, begun].ravel()])
+        early = np.concatenate([early, moved[task_of[:, awaited]].ravel()])
+    order = np.lexsort((early, late))
+    streams = graph.stream.max(initial=-1) + 1
+    hosts = replace(
+        graph,
+        work=column(graph.work, kernels * launch_s),
+        latency_s=column(graph.latency_s, 0.0 * none),
+        start_s=column(graph.start_s, 0.0 * none),
+        rate_limit=column(graph.rate_limit, none + np.inf),
+        priority=column(graph.priority, none),
+        stream=column(graph.stream, streams + device),
+        use_start=np.concatenate([[0], np.cumsum(column(np.diff(graph.use_start), none))]),
+        after_start=np.concatenate([[0], np.cumsum(np.bincount(late, minlength=total * iterations))]),
+        after=early[order],
+    )
+    launches = np.full(hosts.size, -1, dtype=np.int64)
+    launches[launch] = launched
+    return replace(program_graph, graph=hosts, task_of=moved[task_of], launches=launches)
+
+
+def _launches(program: Program) -> tuple[Ints, Ints, Ints]:
+    """Return tasks in program order, the device that each is launched for, and its kernels, shape (launches,) each.
+
+    A collective is a kernel on each of its devices; messages leave by themselves.
+    """
+    kernels = np.ones(program.size, dtype=np.int64)
+    fused = program.conditions.software.fused
+    for phase in _PHASES:
+        tasks = np.flatnonzero(program.kind == KINDS.index(phase))
+        counts = [kernel_count(layer, phase, fused=fused) for layer in program.graph.layers]
+        kernels[tasks] = np.array(counts)[program.layer[tasks]]
+    kernels[program.kind == KINDS.index("update")] = 0
+    alone = np.flatnonzero(program.is_compute & (kernels > 0))
+    rows = [(alone, program.device[alone])]
+    for task, collective in program.collectives.items():
+        devices = np.array(sorted(set(collective.devices)))
+        rows.append((np.full(len(devices), task), devices))
+    tasks, devices = (np.concatenate(column) for column in zip(*rows, strict=True))
+    order = np.argsort(tasks, kind="stable")
+    return tasks[order], devices[order], kernels[tasks[order]]
+
+
+def _awaited(program: Program, launched: Ints, device: Ints) -> tuple[Ints, Ints]:
+    """Return the first launches of each pass of a device, and tasks that they wait for, pair by pair.
+
+    These are the last task of the pass before, and the messages of other stages that tasks of the pass wait for.
+    """
+    stages = np.array([program.micro_batching.stage_of(i) for i in range(len(program.graph.layers))])
+    goes_back = program.backward | program.recomputed
+    number = (stages[program.layer] * program.micro_batching.parts + program.micro_batch) * 2 + goes_back
+    order = np.lexsort((launched, device))
+    task, passes = launched[order], device[order] * (number.max() + 1) + number[launched[order]]
+    begins = np.flatnonzero(np.diff(passes, prepend=passes[0] - 1))
+    later = begins[1:][device[order][begins[1:]] == device[order][begins[1:] - 1]]
+    crosses = (program.peer >= 0) & (program.consumer >= 0) & (stages[program.layer] != stages[program.consumer])
+    rows = np.flatnonzero(crosses[program.after] & program.is_compute[program.waiting])
+    reader = program.waiting[rows]
+    # zero-bubble schedules come back to a pass: what is received is there since its first time
+    known, first = np.unique(passes[begins], return_index=True)
+    at = np.searchsorted(known, program.device[reader] * (number.max() + 1) + number[reader])
+    begun, received = begins[first[at]], program.after[rows]
+    return order[np.concatenate([later, begun])], np.concatenate([task[later - 1], received])
+
+
+def _last_on(program: Program, devices: Ints) -> Ints:
+    """Return the last task that computes on each device."""
+    compute = np.flatnonzero(program.is_compute & ~program.is_codec)
+    last = np.zeros(len(program.cluster.devices), dtype=np.int64)
+    np.maximum.at(last, program.device[compute], compute)
+    return last[devices]
