@@ -9,8 +9,6 @@ from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
 from reports.style.units import time_unit
 from reports.tables.fidelity_text import (
-    STUDY_SENTENCE,
-    STUDY_TITLE,
     coverage_rows,
     fidelity_cells,
     fidelity_headers,
@@ -36,10 +34,7 @@ def fidelity_html(table: FidelityTable) -> str:
         headline=fidelity_headline(table),
         notes=[*table.notes, *(f"{each.name}: {_without(each)}" for each in table.measures if each.without)],
         headers=fidelity_headers(),
-        measures=[_row(each) for each in table.measures if not each.by_study],
-        study=[_row(each) for each in table.measures if each.by_study],
-        study_title=STUDY_TITLE,
-        study_sentence=STUDY_SENTENCE,
+        measures=[_row(each) for each in table.measures],
         comparisons=[_row(each) for each in table.comparisons],
         worst=[
             (each.name, [_worst(each, i) for i in range(len(each.worst_rows))])

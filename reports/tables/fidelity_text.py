@@ -9,11 +9,6 @@ from rich.text import Text
 from studies.fidelity.error_summary import ErrorSummary
 from studies.fidelity.fidelity_table import FidelityTable
 
-STUDY_TITLE = "By formulas of a study"
-STUDY_SENTENCE = (
-    "A study prices these rows by formulas of its own, which know what hosts take to launch kernels; what orrery plan"
-    " says of them are measures of their own, iterations of GPT as orrery plan prices them."
-)
 _LONGEST = 110
 """Characters of the longest reason in the terminal."""
 
@@ -55,8 +50,8 @@ def _factor(bias: float) -> str:
 
 
 def fidelity_headline(table: FidelityTable) -> str:
-    """Return the finding in one sentence: how many rows, and how many bars are met; without formulas of a study."""
-    measures = [each for each in table.measures if not each.by_study]
+    """Return the finding in one sentence: how many rows, and how many bars are met."""
+    measures = table.measures
     rows = sum(each.rows for each in measures)
     held = [(value, bar) for each in measures for value, bar in _held(each)]
     met = sum(value <= bar for value, bar in held)
@@ -88,10 +83,8 @@ def fidelity_tables(table: FidelityTable) -> list[Table]:
     """Return every comparison, the measures with their bars, and how often intervals hold, as far as computed."""
     shown = [
         _table("Every comparison", table.comparisons),
-        _table("By measure", [each for each in table.measures if not each.by_study]),
+        _table("By measure", table.measures),
     ]
-    if study := [each for each in table.measures if each.by_study]:
-        shown.append(_table(STUDY_TITLE, study, STUDY_SENTENCE))
     if table.coverages:
         intervals = Table(title="80 % intervals, each device or system left out in turn")
         intervals.add_column("part of a prediction")
@@ -103,9 +96,9 @@ def fidelity_tables(table: FidelityTable) -> list[Table]:
     return shown
 
 
-def _table(title: str, summaries: Iterable[ErrorSummary], caption: str | None = None) -> Table:
+def _table(title: str, summaries: Iterable[ErrorSummary]) -> Table:
     """Return one table."""
-    made = Table(title=title, caption=caption)
+    made = Table(title=title)
     made.add_column("comparison", overflow="fold")
     for header in fidelity_headers():
         made.add_column(header, justify="right")

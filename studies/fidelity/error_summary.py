@@ -58,11 +58,6 @@ class ErrorSummary:
     p90_bar: float | None = None
     worst_rows: tuple[WorstRow, ...] = ()
 
-    @property
-    def by_study(self) -> bool:
-        """True if formulas of a study predicted the rows, and not what a plan is priced by; the name says so."""
-        return "(formulas of a study)" in self.name
-
 
 def held_out_errors(only: str | None = None) -> Iterator[ErrorSummary]:
     """Yield the errors on held-out rows of every profile of the catalogue that was fitted by ``orrery calibrate``.

@@ -3,20 +3,18 @@
 import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from itertools import chain
 from typing import NamedTuple
 
 from groundwork.errors import ConfigError
 from groundwork.progress import Progress
 from studies.fidelity.collective_times import collective_rows
 from studies.fidelity.judged_row import KINDS_JUDGED, JudgedRow
-from studies.fidelity.many_gpu_training import many_gpu_rows, replica_rows
+from studies.fidelity.many_gpu_training import many_gpu_rows
 from studies.fidelity.one_gpu_training import one_gpu_rows
 from studies.fidelity.own_measurements import own_kernel_rows, own_training_rows
 from studies.fidelity.paper_tables import paper_rows
-from studies.fidelity.planned_transformers import planned_rows, sharded_rows
+from studies.fidelity.planned_transformers import gpt_rows, sharded_rows
 from studies.fidelity.single_kernels import kernel_rows
-from studies.fidelity.transformer_training import transformer_rows
 from studies.sweep.local import DIED, compute_in_processes
 
 
@@ -41,23 +39,21 @@ _JOBS = (
     _Job("collectives"),
     _Job("transformers", "gpt"),
     _Job("transformers", "sharded"),
-    _Job("transformers", "planned"),
     *(_Job("papers", paper) for paper in ("deepa", "layerwise", "eight-bit", "paradl", "turbodl")),
 )
 """All jobs in the order of their rows."""
-_LONGEST = ("sharded", "planned", "deepa", "layerwise", "mxnet_single_gpu", "eight-bit", "turbodl", "paradl")
+_LONGEST = ("sharded", "gpt", "deepa", "layerwise", "mxnet_single_gpu", "eight-bit", "turbodl", "paradl")
 """Jobs that begin first, since the others fill the gaps behind them."""
 _QUICK = ("kernels", "many-gpu")
 """Kinds whose rows take less time than starting processes."""
 _TRANSFORMERS: dict[str, Callable[[], Iterable[JudgedRow]]] = {
-    "gpt": transformer_rows,
+    "gpt": gpt_rows,
     "sharded": sharded_rows,
-    "planned": planned_rows,
 }
 _ROWS: dict[str, Callable[[str], Iterable[JudgedRow]]] = {
     "kernels": lambda part: own_kernel_rows() if part else kernel_rows(),
     "one-gpu": lambda part: own_training_rows() if part == "h200" else one_gpu_rows(part),
-    "many-gpu": lambda _: chain(many_gpu_rows(), replica_rows()),
+    "many-gpu": lambda _: many_gpu_rows(),
     "collectives": lambda _: collective_rows(),
     "transformers": lambda part: _TRANSFORMERS[part](),
     "papers": paper_rows,

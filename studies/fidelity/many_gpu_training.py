@@ -1,4 +1,4 @@
-"""Training on several GPUs: the time of an iteration relative to one GPU or one replica, measured and predicted."""
+"""Training on several GPUs: the time of an iteration relative to one GPU, measured and predicted."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,6 @@ from planner.simulation.program_replay import replay
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 from studies.fidelity.one_gpu_training import MODELS_MEASURED
-from studies.fidelity.transformer_training import gpt_iteration_s, gpt_row
 
 _ROCE_SHARE = 0.248
 """25 Gbit/s less 4 % for headers, as a share of the 12.1 GB/s of an EDR card."""
@@ -127,49 +126,3 @@ def _iteration(spec: str, model: str, batch: int, devices: int, conditions: str)
 def _first(spec: str, devices: int) -> DeviceGraph:
     """Return the first devices of a cluster."""
     return load_cluster(spec).take(devices)
-
-
-def replica_rows() -> Iterator[JudgedRow]:
-    """Yield every measured iteration of several replicas of GPT whose sizes were measured on one replica, too.
-
-    A replica is a GPU, or several that share the layers by tensors or as stages.  More of them add the sum of the
-    gradients, which begins when the last micro-batch is done, and nothing else: what is judged is the price of that
-    sum beside that of the computation.
-    """
-    rows = rows_of_table("gpt_iterations")
-    alone: dict[tuple[Any, ...], list[Any]] = {}
-    for row in rows:
-        if row.replicas == 1:
-            alone.setdefault(_replica_sizes(row), []).append(row)
-    for row in rows:
-        if row.replicas > 1 and _replica_sizes(row) in alone:
-            yield _relative_replicas(row, alone[_replica_sizes(row)])
-
-
-def _replica_sizes(row: Any) -> tuple[Any, ...]:
-    """Return what replicas have in common."""
-    return (
-        row.source,
-        row.layers,
-        row.hidden,
-        row.heads,
-        row.seq_len,
-        row.micro_batch,
-        row.micro_batches,
-        row.tensor,
-        row.pipeline,
-    )
-
-
-def _relative_replicas(row: Any, alone: list[Any]) -> JudgedRow:
-    """Return a row of several replicas relative to one."""
-    replicas = f"{row.replicas} replicas of {row.tensor * row.pipeline} GPUs"
-    alone_s = sum(other.time_s for other in alone) / len(alone)
-    return gpt_row(
-        row,
-        measure="replicas of GPT relative to one (formulas of a study)",
-        compared="replicas",
-        devices=f"{row.micro_batches} micro-batches, {replicas}",
-        subject=replicas,
-        times=(row.time_s / alone_s, gpt_iteration_s(row) / gpt_iteration_s(alone[0])),
-    )

@@ -20,8 +20,8 @@ from studies.fidelity.one_gpu_training import unlimited_device
 from studies.fidelity.single_kernels import convolution_rows, product_row
 
 _DEVICE = "h200"
-_TOKENS = {"gpt2": 1024, "llama-1b": 2048}
-"""Tokens of a sequence of the catalogue's language models; other lengths are to be imported first."""
+_SOFTWARE = {"eager": "pytorch", "compile": "torch-compile", "graph": "cuda-graph"}
+"""Software by how steps of language models were launched; those of networks were eager."""
 
 _ORDERS = {"channels-first": "NCHW", "channels-last": "NHWC"}
 """Orders in memory, as the comparisons name them."""
@@ -76,23 +76,19 @@ def own_training_rows() -> Iterator[JudgedRow]:
             row,
             measure=OwnMeasure.NETWORKS if priced else OwnMeasure.COPIED_NETWORKS,
             comparison=f"networks, {_DEVICE}, {row.precision}, {_ORDERS[row.layout]}",
-            predicted_s=_planned_s(row, "momentum"),
+            predicted_s=_planned_s(row, row.model, "momentum", "eager"),
         )
     for row in rows_of_table("h200_language_models"):
-        known = row.seq_len == _TOKENS[row.model]
         yield _step(
             row,
             measure=OwnMeasure.LANGUAGE_MODELS,
             comparison=f"{row.model}, {_DEVICE}, {row.precision}, {row.mode}",
-            predicted_s=_planned_s(row, "adam") if known else float("nan"),
-            reason="" if known else f"the catalogue has {row.model} with {_TOKENS[row.model]:,} tokens",
+            predicted_s=_planned_s(row, f"{row.model}:sequence={row.seq_len}", "adam", row.mode),
         )
 
 
-def _step(row: Any, *, measure: str, comparison: str, predicted_s: float, reason: str = "") -> JudgedRow:
+def _step(row: Any, *, measure: str, comparison: str, predicted_s: float) -> JudgedRow:
     """Return the row of one training step."""
-    if row.host_ms > row.kernels_ms:
-        reason = reason or "the device waits for the host's launches, which are not modelled"
     tokens = f" x {row.seq_len:,} tokens" if hasattr(row, "seq_len") else ""
     return JudgedRow(
         measure=measure,
@@ -103,15 +99,18 @@ def _step(row: Any, *, measure: str, comparison: str, predicted_s: float, reason
         size=row.batch,
         measured_s=row.step_ms * MILLI,
         predicted_s=predicted_s,
-        reason=reason,
     )
 
 
-def _planned_s(row: Any, optimizer: str) -> float:
-    """Return the simulated time of the plan of a step."""
-    graph = load_model(row.model, batch=row.batch, element_bytes=DTYPE_BYTES[row.precision])
+def _planned_s(row: Any, model: str, optimizer: str, mode: str) -> float:
+    """Return the simulated time of the plan of a step of a model, launched in one of the modes of ``_SOFTWARE``."""
     planned = simulated_plan(
-        graph, unlimited_device(_DEVICE), dtype=row.precision, optimizer=optimizer, strategy="data"
+        load_model(model, batch=row.batch, element_bytes=DTYPE_BYTES[row.precision]),
+        unlimited_device(_DEVICE),
+        dtype=row.precision,
+        optimizer=optimizer,
+        strategy="data",
+        software=_SOFTWARE[mode],
     )
     return planned.replayed.iteration_s
 

@@ -5,23 +5,28 @@ MPT's attention was the first FlashAttention (``--software pytorch:flash=1``); i
 that was fitted, that heads of 64 reach as much as those of 128, so rows with such heads are not judged.
 
 Those of GPT, by Megatron with full recomputation, are data-, tensor- and pipeline-parallel.  Their hosts launch kernels
-one by one; small layers wait for them, which plans do not know: they are a measure of their own.  A row as a command::
+one by one (``--software megatron-2021``); small layers wait for them, and are a measure of their own.  A row as a
+command::
 
-    orrery plan gpt2:layers=24,hidden=1024,heads=16,sequence=1024,words=51200 --cluster dgx-a100 --batch 16
-        --strategy data=2,tensor=4 --dtype float16 --optimizer adam --recompute transformer.h.0.add,...
+    orrery plan gpt2:layers=24,hidden=1024,heads=16,sequence=1024,words=51200,attention_dropout_percent=10
+        --cluster dgx-a100 --batch 16 --strategy data=2,tensor=4 --dtype float16 --optimizer adam
+        --software megatron-2021 --recompute transformer.h.0.add,...
+
+A pass of a single layer is what the first of two blocks takes in such a plan, with its all-reduces.
 """
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from groundwork.errors import InfeasiblePlanError
+from groundwork.units import MILLI
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model
-from planner.plan.planning import simulated_plan
+from planner.plan.planning import SimulatedPlan, simulated_plan
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
-from studies.fidelity.transformer_training import GPT_WORDS, gpt_row, is_small
 from studies.sharded.decoder_networks import llama_network, mpt_network
 
 _PER_NODE, _HALF = 8, 2
@@ -31,6 +36,12 @@ _CLUSTERS = {
     "h100-80gb": ("dgx-h100", "ndr", 3200),
 }
 """Clusters of the catalogue by device, the links between their machines, and the Gbit/s of these for a machine."""
+_GPT_WORDS = 51200
+_SMALL = 4096000
+"""Tokens of a micro-batch times hidden size over tensor parallelism below which layers count as small."""
+_HOST_FITTED = {"source": "VIA-Research/vTrain", "hidden": 1024, "tensor": 1, "pipeline": 1}
+"""Sizes of the rows that the time of a launch was fitted to."""
+_LAYER_KINDS = ("forward", "activation_gradient", "weight_gradient", "collective")
 _FITTED_HEAD = 64
 """Size of the heads whose rows the first FlashAttention's share of the peak was fitted to."""
 _FEW_GPUS, _MOST_GPUS, _EVERY = 16, 128, 4
@@ -40,19 +51,35 @@ _EVERY_GPT = 12
 """Distance of the rows of GPT that are judged: one takes a second."""
 
 
-def planned_rows() -> Iterator[JudgedRow]:
-    """Yield every twelfth measured iteration of GPT, and all of Megatron's own on up to ``_MOST_GPUS`` GPUs."""
+def gpt_rows() -> Iterator[JudgedRow]:
+    """Yield every twelfth measured iteration of GPT, Megatron's own on up to ``_MOST_GPUS``, and single layers."""
     table = [row for row in rows_of_table("gpt_iterations") if row.tensor * row.pipeline * row.replicas <= _MOST_GPUS]
     own = [row for row in table if row.source.startswith("NVIDIA")]
     for row in own + [row for row in table if row not in own][::_EVERY_GPT]:
-        size = "small" if is_small(row) else "large"
-        yield gpt_row(
-            row,
-            measure=f"iterations of GPT, {size} layers, as orrery plan prices them",
-            compared="as planned",
-            devices=f"{row.replicas} x {row.tensor} x {row.pipeline} GPUs, {row.micro_batches} micro-batches",
-            subject="as planned",
-            times=(row.time_s, _gpt_s(row)),
+        size = "small" if row.seq_len * row.micro_batch * row.hidden / row.tensor < _SMALL else "large"
+        yield JudgedRow(
+            measure=f"iterations of GPT, {size} layers",
+            comparison=f"{row.source.rpartition('/')[2]}, A100, {size} layers",
+            label=f"hidden {row.hidden}, {row.seq_len} x {row.micro_batch} tokens, {row.micro_batches} micro-batches, "
+            f"{row.replicas} x {row.tensor} x {row.pipeline} GPUs",
+            group=f"{row.source.rpartition('/')[2].lower()}-a100-iterations",
+            subject=f"hidden {row.hidden}",
+            size=row.micro_batch,
+            measured_s=row.time_s,
+            predicted_s=_gpt(row).replayed.iteration_s,
+            fitted=all(getattr(row, name) == value for name, value in _HOST_FITTED.items()),
+            profile="a100-80gb",
+        )
+    for row in rows_of_table("gpt_layers"):
+        yield JudgedRow(
+            measure="layers of GPT",
+            comparison="Megatron-LM, A100, layers",
+            label=f"hidden {row.hidden}, {row.seq_len} x {row.micro_batch} tokens, {row.tensor} GPUs, {row.phase}",
+            group="megatron-lm-a100-iterations",
+            subject=row.phase,
+            measured_s=row.time_ms * MILLI,
+            predicted_s=_layer_s(row),
+            profile="a100-80gb",
         )
 
 
@@ -106,7 +133,7 @@ def _mpt_s(row: Any) -> float:
     """
     sequences = row.micro_batch * row.micro_batches * row.gpus
     graph = mpt_network(layers=row.layers, hidden=row.hidden, heads=row.heads, seq_len=row.seq_len, batch=sequences)
-    return _simulated_s(
+    planned = _planned(
         graph,
         _cluster(row.gpu, row.gpus, _CLUSTERS[row.gpu][2]),
         strategy="fsdp" if row.gathered > 1 else "fsdp,gathered",
@@ -116,6 +143,7 @@ def _mpt_s(row: Any) -> float:
         recompute=_ends(graph, 1.0 if row.recomputed else 0.0),
         micro_batches=row.micro_batches if row.micro_batches > 1 else None,
     )
+    return planned.replayed.iteration_s
 
 
 def _llama_s(row: Any) -> float:
@@ -135,38 +163,50 @@ def _llama_s(row: Any) -> float:
         seq_len=row.seq_len,
         batch=row.micro_batch * row.gpus,
     )
-    return _simulated_s(
+    planned = _planned(
         graph,
         _cluster(row.gpu, row.gpus, row.machine_gbit_per_s),
         strategy="fsdp" if row.shards == row.gpus else f"hsdp={row.shards}",
         dtype="bfloat16",
         recompute=_ends(graph, row.recomputed),
     )
+    return planned.replayed.iteration_s
 
 
-def _gpt_s(row: Any) -> float:
-    """Return the simulated seconds of an iteration of GPT, with equal stages."""
-    sizes = f"layers={row.layers},hidden={row.hidden},heads={row.heads},sequence={row.seq_len},words={GPT_WORDS}"
+def _gpt(row: Any, *, recomputed: bool = True) -> SimulatedPlan:
+    """Return the plan of an iteration of GPT, with equal stages."""
+    sizes = f"layers={row.layers},hidden={row.hidden},heads={row.heads},sequence={row.seq_len},words={_GPT_WORDS}"
     batch = row.micro_batch * row.micro_batches * row.replicas
-    graph = load_model(f"gpt2:{sizes}", batch=batch, element_bytes=_HALF)
+    graph = load_model(f"gpt2:{sizes},attention_dropout_percent=10", batch=batch, element_bytes=_HALF)
     degrees = {"pipeline": row.pipeline, "data": row.replicas, "tensor": row.tensor}
     words = [f"{name}={degree}" for name, degree in degrees.items() if degree > 1]
     per_stage = row.layers // row.pipeline
-    return _simulated_s(
+    return _planned(
         graph,
         f"dgx-a100:nodes={-(-row.replicas * row.tensor * row.pipeline // _PER_NODE)}",
-        strategy=",".join(words) or "data",
+        strategy=",".join(words) or "data=1",
         dtype="float16",
         micro_batches=row.micro_batches if row.micro_batches > 1 or row.pipeline > 1 else None,
         stage_at=tuple(f"transformer.h.{per_stage * stage}.ln_1" for stage in range(1, row.pipeline)),
-        recompute=",".join(f"transformer.h.{i}.add" for i in range(row.layers)),
+        recompute=",".join(f"transformer.h.{i}.add" for i in range(row.layers)) if recomputed else "none",
+        software="megatron-2021",
     )
 
 
-def _simulated_s(graph: ComputationGraph, machines: str, **options: Any) -> float:
-    """Return the simulated seconds of the plan that a command would make with these options."""
-    planned = simulated_plan(graph, load_cluster(machines), optimizer="adam", **options)
-    return planned.replayed.iteration_s
+def _layer_s(row: Any) -> float:
+    """Return the seconds of a pass of one layer: the first of two blocks, of those that a device computes."""
+    one_iteration = {"layers": 2, "micro_batches": 1, "pipeline": 1, "replicas": 1}
+    planned = _gpt(SimpleNamespace(**row._asdict() | one_iteration), recomputed="recomputed" in row.phase)
+    program, rows = planned.replayed.program, planned.replayed.timeline()
+    again = program.recomputed | program.backward
+    mine = rows["layer"].str.startswith("transformer.h.0") & rows["kind"].isin(_LAYER_KINDS)
+    mine &= again if row.phase.startswith("backward") else ~again
+    return float(rows["end_s"][mine].max() - rows["start_s"][mine].min())
+
+
+def _planned(graph: ComputationGraph, machines: str, **options: Any) -> SimulatedPlan:
+    """Return the plan that a command would make with these options."""
+    return simulated_plan(graph, load_cluster(machines), optimizer="adam", **options)
 
 
 def _cluster(gpu: str, gpus: int, machine_gbit_per_s: int) -> str:

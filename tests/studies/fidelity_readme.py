@@ -49,16 +49,12 @@ def _few(measures):
 
 def _all(measures, coverages):
     """Return all measures with their bars, and the coverages."""
-    from reports.tables.fidelity_text import STUDY_SENTENCE, STUDY_TITLE
-
     header = [
         "| measure | rows | fitted to | median error | 90th percentile | worst | bias |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
-    lines, study = [*header], ["", f"**{STUDY_TITLE}.** {STUDY_SENTENCE}", "", *header]
-    for name, summary, cells in measures:
-        (study if summary.by_study else lines).append(f"| {' | '.join([name, *cells[:6]])} |")
-    lines += [*study, "", "| 80 % interval of | rows inside, their device or system left out |", "|---|--:|"]
+    lines = [*header, *(f"| {' | '.join([name, *cells[:6]])} |" for name, _, cells in measures)]
+    lines += ["", "| 80 % interval of | rows inside, their device or system left out |", "|---|--:|"]
     return lines + [f"| {part} | {share:.0%} |".replace("% |", " % |") for part, share in coverages.items() if share]
 
 

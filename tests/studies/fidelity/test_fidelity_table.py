@@ -6,8 +6,6 @@ import pytest
 from fidelity_rows import make_row
 
 from hwprofiles.measured.measured_tables import measured_table
-from reports.pages.fidelity_page import fidelity_html
-from reports.tables.fidelity_text import STUDY_SENTENCE, fidelity_headline, fidelity_tables
 from studies.fidelity.error_summary import ErrorSummary, held_out_errors
 from studies.fidelity.fidelity_table import summarised
 
@@ -36,21 +34,6 @@ def test_rows_that_were_fitted_to_are_counted_apart():
     ]
     assert table.comparisons[0].fitted == "part"
     assert table.errors["computation"].rows == 1
-
-
-def test_what_a_study_prices_stands_apart_and_is_in_no_headline():
-    study = make_row(1.0, 3.0, measure="layers of GPT (formulas of a study)")
-    table = summarised([make_row(1.0, 1.1), study])
-    _, plain, apart, *_ = fidelity_tables(table)
-
-    for shown, names in ((plain, ["training on one GPU"]), (apart, [study.measure])):
-        assert [str(cell) for cell in shown.columns[0].cells] == names
-    assert apart.caption == STUDY_SENTENCE
-    assert "off by 10 % to 10 %, the median errors of 1 measures over 1 measured values" in fidelity_headline(table)
-    page = fidelity_html(table)
-    first, second = page.index('<table id="measures">'), page.index('<table id="study">')
-    assert first < page.index("training on one GPU</th>") < second < page.index(f"{study.measure}</th>")
-    assert STUDY_SENTENCE in page
 
 
 def test_worst_rows_have_their_reasons():
@@ -86,10 +69,7 @@ def test_notes_compare_losses_of_several_gpus_with_none():
     """Losses of 10, 20 and 40 % that are predicted exactly; iterations in seconds lose nothing."""
     several = "several GPUs relative to one"
     losses = [make_row(1 + loss, 1 + loss, measure=several, profile="p100") for loss in (0.1, 0.2, 0.4)]
-    seconds = [
-        make_row(s, s, measure="iterations of GPT, pipelines (formulas of a study)", profile="a100-80gb")
-        for s in (1.0, 2.0, 3.0)
-    ]
+    seconds = [make_row(s, s, measure="layers of GPT", profile="a100-80gb") for s in (1.0, 2.0, 3.0)]
     (note,) = summarised([*losses, *seconds]).notes
     assert note.startswith(f"{several}: ")
     assert "by 1.00;" in note

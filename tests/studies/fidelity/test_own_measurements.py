@@ -48,25 +48,24 @@ def test_profiles_are_fitted_to_the_order_of_channels_that_they_are_judged_by(ro
     } == {True}
 
 
-def test_steps_without_a_prediction_say_why_and_no_step_was_fitted_to(rows):
+def test_every_step_is_predicted_and_none_was_fitted_to(rows):
     steps = [row for row in rows if row.size > 1 or row.subject in ("gpt2", "llama-1b")]
     assert len(steps) == len(measured_table("h200_networks")) + len(measured_table("h200_language_models"))
-    assert not any(row.fitted for row in steps)
-    missing = [row for row in steps if not row.is_predicted]
-    assert {row.reason for row in missing} == {
-        "the catalogue has gpt2 with 1,024 tokens",
-        "the catalogue has llama-1b with 2,048 tokens",
-    }
-    assert len(missing) == 4
+    assert all(row.is_predicted and not row.fitted for row in steps)
 
 
-def test_what_the_host_bounds_is_named(rows):
+def test_steps_of_llama_take_what_was_measured(rows):
+    """One by one, compiled and in a graph, of 512 to 8,192 tokens: of what was measured on the device only launches."""
+    errors = [abs(row.error) for row in rows if row.subject == "llama-1b"]
+    assert len(errors) == 7
+    assert statistics.median(errors) < 0.08
+
+
+def test_a_host_bounds_small_steps_unless_their_graph_was_recorded(rows):
     """Eager steps of one sequence of GPT-2 take twice as long as in a graph: the host launches, the device waits."""
     eager, graph = (
         next(row for row in rows if row.comparison == f"gpt2, h200, bfloat16, {mode}" and row.size == 1)
         for mode in ("eager", "graph")
     )
-    assert eager.predicted_s == graph.predicted_s
     assert eager.measured_s > 1.9 * graph.measured_s
-    assert "waits for the host" in eager.reason
-    assert not graph.reason
+    assert eager.predicted_s > 1.9 * graph.predicted_s

@@ -1,4 +1,4 @@
-"""Iterations of MPT and Llama as plans: near what was measured, and moved by what the runs differ in."""
+"""Iterations of GPT, MPT and Llama as plans: near what was measured, and moved by what the runs differ in."""
 
 import json
 from functools import cache
@@ -51,9 +51,26 @@ def test_blocks_are_recomputed_from_the_first():
     assert planned_transformers._ends(graph, 0.0) == "none"
 
 
+def test_layers_and_iterations_of_gpt_take_what_was_measured():
+    """The time of a launch was fitted to other rows; 8 % in the median and 20 % in the worst is what plans aim at."""
+    rows = [
+        chosen("gpt_iterations", tensor=2, pipeline=1, replicas=1, hidden=1024, micro_batch=2),
+        chosen("gpt_iterations", tensor=1, pipeline=2, replicas=2, hidden=2048, micro_batch=4),
+        chosen("gpt_iterations", tensor=2, pipeline=2, replicas=1, hidden=2048, micro_batch=4),
+        chosen("gpt_iterations", tensor=4, pipeline=1, replicas=2, hidden=2048, micro_batch=8),
+    ]
+    errors = [abs(planned_transformers._gpt(row).replayed.iteration_s / row.time_s - 1) for row in rows]
+    errors += [
+        abs(planned_transformers._layer_s(row) / (row.time_ms * 1e-3) - 1) for row in rows_of_table("gpt_layers")
+    ]
+    assert np.median(errors) < 0.08
+    assert max(errors) < 0.20
+
+
 def test_a_row_is_what_the_command_prints(tmp_path, capsys):
     row = chosen("gpt_iterations", tensor=2, pipeline=2, replicas=1, hidden=1024)
     sizes = f"layers={row.layers},hidden=1024,heads={row.heads},sequence={row.seq_len},words=51200"
+    sizes += ",attention_dropout_percent=10"
     words = {
         "--cluster": "dgx-a100",
         "--batch": row.micro_batch * row.micro_batches,
@@ -62,6 +79,7 @@ def test_a_row_is_what_the_command_prints(tmp_path, capsys):
         "--micro-batches": row.micro_batches,
         "--stage-at": f"transformer.h.{row.layers // 2}.ln_1",
         "--optimizer": "adam",
+        "--software": "megatron-2021",
         "--recompute": ",".join(f"transformer.h.{i}.add" for i in range(row.layers)),
         "--out": tmp_path / "plan.json",
     }
@@ -69,4 +87,4 @@ def test_a_row_is_what_the_command_prints(tmp_path, capsys):
         run_app(app, ["plan", f"gpt2:{sizes}", "--json", *(str(each) for pair in words.items() for each in pair)]) == 0
     )
     printed_s = json.loads(capsys.readouterr().out)["simulated_s"]
-    assert printed_s == pytest.approx(planned_transformers._gpt_s(row), rel=1e-9)
+    assert printed_s == pytest.approx(planned_transformers._gpt(row).replayed.iteration_s, rel=1e-9)
