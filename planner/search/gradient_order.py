@@ -59,8 +59,8 @@ def order_gradient_syncs(program: Program, order: str, *, slice_bytes: Sequence[
         set.  For ``reuse`` it has the shortest simulated iteration among all sizes of slices, ``ready`` and ``end``.
 
     Raises:
-        ConfigError: An unknown order, micro-batches, shared parameters that are sent, compressed gradients, or an
-            all-reduce of several rounds.
+        ConfigError: An unknown order, micro-batches, shared parameters that are sent, compressed gradients, storage
+            that replicas divide, or an all-reduce of several rounds.
 
     Source:
         "TurboDL", Sec. 3.3, Extension to Multiple GPUs.
@@ -75,6 +75,8 @@ def order_gradient_syncs(program: Program, order: str, *, slice_bytes: Sequence[
         raise ConfigError(f"gradient_sync_order must be end where shared parameters are sent, got {order!r}")
     if program.compressed.gradients:
         raise ConfigError(f"gradient_sync_order must be end if gradients are compressed, got {order!r}")
+    if program.conditions.storage.divides:
+        raise ConfigError(f"gradient_sync_order must be end if zero is not 0, got {order!r}")
     if np.isin(program.waiting, syncs)[np.isin(program.after, syncs)].any():
         raise ConfigError(f"gradient_sync_order must be end unless gradient_sync is ring, one round, got {order!r}")
     ready = chain_gradient_syncs(slice_gradient_syncs(program, np.inf))

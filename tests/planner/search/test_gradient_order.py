@@ -154,6 +154,7 @@ def test_plan_keeps_its_order(tmp_path):
         ({"gradient_sync_order": "last"}, "gradient_sync_order must be one of end, ready, reuse, got 'last'"),
         ({"gradient_sync_order": "reuse", "strategy": "layerwise"}, "must be end for layerwise"),
         ({"gradient_sync_order": "reuse", "gradient_sync": "ps-spread"}, "unless gradient_sync is ring"),
+        ({"gradient_sync_order": "ready", "strategy": "zero=1"}, "must be end if zero is not 0, got 'ready'"),
     ],
 )
 def test_what_cannot_be_ordered_is_refused(changes, words):
