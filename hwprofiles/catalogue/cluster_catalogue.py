@@ -150,6 +150,11 @@ def describe_cluster(spec: str) -> ClusterSummary:
     )
 
 
+def cluster_transport(spec: str) -> str:
+    """Return the name of the transport between the machines of a cluster; ``spec`` is as for ``load_cluster``."""
+    return _load(spec)[0].transport.name
+
+
 def _load(spec: str) -> tuple[ClusterFile, dict[str, float], list[ClusterChange]]:
     """Return the file of a cluster with its parameters filled in, their values, and the changes."""
     path, text, name = _locate(spec)

@@ -362,6 +362,8 @@ def _scheme_s(
         flagged = between and scheme.endswith("-ll")
         # in a row a rank waits for one chunk, and once for the chain before it, of which ranks have half in the mean
         waits = min(others, 1) + between * others / 2 / _CALLS_IN_A_ROW if in_a_row else others
+        if flagged and in_a_row:  # the next call begins before this one has gone down the chain
+            fixed_s = np.asarray(_protocol(network, scheme).call_s)
         if flagged:
             fixed_s = fixed_s + np.minimum(size, _THREAD_BYTES * len(devices)) / _THREAD_BYTES_PER_S
         if not (flagged and in_a_row):
@@ -374,8 +376,9 @@ def _sends(network: ClusterRoutes, scheme: str, devices: Ints, pairs: Round) -> 
     library, protocol = _library_of(network), _protocol(network, scheme)
     step = _carrying(network, scheme, devices, pairs, 1)
     inside = len(np.unique(network.node[devices])) == 1
-    if not inside:  # one thread posts the sends of a rank, one after another
-        latency_s = (step.traffic.latency_s or 0.0) + (len(devices) - 2) * protocol.step_s
+    if not inside:  # one thread posts the sends of a rank to other nodes, one after another
+        far = max(int((network.node[devices] != node).sum()) for node in np.unique(network.node[devices]))
+        latency_s = (step.traffic.latency_s or 0.0) + (far - 1) * protocol.step_s
         return replace(step, carried=replace(step.traffic, latency_s=latency_s))
     if library.near_send_call_s is None or protocol != library.protocols[-1]:
         return step

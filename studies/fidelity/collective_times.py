@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from groundwork.units import MICRO
-from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, cluster_transport, load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.all_reduce import choose_all_reduce
 from planner.cost.library_rounds import library_collective_s
@@ -22,6 +22,8 @@ from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 
 _MIB = 2**20
+_SPREAD = ("in one machine", "between two machines", "between more machines")
+"""How collectives are spread, by the number of machines."""
 _FOLDER = Path(__file__).parent / "clusters"
 
 
@@ -34,7 +36,7 @@ class _System:
     tree: bool = False
     """True for GPUs that PCIe switches join."""
     fitted: tuple[tuple[int, str], ...] = ()
-    """Devices and collective, empty for all, of the rows that determined numbers of the cluster."""
+    """Devices and collective, empty for all, of the rows that determined numbers of the cluster or its transport."""
     per_node: int = 8
     """Devices of a machine that took part where several machines did."""
 
@@ -46,14 +48,26 @@ _SYSTEMS = {
     "b200_sxm": _System(cluster="dgx-b200", fitted=((2, ""),)),
     "vtrain-a100": _System(cluster="vtrain-a100", fitted=((2, ""),)),
     "vtrain-v100": _System(cluster="dgx1-v100", fitted=((2, ""),)),
-    "abci-vnode": _System(cluster="abci-v100:nodes=NODES", per_node=4),
+    "abci-vnode": _System(
+        cluster="abci-v100:nodes=NODES",
+        per_node=4,
+        fitted=tuple((count, "all-reduce") for count in (4, 8, 16, 32, 64, 128))
+        + tuple((count, "broadcast") for count in (8, 16, 32)),
+    ),
     "abci-anode": _System(cluster="abci-a100:nodes=NODES"),
-    "polaris": _System(cluster="polaris:nodes=NODES", per_node=4, fitted=((8, "all-reduce"),)),
-    "polaris setup2": _System(cluster="polaris-sockets:nodes=NODES", per_node=4, fitted=((8, "all-reduce"),)),
+    "polaris": _System(
+        cluster="polaris:nodes=NODES",
+        per_node=4,
+        fitted=((8, "all-reduce"), (8, "all-gather"), (32, "all-reduce"), (32, "all-gather"), (1024, "all-reduce")),
+    ),
+    "polaris setup2": _System(
+        cluster="polaris:nodes=NODES,link.slingshot.transport=sockets", per_node=4, fitted=((8, ""), (32, ""))
+    ),
     "alps": _System(cluster="alps:nodes=NODES", per_node=4),
+    "p4de": _System(cluster="p4de:nodes=NODES", fitted=((16, "all-reduce"),)),
     "deepbench-p100": _System(cluster="pcie-4x2:nodes=NODES", tree=True),
     "deepbench-m40": _System(cluster="pcie-4x2:nodes=NODES", tree=True),
-    "deepbench-titanx": _System(cluster="pcie-4x2:nodes=NODES", tree=True, fitted=((2, ""),)),
+    "deepbench-titanx": _System(cluster="pcie-4x2:nodes=NODES", tree=True, fitted=((2, ""), (4, ""), (16, ""))),
     "deepbench-titanx_pascal": _System(cluster="pcie-2x5", tree=True),
     "deepbench-1080ti": _System(cluster="pcie-2x5", tree=True),
 }
@@ -64,14 +78,15 @@ def collective_rows() -> Iterator[JudgedRow]:
     for row in rows_of_table("collectives"):
         system = _SYSTEMS.get(f"{row.system} {row.setting}") or _SYSTEMS[row.system]
         predicted_s, reason = _priced(row, system)
-        large = row.size_bytes > _MIB
-        measure = f"collectives {'above' if large else 'up to'} 1 MiB"
+        size = f"{'above' if row.size_bytes > _MIB else 'up to'} 1 MiB"
+        measure = f"collectives {_SPREAD[min(int(row.nodes), len(_SPREAD)) - 1]} {size}"
+        way = f" over {_transport(row, system)}" if row.nodes > 1 else ""
         setting = "" if row.setting in ("default", "half", "none") else f" {row.setting}"
         yield JudgedRow(
             measure="all-reduce in PCIe trees" if system.tree else measure,
-            comparison=f"{row.collective}, {row.system}, {'above' if large else 'up to'} 1 MiB",
+            comparison=f"{row.collective}, {row.system}{way}, {size}",
             label=f"{int(row.devices)} devices in {int(row.nodes)} nodes{setting}, {_size_text(row.size_bytes)}",
-            group=row.system,
+            group=f"{row.system}{way}",
             subject=f"{row.collective}, {int(row.devices)} devices in {int(row.nodes)} nodes{setting}",
             size=row.size_bytes,
             nodes=int(row.nodes),
@@ -81,6 +96,11 @@ def collective_rows() -> Iterator[JudgedRow]:
             reason=reason,
             communication=1.0,
         )
+
+
+def _transport(row: Any, system: _System) -> str:
+    """Return the transport of a system's cluster."""
+    return cluster_transport(judged_spec(system.cluster.replace("NODES", str(int(row.nodes)))))
 
 
 def _size_text(size_bytes: float) -> str:
@@ -122,8 +142,13 @@ def _is_known(spec: str) -> bool:
 @lru_cache
 def judged_cluster(spec: str) -> DeviceGraph:
     """Return a cluster of the catalogue or of this folder."""
+    return load_cluster(judged_spec(spec))
+
+
+def judged_spec(spec: str) -> str:
+    """Return a specification of the catalogue's, or of a file in this folder."""
     name, colon, values = spec.partition(":")
-    return load_cluster(spec if name in cluster_names() else f"{_FOLDER / name}.yaml{colon}{values}")
+    return spec if name in cluster_names() else f"{_FOLDER / name}.yaml{colon}{values}"
 
 
 @lru_cache

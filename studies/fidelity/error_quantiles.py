@@ -23,7 +23,7 @@ from planner.expected.likely_times import (
     TimeParts,
     likely_s,
 )
-from studies.fidelity.judged_row import RELATIVE_MEASURE, JudgedRow
+from studies.fidelity.judged_row import MEASURES, RELATIVE_MEASURE, JudgedRow
 
 _TAIL = 0.1
 """Share of the errors below, and above, an interval."""
@@ -33,7 +33,7 @@ _LARGE_BYTES = 2**25
 """Usual size of a message of the measured iterations: gradients of whole layers."""
 _LIKE = 4
 """Largest ratio of batches whose rows are compared for errors that two plans do not share."""
-_COLLECTIVES = ("collectives above 1 MiB", "collectives up to 1 MiB", "all-reduce in PCIe trees")
+_COLLECTIVES = tuple(measure.name for measure in MEASURES if measure.kind == "collectives")
 _MEASURES = {
     COMPUTATION: ("training on one GPU",),
     BY_RELATIVE: (RELATIVE_MEASURE,),

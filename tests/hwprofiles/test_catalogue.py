@@ -7,20 +7,40 @@ from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, describe_cluster, load_cluster
 
 PER_NODE = {
+    "a3-mega": 8,
+    "abci-a100": 8,
     "abci-v100": 4,
+    "alps": 4,
     "dgx-a100": 8,
     "dgx-b200": 8,
     "dgx-h100": 8,
     "dgx1-p100": 8,
     "fdr-32x3": 3,
+    "hgx-h200": 8,
     "k80-16": 16,
     "lab-2x2": 1,
     "lab-4": 1,
+    "ndv4": 8,
+    "ndv5": 8,
     "p100-4x4": 4,
+    "p4d": 8,
     "p4de": 8,
+    "p5": 8,
+    "pcie-2x5": 10,
+    "pcie-4x2": 8,
+    "polaris": 4,
     "titanx-4": 4,
 }
-DEFAULT_NODES = {"abci-v100": 4, "fdr-32x3": 32, "lab-2x2": 4, "lab-4": 4, "p100-4x4": 4}
+DEFAULT_NODES = {
+    "abci-a100": 2,
+    "abci-v100": 4,
+    "alps": 2,
+    "polaris": 2,
+    "fdr-32x3": 32,
+    "lab-2x2": 4,
+    "lab-4": 4,
+    "p100-4x4": 4,
+}
 
 
 def bottleneck(graph, a, b):

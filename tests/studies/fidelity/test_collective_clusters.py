@@ -13,7 +13,7 @@ SIZE = 2.0**30
     ("spec", "busiest_share", "gbyte_per_s"),
     [
         # Every rank sends half of its buffer to the other machine through a thread of its own.
-        ("polaris-sockets:nodes=2", 0.5, 1.431),
+        ("polaris:nodes=2,link.slingshot.transport=sockets", 0.5, 1.5),
         # Three of four GPUs have the first card as near as the other or nearer: it carries the halves of three.
         ("polaris:nodes=2", 1.5, 18.0),
     ],
