@@ -106,6 +106,7 @@ class LibrarySection(_Section):
             in_network=None if self.in_network is None else self.in_network.in_seconds,
             near_send_call_s=None if self.near_send_call_us is None else self.near_send_call_us * MICRO,
             declared_s=transport.declared_us * MICRO,
+            post_s=transport.post_us * MICRO,
             rank_bytes_per_s=None if transport.rank_gbyte_per_s is None else transport.rank_gbyte_per_s * GIGA,
         )
 

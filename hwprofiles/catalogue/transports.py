@@ -55,6 +55,8 @@ class NetworkTransport(_Strict):
     """Latency that the network's plug-in tells the library's tuner."""
     rank_gbyte_per_s: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False, strict=True)] | None = None
     """Rate at which the thread of a rank copies what it sends to other machines; None: it copies nothing."""
+    post_us: Microseconds = 0.0
+    """Time in which the thread of a rank posts a send to another machine, one after another."""
     protocols: Mapping[str, FarSteps]
 
     def of(self, protocol: str) -> FarSteps:

@@ -70,5 +70,7 @@ class CollectiveLibrary:
     """True if each card of two nodes carries half of what it carries of trees over more; False: as much."""
     declared_s: float = 0.0
     """Latency of a step between nodes that the network's plug-in declares to the library's tuner."""
+    post_s: float = 0.0
+    """Time in which a rank's thread posts a send to another node, one after another."""
     rank_bytes_per_s: float | None = None
     """Rate at which a rank's thread copies what it sends to other nodes; None: it copies nothing."""

@@ -5,10 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from groundwork.units import BITS_PER_BYTE, GIB, GIGA, MICRO
+from hwprofiles.catalogue.transports import DEFAULT_TRANSPORT
 from hwprofiles.machines.generations import Generation, assumed_library
 from hwprofiles.machines.gpu_names import GpuKind
 from hwprofiles.machines.topology_graph import topology_graph
-from hwprofiles.readers.facts import Gpu, Topology
+from hwprofiles.readers.facts import Card, Gpu, Topology
+from hwprofiles.readers.network_software import transport_of_cards
 
 MACHINE = "machine"
 """Name of the level that is one machine."""
@@ -106,7 +108,7 @@ def _memory(gpus: Sequence[Gpu], gpu: GpuKind) -> float:
 
 def _network(topology: Topology, generation: Generation, classes: dict[str, Any]) -> dict[str, Any]:
     """Return the level that joins machines, and enter the classes of its links."""
-    rules = []
+    rules, transport = [], transport_between(topology.cards)
     for card in topology.cards:
         gbit = (card.bits_per_s or generation.card_gbit_per_s * GIGA) / GIGA
         kind = f"card-{gbit:g}"
@@ -114,8 +116,16 @@ def _network(topology: Topology, generation: Generation, classes: dict[str, Any]
             "bandwidth_gbyte_per_s": rounded(gbit / BITS_PER_BYTE * CARD_SHARE),
             "latency_us": _CARD_US,
         }
+        if transport:
+            classes[kind]["transport"] = transport
         rules.append({"between": [f"{MACHINE}/{card.name}", "fabric"], "class": kind})
     return {"name": "cluster", "count": "nodes", "switches": [{"name": "fabric"}], "links": rules}
+
+
+def transport_between(cards: Sequence[Card]) -> str:
+    """Return the transport of cards: what their link layer or their names show; empty where these show none."""
+    layers = {card.transport for card in cards if card.transport}
+    return layers.pop() if len(layers) == 1 else transport_of_cards([card.name for card in cards])
 
 
 def _assumed(topology: Topology, generation: Generation, gpu: GpuKind) -> list[str]:
@@ -133,6 +143,8 @@ def _assumed(topology: Topology, generation: Generation, gpu: GpuKind) -> list[s
     unknown = [card.name for card in topology.cards if not card.bits_per_s]
     if unknown:
         found.append(f"rate of {', '.join(unknown)}: {generation.card_gbit_per_s:g} Gbit/s; ibstat shows it")
+    if topology.cards and not transport_between(topology.cards):
+        found.append(f"transport: {DEFAULT_TRANSPORT}; the log of nccl-tests with NCCL_DEBUG=INFO shows it")
     found.append(
         "network: one switch that blocks nothing; a topology.conf shows more"
         if topology.cards

@@ -182,6 +182,7 @@ def with_cards(topology: Topology, cards: CardList) -> Topology:
         ConfigError: A card is not in the topology, or has another rate there.
     """
     rates = {card.name: card.bits_per_s for card in cards.cards}
+    layers = {card.name: card.transport for card in cards.cards}
     known = {card.name: card for card in topology.cards}
     for name, rate in rates.items():
         if topology.cards and name not in known:
@@ -197,8 +198,8 @@ def with_cards(topology: Topology, cards: CardList) -> Topology:
     entries = [*range(count), *(count + i for i in kept)]
     levels = tuple(tuple(topology.levels[i][j] for j in entries) for i in entries)
     old = tuple(
-        Card(name=topology.cards[i].name, bits_per_s=rates.get(topology.cards[i].name, topology.cards[i].bits_per_s))
-        for i in kept
+        replace(each, bits_per_s=rates.get(each.name, each.bits_per_s), transport=layers.get(each.name, each.transport))
+        for each in (topology.cards[i] for i in kept)
     )
     return replace(topology, cards=old, levels=levels) if topology.cards else placed_cards(topology, cards.cards)
 

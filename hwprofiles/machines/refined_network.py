@@ -6,8 +6,9 @@ from typing import Any
 
 from groundwork.errors import ConfigError
 from groundwork.units import BITS_PER_BYTE, GIGA
-from hwprofiles.machines.cluster_content import CARD_SHARE, rounded
-from hwprofiles.readers.facts import CardList, SwitchTree
+from hwprofiles.catalogue.changes import changed_classes, read_change
+from hwprofiles.machines.cluster_content import CARD_SHARE, rounded, transport_between
+from hwprofiles.readers.facts import CardList, Collectives, SwitchTree
 
 
 def _machine_level(content: Mapping[str, Any]) -> int:
@@ -93,6 +94,29 @@ def _cards(machine: Mapping[str, Any], rules: Sequence[Mapping[str, Any]]) -> in
     return total
 
 
+def with_transport(content: Mapping[str, Any], measured: Sequence[Collectives]) -> Mapping[str, Any]:
+    """Return the content of a cluster file whose links between machines have the transport of measured collectives.
+
+    Args:
+        content: Content of a cluster file.
+        measured: Collectives, some of which may name a transport.
+
+    Raises:
+        ConfigError: They name two, or machines have no cards.
+    """
+    named = {each.transport: each.origin for each in measured if each.transport and len(set(each.hosts)) > 1}
+    if len(named) > 1:
+        both = " and ".join(f"{name} ({origin})" for name, origin in sorted(named.items()))
+        raise ConfigError(f"measurements must be of one transport, got {both}")
+    for name, origin in named.items():
+        kinds = sorted({rule["class"] for rule in _card_rules(content, origin)})
+        changes = [read_change(f"link.{kind}.transport", name) for kind in kinds]
+        content = changed_classes(content, changes)
+        assumed = [text for text in content.get("assumed", ()) if not text.startswith("transport:")]
+        content = {**content, "assumed": assumed} if "assumed" in content else content
+    return content
+
+
 def with_card_rates(content: Mapping[str, Any], cards: CardList) -> dict[str, Any]:
     """Return the content of a cluster file whose cards have the rates that ``ibstat`` prints.
 
@@ -113,4 +137,7 @@ def with_card_rates(content: Mapping[str, Any], cards: CardList) -> dict[str, An
     row = classes[kinds.pop()]
     row.pop("bandwidth_gbit_per_s", None)
     row["bandwidth_gbyte_per_s"] = rounded(rate / BITS_PER_BYTE / GIGA * CARD_SHARE)
+    transport = transport_between(cards.cards)
+    if transport:
+        row["transport"] = transport
     return {**content, "link_classes": classes}

@@ -33,12 +33,18 @@ def cards_of(text: str, origin: str) -> CardList:
         rates = [_rate(port, origin, name) for port in re.split(r"^\s*Port \d+:\s*$", body, flags=re.MULTILINE)[1:]]
         total = sum(rate for rate in rates if rate)
         if total:
-            up.append(Card(name=name, bits_per_s=total * GIGA))
+            up.append(Card(name=name, bits_per_s=total * GIGA, transport=_transport(body)))
         else:
             down.append(name)
     if not up:
         raise ConfigError(f"{origin} lists no card with a port that is up")
     return CardList(origin=origin, cards=tuple(up), down=tuple(down))
+
+
+def _transport(body: str) -> str:
+    """Return the transport that the link layer of a card's ports shows."""
+    layers = set(re.findall(r"^\s*Link layer:[ \t]*(\w+)", body, re.MULTILINE))
+    return {"InfiniBand": "infiniband", "Ethernet": "roce"}.get(layers.pop(), "") if len(layers) == 1 else ""
 
 
 def _rate(port: str, origin: str, name: str) -> float:

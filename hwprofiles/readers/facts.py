@@ -32,6 +32,8 @@ class Card:
     name: str
     bits_per_s: float | None = None
     """Signalling rate of its port; None if unknown."""
+    transport: str = ""
+    """Transport that its link layer has; empty where the file does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,8 @@ class Collectives:
     size_bytes: tuple[float, ...]
     """Bytes of the whole buffer."""
     time_s: tuple[float, ...]
+    transport: str = ""
+    """Transport between the machines, where the file names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from groundwork.control_characters import printable
 from groundwork.errors import ConfigError
 from groundwork.units import MICRO
 from hwprofiles.readers.facts import Collectives
+from hwprofiles.readers.network_software import transport_of_log
 
 RESULT_HEADER = re.compile(r"^.*#\s+size\s.*time\s.*algbw\s.*busbw", re.MULTILINE)
 _RANK = re.compile(
@@ -35,8 +36,8 @@ def collectives_of(text: str, origin: str) -> Collectives:
             path may.
 
     Raises:
-        ConfigError: Ranks or rows are missing, a time is not in microseconds or not a positive number, or the
-            collective is not known.
+        ConfigError: Ranks or rows are missing, a time is not in microseconds or not a positive number, the
+            collective is not known, or two transports are named.
     """
     plain = _MPI_PREFIX.sub("", text)
     ranks = {int(match[1][:9]): (match[2], match[3].strip()) for match in _RANK.finditer(plain)}
@@ -60,6 +61,7 @@ def collectives_of(text: str, origin: str) -> Collectives:
         models=tuple(ranks[i][1] for i in range(len(ranks))),
         size_bytes=tuple(_positive(row[0], f"{origin}: size") for row in used),
         time_s=tuple(_positive(row[-_RESULTS], f"{origin}: time") * MICRO for row in used),
+        transport=transport_of_log(plain, origin),
     )
 
 

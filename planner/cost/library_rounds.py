@@ -378,7 +378,7 @@ def _sends(network: ClusterRoutes, scheme: str, devices: Ints, pairs: Round) -> 
     inside = len(np.unique(network.node[devices])) == 1
     if not inside:  # one thread posts the sends of a rank to other nodes, one after another
         far = max(int((network.node[devices] != node).sum()) for node in np.unique(network.node[devices]))
-        latency_s = (step.traffic.latency_s or 0.0) + (far - 1) * protocol.step_s
+        latency_s = (step.traffic.latency_s or 0.0) + (far - 1) * library.post_s
         return replace(step, carried=replace(step.traffic, latency_s=latency_s))
     if library.near_send_call_s is None or protocol != library.protocols[-1]:
         return step

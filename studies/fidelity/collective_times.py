@@ -58,7 +58,7 @@ _SYSTEMS = {
     "polaris": _System(
         cluster="polaris:nodes=NODES",
         per_node=4,
-        fitted=((8, "all-reduce"), (8, "all-gather"), (32, "all-reduce"), (32, "all-gather"), (1024, "all-reduce")),
+        fitted=((8, "all-reduce"), (8, "all-gather"), (32, ""), (1024, "all-reduce")),
     ),
     "polaris setup2": _System(
         cluster="polaris:nodes=NODES,link.slingshot.transport=sockets", per_node=4, fitted=((8, ""), (32, ""))

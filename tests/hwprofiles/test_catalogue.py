@@ -204,7 +204,7 @@ def test_spec_names_the_cluster():
     ("spec", "message"),
     [
         ("p100-4x5", "cluster must be a known name or a file, got 'p100-4x5'; did you mean 'p100-4x4'?"),
-        ("", "cluster must be a known name or a file, got ''; known: abci-v100, "),
+        ("", "cluster must be a known name or a file, got ''; known: a3-mega, abci-a100, "),
         ("nowhere/mine.yaml", "cluster file nowhere/mine.yaml does not exist"),
         ("p100-4x4:node=8", "cluster p100-4x4: parameter must be one of nodes, got 'node'; did you mean 'nodes'?"),
         ("p100-4x4:nodes", "parameters must look like name=number, got 'nodes'"),
