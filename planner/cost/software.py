@@ -37,6 +37,8 @@ class Software:
     """Time of the host for each kernel that it launches; 0 where none is waited for."""
     waits: bool = False
     """True if the host waits for its device at each pass of a micro-batch, else at the end of an iteration."""
+    channels_first: bool = False
+    """True if images lie in memory channel by channel, so that libraries transpose them for tensor cores and back."""
     flash: int = ATTENTION_VERSIONS[-1]
     """Version of FlashAttention that computes attention; 0: separate kernels, with all scores in memory."""
 
@@ -62,11 +64,11 @@ _MEGATRON_LAUNCH_US = 55.0
 """The same of Megatron-LM in 2021: fitted to iterations of vTrain with a hidden size of 1,024 that are neither tensor-
 nor pipeline-parallel, of which it predicts four within 2 %."""
 SOFTWARE: Mapping[str, Mapping[str, float]] = {
-    "ideal": {"fused": 1, "launch_us": 0, "waits": 0, "flash": 2},
-    "pytorch": {"fused": 0, "launch_us": _LAUNCH_US, "waits": 0, "flash": 2},
-    "torch-compile": {"fused": 1, "launch_us": _LAUNCH_US, "waits": 0, "flash": 2},
-    "megatron-2021": {"fused": 1, "launch_us": _MEGATRON_LAUNCH_US, "waits": 1, "flash": 0},
-    "cuda-graph": {"fused": 0, "launch_us": 0, "waits": 0, "flash": 2},
+    "ideal": {"fused": 1, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 0},
+    "pytorch": {"fused": 0, "launch_us": _LAUNCH_US, "waits": 0, "flash": 2, "channels_first": 1},
+    "torch-compile": {"fused": 1, "launch_us": _LAUNCH_US, "waits": 0, "flash": 2, "channels_first": 0},
+    "megatron-2021": {"fused": 1, "launch_us": _MEGATRON_LAUNCH_US, "waits": 1, "flash": 0, "channels_first": 0},
+    "cuda-graph": {"fused": 0, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 1},
 }
 """Software by name, with the defaults of its parameters."""
 
@@ -81,7 +83,7 @@ def software_of(text: str) -> Software:
     if name not in SOFTWARE:
         raise ConfigError(f"software must be one of {', '.join(SOFTWARE)}, got {name!r}{did_you_mean(name, SOFTWARE)}")
     values = parameter_values("software", name, rest, SOFTWARE[name])
-    for switch in ("fused", "waits"):
+    for switch in ("fused", "waits", "channels_first"):
         if values[switch] not in (0, 1):
             raise ConfigError(f"{name}.{switch} must be 0 or 1, got {values[switch]:g}")
     if values["flash"] not in ATTENTION_VERSIONS:
@@ -92,5 +94,6 @@ def software_of(text: str) -> Software:
         fused=values["fused"] > 0,
         launch_s=values["launch_us"] * MICRO,
         waits=values["waits"] > 0,
+        channels_first=values["channels_first"] > 0,
         flash=int(values["flash"]),
     )

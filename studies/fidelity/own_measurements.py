@@ -22,6 +22,7 @@ from studies.fidelity.single_kernels import convolution_rows, product_row
 _DEVICE = "h200"
 _SOFTWARE = {"eager": "pytorch", "compile": "torch-compile", "graph": "cuda-graph"}
 """Software by how steps of language models were launched; those of networks were eager."""
+_IN_PLANES = {"channels-first": 1, "channels-last": 0}
 
 _ORDERS = {"channels-first": "NCHW", "channels-last": "NHWC"}
 """Orders in memory, as the comparisons name them."""
@@ -36,7 +37,8 @@ def own_kernel_rows() -> Iterator[JudgedRow]:
         priced = row.layout == layout_priced(row.precision)
         measure = OwnMeasure.CONVOLUTIONS if priced else OwnMeasure.COPIED_CONVOLUTIONS
         fitted = priced and _is_fitted(row.precision, "convolution forward")
-        for one in convolution_rows(row, _DEVICE, _profile(row.precision), fitted=fitted):
+        copied = row.layout == "channels-first"
+        for one in convolution_rows(row, _DEVICE, _profile(row.precision), fitted=fitted, copied=copied):
             yield _named(one, measure, f"{one.subject}, {_DEVICE}, {row.precision}, {_ORDERS[row.layout]}")
     yield from _elementwise_rows()
 
@@ -76,14 +78,14 @@ def own_training_rows() -> Iterator[JudgedRow]:
             row,
             measure=OwnMeasure.NETWORKS if priced else OwnMeasure.COPIED_NETWORKS,
             comparison=f"networks, {_DEVICE}, {row.precision}, {_ORDERS[row.layout]}",
-            predicted_s=_planned_s(row, row.model, "momentum", "eager"),
+            predicted_s=_planned_s(row, row.model, "momentum", f"pytorch:channels_first={_IN_PLANES[row.layout]}"),
         )
     for row in rows_of_table("h200_language_models"):
         yield _step(
             row,
             measure=OwnMeasure.LANGUAGE_MODELS,
             comparison=f"{row.model}, {_DEVICE}, {row.precision}, {row.mode}",
-            predicted_s=_planned_s(row, f"{row.model}:sequence={row.seq_len}", "adam", row.mode),
+            predicted_s=_planned_s(row, f"{row.model}:sequence={row.seq_len}", "adam", _SOFTWARE[row.mode]),
         )
 
 
@@ -102,15 +104,15 @@ def _step(row: Any, *, measure: str, comparison: str, predicted_s: float) -> Jud
     )
 
 
-def _planned_s(row: Any, model: str, optimizer: str, mode: str) -> float:
-    """Return the simulated time of the plan of a step of a model, launched in one of the modes of ``_SOFTWARE``."""
+def _planned_s(row: Any, model: str, optimizer: str, software: str) -> float:
+    """Return the simulated time of the plan of a step of a model."""
     planned = simulated_plan(
         load_model(model, batch=row.batch, element_bytes=DTYPE_BYTES[row.precision]),
         unlimited_device(_DEVICE),
         dtype=row.precision,
         optimizer=optimizer,
         strategy="data",
-        software=_SOFTWARE[mode],
+        software=software,
     )
     return planned.replayed.iteration_s
 

@@ -10,7 +10,7 @@ import numpy as np
 from groundwork.units import MICRO, MILLI
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.profile_file import load_profile
-from planner.cost.compute_time import kernel_s
+from planner.cost.compute_time import kernel_s, transposed_s
 from planner.graph.computation_graph import Layer
 from planner.graph.shapes import Shape
 from planner.operations.convolution import Convolution
@@ -44,7 +44,9 @@ def _is_fitted(profile: str | None) -> bool:
     return bool(profile and is_fitted_to(profile, "deepbench_conv"))
 
 
-def convolution_rows(row: Any, gpu: str, profile: str | None, *, fitted: bool) -> Iterator[JudgedRow]:
+def convolution_rows(
+    row: Any, gpu: str, profile: str | None, *, fitted: bool, copied: bool = False
+) -> Iterator[JudgedRow]:
     """Yield the three phases of one convolution, as far as they were measured.
 
     Args:
@@ -52,6 +54,7 @@ def convolution_rows(row: Any, gpu: str, profile: str | None, *, fitted: bool) -
         gpu: Device, as the table names it.
         profile: Its profile; None if the catalogue has none.
         fitted: Whether that was fitted to the table.
+        copied: Whether channels lie in planes, so that libraries transpose images for tensor cores.
     """
     operation = Convolution(
         channels=row.out_k,
@@ -71,7 +74,7 @@ def convolution_rows(row: Any, gpu: str, profile: str | None, *, fitted: bool) -
         measured_s = _seconds(row, column)
         if measured_s > 0:
             what = f"convolution, {phase.replace('_', ' ')}"
-            yield _judged(gpu, profile, layer, phase, what, label, measured_s, fitted=fitted)
+            yield _judged(gpu, profile, layer, phase, what, label, measured_s, fitted=fitted, copied=copied)
 
 
 def product_row(row: Any, gpu: str, profile: str | None, *, fitted: bool) -> JudgedRow:
@@ -102,13 +105,25 @@ def _seconds(row: Any, stem: str) -> float:
 
 
 def _judged(
-    gpu: str, profile: str | None, layer: Layer, phase: str, what: str, label: str, measured_s: float, *, fitted: bool
+    gpu: str,
+    profile: str | None,
+    layer: Layer,
+    phase: str,
+    what: str,
+    label: str,
+    measured_s: float,
+    *,
+    fitted: bool,
+    copied: bool = False,
 ) -> JudgedRow:
     """Return the row of one kernel of a layer."""
     predicted_s = float("nan")
     if profile:
         part = {dim: np.array([float(n)]) for dim, n in zip(layer.output.dims, layer.output.sizes, strict=True)}
-        predicted_s = float(kernel_s(_in_short_runs(profile), _MODEL, layer, phase, part)[0])
+        device = _in_short_runs(profile)
+        predicted_s = float(kernel_s(device, _MODEL, layer, phase, part)[0])
+        if copied:
+            predicted_s += float(transposed_s(device, layer, phase, part)[0])
     return JudgedRow(
         measure=MEASURES[0].name,
         comparison=f"{what}, {profile or gpu}",

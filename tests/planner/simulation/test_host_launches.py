@@ -81,7 +81,7 @@ def test_the_critical_path_passes_launches_and_takes_the_whole_iteration():
 
 
 def test_without_launches_the_graph_is_the_same():
-    plain, graphed = (_replayed("lenet5", 2, text) for text in ("ideal", "cuda-graph"))
+    plain, graphed = (_replayed("lenet5", 2, text) for text in ("ideal", "cuda-graph:fused=1,channels_first=0"))
     np.testing.assert_array_equal(plain.schedule.end_s, graphed.schedule.end_s)
 
 
@@ -92,7 +92,11 @@ def test_without_launches_the_graph_is_the_same():
             "pytorh",
             "software must be one of ideal, pytorch, torch-compile, megatron-2021, cuda-graph, got 'pytorh'",
         ),
-        ("pytorch:launch=3", "parameters of software pytorch must be fused, launch_us, waits, flash, got 'launch=3'"),
+        (
+            "pytorch:launch=3",
+            "parameters of software pytorch must be fused, launch_us, waits, flash, channels_first, got 'launch=3'",
+        ),
+        ("pytorch:channels_first=2", "pytorch.channels_first must be 0 or 1, got 2"),
         ("pytorch:launch_us=-1", "pytorch.launch_us must be 0 or a number from 1e-09 to 1e+06, got '-1'"),
         ("pytorch:fused=2", "pytorch.fused must be 0 or 1, got 2"),
         ("pytorch:flash=3", "pytorch.flash must be one of 0, 1, 2, got 3"),
