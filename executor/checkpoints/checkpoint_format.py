@@ -1,7 +1,8 @@
 """Format of a checkpoint: ``checkpoint.json`` says which boxes of each tensor lie in which safetensors file.
 
-Neither can run code.  A file ``rank-0000.safetensors`` holds the boxes that one rank wrote, by the names of their
-tensors, and can be read without this program.  Each box has a CRC-32 in the JSON file, which has a SHA-256 of its other
+Neither can run code.  A file ``rank-0000.safetensors`` holds boxes that one rank wrote, by the names of their tensors,
+and can be read without this program.  Where a rank wrote several boxes of a tensor, as of one that replicas divide, the
+further ones lie in files of higher numbers.  Each box has a CRC-32 in the JSON file, which has a SHA-256 of its other
 fields.  Whatever it claims is checked against the sizes of the files before memory is allocated for it.
 """
 
@@ -125,9 +126,9 @@ def _check_tensor(name: str, tensor: SavedTensor) -> None:
         raise ValueError(f"the boxes of {name!r} hold {held} of its {elements} elements")
 
 
-def box_file(rank: int) -> str:
-    """Return the name of the file with the boxes that a rank writes."""
-    return f"rank-{rank:04d}.safetensors"
+def box_file(number: int) -> str:
+    """Return the name of a file with boxes: the first that a rank writes has its number."""
+    return f"rank-{number:04d}.safetensors"
 
 
 def _digest(fields: Mapping[str, Any]) -> str:
