@@ -1,5 +1,7 @@
 """Buffers of parameters: they and the optimizer's state for the whole run, their gradients for a while."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
@@ -56,7 +58,8 @@ def _undivided(account: MemoryAccount) -> list[BufferRows]:
     """Return the buffers in which units of divided storage are whole for a while.
 
     Gradients are whole in the unit that goes back and in the one before, whose sums travel; gathered parameters in the
-    unit that computes and in the next one.  Of what lies in no block, both are whole all the time.
+    unit that computes and in the next one, in all that a segment computes again, or in all where gradients of weights
+    come much later than the others.  Of what lies in no block, both are whole all the time.
     """
     program, storage = account.program, account.program.conditions.storage
     if storage.zero < 2:
@@ -71,9 +74,26 @@ def _undivided(account: MemoryAccount) -> list[BufferRows]:
     gradients = program.gradient_bytes / program.graph.element_bytes * (kept + _two_in_turn(others, repeats=repeats))
     rows = [BufferRows("parameter gradients", 0, devices, gradients, 0.0, np.inf)]
     if storage.zero == 3:
-        gathered = kept + _two_in_turn(others, repeats=False) if storage.gathers_again else size.sum(axis=0)
+        gathered = size.sum(axis=0)
+        if storage.gathers_again and program.micro_batching.order != "zero-bubble":
+            gathered = kept + np.maximum(_two_in_turn(others, repeats=False), _recomputed(program, units[1:], others))
         rows.append(BufferRows("parameters", 0, devices, gathered, 0.0, np.inf))
     return rows
+
+
+def _recomputed(program: Program, units: Sequence[tuple[int, ...]], size: Floats) -> Floats:
+    """Return the most bytes of the units that one segment computes again before it goes back, shape (devices,).
+
+    Args:
+        program: The program.
+        units: Layers of each unit.
+        size: Shape (units, devices): bytes.
+    """
+    most = np.zeros(size.shape[1])
+    for segment in {*program.segments} - {-1}:
+        inside = [any(program.segments[i] == segment for i in layers) for layers in units]
+        most = np.maximum(most, size[inside].sum(axis=0))
+    return most
 
 
 def _two_in_turn(size: Floats, *, repeats: bool) -> Floats:

@@ -294,10 +294,11 @@ def memory_of(rank, program, optimizer):
     return [parameters, session.gradient_sync.held_bytes, state], sum(rest.values())
 
 
+@pytest.mark.parametrize("recompute", ["none", "segments"])
 @pytest.mark.parametrize("words", ["data", *STORAGES])
-def test_memory_is_what_was_predicted(ranks, words):
+def test_memory_is_what_was_predicted(ranks, words, recompute):
     for graph in (convolutional(7, multiple=4), transformer()):
-        program = lowered(graph, words)
+        program = lowered(graph, words, recompute=recompute)
         buffers = BufferLifetimes(program, memory_policy_of(ADAM, host=True)).persistent()
         kinds = [BUFFERS.index(kind) for kind in ("parameters", "parameter gradients", "optimizer state")]
         predicted = [
