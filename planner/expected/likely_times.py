@@ -31,6 +31,11 @@ RECORDED = Path(__file__).with_name("recorded.json")
 COMPUTATION = "computation"
 BY_RELATIVE = "computation, another device's shares"
 """Part that stands for computation where the device was not measured in the arithmetic."""
+HALF = "computation in half precision"
+HALF_BY_RELATIVE = "computation in half precision, another device's shares"
+"""The same in arithmetic of sixteen bits or fewer, where they were recorded; else the parts above count."""
+WIDE_ARITHMETIC = ("", "float64", "float32", "tf32")
+"""Arithmetic of more than sixteen bits, and that of compute profiles, which is float32."""
 INSIDE = {True: "communication in a machine, above 1 MiB", False: "communication in a machine, up to 1 MiB"}
 BETWEEN = {True: "communication between machines, above 1 MiB", False: "communication between machines, up to 1 MiB"}
 """Parts by whether messages are large."""
@@ -70,6 +75,8 @@ class TimeParts:
     """True if the prediction has interference and spread."""
     by_relative: bool = False
     """True if a device's speed in the arithmetic was measured on a relative only."""
+    half: bool = False
+    """True in arithmetic of sixteen bits or fewer."""
 
     @property
     def exposed(self) -> float:
@@ -154,7 +161,7 @@ def likely_ratio(
     for part in {**first, **second}:
         a, b, error = first.get(part, 0.0), second.get(part, 0.0), known[part]
         terms.append((a - b) * (error.high - error.low) / 2)
-        if not (same_kernels and part in (COMPUTATION, BY_RELATIVE)):
+        if not (same_kernels and part in (COMPUTATION, BY_RELATIVE, HALF, HALF_BY_RELATIVE)):
             terms += [a * error.specific, b * error.specific]
     half = math.hypot(*terms)
     return median * math.exp(-half), median * math.exp(half)
@@ -163,11 +170,13 @@ def likely_ratio(
 def _are_known(parts: TimeParts, errors: Mapping[str, PartError]) -> bool:
     """Return whether the errors of all parts that count are known."""
     several = [_overlap(parts), *[_class(parts)] * (parts.exposed > 0)]
-    return {_computation(parts), *(several if parts.devices > 1 else ())} <= errors.keys()
+    return {_computation(parts, errors), *(several if parts.devices > 1 else ())} <= errors.keys()
 
 
-def _computation(parts: TimeParts) -> str:
-    """Return the part that stands for computation."""
+def _computation(parts: TimeParts, errors: Mapping[str, PartError]) -> str:
+    """Return the part that stands for computation: by what the prediction rests on, as far as errors are known."""
+    if parts.half and (half := HALF_BY_RELATIVE if parts.by_relative else HALF) in errors:
+        return half
     return BY_RELATIVE if parts.by_relative else COMPUTATION
 
 
@@ -183,7 +192,7 @@ def _overlap(parts: TimeParts) -> str:
 
 def _weights(parts: TimeParts, errors: Mapping[str, PartError]) -> dict[str, float]:
     """Return by how much the time grows with each part's error: shares after the correction."""
-    computation = _computation(parts)
+    computation = _computation(parts, errors)
     if parts.devices < 2:
         return {computation: 1.0}
     compute = (1 - parts.exposed) * math.exp(errors[computation].median)
@@ -195,7 +204,7 @@ def _weights(parts: TimeParts, errors: Mapping[str, PartError]) -> dict[str, flo
 
 def _stretch(parts: TimeParts, errors: Mapping[str, PartError]) -> float:
     """Return the expected time over the simulated one."""
-    compute = math.exp(errors[_computation(parts)].median)
+    compute = math.exp(errors[_computation(parts, errors)].median)
     if parts.devices < 2:
         return compute
     sent = math.exp(errors[_class(parts)].median) if parts.exposed else 0.0

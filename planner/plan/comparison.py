@@ -110,6 +110,8 @@ class StrategyResult:
     """Machines of the cluster."""
     by_relative: bool = False
     """True if a device's speed in this arithmetic was measured on a relative only."""
+    half: bool = False
+    """True in arithmetic of sixteen bits or fewer."""
 
     @property
     def samples_per_s(self) -> float:
@@ -127,6 +129,7 @@ class StrategyResult:
             nodes=self.nodes,
             real="spread" in self.ladder_s,
             by_relative=self.by_relative,
+            half=self.half,
         )
 
     @property

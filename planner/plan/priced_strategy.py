@@ -8,7 +8,7 @@ from planner.cost.all_reduce import layer_choice
 from planner.cost.applied_strategy import applied
 from planner.cost.conditions import IDEAL_CONDITIONS
 from planner.cost.cost_model import CostModel
-from planner.expected.likely_times import TimeParts, expected_s
+from planner.expected.likely_times import WIDE_ARITHMETIC, TimeParts, expected_s
 from planner.layouts.configurations import ConfigSpace, Configuration, Strategy
 from planner.lowering.program import KINDS, Program
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
@@ -41,7 +41,8 @@ def one_device_s(model: CostModel) -> float:
     alone = {layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (0,)) for layer in model.graph.layers}
     by_relative = bool(model.compute_times.relatives)
     total_s = additive_s(model, alone)
-    parts = TimeParts(total_s=total_s, exposed_s=0.0, devices=1, message_bytes=0.0, by_relative=by_relative)
+    half = model.conditions.arithmetic not in WIDE_ARITHMETIC
+    parts = TimeParts(total_s=total_s, exposed_s=0.0, devices=1, message_bytes=0.0, by_relative=by_relative, half=half)
     return expected_s(parts)
 
 
@@ -123,6 +124,7 @@ def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
         planned=priced.planned,
         message_bytes=parts.message_bytes,
         by_relative=parts.by_relative,
+        half=parts.half,
         nodes=parts.nodes,
     )
 

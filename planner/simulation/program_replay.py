@@ -14,7 +14,7 @@ from groundwork.input_files import AnyPath
 from groundwork.notebook_tables import html_table
 from groundwork.sparse_rows import row_owners
 from hwprofiles.compute.profile_file import profile_in
-from planner.expected.likely_times import TimeParts, expected_s, likely_s
+from planner.expected.likely_times import WIDE_ARITHMETIC, TimeParts, expected_s, likely_s
 from planner.lowering.program import KINDS, Program
 from planner.simulation.collective_use import carried_bytes
 from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
@@ -119,6 +119,7 @@ class Replay:
             nodes=program.cluster.node_count,
             real=self.wait_share > 0,
             by_relative=any(profile_in(name, program.conditions.arithmetic).relative for name in profiles),
+            half=program.conditions.arithmetic not in WIDE_ARITHMETIC,
         )
 
     @property

@@ -15,7 +15,8 @@ _LONGEST = 110
 
 def fidelity_headers() -> tuple[str, ...]:
     """Return the headings of the columns behind the name."""
-    return "rows", "fitted to", "median error", "90th percentile", "worst", "bias", "within 10 %", "no prediction"
+    errors = ("median error", "90th percentile", "worst", "bias", "within 10 %")
+    return "rows", "fitted to", *errors, "no prediction", "precision", "software"
 
 
 def fidelity_cells(summary: ErrorSummary) -> tuple[str, ...]:
@@ -29,6 +30,8 @@ def fidelity_cells(summary: ErrorSummary) -> tuple[str, ...]:
         _factor(summary.bias),
         _percent(summary.close),
         f"{summary.without:,}" if summary.without else "",
+        summary.arithmetic,
+        summary.software,
     )
 
 

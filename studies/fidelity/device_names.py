@@ -18,7 +18,9 @@ _PROFILES = {
     "p100": ("p100",),
     "v100": ("v100-16gb",),
     "v10032gb": ("v100-32gb", "v100-16gb"),
+    "v10016gb": ("v100-16gb",),
     "a10040gbpcie": ("a100-40gb",),
+    "a10080gbpcie": ("a100-80gb",),
     "rtx2070maxq": ("rtx-2070-max-q",),
     "rtx2080maxq": ("rtx-2080-max-q",),
     "rtx2080supermaxq": ("rtx-2080-super-max-q",),
@@ -49,6 +51,7 @@ _ORIGINS = {
     "mxnet_single_gpu": "incubator-mxnet",
     "cnn_benchmarks": "jcjohnson/cnn-benchmarks",
     "convnet_benchmarks_models": "convnet-benchmarks",
+    "pytorch_resnet50": "deeplearning-benchmark",
 }
 """Words by which the sources of a profile name each table."""
 

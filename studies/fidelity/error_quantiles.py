@@ -15,15 +15,18 @@ from planner.expected.likely_times import (
     BETWEEN,
     BY_RELATIVE,
     COMPUTATION,
+    HALF,
+    HALF_BY_RELATIVE,
     INSIDE,
     MIB_BYTES,
     OVERLAP,
     REAL_OVERLAP,
+    WIDE_ARITHMETIC,
     PartError,
     TimeParts,
     likely_s,
 )
-from studies.fidelity.judged_row import MEASURES, RELATIVE_MEASURE, JudgedRow
+from studies.fidelity.judged_row import MEASURES, PYTORCH_MEASURE, RELATIVE_MEASURE, JudgedRow, OwnMeasure
 
 _TAIL = 0.1
 """Share of the errors below, and above, an interval."""
@@ -34,9 +37,12 @@ _LARGE_BYTES = 2**25
 _LIKE = 4
 """Largest ratio of batches whose rows are compared for errors that two plans do not share."""
 _COLLECTIVES = tuple(measure.name for measure in MEASURES if measure.kind == "collectives")
+_COMPUTATIONS = (COMPUTATION, BY_RELATIVE, HALF, HALF_BY_RELATIVE)
 _MEASURES = {
     COMPUTATION: ("training on one GPU",),
     BY_RELATIVE: (RELATIVE_MEASURE,),
+    HALF: (PYTORCH_MEASURE, OwnMeasure.NETWORKS),
+    HALF_BY_RELATIVE: (RELATIVE_MEASURE,),
     **dict.fromkeys((*INSIDE.values(), *BETWEEN.values()), _COLLECTIVES),
     OVERLAP: ("several GPUs relative to one, ideal machines",),
     REAL_OVERLAP: ("several GPUs relative to one, default options",),
@@ -135,6 +141,9 @@ def _short(value: float) -> float:
 def _rows_of(part: str, rows: Sequence[JudgedRow]) -> list[JudgedRow]:
     """Return the rows that judge a part."""
     own = [row for row in rows if row.measure in _MEASURES[part]]
+    if part in _COMPUTATIONS:
+        half = part in (HALF, HALF_BY_RELATIVE)
+        return [row for row in own if (row.arithmetic not in WIDE_ARITHMETIC) == half]
     if _MEASURES[part] != _COLLECTIVES:
         return own
     return [row for row in own if (BETWEEN if row.nodes > 1 else INSIDE)[row.size > MIB_BYTES] == part]

@@ -35,6 +35,10 @@ class ErrorSummary:
     of the fit that they judge."""
     rows: int
     """Rows with a prediction."""
+    arithmetic: str = ""
+    """Arithmetic of the rows, and how many there are of each where there are several."""
+    software: str = ""
+    """Software that measured them, likewise."""
     without: int = 0
     """Rows without one."""
     without_reason: str = ""

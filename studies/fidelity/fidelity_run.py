@@ -34,6 +34,7 @@ _JOBS = (
     _Job("one-gpu", "tf_benchmarks_2017"),
     _Job("one-gpu", "cnn_benchmarks"),
     _Job("one-gpu", "convnet_benchmarks_models"),
+    _Job("one-gpu", "pytorch_resnet50"),
     _Job("one-gpu", "h200"),
     _Job("many-gpu"),
     _Job("collectives"),

@@ -1,6 +1,7 @@
 """Summaries of judged rows: the errors of each comparison and of each measure, and the worst rows with reasons."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -135,6 +136,8 @@ def _summary(name: str, measure: Measure, rows: Sequence[JudgedRow], *, bars: bo
         kind=measure.kind,
         fitted="part" if len(flags) > 1 else "yes" if True in flags else "no",
         rows=len(known),
+        arithmetic=_counted(row.arithmetic for row in known),
+        software=_counted(row.software for row in known),
         without=len(without),
         without_reason=max(sorted(set(without)), key=without.count, default=""),
         median=float(np.median(errors)) if known else math.nan,
@@ -149,6 +152,13 @@ def _summary(name: str, measure: Measure, rows: Sequence[JudgedRow], *, bars: bo
         p90_bar=measure.p90_bar if bars else None,
         worst_rows=tuple(_worst_row(row) for row in sorted(known, key=lambda row: -abs(row.log_ratio))[:_WORST]),
     )
+
+
+def _counted(names: Iterable[str]) -> str:
+    """Return different names, the most frequent first, with how often each is there if there are several."""
+    counts = Counter(name for name in names if name)
+    several = len(counts) > 1
+    return ", ".join(f"{name} ({count:,})" if several else name for name, count in counts.most_common())
 
 
 def _worst_row(row: JudgedRow) -> WorstRow:

@@ -8,6 +8,8 @@ KINDS_JUDGED = ("kernels", "one-gpu", "many-gpu", "collectives", "transformers",
 """Kinds of comparison, as ``orrery fidelity --only`` names them."""
 
 
+PYTORCH_MEASURE = "training on one GPU, in PyTorch"
+"""Measure of networks in software that no profile was fitted to."""
 RELATIVE_MEASURE = "training on one GPU, another device's shares"
 """Measure of predictions by a device's data sheet and what was measured on its nearest relative."""
 
@@ -58,6 +60,7 @@ MEASURES = (
     Measure(name=OwnMeasure.ELEMENTWISE, kind="kernels"),
     Measure(name="training on one GPU", kind="one-gpu", median_bar=0.08, p90_bar=0.20),
     Measure(name=RELATIVE_MEASURE, kind="one-gpu"),
+    Measure(name=PYTORCH_MEASURE, kind="one-gpu", median_bar=0.08, p90_bar=0.20),
     Measure(name=OwnMeasure.NETWORKS, kind="one-gpu", median_bar=0.08, p90_bar=0.20),
     Measure(name=OwnMeasure.COPIED_NETWORKS, kind="one-gpu"),
     Measure(name=OwnMeasure.LANGUAGE_MODELS, kind="one-gpu"),
@@ -103,6 +106,10 @@ class JudgedRow:
     """True if the device's profile was fitted to the table that the row is from."""
     reason: str = ""
     """Why there is no prediction, or what a paper's row notes."""
+    arithmetic: str = ""
+    """Arithmetic of products; empty where the rows do not say, or have several."""
+    software: str = ""
+    """Framework or library that measured; empty where it is not known or does not matter."""
     size: float = 1.0
     """Batch or bytes, by which rows of one group and subject differ."""
     nodes: int = 1

@@ -12,7 +12,9 @@ from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.profile_file import ProfileFile, catalogue, load_profile
 from hwprofiles.devices.device import Device
 from hwprofiles.devices.device_graph import DeviceGraph
+from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
+from planner.cost.software import IDEAL_SOFTWARE
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
@@ -20,7 +22,7 @@ from planner.simulation.program_replay import replay
 from studies.calibrate.device_sheets import base_content, device_labels, device_names
 from studies.calibrate.network_tables import iteration_s
 from studies.fidelity.device_names import is_fitted_to, profile_named, rows_of_table
-from studies.fidelity.judged_row import RELATIVE_MEASURE, JudgedRow
+from studies.fidelity.judged_row import PYTORCH_MEASURE, RELATIVE_MEASURE, JudgedRow
 
 MODELS_MEASURED = {
     "alexnet": "alexnet",
@@ -43,6 +45,18 @@ _NEWER = ("cuDNN 5.1", "Nervana")
 """Beginnings of libraries that have Winograd's algorithm with tiles of 4 x 4 and for weight gradients.  cuDNN has both
 since 5.1 (its release notes), Nervana's kernels since the end of 2015 (Lavin and Gray).  cuDNN 5, with which DeepBench
 measured some devices, has neither."""
+_PYTORCH = "pytorch_resnet50"
+_SOFTWARE = {
+    "tf_cnn_single_gpu": "TensorFlow 1",
+    "tf_benchmarks_2017": "TensorFlow 1",
+    "mxnet_single_gpu": "MXNet",
+    "cnn_benchmarks": "Torch 7",
+    "convnet_benchmarks_models": "libraries of 2016",
+    _PYTORCH: "PyTorch",
+}
+"""Software that measured each table."""
+_PLANNED_AS = {_PYTORCH: "pytorch"}
+"""Names by which ``--software`` knows it; profiles were fitted to the others."""
 _FEW_BYTES = 256 * 2**30
 _ARITHMETIC = {"fp16": "float16", "tf32": "tf32"}
 """Arithmetic of rows that are not of float32, by the precision that tables name."""
@@ -60,6 +74,11 @@ class _Case:
     measured_s: float
     detail: str = ""
 
+    @property
+    def arithmetic(self) -> str:
+        """Arithmetic of the row."""
+        return _ARITHMETIC.get(self.precision, "float32")
+
 
 def one_gpu_rows(part: str = "") -> Iterator[JudgedRow]:
     """Yield every measured iteration on one GPU.
@@ -70,7 +89,7 @@ def one_gpu_rows(part: str = "") -> Iterator[JudgedRow]:
     for case in _cases():
         if part in ("", case.table):
             yield (row := _judged(case))
-            if row.is_predicted:
+            if row.is_predicted and case.table != _PYTORCH:
                 yield from _by_relative(case, row)
 
 
@@ -87,6 +106,8 @@ def _cases() -> Iterator[_Case]:
         if row.n_gpus == 1:
             rate = row.images_per_sec
             yield _throughput("tf_benchmarks_2017", row.gpu, row.model, row.batch_per_gpu, row.precision, rate)
+    for row in rows_of_table(_PYTORCH):
+        yield _throughput(_PYTORCH, row.gpu, row.model, row.batch, row.precision, row.images_per_sec)
     yield from _iterations()
 
 
@@ -135,15 +156,17 @@ def _judged(case: _Case) -> JudgedRow:
     else:
         try:
             name = f"{_with_library(profile, case)}{f'@{arithmetic}' if arithmetic else ''}"
-            predicted_s = iteration_on_one(name, model, case.batch)
+            predicted_s = iteration_on_one(name, model, case.batch, _PLANNED_AS.get(case.table, IDEAL_SOFTWARE.text))
         except (ConfigError, InfeasiblePlanError) as error:
             reason = str(error)
     return JudgedRow(
-        measure="training on one GPU",
+        measure=PYTORCH_MEASURE if case.table == _PYTORCH else "training on one GPU",
         comparison=f"{case.table}, {profile or case.device}{f', {case.precision}' if arithmetic else ''}",
         label=f"{model or case.model}, batch {case.batch}, {case.precision[:4]}{case.detail}",
         group=profile or case.device,
         subject=model or case.model,
+        arithmetic=case.arithmetic,
+        software=_SOFTWARE[case.table],
         size=case.batch,
         measured_s=case.measured_s,
         predicted_s=predicted_s,
@@ -184,13 +207,14 @@ def _with_library(profile: str, case: _Case) -> str:
 
 
 @lru_cache(maxsize=1024)
-def iteration_on_one(profile: str, model: str, batch: int) -> float:
+def iteration_on_one(profile: str, model: str, batch: int, software: str = IDEAL_SOFTWARE.text) -> float:
     """Return the simulated time of an iteration on one device of a profile, whose memory is not limited.
 
     The memory of measured devices sufficed; what frameworks keep there is judged elsewhere.
     """
     graph = load_model(model, batch=batch)
-    cost = CostModel(graph, unlimited_device(profile))
+    cluster = unlimited_device(profile)
+    cost = CostModel(graph, cluster, conditions=Conditions.of(cluster, software=software))
     return replay(lowered(cost, named_strategy("data", graph, 1))).iteration_s
 
 

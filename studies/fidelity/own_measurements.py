@@ -19,7 +19,7 @@ from studies.fidelity.judged_row import JudgedRow, OwnMeasure
 from studies.fidelity.one_gpu_training import unlimited_device
 from studies.fidelity.single_kernels import convolution_rows, product_row
 
-_DEVICE = "h200"
+_DEVICE, _RELEASE = "h200", "PyTorch 2.11"
 _SOFTWARE = {"eager": "pytorch", "compile": "torch-compile", "graph": "cuda-graph"}
 """Software by how steps of language models were launched; those of networks were eager."""
 _IN_PLANES = {"channels-first": 1, "channels-last": 0}
@@ -64,6 +64,8 @@ def _elementwise_rows() -> Iterator[JudgedRow]:
                 label=f"{elements:,} elements",
                 group=_DEVICE,
                 subject=operation,
+                arithmetic=precision,
+                software=_RELEASE,
                 measured_s=float(measured_s),
                 predicted_s=float(price_s),
                 fitted=_is_fitted(precision, f"elementwise {group.phase}"),
@@ -98,6 +100,8 @@ def _step(row: Any, *, measure: str, comparison: str, predicted_s: float) -> Jud
         label=f"{row.model}, batch {row.batch}{tokens}",
         group=_DEVICE,
         subject=row.model,
+        arithmetic=row.precision,
+        software=_RELEASE,
         size=row.batch,
         measured_s=row.step_ms * MILLI,
         predicted_s=predicted_s,
@@ -124,4 +128,4 @@ def _profile(precision: str) -> str:
 
 def _named(row: JudgedRow, measure: str, comparison: str) -> JudgedRow:
     """Return a row under the names of our own measurements."""
-    return replace(row, measure=measure, comparison=comparison, group=_DEVICE)
+    return replace(row, measure=measure, comparison=comparison, group=_DEVICE, software=_RELEASE)

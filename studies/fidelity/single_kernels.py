@@ -19,6 +19,7 @@ from studies.fidelity.device_names import is_fitted_to, profile_named, rows_of_t
 from studies.fidelity.judged_row import MEASURES, JudgedRow
 
 _PHASES = {"forward": "fwd", "activation_gradient": "bwd_data", "weight_gradient": "bwd_weight"}
+_LIBRARIES = "cuDNN, cuBLAS"
 _MODEL = "deepbench"
 """Name of no model, so that no measured rows of one are taken."""
 
@@ -130,6 +131,8 @@ def _judged(
         label=label,
         group=profile or gpu,
         subject=what,
+        arithmetic=(profile or "").partition("@")[2] or "float32",
+        software=_LIBRARIES,
         measured_s=measured_s,
         fitted=fitted,
         predicted_s=predicted_s,

@@ -11,6 +11,8 @@ from hwprofiles.compute.profile_file import load_profile
 from planner.expected.likely_times import (
     BY_RELATIVE,
     COMPUTATION,
+    HALF,
+    HALF_BY_RELATIVE,
     INSIDE,
     OVERLAP,
     PartError,
@@ -101,6 +103,27 @@ def test_a_device_that_was_not_measured_has_the_errors_of_those_that_were_left_o
     assert expected_s(several, errors) == pytest.approx(2 * math.exp(0.1))
     assert math.log(likely_s(several, errors)[1] / 2) == pytest.approx(0.1 + math.hypot(0.3, 0.05))
     assert likely_s(alone, ERRORS) is None
+
+
+def test_half_precision_has_errors_of_its_own_where_they_were_recorded():
+    own = PartError(low=-0.3, median=0.2, high=0.6, specific=0.0, rows=9)
+    lent = PartError(low=-0.5, median=0.1, high=0.4, specific=0.0, rows=9)
+    half, by_relative = (replace(parts(2.0, devices=1), half=True, by_relative=flag) for flag in (False, True))
+    known = ERRORS | {BY_RELATIVE: lent}
+
+    assert expected_s(half, known) == expected_s(replace(half, half=False), known)  # nothing was recorded for it
+    assert expected_s(half, known | {HALF: own}) == pytest.approx(2 * math.exp(0.2))
+    assert likely_s(half, known | {HALF: own})[1] == pytest.approx(2 * math.exp(0.6))
+    assert expected_s(by_relative, known | {HALF: own}) == pytest.approx(2 * math.exp(0.1))
+    assert expected_s(by_relative, known | {HALF_BY_RELATIVE: own}) == pytest.approx(2 * math.exp(0.2))
+
+
+def test_plans_know_their_precision():
+    device = load_cluster("dgx-a100").take(1)
+    for dtype, element_bytes, half in (("float32", 4, False), ("tf32", 4, False), ("bfloat16", 2, True)):
+        graph = load_model("lenet5", batch=8, element_bytes=element_bytes)
+        request = PlanRequest(model="", cluster="", batch=8, strategy="data", dtype=dtype)
+        assert simulated_plan(graph, device, request).replayed.time_parts.half is half
 
 
 @pytest.mark.parametrize(

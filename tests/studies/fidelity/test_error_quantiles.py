@@ -7,8 +7,9 @@ import pytest
 from fidelity_rows import make_row
 from scipy.stats import t as student
 
-from planner.expected.likely_times import COMPUTATION
+from planner.expected.likely_times import BY_RELATIVE, COMPUTATION, HALF, HALF_BY_RELATIVE
 from studies.fidelity.error_quantiles import coverages, part_errors
+from studies.fidelity.judged_row import PYTORCH_MEASURE, RELATIVE_MEASURE
 
 
 def test_the_interval_of_two_devices_is_that_by_hand():
@@ -18,6 +19,23 @@ def test_the_interval_of_two_devices_is_that_by_hand():
 
     half = student.ppf(0.9, 1) * math.sqrt(0.02 * 1.5 + 0.01**2)
     assert (found.low, found.median, found.high) == pytest.approx((0.1 - half, 0.1, 0.1 + half), rel=1e-3)
+
+
+def test_half_precision_is_counted_apart():
+    """Ten devices, float32 and float16 by 0.1 and 0.5 off: each part has the errors of its own rows."""
+    rows = [
+        make_row(math.exp(off), 1.0, group=f"device{i}", arithmetic=arithmetic, measure=measure)
+        for i in range(10)
+        for arithmetic, off, measure in (
+            ("float32", 0.1, "training on one GPU"),
+            ("float16", 0.5, PYTORCH_MEASURE),
+            ("float16", 0.7, RELATIVE_MEASURE),
+            ("float32", 0.3, RELATIVE_MEASURE),
+        )
+    ]
+    medians = {part: error.median for part, error in part_errors(rows).items()}
+    assert medians == pytest.approx({COMPUTATION: 0.1, BY_RELATIVE: 0.3, HALF: 0.5, HALF_BY_RELATIVE: 0.7}, abs=1e-3)
+    assert {each.part: each.rows for each in coverages(rows)}[HALF] == 10
 
 
 def test_intervals_cover_devices_that_were_left_out():

@@ -6,6 +6,7 @@ import pytest
 from fidelity_rows import make_row
 
 from hwprofiles.measured.measured_tables import measured_table
+from reports.tables.fidelity_text import fidelity_cells, fidelity_headers
 from studies.fidelity.error_summary import ErrorSummary, held_out_errors
 from studies.fidelity.fidelity_table import summarised
 
@@ -42,6 +43,14 @@ def test_worst_rows_have_their_reasons():
     reasons = {row.label: row.reason for row in table.measures[0].worst_rows}
     assert reasons["table, device: resnet50, batch 2, fp32"].startswith("bound by the host's launches")
     assert reasons["table, device: resnet50, batch 32"] == ""
+
+
+def test_the_table_names_precision_and_software_beside_rows():
+    rows = [make_row(1.0, 1.0, arithmetic="float32", software="MXNet") for _ in range(2)]
+    rows.append(make_row(1.0, 1.0, arithmetic="float16", software="MXNet"))
+    (measure,) = summarised(rows).measures
+    assert (measure.arithmetic, measure.software) == ("float32 (2), float16 (1)", "MXNet")
+    assert dict(zip(fidelity_headers(), fidelity_cells(measure), strict=True))["software"] == "MXNet"
 
 
 def test_held_out_rows_of_kernels_count_where_their_kind_does():
