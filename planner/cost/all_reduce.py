@@ -98,6 +98,8 @@ class _GroupRounds:
     """Shape (R,): latency of each round of a library, repeats included; NaN where that of the routes counts."""
     copied_s_per_byte: Floats
     """Shape (R,): time of each round in which a library's ranks copy, and links carry nothing."""
+    spread: tuple[int, int]
+    """Nodes and ranks of the first group."""
 
 
 @lru_cache(maxsize=65536)
@@ -128,7 +130,13 @@ def _rounds(network: ClusterRoutes, scheme: str, shape: tuple[int, ...], devices
         fixed_s.append(max(np.nan if each.latency_s is None else each.latency_s for each in traffics))
         copied_s.append(max(each.copied_s_per_byte for each in traffics))
     return _GroupRounds(
-        np.array(busy), np.array(share), np.array(repeats), tuple(classes), np.array(fixed_s), np.array(copied_s)
+        np.array(busy),
+        np.array(share),
+        np.array(repeats),
+        tuple(classes),
+        np.array(fixed_s),
+        np.array(copied_s),
+        (len(np.unique(network.node[groups[0]])), groups.shape[1]),
     )
 
 
@@ -277,19 +285,16 @@ def _library_choice(network: ClusterRoutes, space: ConfigSpace, parameter_bytes:
 @lru_cache(maxsize=512)
 def _spread(network: ClusterRoutes, space: ConfigSpace, split: bool) -> Spread:
     """Return how the first group of replicas of each configuration is spread over nodes; one rank where none is."""
-    nodes, ranks = np.ones(space.size), np.ones(space.size)
-    for c, shape, devices in _replicated(space, split):
-        group = replica_groups(network.rank, shape, np.frombuffer(devices, dtype=np.int64), split)[0]
-        nodes[c], ranks[c] = len(np.unique(network.node[group])), len(group)
-    rates = [np.full(space.size, np.inf), np.full(space.size, np.inf)]
-    last = network.library.protocols[-1].name if network.library else ""
-    for rate, algorithm in zip(rates, ("ring", "tree"), strict=True):
-        if (nodes > 1).any():
-            rounds = _space_rounds(network, f"{LIBRARY}-{algorithm}-{last}", space, split)
-            busy = np.bincount(rounds.configuration, rounds.busy_s_per_byte, minlength=space.size)
-            rate[busy > 0] = 1 / busy[busy > 0]
-    share = network.library.tree_share if network.library else None
-    return Spread(nodes, ranks, rates[0], rates[1] / (share or 1.0))  # the tuner has a share of its own
+    nodes, ranks, rates = np.ones(space.size), np.ones(space.size), np.full((2, space.size), np.inf)
+    library = network.library
+    assert library is not None, "it was asked for its algorithms"
+    if len(np.unique(network.node[np.unique(space.devices)])) > 1:
+        for c, shape, devices in _replicated(space, split):
+            for place, algorithm in enumerate(("ring", "tree")):
+                scheme = f"{LIBRARY}-{algorithm}-{library.protocols[-1].name}"
+                rounds = _rounds(network, scheme, shape, devices, split)
+                nodes[c], ranks[c], rates[place, c] = *rounds.spread, 1 / rounds.busy_s_per_byte.sum()
+    return Spread(nodes, ranks, rates[0], rates[1] / (library.tree_share or 1.0))  # the tuner has a share of its own
 
 
 def candidate_all_reduces(network: ClusterRoutes, space: ConfigSpace) -> list[str]:
