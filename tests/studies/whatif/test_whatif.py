@@ -90,7 +90,7 @@ def test_standard_scenarios_name_every_class_in_use_and_never_speed_up():
     classes = {cluster.links[i].link_class for target in range(1, 8) for i in cluster.route(0, target)}
     assert sum("at a tenth" in scenario.name for scenario in scenarios) == len(classes)
     assert scenarios[-1].changes == ("node.1.failed=1",)
-    rows = ask(*scenarios).rows
+    rows = ask(*scenarios, batch=4096).rows  # of few samples one machine makes more than two, whose sums take longer
     answered = [row for row in rows if not row.reason]
     assert len(answered) > len(rows) / 2
     assert all(row.against_today <= 1 + 1e-9 for row in answered)
