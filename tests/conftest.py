@@ -45,42 +45,56 @@ gc.set_threshold(50_000, 10, 10)
 LONGEST = (
     "test_documents.py",
     "test_every_page.py",
-    "test_workbench_in_browser.py",
-    "test_validation.py",
     "test_workbench_clients.py",
-    "test_fuzz.py",
-    "test_compressed_training.py",
-    "test_chaos.py",
-    "test_imported_training.py",
-    "test_supervisor.py",
-    "test_memory_meter.py",
     "test_reproduce.py",
-    "test_torchrun.py",
-    "test_lab.py",
-    "test_listening.py",
-    "test_failures.py",
+    "test_plugins.py",
+    "test_chaos.py",
+    "test_signals.py",
+    "test_calibrate.py",
     "test_replay.py",
-    "test_lab_network.py",
+    "test_workbench_in_browser.py",
     "test_sweep_run.py",
-    "test_stream_threads.py",
-    "test_layerwise.py",
-    "test_input_channel_training.py",
-    "test_accuracy.py",
-    "test_run_command.py",
     "test_workbench_jobs.py",
-    "test_checkpoint.py",
-    "test_refine.py",
+    "test_lab.py",
+    "test_memory_meter.py",
+    "test_validation.py",
+    "test_half_precision.py",
+    "test_imported_run.py",
+    "test_batch_statistics.py",
+    "test_benches.py",
+    "test_plan_view.py",
+    "test_imported_training.py",
+    "test_precision.py",
     "test_interrupts.py",
-    "test_killed_supervisor.py",
-    "test_ordered_gradient_sync.py",
-    "test_training.py",
-    "test_pipelines.py",
-    "test_micro_batch_training.py",
-    "test_resume_residuals.py",
-    "test_eight_bit_paper_page.py",
-    "test_hybrid_search.py",
+    "test_planned_transformers.py",
+    "test_own_measurements.py",
+    "test_model_files.py",
+    "test_mesh_training.py",
+    "test_whatif.py",
+    "test_run_command.py",
+    "test_compare.py",
+    "test_torchrun.py",
+    "test_plan.py",
+    "test_layerwise.py",
+    "test_architecture.py",
+    "test_fuzz.py",
+    "test_closed_streams.py",
+    "test_lab_network.py",
+    "test_onnx_files.py",
+    "test_input_channel_training.py",
+    "test_supervisor.py",
+    "test_fidelity_command.py",
+    "test_rank_end.py",
+    "test_comparison_page.py",
+    "test_hostile_input.py",
+    "test_compressed_training.py",
+    "test_recorded_parts.py",
+    "test_refine.py",
+    "test_workbench_requests.py",
+    "test_eight_bit_whatif.py",
+    "test_failures.py",
 )
-"""Files that take longest: each goes to one process as a whole (``--dist loadfile``), so they go first."""
+"""Files that take longest, the longest first: each goes to one process as a whole (``--dist loadfile``)."""
 
 
 WARM = "ORRERY_WARM_PROGRAMS"
@@ -124,8 +138,16 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    first = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: first.get(item.path.name, len(first)))
+    """Let the longest files begin early, with others between them.
+
+    Most of the longest wait for processes, and most others compute: side by side they keep the cores busy.
+    """
+    paths = list(dict.fromkeys(item.path for item in items))
+    long = sorted((path for path in paths if path.name in LONGEST), key=lambda path: LONGEST.index(path.name))
+    others = [path for path in paths if path.name not in LONGEST]
+    between = len(others) / (len(long) + 1)
+    turn = {path: place * between for place, path in enumerate(long)} | {path: at for at, path in enumerate(others)}
+    items.sort(key=lambda item: turn[item.path])
 
 
 FORKED = (

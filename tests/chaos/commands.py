@@ -25,7 +25,7 @@ class Command:
 
 COMMANDS = {
     "plan": Command(
-        words="plan alexnet --cluster p100-4x4 --batch 256 --refine 4 --out out/plan.json",
+        words="plan alexnet --cluster titanx-4 --batch 64 --refine 4 --out out/plan.json",
         outputs=("out/plan.json",),
         share=0.2,
     ),

@@ -1,7 +1,6 @@
 """Runs over two hosts of a lab, each with a second network: what is listened at, and how ranks with two secrets end.
 
-Run as ``lab_network.py CLUSTER FOLDER PART`` in a lab; the folder has ``plan.json``, and gets ``PART.json``.  The parts
-are the runs that are watched for what they listen at, and those that are refused: they may run side by side.
+Run as ``lab_network.py CLUSTER FOLDER`` in a lab; the folder has ``plan.json``, and gets ``report.json``.
 """
 
 import contextlib
@@ -104,9 +103,9 @@ def secret_file(folder, name):
     return path
 
 
-def main(spec, folder, part):
+def main(spec, folder):
     folder = Path(folder)
-    ours, other = secret_file(folder, f"ours {part}"), secret_file(folder, f"another {part}")
+    ours, other = secret_file(folder, "ours"), secret_file(folder, "another")
     report = {}
     with contextlib.ExitStack() as stack:
         hosts = stack.enter_context(lab_hosts(load_cluster(spec)))
@@ -115,14 +114,12 @@ def main(spec, folder, part):
         sys.executable = f"{warm}/python"  # importing torch eighteen times is spared
         for rank in range(2):
             add_second_network(hosts, rank)
-        secrets = [ours, ours] if part == TRAINS else [ours, other]
-        for name, options in {"direct": {"interface": "eth0"}, "torchrun": {"interface": "", "torchrun": True}}.items():
-            report[f"{name} {part}"] = run(hosts, folder, 29501, secrets=secrets, **options)
-        if part == TRAINS:
-            report["wrong interface"] = run(hosts, folder, 29503, secrets=secrets, interface=SECOND)
-        else:
-            report["one secret"] = run(hosts, folder, 29504, secrets=[ours, None], interface="", torchrun=True)
-    (folder / f"{part}.json").write_text(json.dumps(report))
+        for part, secrets in ((TRAINS, [ours, ours]), (REFUSES, [ours, other])):
+            report[f"direct {part}"] = run(hosts, folder, 29501, secrets=secrets, interface="eth0")
+            report[f"torchrun {part}"] = run(hosts, folder, 29502, secrets=secrets, interface="", torchrun=True)
+        report["wrong interface"] = run(hosts, folder, 29503, secrets=[ours, ours], interface=SECOND)
+        report["one secret"] = run(hosts, folder, 29504, secrets=[ours, None], interface="", torchrun=True)
+    (folder / "report.json").write_text(json.dumps(report))
     return 0
 
 

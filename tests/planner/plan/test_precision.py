@@ -36,7 +36,7 @@ def test_messages_halve_and_products_take_the_tensor_cores():
 def test_float32_stays_outside_tensor_cores(cluster, cores, boost_ghz):
     """A core does one multiplication and one addition in a clock (CUDA C++ programming guide, arithmetic
     instructions); a backward pass takes twice the FLOP of the forward pass."""
-    graph, device = load_model("bert-base", batch=8), load_cluster(cluster).take(1)
+    graph, device = load_model("bert-base:layers=2", batch=8), load_cluster(cluster).take(1)
     least_s = 3 * sum(layer.forward_flop() for layer in graph.layers) / (cores * 2 * boost_ghz * 1e9)
     single_s, rounded_s = (
         make_plan(graph, device, strategy="data", dtype=dtype).simulated_s for dtype in ("float32", "tf32")
@@ -102,7 +102,7 @@ def test_float64_takes_the_units_that_compute_it(profile, boost_ghz, products, c
     guide, arithmetic instructions).
     """
     device = load_cluster(f"dgx-a100:device.*.profile={profile}").take(1)
-    for model, units in (("bert-base", products), ("vgg16", convolutions)):
+    for model, units in (("bert-base:layers=2", products), ("vgg16", convolutions)):
         graph = load_model(model, batch=16, element_bytes=8)
         plan, (compared,) = make_plan(graph, device, strategy="data"), compare(graph, device, ["data"]).strategies
         least_s = 3 * sum(layer.forward_flop() for layer in graph.layers) / (units * 2 * boost_ghz * 1e9)
