@@ -19,7 +19,7 @@ _ACCESSES, _BACKWARD_ACCESSES = 2, 3
 class Dropout(OperationBase):
     """Dropout: training sets a share of the elements to zero and scales the others so that the mean stays.
 
-    Traffic: forward inputs and outputs once; backward gradients, mask and result once.
+    Traffic: forward inputs and outputs once; backward gradients, mask and result once.  Nothing where none is dropped.
 
     Source:
         Srivastava et al., "Dropout", JMLR 15, 2014, Section 10: scaled while training.
@@ -45,7 +45,12 @@ class Dropout(OperationBase):
         )
 
     def _forward(self, part: Part) -> Kernels:
-        return part.streaming(flop=part.outputs, elements=_ACCESSES * part.outputs)
+        return self._pass(part, _ACCESSES)
 
     def _activation_gradient(self, part: Part) -> Kernels:
-        return part.streaming(flop=part.outputs, elements=_BACKWARD_ACCESSES * part.outputs)
+        return self._pass(part, _BACKWARD_ACCESSES)
+
+    def _pass(self, part: Part, accesses: int) -> Kernels:
+        """Return a pass with so many accesses of each element."""
+        dropped = part.outputs * (self.dropout > 0)
+        return part.streaming(flop=dropped, elements=accesses * dropped)

@@ -1,6 +1,7 @@
 """Iterations of language models as ``orrery plan`` prices them, beside public times.
 
-Those of MPT and Llama divide parameters, gradients and optimizer state over their replicas (``fsdp``, ``hsdp=N``).
+Those of MPT and Llama divide parameters, gradients and optimizer state over their replicas (``fsdp``, ``hsdp=N``).  MPT
+is GPT-2 of other sizes without dropout; its biases of positions in attention take the place of a table.
 MPT's attention was the first FlashAttention (``--software pytorch:flash=1``); in its share of the peak is one number
 that was fitted, that heads of 64 reach as much as those of 128, so rows with such heads are not judged.
 
@@ -27,7 +28,6 @@ from planner.models.registry import load_model
 from planner.plan.planning import SimulatedPlan, simulated_plan
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
-from studies.sharded.decoder_networks import llama_network, mpt_network
 
 _PER_NODE, _HALF = 8, 2
 _CLUSTERS = {
@@ -36,7 +36,7 @@ _CLUSTERS = {
     "h100-80gb": ("dgx-h100", "ndr", 3200),
 }
 """Clusters of the catalogue by device, the links between their machines, and the Gbit/s of these for a machine."""
-_GPT_WORDS = 51200
+_GPT_WORDS, _MPT_WORDS, _LLAMA_WORDS = 51200, 50368, 32000
 _SMALL = 4096000
 """Tokens of a micro-batch times hidden size over tensor parallelism below which layers count as small."""
 _HOST_FITTED = {"source": "VIA-Research/vTrain", "hidden": 1024, "tensor": 1, "pipeline": 1}
@@ -131,8 +131,9 @@ def _mpt_s(row: Any) -> float:
             ``gpus``, ``gpu`` (a profile), ``precision`` (``bfloat16`` or ``float8``), ``gradient_bytes`` of an element
             as it is summed, ``gathered`` (times that a micro-batch gathers parameters, 1 or 2) and ``recomputed``.
     """
+    sizes = f"layers={row.layers},hidden={row.hidden},heads={row.heads},sequence={row.seq_len},words={_MPT_WORDS}"
     sequences = row.micro_batch * row.micro_batches * row.gpus
-    graph = mpt_network(layers=row.layers, hidden=row.hidden, heads=row.heads, seq_len=row.seq_len, batch=sequences)
+    graph = load_model(f"gpt2:{sizes},dropout_percent=0", batch=sequences, element_bytes=_HALF)
     planned = _planned(
         graph,
         _cluster(row.gpu, row.gpus, _CLUSTERS[row.gpu][2]),
@@ -140,7 +141,7 @@ def _mpt_s(row: Any) -> float:
         dtype=row.precision,
         gradient_dtype="float32" if row.gradient_bytes > _HALF else None,
         software="pytorch:flash=1",
-        recompute=_ends(graph, 1.0 if row.recomputed else 0.0),
+        recompute=_ends("transformer.h", row.layers if row.recomputed else 0),
         micro_batches=row.micro_batches if row.micro_batches > 1 else None,
     )
     return planned.replayed.iteration_s
@@ -154,21 +155,16 @@ def _llama_s(row: Any) -> float:
             one GPU, ``gpus``, ``gpu`` (a profile), ``shards`` (GPUs that parameters are divided over),
             ``machine_gbit_per_s`` (between machines) and ``recomputed`` (share of the blocks).
     """
-    graph = llama_network(
-        layers=row.layers,
-        hidden=row.hidden,
-        heads=row.heads,
-        key_heads=row.key_heads,
-        inner=row.inner,
-        seq_len=row.seq_len,
-        batch=row.micro_batch * row.gpus,
-    )
+    sizes = f"layers={row.layers},hidden={row.hidden},heads={row.heads},kv_heads={row.key_heads},ffn={row.inner}"
+    sizes += f",words={_LLAMA_WORDS},sequence={row.seq_len},tied=0"
+    graph = load_model(f"llama-1b:{sizes}", batch=row.micro_batch * row.gpus, element_bytes=_HALF)
     planned = _planned(
         graph,
         _cluster(row.gpu, row.gpus, row.machine_gbit_per_s),
         strategy="fsdp" if row.shards == row.gpus else f"hsdp={row.shards}",
         dtype="bfloat16",
-        recompute=_ends(graph, row.recomputed),
+        recompute=_ends("model.layers", round(row.recomputed * row.layers)),
+        software="torch-compile",
     )
     return planned.replayed.iteration_s
 
@@ -188,7 +184,7 @@ def _gpt(row: Any, *, recomputed: bool = True) -> SimulatedPlan:
         dtype="float16",
         micro_batches=row.micro_batches if row.micro_batches > 1 or row.pipeline > 1 else None,
         stage_at=tuple(f"transformer.h.{per_stage * stage}.ln_1" for stage in range(1, row.pipeline)),
-        recompute=",".join(f"transformer.h.{i}.add" for i in range(row.layers)) if recomputed else "none",
+        recompute=_ends("transformer.h", row.layers if recomputed else 0),
         software="megatron-2021",
     )
 
@@ -216,12 +212,6 @@ def _cluster(gpu: str, gpus: int, machine_gbit_per_s: int) -> str:
     return f"{cluster}:nodes={gpus // _PER_NODE}" + (f",link.{link}.bandwidth_factor={factor:g}" if factor != 1 else "")
 
 
-def _ends(graph: ComputationGraph, share: float) -> str:
-    """Return the last layers of the first blocks, as many as a share of them, as ``recompute`` takes them."""
-    last: dict[str, str] = {}
-    for layer in graph.layers:
-        first, _, rest = layer.name.partition(".")
-        if first == "blocks":
-            last[rest.partition(".")[0]] = layer.name
-    ends = list(last.values())
-    return ",".join(ends[: round(share * len(ends))]) or "none"
+def _ends(blocks: str, count: int) -> str:
+    """Return the last layers of the first blocks, so many, as ``recompute`` takes them."""
+    return ",".join(f"{blocks}.{i}.add" for i in range(count)) or "none"

@@ -5,11 +5,15 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from planner.derivatives.eager_kernels import eager_bytes, kernel_count
+from planner.importing.graph_of import imported_graph
 from planner.models.registry import load_model
 from planner.operations.rearrangement import VIEWS
+from planner.tracing.exported import trace_of
+from planner.tracing.inputs import input_specs
 
 _FREE = (
     "view",
@@ -41,9 +45,31 @@ class _Dispatched(TorchDispatchMode):
         return result
 
 
-def _layers(model, ending):
-    graph = load_model(model, batch=2)
-    return graph, [i for i, layer in enumerate(graph.layers) if ending in layer.name]
+class _Gelu(nn.Module):
+    """GELU by its approximation, as GPT-2's published code computes it."""
+
+    def forward(self, x):
+        return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+class _Gated(nn.Module):
+    def forward(self, x, y):
+        return torch.nn.functional.silu(x) * y
+
+
+def _graph(module, count):
+    """A network of a product for each input of a chain, the chain, and nothing else."""
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.products = nn.ModuleList(nn.Linear(32, 32) for _ in range(count))
+            self.chain = module
+
+        def forward(self, x):
+            return self.chain(*(product(x) for product in self.products))
+
+    return imported_graph(trace_of(Network(), input_specs(["2x8x32"])), name="chain", loss="none").graph
 
 
 def _bytes(graph, layers, phase):
@@ -57,35 +83,20 @@ def _bytes(graph, layers, phase):
     return rows
 
 
-def _gelu(x, _):
-    """GELU by its approximation, as GPT-2's published code computes it."""
-    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
-
-
-def _gated(x, other):
-    return torch.nn.functional.silu(x) * other
-
-
-@pytest.mark.parametrize(
-    ("model", "ending", "function"),
-    [
-        ("gpt2:layers=1,hidden=64,heads=1,sequence=8,words=16", "h.0.mlp.act", _gelu),
-        ("llama-1b:layers=1,hidden=64,heads=1,kv_heads=1,ffn=32,sequence=8,words=16", "layers.0.mlp", _gated),
-    ],
-)
-def test_bytes_of_activations_are_those_of_the_dispatched_calls(model, ending, function):
-    graph, found = _layers(model, ending)
-    layers = [i for i in found if graph.layers[i].operation.kind == "elementwise"]
+@pytest.mark.parametrize(("module", "count"), [(_Gelu, 1), (_Gated, 2)])
+def test_bytes_of_activations_are_those_of_the_dispatched_calls(module, count):
+    graph = _graph(module(), count)
+    layers = [i for i, layer in enumerate(graph.layers) if layer.operation.kind == "elementwise"]
     sizes = graph.layers[layers[0]].output.sizes
-    x, other = (torch.randn(sizes, requires_grad=True) for _ in range(2))
+    inputs = [torch.randn(sizes, requires_grad=True) for _ in range(count)]
     with _Dispatched() as forward:
-        y = function(x, other)
+        y = module()(*inputs)
     gradient = torch.randn(sizes)
     with _Dispatched() as backward:
         y.backward(gradient)
     ours = _bytes(graph, layers, "forward")
     assert sorted(ours) == sorted(forward.moved)
-    element = 4 * x.numel()
+    element = 4 * y.numel()
     added = [3 * element] * (len(layers) - 1)  # both layers of GELU read the same tensor
     assert sum(_bytes(graph, layers, "activation_gradient") + added) == pytest.approx(sum(backward.moved), abs=element)
     counts = [kernel_count(graph.layers[i], "forward", fused=False) for i in layers]

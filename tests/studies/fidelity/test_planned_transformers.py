@@ -45,12 +45,6 @@ def test_what_runs_differ_in_moves_their_plans():
     assert plan_s(row._replace(micro_batches=2 * row.micro_batches)) == pytest.approx(2 * plain_s, rel=0.05)
 
 
-def test_blocks_are_recomputed_from_the_first():
-    graph = planned_transformers.mpt_network(layers=4, hidden=64, heads=2, seq_len=16, batch=2)
-    assert planned_transformers._ends(graph, 0.5) == "blocks.0.add_2,blocks.1.add_2"
-    assert planned_transformers._ends(graph, 0.0) == "none"
-
-
 def test_layers_and_iterations_of_gpt_take_what_was_measured():
     """The time of a launch was fitted to other rows; 8 % in the median and 20 % in the worst is what plans aim at."""
     rows = [
