@@ -16,7 +16,7 @@ _LONGEST = 110
 def fidelity_headers() -> tuple[str, ...]:
     """Return the headings of the columns behind the name."""
     errors = ("median error", "90th percentile", "worst", "bias", "within 10 %")
-    return "rows", "fitted to", *errors, "no prediction", "precision", "software"
+    return "rows", "fitted to", *errors, "measured in"
 
 
 def fidelity_cells(summary: ErrorSummary) -> tuple[str, ...]:
@@ -29,9 +29,7 @@ def fidelity_cells(summary: ErrorSummary) -> tuple[str, ...]:
         _percent(summary.worst),
         _factor(summary.bias),
         _percent(summary.close),
-        f"{summary.without:,}" if summary.without else "",
-        summary.arithmetic,
-        summary.software,
+        "; ".join(filter(None, (summary.arithmetic, summary.software))),
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from fidelity_rows import make_row
 
 from hwprofiles.measured.measured_tables import measured_table
+from reports.pages.fidelity_page import fidelity_html
 from reports.tables.fidelity_text import fidelity_cells, fidelity_headers
 from studies.fidelity.error_summary import ErrorSummary, held_out_errors
 from studies.fidelity.fidelity_table import summarised
@@ -50,7 +51,9 @@ def test_the_table_names_precision_and_software_beside_rows():
     rows.append(make_row(1.0, 1.0, arithmetic="float16", software="MXNet"))
     (measure,) = summarised(rows).measures
     assert (measure.arithmetic, measure.software) == ("float32 (2), float16 (1)", "MXNet")
-    assert dict(zip(fidelity_headers(), fidelity_cells(measure), strict=True))["software"] == "MXNet"
+    cells = dict(zip(fidelity_headers(), fidelity_cells(measure), strict=True))
+    assert cells["measured in"] == "float32 (2), float16 (1); MXNet"
+    assert ">float32 (2), float16 (1); MXNet</td>" in fidelity_html(summarised(rows))
 
 
 def test_held_out_rows_of_kernels_count_where_their_kind_does():
