@@ -43,7 +43,7 @@ def test_loads_are_those_of_the_lowered_program(question):
     owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
     work_s = graph.use_weight * graph.work[owner] / graph.capacity[graph.use_resource]
     assert total[:-1] == pytest.approx(
-        np.bincount(graph.use_resource, work_s, minlength=len(total) - 1), rel=2**-52, abs=1e-15
+        np.bincount(graph.use_resource, work_s, minlength=len(total) - 1), rel=1e-14, abs=1e-15
     )
     assert total[-1] == pytest.approx(additive_s(model, strategy))
 

@@ -41,6 +41,7 @@ def test_the_all_reduce_is_that_of_the_command_unless_it_is_named(tmp_path):
         "gradient_sync": None,
         "dtype": "bfloat16",
         "framework": None,
+        "software": "ideal",
         "interference": None,
         "spread": False,
     }
