@@ -79,12 +79,12 @@ def collective_rows() -> Iterator[JudgedRow]:
         system = _SYSTEMS.get(f"{row.system} {row.setting}") or _SYSTEMS[row.system]
         predicted_s, reason = _priced(row, system)
         size = f"{'above' if row.size_bytes > _MIB else 'up to'} 1 MiB"
-        measure = f"collectives {_SPREAD[min(int(row.nodes), len(_SPREAD)) - 1]} {size}"
+        spread = _SPREAD[min(int(row.nodes), len(_SPREAD)) - 1]
         way = f" over {_transport(row, system)}" if row.nodes > 1 else ""
         setting = "" if row.setting in ("default", "half", "none") else f" {row.setting}"
         yield JudgedRow(
-            measure="all-reduce in PCIe trees" if system.tree else measure,
-            comparison=f"{row.collective}, {row.system}{way}, {size}",
+            measure="all-reduce in PCIe trees" if system.tree else f"collectives {spread} {size}",
+            comparison=f"{row.collective}, {row.system}{way}{'' if system.tree else f' {spread}'}, {size}",
             label=f"{int(row.devices)} devices in {int(row.nodes)} nodes{setting}, {_size_text(row.size_bytes)}",
             group=f"{row.system}{way}",
             subject=f"{row.collective}, {int(row.devices)} devices in {int(row.nodes)} nodes{setting}",

@@ -53,3 +53,10 @@ def test_the_file_that_ships_has_what_intervals_need():
 
     assert {COMPUTATION, *INSIDE.values(), *BETWEEN.values(), OVERLAP} <= set(recorded_errors())
     assert sum(each.rows for each in shipped.measures) == sum(each.rows for each in shipped.comparisons) > 1000
+
+
+def test_recorded_comparisons_have_names_of_their_own():
+    """What was recorded is found by name: two comparisons of one name would be taken for one another."""
+    recorded = read_recorded(RECORDED)
+    names = [each.name for each in (*recorded.measures, *recorded.comparisons)]
+    assert len(set(names)) == len(names)
