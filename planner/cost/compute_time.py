@@ -20,14 +20,13 @@ from hwprofiles.compute.tile_convolution import are_aligned
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.data_types import check_codec_times
 from planner.cost.software import IDEAL_SOFTWARE, Software
-from planner.derivatives.eager_kernels import eager_bytes
+from planner.derivatives.eager_kernels import eager_bytes, gradient_sums, gradients_added_in
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Layer
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.regions import part_sizes
 from planner.operations.base import ELEMENT_BYTES
 from planner.operations.convolution import Convolution
 from planner.operations.partial import undivided
-from planner.operations.rearrangement import VIEWS
 
 _TRANSPOSED = 2.0
 """Time of a transposed copy over that of a plain one: 228 convolutions on an H200, measured in both orders of channels,
@@ -169,7 +168,7 @@ class ComputeTimes:
         """Return the seconds of parts of a layer in one phase, shape (parts, profiles)."""
         graph, layer = self.graph, self.graph.layers[index]
         inner = graph.has_phase(index, "activation_gradient")
-        sums = self._sums(index) if phase == ("activation_gradient" if inner else "weight_gradient") else 0
+        sums = self._sums(index) if phase == gradients_added_in(graph, index) else 0
         rows = [
             kernel_s(p, graph.name, layer, phase, part, graph.element_bytes, inner=inner, fused=self.software.fused)
             + sums * _summed_s(p, layer, part, graph.element_bytes)
@@ -192,15 +191,8 @@ class ComputeTimes:
         return np.asarray(seconds)
 
     def _sums(self, index: int) -> int:
-        """Return how often gradients of a layer's output, by different layers that read it, are added.
-
-        Views of it share one gradient.
-        """
-        if self.software.fused:
-            return 0
-        graph = self.graph
-        kinds = [graph.layers[edge.consumer].operation.kind for edge in graph.consumers[index]]
-        return max(len(kinds) - sum(kind in VIEWS for kind in kinds) - (not set(kinds) & set(VIEWS)), 0)
+        """Return the sums of gradients of a layer's output that are kernels of their own."""
+        return 0 if self.software.fused else gradient_sums(self.graph, index)
 
     def is_measured(self, layer: Layer) -> bool:
         """Return whether a profile holds measured times of the layer."""

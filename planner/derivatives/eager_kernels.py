@@ -17,7 +17,7 @@ import numpy as np
 from groundwork.array_types import Floats
 from planner.derivatives.recorded_memory import is_view
 from planner.derivatives.saved_values import PASSED_ON, SAVED, TEMPORARIES
-from planner.graph.computation_graph import Layer
+from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.data_sources import is_data
 from planner.operations.base import ELEMENT_BYTES, Part
 from planner.operations.computation import Operand, Step
@@ -27,6 +27,7 @@ from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm
 from planner.operations.products import Attention
+from planner.operations.rearrangement import VIEWS
 from planner.operations.streaming import Elementwise
 
 _ATTENTION_BACKWARD = 3
@@ -57,8 +58,36 @@ def eager_bytes(layer: Layer, phase: str, part: Mapping[str, Floats], element_by
     return None
 
 
-def kernel_count(layer: Layer, phase: str, *, fused: bool) -> int:
-    """Return the number of kernels that a host launches for a part of a layer in one phase.
+def gradient_sums(graph: ComputationGraph, index: int) -> int:
+    """Return how often gradients of a layer's output, by different layers that read it, are added by a kernel.
+
+    Views of it share one gradient, which is written once.
+    """
+    viewed = [graph.layers[edge.consumer].operation.kind in VIEWS for edge in graph.consumers[index]]
+    gradients = viewed.count(False) + any(viewed)
+    return max(gradients - 1, 0)
+
+
+def gradients_added_in(graph: ComputationGraph, index: int) -> str:
+    """Return the phase of a layer that begins with these sums: its first backward one."""
+    return "activation_gradient" if graph.has_phase(index, "activation_gradient") else "weight_gradient"
+
+
+def launched_kernels(graph: ComputationGraph, index: int, phase: str, *, fused: bool) -> int:
+    """Return the number of kernels that a host launches for a layer in one phase, sums of gradients before it included.
+
+    Args:
+        graph: The network.
+        index: The layer.
+        phase: One of ``LAYER_PHASES``.
+        fused: Whether a chain of elementwise calls is one kernel, and gradients are added where they are made.
+    """
+    sums = 0 if fused or phase != gradients_added_in(graph, index) else gradient_sums(graph, index)
+    return sums + kernel_count(graph.layers[index], phase, fused=fused, element_bytes=graph.element_bytes)
+
+
+def kernel_count(layer: Layer, phase: str, *, fused: bool, element_bytes: int = ELEMENT_BYTES) -> int:
+    """Return the number of kernels of a layer in one phase.
 
     Updates count as none: one kernel updates the parameters of dozens of layers.
 
@@ -66,11 +95,12 @@ def kernel_count(layer: Layer, phase: str, *, fused: bool) -> int:
         layer: The layer.
         phase: One of ``LAYER_PHASES``.
         fused: Whether a chain of elementwise calls is one kernel.
+        element_bytes: Bytes of an element in memory.
     """
     if phase == "update":
         return 0
     one = {dim: np.ones(1) for dim in layer.output.dims}
-    if not fused and phase != "weight_gradient" and (each := eager_bytes(layer, phase, one, ELEMENT_BYTES)) is not None:
+    if not fused and phase != "weight_gradient" and (each := eager_bytes(layer, phase, one, element_bytes)) is not None:
         return len(each)
     work = layer.kernels(phase, {dim: np.array([float(layer.output.size(dim))]) for dim in layer.output.dims})
     if not (work.flop + work.memory_bytes + work.streamed_bytes).any():

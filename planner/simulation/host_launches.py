@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groundwork.array_types import Ints
-from planner.derivatives.eager_kernels import kernel_count
+from planner.derivatives.eager_kernels import launched_kernels
 from planner.lowering.program import KINDS, Program
 from planner.simulation.execution_models import ProgramGraph
 
@@ -91,7 +91,7 @@ def _launches(program: Program) -> tuple[Ints, Ints, Ints]:
     fused = program.conditions.software.fused
     for phase in _PHASES:
         tasks = np.flatnonzero(program.kind == KINDS.index(phase))
-        counts = [kernel_count(layer, phase, fused=fused) for layer in program.graph.layers]
+        counts = [launched_kernels(program.graph, i, phase, fused=fused) for i in range(len(program.graph.layers))]
         kernels[tasks] = np.array(counts)[program.layer[tasks]]
     kernels[program.kind == KINDS.index("update")] = 0
     alone = np.flatnonzero(program.is_compute & (kernels > 0))

@@ -8,8 +8,20 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from planner.derivatives.eager_kernels import eager_bytes, kernel_count
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.compute.fused_kernels import elementwise_kernels
+from hwprofiles.compute.fused_times import fused_s
+from planner.cost.compute_time import ComputeTimes
+from planner.cost.software import software_of
+from planner.derivatives.eager_kernels import (
+    eager_bytes,
+    gradient_sums,
+    gradients_added_in,
+    kernel_count,
+    launched_kernels,
+)
 from planner.importing.graph_of import imported_graph
+from planner.layouts.configurations import Configuration, space_of
 from planner.models.registry import load_model
 from planner.operations.rearrangement import VIEWS
 from planner.tracing.exported import trace_of
@@ -127,3 +139,46 @@ def test_views_launch_nothing_and_products_one_kernel(model):
     for layer in graph.layers:
         count = kernel_count(layer, "forward", fused=True)
         assert count == (0 if layer.operation.kind in VIEWS else 1), layer.name
+
+
+class _Residual(nn.Module):
+    """A tensor that three layers read: its gradient is the sum of three."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.one, self.other = (nn.Linear(32, 32) for _ in range(3))
+
+    def forward(self, x):
+        y = self.before(x)
+        return y + (self.one(y) + self.other(y))
+
+
+def test_gradients_of_a_tensor_that_several_layers_read_are_added_as_often_as_pytorch_does():
+    graph = imported_graph(trace_of(_Residual(), input_specs(["2x8x32"])), name="residual", loss="none").graph
+    index = graph.index["before"]
+    y = _Residual()(torch.randn(2, 8, 32))
+    gradient = torch.randn(2, 8, 32)
+    with _Dispatched() as backward:
+        y.backward(gradient)
+    added = [moved for moved in backward.moved if moved == 3 * 4 * 2 * 8 * 32]
+    assert gradient_sums(graph, index) == len(added) == 2
+    cluster = load_cluster("dgx-h100").take(1)
+    eager, fused = (ComputeTimes(graph, cluster, software=software_of(text)) for text in ("pytorch", "ideal"))
+    space = space_of(graph.layers[index], Configuration({}, (0,)), 1)
+    phase = gradients_added_in(graph, index)
+    more_s = eager.part_s(index, space)[phase] - fused.part_s(index, space)[phase]
+    (profile,) = eager.profiles
+    one_s = fused_s(profile, elementwise_kernels(elements=np.array([2.0 * 8 * 32]), accesses=3.0, element_bytes=4))
+    assert more_s == pytest.approx(2 * one_s)
+    counts = [launched_kernels(graph, index, phase, fused=fused) for fused in (False, True)]
+    assert counts[0] - counts[1] == 2
+
+
+def test_losses_in_half_precision_launch_the_conversions_to_float32():
+    graphs = [
+        load_model("gpt2:layers=1,hidden=64,heads=1,sequence=32,words=128", batch=2, element_bytes=each)
+        for each in (4, 2)
+    ]
+    for phase in ("forward", "activation_gradient"):
+        whole, half = (launched_kernels(each, len(each.layers) - 1, phase, fused=False) for each in graphs)
+        assert half == whole + 1

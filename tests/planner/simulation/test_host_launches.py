@@ -6,7 +6,7 @@ from plans import cluster_of
 
 from groundwork.errors import ConfigError
 from planner.cost.software import software_of
-from planner.derivatives.eager_kernels import kernel_count
+from planner.derivatives.eager_kernels import kernel_count, launched_kernels
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.plan.pace import pace_of
@@ -30,8 +30,8 @@ def test_a_device_waits_for_each_launch(model, launch_us):
     program, launched_s, device_s = found.program, 0.0, 0.0
     assert set(program.device) == {0}
     for task in range(program.size):
-        kind, layer = KINDS[program.kind[task]], program.graph.layers[program.layer[task]]
-        count = kernel_count(layer, kind, fused=False) if kind in PHASES else 0
+        kind, layer = KINDS[program.kind[task]], int(program.layer[task])
+        count = launched_kernels(program.graph, layer, kind, fused=False) if kind in PHASES else 0
         launched_s += count * launch_us * 1e-6
         device_s = max(device_s, launched_s if count else 0.0) + program.work_s[task]
     assert found.iteration_s == pytest.approx(device_s, rel=1e-9)
