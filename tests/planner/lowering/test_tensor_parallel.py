@@ -106,7 +106,7 @@ def test_gradients_of_what_is_repeated_are_not_summed():
     norms = {
         i
         for i, layer in enumerate(program_of("tensor=8").graph.layers)
-        if layer.parameters and layer.operation.kind == "elementwise"
+        if layer.parameters and layer.operation.kind == "feature_norm"
     }
     assert summed == norms  # positions are split: each device has a share of their gradients
 
