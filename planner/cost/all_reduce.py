@@ -18,13 +18,8 @@ import numpy as np
 from groundwork.array_types import Floats, Ints
 from groundwork.errors import ConfigError
 from planner.compression.settings import AUTO, LIBRARY
-from planner.cost.library_rounds import (
-    LibraryChoice,
-    is_library_scheme,
-    library_choice,
-    library_families,
-    library_rounds,
-)
+from planner.cost.library_choice import LibraryChoice, is_library_scheme, library_choice, library_families
+from planner.cost.library_rounds import library_rounds
 from planner.cost.library_tuner import Spread
 from planner.graph.computation_graph import Layer
 from planner.layouts.configurations import ConfigSpace
@@ -74,7 +69,7 @@ def group_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tupl
 
     Args:
         network: Routes of the cluster.
-        scheme: The algorithm, also one of ``library_schemes``.
+        scheme: The algorithm, also one of ``library_families``.
         groups: Shape (groups, replicas): devices.
     """
     if is_library_scheme(scheme):

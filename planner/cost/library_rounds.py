@@ -1,6 +1,5 @@
 """Collectives as a communication library runs them: rings and trees by several protocols, or sums in switches."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -8,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
-from groundwork.errors import ConfigError
-from hwprofiles.devices.collective_library import CollectiveLibrary, LibraryProtocol
+from hwprofiles.devices.collective_library import LibraryProtocol
 from planner.compression.settings import LIBRARY
-from planner.cost.library_tuner import Spread, tuner_s
+from planner.cost.library_choice import LONG, SHORT, library_choice, library_families, library_of
+from planner.cost.library_tuner import Spread
 from planner.topology.network_routes import ClusterRoutes
-from planner.topology.node_rings import chain_order, joined_directly, ring_orders
+from planner.topology.node_rings import chain_order, ring_orders
 from simulator.collectives.parallel_rings import RING_COLLECTIVES, chain_rounds, parallel_rings
 from simulator.collectives.rounds import Round, Traffic, round_of
 
@@ -42,144 +41,8 @@ _CALLS_IN_A_ROW = 20
 """Calls that benchmarks make in a row, of which they print the mean: nccl-tests, option -n."""
 _BUSY = 0.1
 """Share of the links' time that they are busy while messages keep the channels of rings."""
-_SHORT, _LONG = "short", "long"
-"""Pieces of the time of one algorithm and protocol by size, see ``library_families``."""
 _CHANNEL_BYTES_PER_S = 12.5e9
 """Share of the links' bandwidth that one channel serves: NCCL has two for each NVLink."""
-
-
-def is_library_scheme(scheme: str) -> bool:
-    """Return whether a scheme is one of ``library_schemes``."""
-    return scheme.startswith(f"{LIBRARY}-")
-
-
-def _library_of(network: ClusterRoutes) -> CollectiveLibrary:
-    """Return the library of a cluster.
-
-    Raises:
-        ConfigError: It is not known.
-    """
-    if network.library is None:
-        raise ConfigError(f"gradient_sync must not be {LIBRARY} for a cluster whose file has no section {LIBRARY}")
-    return network.library
-
-
-def library_schemes(network: ClusterRoutes, devices: Ints, collective: str = "all-reduce") -> list[str]:
-    """Return the algorithms and protocols that the library of a cluster chooses from, such as ``library-ring-ll``.
-
-    They are those of ``library_families``, one after another.
-
-    Args:
-        network: Routes of the cluster.
-        devices: The devices, shape (p,).
-        collective: One of ``COLLECTIVES``.
-
-    Raises:
-        ConfigError: The cluster's library is not known.
-    """
-    return [scheme for family in library_families(network, devices, collective) for scheme in family]
-
-
-def library_families(network: ClusterRoutes, devices: Ints, collective: str = "all-reduce") -> list[tuple[str, ...]]:
-    """Return what the library of a cluster chooses from, each as the schemes that hold for some sizes.
-
-    A scheme's time is that of its latency, and grows with size by one rate.  Trees between nodes have two: steps wait
-    for all of a short buffer, and for whole chunks of a long one; the lesser time holds.  Rings whose messages keep
-    their channel have three: short messages for a share of that time, long ones for all of it, the lesser time; and
-    what the links take, where that is longer.
-
-    An all-to-all is made of sends: short ones inside a node by the first protocol, all others by the last, without
-    flags beside the data.
-
-    Args:
-        network: Routes of the cluster.
-        devices: The devices, shape (p,).
-        collective: One of ``COLLECTIVES``.
-
-    Source:
-        NVIDIA's NCCL, environment variables NCCL_ALLOC_P2P_NET_LL_BUFFERS: sends over a network have no buffers for
-        protocols with flags unless it is set; and NCCL_P2P_LL_THRESHOLD: longest send with flags, 16 KiB.
-
-    Raises:
-        ConfigError: The cluster's library is not known.
-    """
-    library, sums = _library_of(network), collective == "all-reduce"
-    between = len(np.unique(network.node[devices])) > 1
-    if collective == "all-to-all":
-        used = library.protocols[-1:] if between else library.protocols[:: max(len(library.protocols) - 1, 1)]
-        return [(f"{LIBRARY}-ring-{protocol.name}",) for protocol in used]
-    protocols = [each for each in library.protocols if not (between and each.near_only)]
-    families = [_ring_family(protocol, between and collective != "broadcast") for protocol in protocols]
-    if sums and library.tree_share is not None and between:
-        names = [f"{LIBRARY}-tree-{protocol.name}" for protocol in protocols]
-        families += [(f"{name}-{_SHORT}", name) for name in names]
-    if sums and joined_directly(network, devices):
-        families += [(f"{LIBRARY}-chain-{protocol.name}",) for protocol in protocols]
-    if sums and library.in_network is not None and between:
-        families.append((f"{LIBRARY}-network-sums",))
-    return [*families, (f"{LIBRARY}-switch-sums",)] if sums and library.in_switch is not None else families
-
-
-def _ring_family(protocol: LibraryProtocol, between: bool) -> tuple[str, ...]:
-    """Return the schemes of rings by one protocol."""
-    name = f"{LIBRARY}-ring-{protocol.name}"
-    return (f"{name}-{_SHORT}", f"{name}-{_LONG}", name) if between and protocol.message_s else (name,)
-
-
-class LibraryChoice(NamedTuple):
-    """What a library takes for each of some buffers."""
-
-    scheme: Ints
-    """Index into the schemes of all families, one after another."""
-    seconds: Floats
-    family: Ints
-    """Index into the families."""
-    family_s: Floats
-    """Seconds of each family, shape (families, ...)."""
-
-
-def library_choice(
-    network: ClusterRoutes,
-    families: Sequence[tuple[str, ...]],
-    collective: str,
-    spread: Spread,
-    size_bytes: Floats,
-    seconds: Sequence[Floats],
-) -> LibraryChoice:
-    """Choose what the library of a cluster takes: in one node the fastest, between nodes what its tuner expects to be.
-
-    Args:
-        network: Routes of the cluster.
-        families: Those of ``library_families``.
-        collective: The collective.
-        spread: Where the ranks of each buffer are.
-        size_bytes: Bytes of each buffer.
-        seconds: Those of all schemes, one family after another, each of the shape of ``size_bytes``.
-    """
-    scheme, family_s, expected = list[Ints](), list[Floats](), list[Floats]()
-    declared_s, first = _library_of(network).declared_s, 0
-    for family in families:
-        rows = np.array(seconds[first : first + len(family)])
-        at = np.argmin(rows[:2], axis=0)
-        if len(family) > 2:
-            at = np.where(rows[2] > rows[:2].min(axis=0), 2, at)
-        own_s = np.take_along_axis(rows, at[None], axis=0)[0]
-        algorithm, protocol = family[-1].split("-")[1:3]
-        tuned_s = own_s if algorithm == "network" else np.full_like(own_s, np.inf)  # others are of one node
-        if algorithm in ("ring", "tree"):
-            tuned_s = tuner_s(algorithm, protocol, collective, spread, size_bytes, declared_s)
-        expected.append(np.where(spread.nodes > 1, tuned_s, own_s))
-        scheme.append(first + at)
-        family_s.append(own_s)
-        first += len(family)
-    family_of = np.argmin(expected, axis=0)
-    picked = family_of[None]
-    return LibraryChoice(
-        np.take_along_axis(np.array(scheme), picked, axis=0)[0],
-        np.take_along_axis(np.array(family_s), picked, axis=0)[0],
-        family_of,
-        np.array(family_s),
-    )
 
 
 def _possible(network: ClusterRoutes, scheme: str, devices: Ints) -> str:
@@ -191,11 +54,11 @@ def _possible(network: ClusterRoutes, scheme: str, devices: Ints) -> str:
     if scheme.endswith("-network-sums") and not inside:
         return scheme
     if inside:
-        scheme = scheme.removesuffix(f"-{_SHORT}").removesuffix(f"-{_LONG}")
+        scheme = scheme.removesuffix(f"-{SHORT}").removesuffix(f"-{LONG}")
     if scheme.endswith("-sums"):
-        in_switch = inside and len(devices) >= _LEAST_IN_SWITCH and _library_of(network).in_switch is not None
+        in_switch = inside and len(devices) >= _LEAST_IN_SWITCH and library_of(network).in_switch is not None
         scheme = f"{LIBRARY}-switch-sums"
-        return scheme if in_switch else f"{LIBRARY}-ring-{_library_of(network).protocols[-1].name}"
+        return scheme if in_switch else f"{LIBRARY}-ring-{library_of(network).protocols[-1].name}"
     if "-tree-" in scheme and inside:
         return scheme.replace("-tree-", "-ring-")
     if "-chain-" in scheme and not (inside and chain_order(network, devices) is not None):
@@ -211,7 +74,7 @@ def library_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tu
 
     Args:
         network: Routes of the cluster.
-        scheme: One of ``library_schemes``.
+        scheme: One of ``library_families``.
         groups: Shape (groups, p): devices.
     """
     if groups.shape[1] == 1:
@@ -232,7 +95,7 @@ def library_collective(
 
     Args:
         network: Routes of the cluster.
-        scheme: One of ``library_schemes``.
+        scheme: One of ``library_families``.
         collective: One of ``COLLECTIVES``.
         devices: The devices, at least two.
     """
@@ -298,13 +161,13 @@ def library_collective_s(
 @lru_cache(maxsize=4096)
 def _spread(network: ClusterRoutes, collective: str, devices: tuple[int, ...]) -> Spread:
     """Return how the ranks of a collective are spread, with what links allow rings and trees of the last protocol."""
-    members, last = np.array(devices), _library_of(network).protocols[-1].name
+    members, last = np.array(devices), library_of(network).protocols[-1].name
     nodes = len(np.unique(network.node[members]))
     rates = dict.fromkeys(("ring", "tree"), np.asarray(np.inf))
     for algorithm in ("ring", "tree") if collective == "all-reduce" and nodes > 1 else ("ring",):
         rounds = library_collective(network, f"{LIBRARY}-{algorithm}-{last}", collective, devices)
         rates[algorithm] = np.asarray(1 / sum(_busiest_s_per_byte(network, step.traffic, members) for step in rounds))
-    rates["tree"] = rates["tree"] / (_library_of(network).tree_share or 1.0)  # the tuner has a share of its own
+    rates["tree"] = rates["tree"] / (library_of(network).tree_share or 1.0)  # the tuner has a share of its own
     return Spread(np.asarray(float(nodes)), np.asarray(float(len(devices))), rates["ring"], rates["tree"])
 
 
@@ -347,7 +210,7 @@ def _scheme_s(
     *,
     in_a_row: bool = False,
 ) -> Floats:
-    """Return the seconds of a collective by one of ``library_schemes``; arguments as for ``library_collective_s``."""
+    """Return the seconds of a collective by one of ``library_families``; arguments as for ``library_collective_s``."""
     members = np.array(devices)
     rounds = library_collective(network, scheme, collective, devices)
     steps = [step.traffic for step in rounds]
@@ -373,7 +236,7 @@ def _scheme_s(
 
 def _sends(network: ClusterRoutes, scheme: str, devices: Ints, pairs: Round) -> Round:
     """Return the round of an all-to-all with what links carry."""
-    library, protocol = _library_of(network), _protocol(network, scheme)
+    library, protocol = library_of(network), _protocol(network, scheme)
     step = _carrying(network, scheme, devices, pairs, 1)
     inside = len(np.unique(network.node[devices])) == 1
     if not inside:  # one thread posts the sends of a rank to other nodes, one after another
@@ -408,7 +271,7 @@ def _chain(network: ClusterRoutes, scheme: str, devices: Ints) -> tuple[Round, .
         NCCL's tuner takes half of the bandwidth of the links for trees (src/graph/tuning.cc).
     """
     order = chain_order(network, devices)
-    assert order is not None, "the scheme comes from library_schemes"
+    assert order is not None, "the scheme comes from library_families"
     protocol, rounds = _protocol(network, scheme), chain_rounds(order)
     links = len(order) - 1
     sent = np.full(links, protocol.wire_ratio / links)
@@ -418,7 +281,7 @@ def _chain(network: ClusterRoutes, scheme: str, devices: Ints) -> tuple[Round, .
             source=np.concatenate([step.source for step in way]),
             target=np.concatenate([step.target for step in way]),
             sent=sent,
-            taken=sent / _library_of(network).near_share,
+            taken=sent / library_of(network).near_share,
             latency_s=protocol.call_s / len(rounds) + protocol.hop_s,
         )
         rows += [replace(step, carried=carried) for step in way]
@@ -432,22 +295,22 @@ def _carrying(
 
     Args:
         network: Routes of the cluster.
-        scheme: One of ``library_schemes``.
+        scheme: One of ``library_families``.
         devices: The devices.
         rings: Messages of the round.
         steps: Steps one after another.
         own: Whether a rank has a part of the buffer to copy that it does not send.
     """
-    library, count, copied_s = _library_of(network), len(devices), 0.0
+    library, count, copied_s = library_of(network), len(devices), 0.0
     node = network.node[devices]
     is_far = node[rings.source] != node[rings.target]
     near, far = _Link(1.0, library.near_share), _Link(1.0, 1.0)
     if scheme.endswith("-switch-sums"):
         sums = library.in_switch
-        assert sums is not None, "the scheme comes from library_schemes"
+        assert sums is not None, "the scheme comes from library_families"
         latency_s, near = sums.call_s, _Link((count + 1) / steps, sums.link_share * library.near_share)
     elif scheme.endswith("-network-sums"):
-        assert library.in_network is not None, "the scheme comes from library_schemes"
+        assert library.in_network is not None, "the scheme comes from library_families"
         latency_s = library.in_network.call_s
         near, far = _network_sums(network, devices)
     elif "-tree-" in scheme:
@@ -477,9 +340,9 @@ def _carrying(
         thread_s = float(np.bincount(rings.source[is_far], sent[is_far]).max()) / library.rank_bytes_per_s
         links = Traffic(source=rings.source, target=rings.target, sent=sent, taken=taken)
         copied_s += max(thread_s - _busiest_s_per_byte(network, links, devices), 0.0)
-    if "-ring-" in scheme and scheme.endswith((_SHORT, _LONG)):
+    if "-ring-" in scheme and scheme.endswith((SHORT, LONG)):
         kept_s = (1 - _BUSY) * steps * _protocol(network, scheme).message_s
-        if scheme.endswith(_LONG):
+        if scheme.endswith(LONG):
             latency_s += kept_s
             copied_s *= _BUSY
         else:
@@ -513,9 +376,9 @@ def _network_sums(network: ClusterRoutes, devices: Ints) -> tuple[_Link, _Link]:
     switch sums first, for all devices, of which a ring has one that sends to the next node; or chains carry the buffer
     as often as rings do, but for no device.
     """
-    library, count = _library_of(network), len(devices)
+    library, count = library_of(network), len(devices)
     whole, local = count / (count - 1), count / len(np.unique(network.node[devices]))
-    assert library.in_network is not None, "the scheme comes from library_schemes"
+    assert library.in_network is not None, "the scheme comes from library_families"
     near, far = _Link(whole, library.near_share), _Link(whole / 2, library.in_network.link_share)
     if library.in_switch is not None and local >= _LEAST_IN_SWITCH:
         near = _Link(whole * (local + 1) / (local - 1) / 2, library.near_share * library.in_switch.link_share)
@@ -525,7 +388,7 @@ def _network_sums(network: ClusterRoutes, devices: Ints) -> tuple[_Link, _Link]:
 def _protocol(network: ClusterRoutes, scheme: str) -> LibraryProtocol:
     """Return the protocol of a scheme."""
     name = scheme.split("-")[2]
-    return next(each for each in _library_of(network).protocols if each.name == name)
+    return next(each for each in library_of(network).protocols if each.name == name)
 
 
 def _busiest_s_per_byte(network: ClusterRoutes, traffic: Traffic, devices: Ints) -> float:
@@ -544,6 +407,6 @@ def _tree_latency(network: ClusterRoutes, scheme: str, devices: Ints) -> tuple[f
     latency_s = protocol.call_s + near * protocol.tree_hop_s + far * protocol.tree_far_hop_s
     most_bytes, bytes_per_s, near_share = _HANDED_ON.get(protocol.name, _HANDED_ON["simple"])
     waited_s = (far + near_share * near) / bytes_per_s
-    if protocol == _library_of(network).protocols[-1]:  # whose chunks are long messages
+    if protocol == library_of(network).protocols[-1]:  # whose chunks are long messages
         waited_s += far * protocol.message_s / most_bytes
-    return (latency_s, waited_s) if scheme.endswith(_SHORT) else (latency_s + waited_s * most_bytes, 0.0)
+    return (latency_s, waited_s) if scheme.endswith(SHORT) else (latency_s + waited_s * most_bytes, 0.0)

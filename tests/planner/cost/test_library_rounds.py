@@ -13,7 +13,8 @@ from hwprofiles.devices.latency import Latency
 from hwprofiles.measured.measured_tables import measured_table
 from planner.cost.all_reduce import all_reduce_s, choose_all_reduce, layer_choice
 from planner.cost.cost_model import CostModel
-from planner.cost.library_rounds import COLLECTIVES, library_collective, library_collective_s, library_schemes
+from planner.cost.library_choice import library_families
+from planner.cost.library_rounds import COLLECTIVES, library_collective, library_collective_s
 from planner.layouts.configurations import Configuration, space_of
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
@@ -108,7 +109,7 @@ def test_groups_inside_a_node_do_not_use_the_network():
     network = with_network_sums("dgx-h100:nodes=2")
     inside = tuple(range(8))
 
-    assert "library-network-sums" not in library_schemes(network, np.array(inside))
+    assert ("library-network-sums",) not in library_families(network, np.array(inside))
     (step,) = library_collective(network, "library-network-sums", "all-reduce", inside)
     (expected,) = library_collective(network, "library-switch-sums", "all-reduce", inside)
     assert step.traffic.latency_s == expected.traffic.latency_s
@@ -383,5 +384,5 @@ def test_steps_of_trees_and_protocols_between_nodes():
         network.library,
         protocols=tuple(replace(each, near_only=each.name == "ll128") for each in network.library.protocols),
     )
-    assert not any("ll128" in each for each in library_schemes(tree, np.array([0, 8])))
-    assert any("ll128" in each for each in library_schemes(tree, np.array([0, 1])))
+    assert not any("ll128" in family[-1] for family in library_families(tree, np.array([0, 8])))
+    assert any("ll128" in family[-1] for family in library_families(tree, np.array([0, 1])))

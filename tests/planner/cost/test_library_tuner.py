@@ -6,12 +6,8 @@ import pytest
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.catalogue.transports import load_transport, transport_names
-from planner.cost.library_rounds import (
-    _scheme_s,
-    library_collective,
-    library_collective_s,
-    library_families,
-)
+from planner.cost.library_choice import library_families
+from planner.cost.library_rounds import _scheme_s, library_collective, library_collective_s
 from planner.cost.library_tuner import Spread, tuner_s
 from planner.topology.network_routes import routes_of_cluster
 
