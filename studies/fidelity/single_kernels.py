@@ -45,6 +45,20 @@ def _is_fitted(profile: str | None) -> bool:
     return bool(profile and is_fitted_to(profile, "deepbench_conv"))
 
 
+def convolution_layer(row: Any) -> Layer:
+    """Return the layer of a row with the columns of DeepBench."""
+    operation = Convolution(
+        channels=row.out_k,
+        kernel=(row.filter_r_h, row.filter_s_w),
+        stride=(row.stride_h, row.stride_w),
+        pad=(row.pad_h, row.pad_w),
+        dilation=(1, 1),
+        bias=False,
+    )
+    image = Shape(("sample", "channel", "height", "width"), (row.batch_n, row.in_c, row.in_h, row.in_w))
+    return Layer("conv", operation, ("input",), (image,), operation.output((image,)))
+
+
 def convolution_rows(
     row: Any, gpu: str, profile: str | None, *, fitted: bool, copied: bool = False
 ) -> Iterator[JudgedRow]:
@@ -57,16 +71,7 @@ def convolution_rows(
         fitted: Whether that was fitted to the table.
         copied: Whether channels lie in planes, so that libraries transpose images for tensor cores.
     """
-    operation = Convolution(
-        channels=row.out_k,
-        kernel=(row.filter_r_h, row.filter_s_w),
-        stride=(row.stride_h, row.stride_w),
-        pad=(row.pad_h, row.pad_w),
-        dilation=(1, 1),
-        bias=False,
-    )
-    image = Shape(("sample", "channel", "height", "width"), (row.batch_n, row.in_c, row.in_h, row.in_w))
-    layer = Layer("conv", operation, ("input",), (image,), operation.output((image,)))
+    layer = convolution_layer(row)
     label = (
         f"{row.batch_n} x {row.in_c} x {row.in_h} x {row.in_w} -> {row.out_k}, "
         f"{row.filter_r_h} x {row.filter_s_w}, stride {row.stride_h}"

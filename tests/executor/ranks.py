@@ -26,6 +26,19 @@ def slices_of(session):
     return {(names[i], each.name): (each.box, each.tensor.numpy()) for i in session.boxes for each in session.slices(i)}
 
 
+def session_of(program, rank, steps, **changes):
+    """A session in which a rank trains by a program, with the statistics of the whole batch."""
+    return open_session(
+        program,
+        rank,
+        options(**changes),
+        reduced=True,
+        device=CpuDevice(),
+        status=own_status(rank),
+        steps=steps,
+    )
+
+
 def train(rank, program, options, reduced):
     """Run all steps as one rank; returns its losses, what it measured, and its slices of the parameters."""
     session = open_session(

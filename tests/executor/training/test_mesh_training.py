@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from plans import program_of, star
-from ranks import check_slices, options, pool_of, slices_of
+from ranks import check_slices, options, pool_of, session_of, slices_of
 from small_transformer import Transformer, graph
 
 from executor.checkpoints.module_state_save import save_module_state
@@ -15,10 +15,7 @@ from executor.checkpoints.resume import Checkpoints
 from executor.checks.imported_layers import check_imported
 from executor.checks.program_check import check_program
 from executor.communication.group_exchange import GroupExchange
-from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
-from executor.supervision.status_board import own_status
-from executor.training.session import open_session
 from groundwork.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.graph.shapes import SUMMED
@@ -41,18 +38,6 @@ def model():
     return CostModel(graph(), star(RANKS), "ring", "reduced")
 
 
-def session_of(program, rank, steps, **changes):
-    return open_session(
-        program,
-        rank,
-        options(optimizer=SGD, **changes),
-        reduced=True,
-        device=CpuDevice(),
-        status=own_status(rank),
-        steps=steps,
-    )
-
-
 def momentum_of(session):
     """A rank's slices of the momentum, as ``slices_of`` those of the parameters."""
     state = {}
@@ -68,7 +53,7 @@ def train_all(rank, programs):
     """Train by each program; its losses, slices of parameters and of momentum, and what was sent for each task."""
     rows = []
     for program in programs:
-        session = session_of(program, rank, STEPS)
+        session = session_of(program, rank, STEPS, optimizer=SGD)
         results = [session.worker.step(number) for number in range(STEPS)]
         session.worker.close()
         sent = results[-1].measured.sent_bytes
@@ -80,7 +65,7 @@ def train_in_turn(rank, programs, folder):
     """Train a step by each program from the checkpoint of the one before; also write a ``state_dict``."""
     checkpoints = Checkpoints(options(optimizer=SGD, checkpoint=str(folder)), programs[0].graph)
     for number, program in enumerate(programs):
-        session = session_of(program, rank, 1, overlap=False)
+        session = session_of(program, rank, 1, optimizer=SGD, overlap=False)
         if number:
             checkpoints.load(session)
         session.worker.step(number)
@@ -169,7 +154,7 @@ def test_collectives_of_the_back_end(ranks, expected):
 
 def stand_in_step(rank, program):
     """Run a step in which nothing is computed; what was sent for each task."""
-    session = session_of(program, rank, 1, stand_in=True)
+    session = session_of(program, rank, 1, optimizer=SGD, stand_in=True)
     measured = session.worker.step(0).measured
     session.worker.close()
     return measured.sent_bytes

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from plans import star
-from ranks import options, pool_of
+from ranks import options, pool_of, session_of
 from small_transformer import Transformer, graph as transformer
 from torch import nn
 from undivided import graph_of, wide
@@ -16,11 +16,8 @@ from executor.checkpoints.module_state_save import save_module_state
 from executor.checkpoints.resume import Checkpoints
 from executor.checks.program_check import check_program
 from executor.communication.group_exchange import GroupExchange
-from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.predicted_memory import memory_policy_of
-from executor.supervision.status_board import own_status
-from executor.training.session import open_session
 from groundwork.errors import ConfigError
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
@@ -94,18 +91,6 @@ def undivided(graph):
     return lowered(graph, "data=1", 1)
 
 
-def session_of(program, rank, steps, optimizer, changes):
-    return open_session(
-        program,
-        rank,
-        options(optimizer=optimizer, **changes),
-        reduced=True,
-        device=CpuDevice(),
-        status=own_status(rank),
-        steps=steps,
-    )
-
-
 def held_by(session):
     """What a rank keeps of parameters and optimizer state: layer, parameter or state, box, values."""
     layers = session.view.program.graph.layers
@@ -120,7 +105,7 @@ def train_all(rank, programs, optimizer, changes):
     """Train by each program; losses, what the rank keeps, and what it sent for each task in each step."""
     rows = []
     for program in programs:
-        session = session_of(program, rank, STEPS, optimizer, changes)
+        session = session_of(program, rank, STEPS, optimizer=optimizer, **changes)
         results = [session.worker.step(number) for number in range(STEPS)]
         session.worker.close()
         rows.append(([each.loss for each in results], held_by(session), [each.measured for each in results]))
@@ -200,7 +185,7 @@ def test_recomputation(ranks):
 
 def train_once(rank, program):
     """What a rank keeps before and after a step down the gradients themselves, and what it sends for each task."""
-    session = session_of(program, rank, 1, OptimizerSpec(learning_rate=1.0, momentum=0.0), {})
+    session = session_of(program, rank, 1, optimizer=OptimizerSpec(learning_rate=1.0, momentum=0.0))
     before = held_by(session)
     sent = session.worker.step(0).measured.sent_bytes
     session.worker.close()
@@ -277,7 +262,7 @@ def test_every_rank_sends_the_bytes_of_the_program(ranks):
 
 def memory_of(rank, program, optimizer):
     """Bytes of parameters, gradients and optimizer state that a rank held at most, and of parameters between steps."""
-    session = session_of(program, rank, 2, optimizer, {})
+    session = session_of(program, rank, 2, optimizer=optimizer)
     for number in range(2):
         session.worker.step(number)
     session.worker.settle()
@@ -317,7 +302,7 @@ def train_in_turn(rank, programs, optimizer, folder):
     """Train a step by each program from the checkpoint of the one before; also write a ``state_dict``."""
     checkpoints = Checkpoints(options(optimizer=optimizer, checkpoint=str(folder)), programs[0].graph)
     for number, program in enumerate(programs):
-        session = session_of(program, rank, 1, optimizer, {})
+        session = session_of(program, rank, 1, optimizer=optimizer)
         if number:
             checkpoints.load(session)
         session.worker.step(number)

@@ -11,27 +11,12 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.measured.measured_tables import measured_table
 from planner.cost.compute_time import ComputeTimes, transposed_s
 from planner.cost.software import software_of
-from planner.graph.computation_graph import Layer
-from planner.graph.shapes import Shape
 from planner.layouts.configurations import Configuration, space_of
 from planner.models.registry import load_model
-from planner.operations.convolution import Convolution
+from studies.fidelity.single_kernels import convolution_layer
 
 H200 = DeviceGraph("one h200", (Device(name="gpu0", node=0, profile="h200", memory_bytes=2**40),), (), ())
 PHASES = {"forward": "fwd_us", "activation_gradient": "bwd_data_us", "weight_gradient": "bwd_weight_us"}
-
-
-def layer_of(row):
-    operation = Convolution(
-        channels=row.out_k,
-        kernel=(row.filter_r_h, row.filter_s_w),
-        stride=(row.stride_h, row.stride_w),
-        pad=(row.pad_h, row.pad_w),
-        dilation=(1, 1),
-        bias=False,
-    )
-    image = Shape(("sample", "channel", "height", "width"), (row.batch_n, row.in_c, row.in_h, row.in_w))
-    return Layer("conv", operation, ("input",), (image,), operation.output((image,)))
 
 
 def part_of(layer):
@@ -47,7 +32,7 @@ def test_transposed_images_take_what_both_orders_of_channels_differ_by(precision
     both = first.merge(last, on=sizes, suffixes=("_first", "_last")).query("in_c % 8 == 0 and out_k % 8 == 0")
     ratios = []
     for row in both.itertuples():
-        layer = layer_of(row)
+        layer = convolution_layer(row)
         for phase, column in PHASES.items():
             measured_s = (getattr(row, f"{column}_first") - getattr(row, f"{column}_last")) * 1e-6
             predicted_s = transposed_s(load_profile(f"h200@{precision}"), layer, phase, part_of(layer))[0]
@@ -58,8 +43,10 @@ def test_transposed_images_take_what_both_orders_of_channels_differ_by(precision
 
 def test_plain_products_and_float32_transpose_nothing():
     rows = measured_table("h200_convolutions").query("filter_r_h == 1 and stride_h == 1 and in_c == 64")
-    layer = layer_of(next(rows.itertuples()))
-    wide = layer_of(next(measured_table("h200_convolutions").query("filter_r_h == 3 and in_c == 64").itertuples()))
+    layer = convolution_layer(next(rows.itertuples()))
+    wide = convolution_layer(
+        next(measured_table("h200_convolutions").query("filter_r_h == 3 and in_c == 64").itertuples())
+    )
     assert transposed_s(load_profile("h200@float16"), layer, "forward", part_of(layer)) == 0
     assert transposed_s(load_profile("h200"), wide, "forward", part_of(wide)) == 0
     assert transposed_s(load_profile("h200@float16"), wide, "forward", part_of(wide)) > 0
