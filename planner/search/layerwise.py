@@ -6,8 +6,8 @@ which rules out most pairs of configurations; only the others are priced, and el
 are too wide for this, with many long branches side by side, are searched among the most promising configurations.
 
 Layers are packed on the first devices, or spread over all.  What lies well when it is spread over 8 devices may lie
-askew over 11, so the first devices are also searched as if there were no others: up to 33 devices, one more never makes
-the optimum worse.
+askew over 11, so the first devices are also searched as if there were no others: up to 33 devices one more never makes
+the optimum worse, up to 65 one more node does not.
 
 Source:
     Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.
@@ -24,6 +24,7 @@ from typing import TypeVar
 import numpy as np
 
 from groundwork.array_types import Bools, Floats
+from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
 from planner.elimination.bounds import SLACK, edge_bounds, keep_within, relax
 from planner.elimination.eliminate_nodes import eliminate
@@ -42,6 +43,8 @@ BOUND_SAMPLES = 1
 """Regions and parts that the lower bound of a transfer samples; more take longer and rule out no more strategies."""
 FEW_DEVICES = 32
 """Most of the first devices that are searched as if there were no others."""
+FEW_NODES_DEVICES = 64
+"""Most of the first devices that are, where they fill whole nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,8 @@ class LayerwiseResult:
 def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> LayerwiseResult:
     """Return the best of all strategies that ``model.all_configurations()`` allows, for all devices or the first few.
 
-    Where the graph is not too wide, the first devices alone are searched in any number up to ``FEW_DEVICES``.
+    Where the graph is not too wide, the first devices alone are searched in any number up to ``FEW_DEVICES``, and in
+    whole nodes up to ``FEW_NODES_DEVICES``.
 
     Args:
         model: Costs of a network on a cluster.
@@ -81,16 +85,16 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.
     """
     began, spaces = time.perf_counter(), model.all_configurations()
-    configurations, devices = sum(space.size for space in spaces), len(model.cluster.devices)
+    configurations = sum(space.size for space in spaces)
     problem, samples = _problem(model, spaces)
     starts = _choices(spaces, model, known)
     try:
         found, searched_s = _exact(model, spaces, problem, starts, bounds=samples > 0)
-        fewer = range(min(devices - 1, FEW_DEVICES), 0, -1)
+        fewer = _fewer(model.cluster)
     except GraphTooWideError:
         known_s = [(choice, _price(model, spaces, choice)) for choice in starts]
         found, searched_s = _timed(partial(search_wide, problem, partial(_price_among, model, spaces), known_s))
-        fewer = range(0)
+        fewer = []
     for count in fewer:
         some = _cheaper(model, model.all_configurations(count), found.cost_s)
         if some is not None:
@@ -111,6 +115,13 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
         configurations=configurations,
         pairs_priced=model.transfer_times.pairs_priced,
     )
+
+
+def _fewer(cluster: DeviceGraph) -> list[int]:
+    """Return the numbers of first devices to search alone, the largest first."""
+    nodes = [device.node for device in cluster.devices]
+    most = min(len(nodes) - 1, FEW_NODES_DEVICES)
+    return [count for count in range(most, 0, -1) if count <= FEW_DEVICES or nodes[count - 1] != nodes[count]]
 
 
 def _problem(model: CostModel, spaces: Sequence[ConfigSpace]) -> tuple[SearchProblem, int]:

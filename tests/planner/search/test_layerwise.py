@@ -125,6 +125,13 @@ def test_more_devices_never_make_the_optimum_worse(clusters, direct, monkeypatch
     assert costs[-1] == pytest.approx(min(eliminate(table).cost_s for table in tables), rel=1e-12)
 
 
+def test_a_machine_more_never_makes_the_optimum_of_many_devices_worse():
+    """What lies well when it is spread over 36 devices lies askew over 39."""
+    graph = load_model("alexnet", batch=64)
+    fewer, more = (search_layerwise(CostModel(graph, load_cluster(f"fdr-32x3:nodes={nodes}"))) for nodes in (12, 13))
+    assert more.cost_s <= fewer.cost_s * (1 + 1e-12)
+
+
 def test_small_problems_are_priced_whole():
     """The counts that are reported say what was done."""
     model = model_of(CASES[0])
