@@ -49,8 +49,9 @@ class PartLayer(ABC):
     """One part of one layer on one rank.
 
     A step calls ``forward``, then ``begin_backward``, then each of the two gradients at most once, in either order,
-    then ``release``.  For a layer that ``reduces`` the caller sums its statistics over the parts of the same channels
-    and calls ``finish_forward`` after ``forward``, and ``finish_backward`` after ``begin_backward``.  All methods run
+    then ``release``.  For a layer that ``reduces`` the caller sums its statistics over the parts of the same channels,
+    or gathers those of all channels, and calls ``finish_forward`` after ``forward``, and ``finish_backward`` after
+    ``begin_backward``.  All methods run
     without autograd's recording.  They write no argument but ``out``, and the gradients that they return may be views
     of one another or of arguments.
 
@@ -59,7 +60,7 @@ class PartLayer(ABC):
     """
 
     reduces: bool = False
-    """True if the caller must sum ``statistics`` and call ``finish_forward`` and ``finish_backward``."""
+    """True if the caller must share ``statistics`` and call ``finish_forward`` and ``finish_backward``."""
     reads_last: bool = False
     """True if the part would copy an input whose channels are not last in memory, of float32 on a processor."""
 
@@ -78,7 +79,8 @@ class PartLayer(ABC):
         self.loss: Tensor | None = None
         """Share of the part in the mean loss over the whole batch, 0-d; of a loss layer after ``forward``."""
         self.statistics: Tensor | None = None
-        """Statistics of a layer that reduces, for the caller to sum in place: float64, shape (2, channels)."""
+        """Statistics of a layer that reduces: float64 of shape (2, channels), for the caller to sum in place, or of the
+        type of the inputs and shape (1, 2, rows), for the caller to replace by those of all parts of the rows."""
         self.buffers: dict[str, Tensor] = {}
         """Tensors that steps change but training does not: running statistics, shape (channels,)."""
         self.constants: Mapping[str, Tensor] = {}

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from executor.layers.base import PartContext, PartLayer, TrainingStep
 from groundwork.errors import ConfigError
@@ -17,6 +18,12 @@ class LossPart(PartLayer):
     The loss is the mean over the samples of the whole batch, or over all positions where each has a label.  Each part
     computes its share of it, so that gradients need no scale factor later.  The output is the probabilities, or the
     errors.
+
+    A part of the channels has of each row its largest value m and the sum s of exp(x - m).  From those of all parts it
+    computes the logarithm of the whole sum, and adds the loss of the rows whose label is one of its channels.
+
+    Source:
+        Shoeybi et al., "Megatron-LM", 2019, Sec. 3.
     """
 
     def __init__(self, context: PartContext, operation: Loss) -> None:
@@ -28,6 +35,9 @@ class LossPart(PartLayer):
         """Number of labels of the whole batch."""
         self._elements = context.samples.batch * math.prod(self.held.shape[1:])
         """Number of errors of the whole batch."""
+        self._columns_held = math.prod(self.held.shape[1:2] if self._by_position else self.held.shape[1:])
+        """Columns of a row that the part has."""
+        self.reduces = self._by_position and self.held.shape[1] < self.layer.output.size("channel")
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Set the loss and return the probabilities or the errors.
@@ -43,10 +53,51 @@ class LossPart(PartLayer):
             self.loss = output.square().sum() / self._elements
             self._saved["output"] = output
             return output
+        if self.reduces:
+            return self._begin(self._rows(inputs[0]), step)
         logarithms = torch.log_softmax(self._rows(inputs[0]), 1)
         self.loss = torch.nn.functional.nll_loss(logarithms, self._saved["targets"], reduction="sum") / self._labels
         self._saved["output"] = logarithms.exp_()
         return self._placed(self._saved["output"])
+
+    def _begin(self, rows: Tensor, step: TrainingStep) -> Tensor:
+        """Set the statistics of the part, or, again, return the probabilities by those that it has kept."""
+        saved = self._saved
+        if step.again:
+            saved["output"] = rows.sub(saved["logarithm"][:, None]).exp_()
+            return self._placed(saved["output"])
+        column, _ = self._columns()
+        saved["at_label"] = rows.gather(1, column)[:, 0]
+        saved["largest"] = rows.amax(1)
+        saved["output"] = rows.sub(saved["largest"][:, None]).exp_()
+        self.statistics = torch.stack((saved["largest"], saved["output"].sum(1)))[None]
+        return saved["output"]
+
+    def _columns(self) -> tuple[Tensor, Tensor]:
+        """Return the column of each row's label, shape (rows, 1), and which of them lie in the part."""
+        column = self._saved["targets"] - self.held.low[1]
+        own = (column >= 0) & (column < self._columns_held)
+        return column.where(own, 0)[:, None], own
+
+    @override
+    def finish_forward(self) -> Tensor:
+        assert self.statistics is not None
+        saved, (largest, sums) = self._saved, self.statistics.unbind(1)
+        whole = largest.amax(0)
+        saved["logarithm"] = whole + (sums * (largest - whole).exp()).sum(0).log()
+        saved["output"] *= (saved.pop("largest") - saved["logarithm"]).exp_()[:, None]
+        _, own = self._columns()
+        self.loss = (saved["logarithm"] - saved.pop("at_label")).where(own, 0.0).sum() / self._labels
+        self.statistics = None
+        return self._placed(saved["output"])
+
+    @override
+    def finish_backward(self) -> None:
+        pass
+
+    @override
+    def drop(self) -> None:
+        self._saved = {"logarithm": self._saved["logarithm"]} if self.reduces else {}
 
     def _rows(self, values: Tensor) -> Tensor:
         """Return one row for each label: of a sample, or of one of its positions, channels last."""
@@ -64,11 +115,11 @@ class LossPart(PartLayer):
 
     def activation_gradient(self) -> list[Tensor]:
         """Return the gradient of the mean loss over the whole batch."""
-        output, targets = self._saved["output"], self._saved["targets"]
+        output = self._saved["output"]
         if not self._softmax:
             return [output * (2 / self._elements)]
         gradient = output / self._labels
         # the gradient is (probability - 1 at the label) over the number of labels
-        one = torch.full((), -1 / self._labels, dtype=output.dtype, device=output.device)
-        gradient.scatter_add_(1, targets[:, None], one.expand_as(targets[:, None]))
+        column, own = self._columns()
+        gradient.scatter_add_(1, column, own[:, None].to(output.dtype) * (-1 / self._labels))
         return [self._placed(gradient)]

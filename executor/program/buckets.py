@@ -32,6 +32,8 @@ def reductions_of(view: RankProgram, *, statistics: bool) -> list[Reduction]:
     program = view.program
     sums = program.statistics if statistics else program.syncs_gradients
     mine = [task for task in view.tasks if task in program.collectives and sums[task]]
+    if statistics:
+        mine = [task for task in mine if program.collectives[task].kind == "all-reduce"]
     if not statistics and program.compressed.gradients:
         codec = program.is_codec & (program.consumer < 0)
         mine = sorted([*mine, *(task for task in view.tasks if codec[task])])

@@ -24,7 +24,7 @@ class BackwardPass:
         layers: Parts.
         tensors: Gradients that have been received, and those that are kept or sent.
         timer: Runs and records the arithmetic.
-        statistics: Sums batch-normalisation statistics.
+        statistics: Shares the statistics of normalisations and losses.
         updates: Takes the gradients of the weights.
     """
 
@@ -115,7 +115,7 @@ class BackwardPass:
         part, graph = self._layers.parts[unit], self._view.program.graph
         part.begin_backward(None if not graph.consumers[unit[0]] else self._tensors.gradients.take(unit))
         if part.reduces:
-            self._statistics.sum(unit, part, backward=True)
+            self._statistics.share(unit, part, backward=True)
             part.finish_backward()
 
     def _end(self, task: int, unit: LayerUnit) -> None:

@@ -24,7 +24,7 @@ class ForwardPass:
         layers: Parts, parameters and data.
         tensors: Inputs that have been received, and outputs that are kept or sent.
         timer: Runs and records the arithmetic.
-        statistics: Sums batch-normalisation statistics.
+        statistics: Shares the statistics of normalisations and losses.
         loss_check: Checks losses as soon as they are computed.
         seed: Seed of dropout's masks.
     """
@@ -76,7 +76,7 @@ class ForwardPass:
 
         self._timer.arithmetic(task, work)
         if part.reduces and not again:
-            self._statistics.sum(unit, part, backward=False)
+            self._statistics.share(unit, part, backward=False)
             outputs[0] = part.finish_forward()
         activations.have_read(unit, again=again)
         activations.keep(unit, outputs[0], again=again)

@@ -287,7 +287,7 @@ def _parts(
 ) -> dict[LayerUnit, PartLayer]:
     """Return the parts that the rank computes, one for each micro-batch, or placeholders for them."""
     parts = dict[LayerUnit, PartLayer]()
-    statistics = {row.layer for row in reductions_of(view, statistics=True)}
+    summed = {row.layer for row in reductions_of(view, statistics=True)}
     for i in boxes:
         graph = view.parts.graph_of(i)
         for unit in view.parts.units(i):
@@ -297,7 +297,7 @@ def _parts(
                 inputs = tuple(view.parts.needed(i, slot) for slot in range(len(layer.inputs)))
                 parts[unit] = StandInPart(
                     PartContext(layer, graph.origin[i], box, inputs, view.parts.parameters(i), samples),
-                    reduced_channels=box.shape[1] if i in statistics else 0,
+                    sums_statistics=i in summed,
                     is_loss=isinstance(layer.operation, Loss),
                     dtype=dtype,
                     random=options.real_compression,

@@ -22,7 +22,7 @@ class StandInPart(PartLayer):
 
     Args:
         context: The part and its layer.
-        reduced_channels: Channels whose statistics are summed over the parts; 0 for none.
+        sums_statistics: Whether parts sum statistics of each channel.
         is_loss: Whether the layer ends the network.
         dtype: Type of the elements.
         random: Whether elements are random.
@@ -32,7 +32,7 @@ class StandInPart(PartLayer):
         self,
         context: PartContext,
         *,
-        reduced_channels: int,
+        sums_statistics: bool,
         is_loss: bool,
         dtype: torch.dtype,
         random: bool = False,
@@ -43,9 +43,11 @@ class StandInPart(PartLayer):
         self._input_gradients = [make(box.shape, dtype=dtype) for box in context.inputs]
         self._gradients = {name: make(box.shape, dtype=dtype) for name, box in context.parameters.items()}
         self.loss = torch.zeros((), dtype=dtype) if is_loss else None
-        self.reduces = reduced_channels > 0
+        shape, rows = context.held.shape, context.layer.operation.row_statistics
+        self.reduces = sums_statistics or (rows > 0 and shape[1] < context.layer.output.size("channel"))
         if self.reduces:
-            self.statistics = torch.zeros(2, reduced_channels, dtype=torch.float64)
+            size = (2, shape[1]) if sums_statistics else (1, rows, context.held.elements // shape[1])
+            self._statistics = self.statistics = torch.zeros(size, dtype=dtype)
 
     @override
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
@@ -53,6 +55,7 @@ class StandInPart(PartLayer):
 
     @override
     def finish_forward(self) -> Tensor:
+        self.statistics = self._statistics  # those of others may have come beside them
         return self._output
 
     @override

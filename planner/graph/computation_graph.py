@@ -68,6 +68,11 @@ class Operation(Protocol):
         """Elements a channel that are summed over the batch, forward and again backward; 0 without normalisation."""
         ...
 
+    @property
+    def row_statistics(self) -> int:
+        """Elements that parts of the channels each make of a sample's position and gather from all; 0: none."""
+        ...
+
     def output(self, inputs: Sequence[Shape]) -> Shape:
         """Return the shape of the output.
 
@@ -174,6 +179,12 @@ class Layer:
         """Output dimensions that a configuration may split."""
         dims = self.operation.parallel_dims(self.output)
         return tuple(dim for dim in dims if dim in self.splits) if self.splits else dims
+
+    @property
+    def mesh_dims(self) -> tuple[str, ...]:
+        """Output dimensions that an axis of a mesh may split: also channels whose parts share statistics of rows."""
+        dims = self.parallel_dims
+        return (*dims, "channel") if self.operation.row_statistics and "channel" not in (*dims, *self.splits) else dims
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

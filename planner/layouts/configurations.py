@@ -250,8 +250,9 @@ def space_of(layer: Layer, configuration: Configuration, device_count: int) -> C
     for dim, degree in configuration.degrees.items():
         if mesh is not None and dim == REPEATED:
             continue
-        if dim not in layer.parallel_dims and not (mesh is not None and dim == SUMMED and summed):
-            raise ConfigError(f"{where}: {dim} is not one of its parallelizable dimensions {layer.parallel_dims}")
+        dims = layer.parallel_dims if mesh is None else (*layer.mesh_dims, *((SUMMED,) if summed else ()))
+        if dim not in dims:
+            raise ConfigError(f"{where}: {dim} is not one of its parallelizable dimensions {dims}")
         size = summed if dim == SUMMED else layer.output.size(dim)
         if degree < 1 or (size % degree if mesh is None else degree > size):
             rule = "must divide" if mesh is None else "must be at most"

@@ -17,10 +17,10 @@ Source:
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 
+from groundwork.array_types import Floats
 from planner.graph.shapes import SUMMED, IntervalMap, Shape
 from planner.layouts.configurations import ConfigSpace, part_bounds
 from planner.layouts.mesh import Mesh
@@ -40,8 +40,8 @@ class RedistributionStep:
     axis: int
     dim: int
     """Dimension of the tensor that is gathered, scattered or sliced; -1 for an all-reduce."""
-    elements: int
-    """Elements of the whole buffer of the largest group: what a device has after an all-gather, else before."""
+    buffer: Placements
+    """Placements in which each group has its whole buffer: after an all-gather, else before."""
 
     @property
     def sends(self) -> bool:
@@ -157,30 +157,38 @@ def steps_between(
     if any(a >= 0 and b >= 0 and a != b for a, b in zip(made, read, strict=True)):
         return None
     for axis, place in enumerate(read):  # what splits a dimension, the outer axes first
-        elements = _largest_part(now, mesh, source)
         if made[axis] == REPLICATED and place >= 0:
-            steps.append(RedistributionStep("slice", axis, place, elements))
+            collective = "slice"
         elif made[axis] == PARTIAL and place != PARTIAL:
-            steps.append(
-                RedistributionStep("all-reduce" if place == REPLICATED else "reduce-scatter", axis, place, elements)
-            )
+            collective = "all-reduce" if place == REPLICATED else "reduce-scatter"
         else:
             continue
+        steps.append(RedistributionStep(collective, axis, place, tuple(now)))
         now[axis] = place
     for axis in range(len(made) - 1, -1, -1):  # the inner axes of a dimension first
         if now[axis] >= 0 and read[axis] == REPLICATED:
             dim, now[axis] = now[axis], REPLICATED
-            steps.append(RedistributionStep("all-gather", axis, dim, _largest_part(now, mesh, source)))
+            steps.append(RedistributionStep("all-gather", axis, dim, tuple(now)))
     return tuple(steps)
 
 
-def _largest_part(places: Sequence[int], mesh: Mesh, source: Shape) -> int:
-    """Return the elements of the largest part of a tensor in some placements."""
-    elements = 1
+@lru_cache(maxsize=4096)
+def group_elements(places: Placements, axis: int, mesh: Mesh, source: Shape) -> Floats:
+    """Return the elements of a tensor that each group along an axis has, which does not split it; shape (groups,).
+
+    Args:
+        places: Placements of the tensor.
+        axis: The axis.
+        mesh: The mesh.
+        source: Shape of the tensor.
+    """
+    at, elements = np.indices(mesh.sizes), np.ones(mesh.sizes)
     for dim, size in enumerate(source.sizes):
-        degree = int(np.prod([n for place, n in zip(places, mesh.sizes, strict=True) if place == dim], dtype=np.int64))
-        elements *= max(high - low for low, high in pairwise(part_bounds(size, degree).tolist()))
-    return elements
+        part, degree = np.zeros(mesh.sizes, dtype=np.int64), 1
+        for other in (other for other, place in enumerate(places) if place == dim):
+            part, degree = part * mesh.sizes[other] + at[other], degree * mesh.sizes[other]
+        elements = elements * np.diff(part_bounds(size, degree))[part]
+    return np.moveaxis(elements, axis, -1)[..., 0].ravel()
 
 
 def part_in(places: Sequence[int], mesh: Mesh, device: int, source: Shape) -> tuple[tuple[int, int], ...]:

@@ -25,12 +25,14 @@ from planner.cost.compressed_sync import compressed_all_reduce, compressed_choic
 from planner.cost.cost_model import CostModel
 from planner.cost.library_rounds import collective_rounds
 from planner.graph.computation_graph import Edge
+from planner.graph.shapes import Shape
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.mesh import Mesh
 from planner.layouts.parameter_shards import shard_elements
-from planner.layouts.redistribution import RedistributionStep
+from planner.layouts.redistribution import REPLICATED, RedistributionStep, group_elements, made_in
 from planner.lowering.program import Collective
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
+from planner.operations.base import ELEMENT_BYTES
 from simulator.collectives.messages import Messages, messages_of
 from simulator.collectives.rounds import Round
 from simulator.collectives.schemes import ALL_REDUCES
@@ -40,6 +42,8 @@ _TASK_BYTES = 400
 """Bytes of a message with its dependencies, while tasks are put in order."""
 _Add = Callable[..., Ints]
 """``Tasks.add`` for one layer, micro-batch and pass."""
+_Bytes = Floats | float
+"""Bytes of each group's buffer, shape (groups,), or of the buffers of all groups."""
 
 
 class GradientSyncTasks:
@@ -61,7 +65,15 @@ class GradientSyncTasks:
         self._send = self._messages if expand else self._rounds
 
     def redistribute(
-        self, edge: Edge, step: RedistributionStep, mesh: Mesh, ready: TaskPairs, *, backward: bool, recomputed: bool
+        self,
+        edge: Edge,
+        step: RedistributionStep,
+        mesh: Mesh,
+        source: Shape,
+        ready: TaskPairs,
+        *,
+        backward: bool,
+        recomputed: bool,
     ) -> TaskPairs:
         """Bring a tensor, or its gradient, from one layout on a mesh into another.
 
@@ -69,6 +81,7 @@ class GradientSyncTasks:
             edge: The tensor and its first consumer in the layout.
             step: The collective.
             mesh: The mesh.
+            source: Shape of the tensor.
             ready: Pairs (device, task after which it has what it sends, or a share of it).
             backward: Whether the gradient of the tensor is moved.
             recomputed: Whether the step is repeated in a recomputation.
@@ -78,11 +91,11 @@ class GradientSyncTasks:
         """
         columns = {"layer": edge.producer, "consumer": edge.consumer, "slot": edge.slot}
         add = partial(self.tasks.add, "collective", **columns, backward=backward, recomputed=recomputed)
-        size = step.elements * float(self.model.graph.element_bytes)
-        return self.run(add, step.collective, mesh.groups(step.axis), ready, size, dim=step.dim)
+        sizes = group_elements(step.buffer, step.axis, mesh, source) * float(self.model.graph.element_bytes)
+        return self.run(add, step.collective, mesh.groups(step.axis), ready, sizes, dim=step.dim)
 
     def run(
-        self, add: _Add, collective: str, groups: Ints, ready: TaskPairs, size_bytes: float, *, dim: int = -1
+        self, add: _Add, collective: str, groups: Ints, ready: TaskPairs, size_bytes: _Bytes, *, dim: int = -1
     ) -> TaskPairs:
         """Append a collective among groups of devices, as the cluster's library runs it.
 
@@ -91,13 +104,15 @@ class GradientSyncTasks:
             collective: ``all-gather``, ``reduce-scatter`` or ``all-reduce``.
             groups: Shape (groups, p): devices.
             ready: Pairs (device, task after which it has what it sends, or a share of it).
-            size_bytes: Bytes of the whole buffer of a group.
+            size_bytes: Bytes of the whole buffer of each group, shape (groups,), or of all; the library takes for all
+                what it takes for the largest.
             dim: Dimension of a tensor that is gathered or scattered.
 
         Returns:
             Pairs (device, task that brings its result).
         """
-        rounds, before = collective_rounds(self.model.network, collective, groups, size_bytes), self.tasks.size
+        rounds = collective_rounds(self.model.network, collective, groups, float(np.max(size_bytes)))
+        before = self.tasks.size
         arrived = self._send(add, groups, rounds, ready, size_bytes)
         for task in filter(self.collectives.__contains__, range(before, self.tasks.size)):
             self.collectives[task] = replace(self.collectives[task], kind=collective, dim=dim)
@@ -161,6 +176,29 @@ class GradientSyncTasks:
         size = self.model.sync_times.statistics_bytes(layer) / int(space.shards[0, 1])
         on_device = (space.devices[ready[0]], ready[1])
         return self._by_part(space, self._all_reduce(add, space, size, True, on_device, None))
+
+    def row_statistics(self, layer: int, space: ConfigSpace, ready: TaskPairs) -> TaskPairs:
+        """Gather the statistics that parts of the channels have of each row; arguments as for ``gradients``.
+
+        Returns:
+            Pairs (part, task that brings those of the others), without those of ``ready``; none where no axis splits
+            the channels.
+        """
+        given, arrived = space.given, (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+        if given is None or given.mesh is None or "channel" not in given.splits:
+            return arrived
+        count, mesh = self.model.graph.layers[layer].operation.row_statistics, given.mesh
+        row_bytes = count * float(max(self.model.graph.element_bytes, ELEMENT_BYTES))
+        rows = Shape(space.output.dims, tuple(1 if d == 1 else size for d, size in enumerate(space.output.sizes)))
+        places = tuple(REPLICATED if place == 1 else place for place in made_in(space))
+        on_device = space.devices[ready[0]], ready[1]
+        add = partial(self.tasks.add, "collective", layer=layer, statistics=True)
+        for axis in reversed(range(len(given.splits))):  # the inner axes first, as those of any gather
+            if count and given.splits[axis] == "channel":
+                row_bytes *= mesh.sizes[axis]
+                sizes = group_elements(places, axis, mesh, rows) * row_bytes
+                arrived = on_device = self.run(add, "all-gather", mesh.groups(axis), on_device, sizes, dim=1)
+        return self._by_part(space, arrived) if len(arrived[0]) else arrived
 
     def _by_part(self, space: ConfigSpace, arrived: TaskPairs) -> TaskPairs:
         """Return pairs (part, task) for pairs (device, task)."""
@@ -260,7 +298,12 @@ class GradientSyncTasks:
         return np.concatenate([ready[0][~waits], devices]), np.concatenate([ready[1][~waits], tasks])
 
     def _rounds(
-        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: TaskPairs, buffer_bytes: float
+        self,
+        add: _Add,
+        groups: Ints,
+        plans: Sequence[tuple[Round, ...]],
+        ready: TaskPairs,
+        buffer_bytes: Floats | float,
     ) -> TaskPairs:
         """Append one task for each round and group.
 
@@ -269,27 +312,32 @@ class GradientSyncTasks:
             groups: Shape (groups, p): devices.
             plans: Rounds of each group.
             ready: Pairs (device, task).
-            buffer_bytes: Bytes of one replica's buffer.
+            buffer_bytes: Bytes of one replica's buffer, of each group or of all.
 
         Returns:
             Pairs (device, task that brings its result).
         """
         # The first round waits for what its devices made, each further round for the round before.
         place, after = TaskRows.of(*ready, self.model.network.device_count).take(groups.ravel())
-        row = place // groups.shape[1]  # group of each task to wait for
+        row, buffers = place // groups.shape[1], np.broadcast_to(buffer_bytes, len(groups))  # group of each task
         for steps in zip(*plans, strict=True):
             self.tasks.group += 1
-            sizes = np.array([buffer_bytes * step.traffic.sent.sum() for step in steps])
+            sizes = buffers * [step.traffic.sent.sum() for step in steps]
             tasks = add(count=len(groups), size_bytes=sizes)
-            for task, group, step in zip(tasks.tolist(), groups, steps, strict=True):
+            for task, group, step, size in zip(tasks.tolist(), groups, steps, buffers.tolist(), strict=True):
                 devices = tuple(group.tolist())
-                self.collectives[task] = Collective(devices, _among(step, devices), buffer_bytes)
+                self.collectives[task] = Collective(devices, _among(step, devices), size)
             self.tasks.wait(tasks[row], after)
             row, after = np.arange(len(groups)), tasks
         return groups.ravel(), np.repeat(after, groups.shape[1])
 
     def _messages(
-        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: TaskPairs, buffer_bytes: float
+        self,
+        add: _Add,
+        groups: Ints,
+        plans: Sequence[tuple[Round, ...]],
+        ready: TaskPairs,
+        buffer_bytes: Floats | float,
     ) -> TaskPairs:
         """Append one task for each message; arguments as for ``_rounds``.
 
@@ -317,7 +365,7 @@ class GradientSyncTasks:
             device=source.ravel()[order],
             peer=target.ravel()[order],
             part=np.array([messages.first_chunk for messages in expanded]).ravel()[order],
-            size_bytes=sent.ravel()[order] * buffer_bytes,
+            size_bytes=(sent * np.broadcast_to(buffer_bytes, len(groups))[:, None]).ravel()[order],
             link_use=(taken / sent).ravel()[order],
             group=self.tasks.group + 1 + np.tile(row_owners(step_start), count)[order],
         )

@@ -116,7 +116,7 @@ class LayoutTasks:
         arrived = producer.devices[place], made
         for step in filter(lambda each: each.sends, way.forward):
             arrived = self._collectives.redistribute(
-                edge, step, way.mesh, arrived, backward=False, recomputed=recomputed
+                edge, step, way.mesh, producer.output, arrived, backward=False, recomputed=recomputed
             )
         return _Layout(edge, None, arrived)
 
@@ -185,9 +185,10 @@ class LayoutTasks:
             np.concatenate([spaces[reader].devices for reader in back.readers]),
             np.concatenate([gradient[reader] for reader in back.readers]),
         )
+        source = self._spaces(back.edge)[0].output
         for step in filter(lambda each: each.sends, way.backward):
             arrived = self._collectives.redistribute(
-                back.edge, step, way.mesh, arrived, backward=True, recomputed=False
+                back.edge, step, way.mesh, source, arrived, backward=True, recomputed=False
             )
         return producer.part_on(self._batched.device_count)[arrived[0]], arrived[1]
 

@@ -356,7 +356,7 @@ class _Lowering:
         )
 
     def _with_statistics(self, i: int, ready: TaskPairs, *, backward: bool) -> TaskPairs:
-        """Sum the statistics of a reduced normalisation once all is ready.
+        """Sum the statistics of a reduced normalisation, or gather those of a loss's rows, once all is ready.
 
         Args:
             i: The layer.
@@ -366,10 +366,13 @@ class _Lowering:
         Returns:
             The same pairs, and those that bring the sums; the same alone where there are no statistics.
         """
-        if not self.batched.model.sync_times.statistics_bytes(i):
-            return ready
-        summed = self.gradient_syncs.statistics(i, self.spaces[i], ready, backward=backward)
-        return np.concatenate([ready[0], summed[0]]), np.concatenate([ready[1], summed[1]])
+        rows = [ready]
+        if self.batched.model.sync_times.statistics_bytes(i):
+            rows.append(self.gradient_syncs.statistics(i, self.spaces[i], ready, backward=backward))
+        if not backward:
+            rows.append(self.gradient_syncs.row_statistics(i, self.batched.spaces_at(i)[i], ready))
+        part, task = (np.concatenate(each) for each in zip(*rows, strict=True))
+        return part, task
 
     def _program(self, carried: list[Ints]) -> Program:
         """Assemble the program from the tasks.

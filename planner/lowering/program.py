@@ -129,7 +129,7 @@ class Program:
     backward: Bools
     """True if the task belongs to the backward pass."""
     statistics: Bools
-    """True if a collective sums the statistics of a normalisation, forward or backward."""
+    """True if a collective sums the statistics of a normalisation, or gathers those of a loss's rows."""
     recomputed: Bools
     """True if a forward task, a transfer or a codec task is repeated in a recomputation."""
     device: Ints

@@ -151,6 +151,11 @@ class OperationBase(ABC):
         """Elements a channel that are summed over the batch; 0 unless a kind overrides it."""
         return 0
 
+    @property
+    def row_statistics(self) -> int:
+        """Elements that parts of the channels gather for each position of a sample; 0 unless a kind overrides it."""
+        return 0
+
     def parallel_dims(self, output: Shape) -> tuple[str, ...]:
         """Return all dimensions of the output.
 

@@ -59,6 +59,11 @@ class PartialProduct:
         """Elements a channel that are summed over the batch: none, the ``PartialSum`` normalises."""
         return 0
 
+    @property
+    def row_statistics(self) -> int:
+        """Elements that parts of the channels gather of each row: none."""
+        return 0
+
     def sliced(self, inputs: Sequence[Shape]) -> tuple[Shape, ...]:
         """Return the shape of the input with one slice of its channels."""
         (shape,) = inputs

@@ -10,8 +10,9 @@ that sums over them: its parts hold partial sums of the same region, of which a 
     add       repeated: reads what the partial sums add up to
 
 A product is split into columns only if what follows ends in such sums, or at the end of the network, so that nothing
-large is gathered.  Layers that read the data and sum over an index, as embeddings over their words, sum over slices
-of it.  With ``sequence`` the layers that would repeat their computation split positions instead.
+large is gathered: the loss of a language model goes on with the words that each part has.  Layers that read the data
+and sum over an index, as embeddings over their words, sum over slices of it.  With ``sequence`` the layers that would
+repeat their computation split positions instead.
 
 Source:
     Shoeybi et al., "Megatron-LM", 2019, Sec. 3.  Korthikanti et al., "Reducing Activation Recomputation in Large
@@ -71,7 +72,7 @@ class _Rule:
         each, size = maps[source.dims.index(index)], source.size(index)
         if each.dim == SUMMED:
             return SUMMED
-        if each.dim is None or each.dim not in layer.parallel_dims or layer.output.size(each.dim) < self.degree:
+        if each.dim is None or each.dim not in layer.mesh_dims or layer.output.size(each.dim) < self.degree:
             return ""
         return each.dim if self._reads_parts(each, layer.output.size(each.dim), size) else ""
 
@@ -91,8 +92,7 @@ class _Rule:
     def _ends_in_sums(self, i: int, index: str) -> bool:
         """Return whether all that reads a layer's output goes on with its split, up to sums or the network's end."""
         if (i, index) not in self._ends:
-            edges = self.graph.consumers[i]
-            self._ends[i, index] = bool(edges) and all(self._ends_well(edge, index) for edge in edges)
+            self._ends[i, index] = all(self._ends_well(edge, index) for edge in self.graph.consumers[i])
         return self._ends[i, index]
 
     def _ends_well(self, edge: Edge, index: str) -> bool:

@@ -102,8 +102,8 @@ def check_equal(ranks, expected, programs):
         np.testing.assert_allclose(losses, expected[0], rtol=1e-12, err_msg=name)
         check_slices(parameters, expected[1], name)
         check_slices(momentum, expected[2], name)
-        moves = program.moves_activations
-        assert moves.any(), name
+        assert program.moves_activations.any(), name
+        moves = program.moves_activations | program.statistics
         np.testing.assert_allclose(sent[moves], program.size_bytes[moves], rtol=1e-12, err_msg=name)
 
 
@@ -112,6 +112,7 @@ def test_named_strategies(ranks, expected):
     names = ("tensor=2", "tensor=4", "tensor=2,sequence", "data=2,tensor=2")
     programs = {name: program_of(model(), named_strategy(name, graph(), RANKS)) for name in names}
     strategy, micro = strategy_and_micro_batching(model(), "pipeline=2,tensor=2")
+    assert all(program.statistics.any() for program in programs.values())  # of the loss, whose words are split
     programs["pipeline=2,tensor=2"] = lower(model(), spaces_of(graph(), strategy, RANKS), micro_batching=micro)
     check_equal(ranks, expected, programs)
 
@@ -164,7 +165,7 @@ def test_messages_of_runs_without_arithmetic(ranks):
     """Collectives and messages are real where waits stand in for arithmetic."""
     program = program_of(model(), named_strategy("tensor=2,sequence", graph(), RANKS))
     sent = np.nansum(ranks.run(stand_in_step, program), axis=0)
-    moves = program.moves_activations | (program.kind == KINDS.index("transfer"))
+    moves = program.moves_activations | program.statistics | (program.kind == KINDS.index("transfer"))
     np.testing.assert_allclose(sent[moves], program.size_bytes[moves], rtol=1e-12)
 
 
@@ -179,7 +180,7 @@ def random_mesh_strategy(graph, rng):
     strategy = {}
     for layer in graph.layers:
         mesh = meshes[rng.choice(3, p=(0.8, 0.1, 0.1))]
-        indices = [None, *layer.parallel_dims]
+        indices = [None, *layer.mesh_dims]
         indices += [SUMMED] if layer.operation.summed_size(layer.input_shapes) else []
         strategy[layer.name] = _drawn(graph, layer, mesh, indices, rng)
     return strategy

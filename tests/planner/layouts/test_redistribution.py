@@ -16,6 +16,7 @@ from planner.layouts.redistribution import (
     Redistribution,
     gradient_layout,
     gradient_wanted_in,
+    group_elements,
     steps_between,
 )
 
@@ -53,18 +54,21 @@ def made(places, mesh, tensor, rng):
     return held
 
 
-def carried_out(steps, held, mesh):
+def carried_out(steps, held, mesh, shape):
     """Return what each coordinate holds after the steps."""
     for step in steps:
         after = {}
+        groups = [1 if axis == step.axis else size for axis, size in enumerate(mesh.sizes)]
+        whole = group_elements(step.buffer, step.axis, mesh, Shape(DIMS, shape)).reshape(groups)
         for coordinate in held:
+            group = (*coordinate[: step.axis], 0, *coordinate[step.axis + 1 :])
             row = [(*coordinate[: step.axis], k, *coordinate[step.axis + 1 :]) for k in range(mesh.sizes[step.axis])]
             if step.collective == "all-gather":
                 after[coordinate] = np.concatenate([held[each] for each in row], axis=step.dim)
-                assert after[coordinate].size <= step.elements
+                assert after[coordinate].size == whole[group]
                 continue
             total = held[coordinate] if step.collective == "slice" else sum(held[each] for each in row)
-            assert total.size <= step.elements
+            assert total.size == whole[group]
             if step.collective in ("reduce-scatter", "slice"):
                 bounds = part_bounds(total.shape[step.dim], len(row))
                 total = np.take(total, range(*bounds[coordinate[step.axis] :][:2].tolist()), axis=step.dim)
@@ -91,7 +95,7 @@ def test_steps_bring_what_is_read(case):
     assume(steps is not None)
     rng = np.random.default_rng(seed)
     tensor = rng.integers(-9, 9, sizes).astype(float)
-    held = carried_out(steps, made(source, mesh, tensor, rng), mesh)
+    held = carried_out(steps, made(source, mesh, tensor, rng), mesh, sizes)
     for coordinate, values in held.items():
         np.testing.assert_array_equal(values, tensor[region(target, mesh, coordinate, sizes)])
 

@@ -83,8 +83,17 @@ def test_products_are_divided_and_nothing_else_moves(words):
                 sum(p.elements for p in layer.parameters) / 8, rel=1e-12
             )
     sent = np.flatnonzero(program.kind == KINDS.index("transfer"))
-    names = {program.graph.layers[i].name for i in program.layer[sent]}
-    assert names == {"lm_head"}  # scores go from words to positions, for the loss of each position
+    assert not len(sent)
+
+
+@pytest.mark.parametrize("words", ["tensor=8", "tensor=8,sequence"])
+def test_the_loss_of_divided_words_moves_two_numbers_a_position(words):
+    # Shoeybi et al., 2019, Sec. 3: a batch times its positions in place of that times the words
+    program = program_of(words)
+    (task,) = np.flatnonzero(program.statistics)
+    gather = program.collectives[int(task)]
+    assert (gather.kind, gather.devices, gather.buffer_bytes) == ("all-gather", tuple(range(8)), BATCH * LENGTH * 8 * 8)
+    assert program.spaces[-1].largest_part()["channel"] == program.graph.layers[-1].output.size("channel") / 8
 
 
 def test_work_is_that_of_one_device_divided():
