@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from groundwork.input_files import yaml_input
@@ -45,8 +46,14 @@ def own_kernel_rows() -> Iterator[JudgedRow]:
 
 def _is_fitted(precision: str, kind: str) -> bool:
     """Return whether the device's profile was fitted to its own rows of a kind in an arithmetic."""
+    return (kind if precision == "float32" else f"{precision} {kind}") in _fitted_kinds()
+
+
+@cache
+def _fitted_kinds() -> frozenset[str]:
+    """Return the kinds of rows that the device's profile was fitted to."""
     content: dict[str, Any] = dict(yaml_input(catalogue()[_DEVICE], "compute profile"))
-    return (kind if precision == "float32" else f"{precision} {kind}") in content["fit"]["errors"]
+    return frozenset(content["fit"]["errors"])
 
 
 def _elementwise_rows() -> Iterator[JudgedRow]:
