@@ -6,6 +6,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
+from orrery.own_packages import import_own_packages
 from orrery.terminal.signals import ENDED_BY, hear_signals
 
 _LEAST_SPACE_BYTES = 2**30
@@ -19,6 +20,7 @@ def main() -> NoReturn:
     for number in heard:
         signal.signal(number, _end)
 
+    import_own_packages()
     _open_standard_streams()
     _check_address_space()
     import gc

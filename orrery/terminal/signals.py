@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import NoReturn, ParamSpec, TypeVar
 
-from groundwork.progress import Interrupted
-
 _Asked = ParamSpec("_Asked")
 _Result = TypeVar("_Result")
 
@@ -59,6 +57,8 @@ def kept(work: Callable[_Asked, _Result], *arguments: _Asked.args, **options: _A
 
     The command ends as interrupted all the same, and another interrupt meanwhile ends it at once.
     """
+    from groundwork.progress import Interrupted  # the program handles signals before it finds other packages
+
     try:
         return work(*arguments, **options)
     except Interrupted as error:

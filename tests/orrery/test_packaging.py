@@ -4,8 +4,11 @@ import contextlib
 import email
 import os
 import re
+import shutil
 import subprocess
+import sysconfig
 import tomllib
+import venv
 import zipfile
 from pathlib import Path
 
@@ -46,6 +49,51 @@ def test_wheel_holds_code_and_data(wheel):
 
     assert wanted <= packed
     assert {f"{package}/py.typed" for package in PACKAGES} <= packed
+
+
+@pytest.fixture(scope="module")
+def environment_beside_a_user(wheel, tmp_path_factory):
+    """A virtual environment with the wheel, and a folder with modules of a user that have names of packages."""
+    root = tmp_path_factory.mktemp("installed")
+    venv.create(root, with_pip=False)
+    site = Path(sysconfig.get_path("purelib", "venv", vars={"base": root}))
+    wheel.extractall(site)
+    kernels = "simulator/compiled"  # again, as compiled kernels go by the times of their sources
+    shutil.copytree(ROOT / kernels, site / kernels, dirs_exist_ok=True)
+    (site / "libraries.pth").write_text(str(Path(pytest.__file__).parents[1]))
+    user = root / "user"
+    for name in PACKAGES:
+        (user / name).mkdir(parents=True)
+        if name != "orrery":
+            (user / name / "__init__.py").write_text("raise SystemExit('a module of the user')")
+    (user / "net.py").write_text("import torch, executor, reports\n\nmade = torch.nn.Linear(4, 2)\n")
+    return root / "bin/python", user
+
+
+@pytest.mark.parametrize(
+    ("path", "lines"),
+    [
+        ("", ["compare lenet5 --cluster titanx-4 --batch 256 --out out"]),
+        (
+            ".",
+            [
+                "plan lenet5 --cluster titanx-4 --batch 8 --strategy data --out plan.json",
+                "run plan.json --steps 1",
+                "import net:made --input 3x4 --out net.yaml",
+            ],
+        ),
+    ],
+)
+def test_modules_of_a_user_stand_in_no_way(environment_beside_a_user, path, lines):
+    """The installed command works in a folder that holds modules named as its packages, and with it in PYTHONPATH."""
+    python, user = environment_beside_a_user
+    environment = {**os.environ, "PYTHONPATH": path}
+
+    for line in lines:
+        command = [python, "-m", "orrery", *line.split()]
+        ended = subprocess.run(command, cwd=user, env=environment, capture_output=True, text=True, check=False)
+
+        assert ended.returncode == 0, ended.stderr
 
 
 def test_metadata_says_what_a_stranger_must_know(wheel, project):
