@@ -1,6 +1,8 @@
 """Times at which every part of every layer computes, by the cell of layer, device and micro-batch."""
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,10 +29,11 @@ class Moments:
 def unit_of(program: Program, layer: Ints, device: Ints, micro_batch: Ints) -> Ints:
     """Return the cells of layers on devices: layer by layer, device by device, micro-batch by micro-batch.
 
-    With two devices and two micro-batches, of which layer 0 takes the whole batch at once::
+    With two devices and two micro-batches, of which layer 0 takes the whole batch at once, and layer 2 has one part::
 
-        layer 0    device 0: 0, -     device 1: 2, -      (cells 1 and 3 stay empty)
-        layer 1    device 0: 4, 5     device 1: 6, 7
+        layer 0    device 0: 0        device 1: 1
+        layer 1    device 0: 2, 3     device 1: 4, 5
+        layer 2                       device 1: 6, 7
 
     Args:
         program: The program.
@@ -39,12 +42,32 @@ def unit_of(program: Program, layer: Ints, device: Ints, micro_batch: Ints) -> I
         micro_batch: Shape (K,); ignored for layers that take the whole batch.
 
     Returns:
-        Shape (K,).
+        Shape (K,); the number of cells where a device holds no part of the layer.
     """
-    micro_batching = program.micro_batching
+    micro_batching, places = program.micro_batching, _places_of(program)
     whole = (layer < micro_batching.first) | (micro_batching.parts == 1)
-    place = layer * len(program.cluster.devices) + device
-    return np.asarray(place * micro_batching.parts + np.where(whole, 0, micro_batch))
+    key = layer * len(program.cluster.devices) + device
+    at = np.searchsorted(places.key, key)
+    first = np.where(places.key[at] == key, places.first[at], places.first[-1])
+    return np.asarray(first + np.where(whole | (first == places.first[-1]), 0, micro_batch))
+
+
+class _Places(NamedTuple):
+    """First cell of each part."""
+
+    key: Ints
+    """Layer and device of each part as one number, in order; last one that is larger than any."""
+    first: Ints
+    """First cell of each part, and the number of cells, shape (parts + 1,)."""
+
+
+@lru_cache(maxsize=4)
+def _places_of(program: Program) -> _Places:
+    """Return the first cell of each part of a program."""
+    count, layers = len(program.cluster.devices), range(len(program.spaces))
+    key = np.concatenate([i * count + np.sort(program.spaces[i].devices) for i in layers])
+    cells = np.repeat(*np.array([(program.micro_batching.of(i), len(program.spaces[i].devices)) for i in layers]).T)
+    return _Places(np.append(key, len(layers) * count), np.concatenate([[0], np.cumsum(cells)]))
 
 
 class UnitTimes:
@@ -58,8 +81,8 @@ class UnitTimes:
 
     def __init__(self, program: Program, start_s: Floats, end_s: Floats) -> None:
         self.program, self.start_s, self.end_s = program, start_s, end_s
-        self.cells = len(program.graph.layers) * len(program.cluster.devices) * program.micro_batching.parts
-        """Number of cells."""
+        self.cells = int(_places_of(program).first[-1]) + 1
+        """Number of cells, and one for what is nowhere."""
         self.unit = np.where(
             program.device >= 0, unit_of(program, program.layer, program.device, program.micro_batch), -1
         )
