@@ -44,7 +44,8 @@ def orrery_simulate(
 
     traced, written = (output_file(path) if path else nullcontext() for path in (trace, graph))
     with traced as file, written as graph_file, progress_bar("simulating"):
-        plan = open_plan(plan_file, collectives="steps" if expand_collectives else "activity")
+        each = bool(trace or graph or execution.seed is not None)  # what is written has a row for each device
+        plan = open_plan(plan_file, collectives="steps" if expand_collectives else "activity", folded=not each)
         paid = price_of(plan.plan.cluster, price)
         result = replay(plan.program, engine=engine, **asdict(execution))
         if file:

@@ -27,12 +27,13 @@ class StoredPlan:
     notes: tuple[str, ...]
 
 
-def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
+def open_plan(path: Path, *, collectives: str = "activity", folded: bool = False) -> StoredPlan:
     """Read, lower and price a plan, with a note if its cluster or compute profiles changed since it was made.
 
     Args:
         path: Plan file.
         collectives: As for ``planner.lowering.lower_strategy.lower``.
+        folded: Whether, on large clusters, one of several replicas that do the same may stand for all.
 
     Raises:
         ConfigError: The file breaks a rule, or was made for another model.
@@ -40,14 +41,14 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     """
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.models.registry import load_model
-    from planner.plan.lowered_plan import cost_model_of, plan_lowering
+    from planner.plan.lowered_plan import cost_model_of, folds, plan_lowering
     from planner.plan.plan_file import load_plan
     from planner.simulation.additive_cost import additive_s
 
     plan = load_plan(path)
     graph = load_model(plan.model, batch=plan.batch, element_bytes=plan.element_bytes)
     cluster = load_cluster(plan.cluster)
-    lower_on = plan_lowering(plan, graph, cluster, collectives=collectives)
+    lower_on = plan_lowering(plan, graph, cluster, collectives=collectives, folded=folded and folds(cluster))
     program = lower_on(cluster)
     model = cost_model_of(plan.request, graph, cluster)
     as_lowered = program if collectives == "activity" and plan.gradient_sync_order == "end" else None

@@ -134,6 +134,7 @@ def groups_of(model: CostModel, space: ConfigSpace, *, split: bool) -> Ints:
         space: The layer's configuration.
         split: Whether a split of the channel dimension splits the parameters.
     """
+    space = space.in_all
     return replica_groups(model.network.rank, space.shards[0].tolist(), space.devices, split)
 
 

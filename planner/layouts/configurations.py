@@ -124,6 +124,13 @@ class ConfigSpace:
     """Devices that compute each part, shape (C,)."""
     given: Configuration | None = None
     """The one configuration of a space that was made of it."""
+    whole: "ConfigSpace | None" = None
+    """Space of all replicas, in that of one of them (``planner.layouts.replicas``)."""
+
+    @property
+    def in_all(self) -> "ConfigSpace":
+        """Space of all replicas: who holds the same parameters, and sums gradients, is found there."""
+        return self.whole or self
 
     @property
     def size(self) -> int:

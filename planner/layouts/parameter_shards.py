@@ -17,7 +17,7 @@ def parameter_shards(parameter: Parameter, space: ConfigSpace) -> int:
 
 def replicas_of(space: ConfigSpace) -> int:
     """Return how many parts hold the same shard of a layer's parameters, and sum their gradients."""
-    before, _, behind, _ = space.shards[0].tolist()
+    before, _, behind, _ = space.in_all.shards[0].tolist()
     return int(before * behind)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import ConfigSpace
+from planner.layouts.replicas import Replicas
 from planner.parallel.micro_batches import MicroBatching, micro_batch_spaces
 
 LoweredUnit = tuple[int, int]
@@ -18,13 +19,21 @@ class BatchedModel:
         model: Costs for the whole batch.
         spaces: For every layer the space that holds its one configuration, for the whole batch.
         micro_batching: Layers that take micro-batches.
+        replicas: Replicas of which ``spaces`` are the first; None where they are all there is.
 
     Raises:
         ConfigError: Parts of a micro-batch would not be equal.
     """
 
-    def __init__(self, model: CostModel, spaces: Sequence[ConfigSpace], micro_batching: MicroBatching) -> None:
+    def __init__(
+        self,
+        model: CostModel,
+        spaces: Sequence[ConfigSpace],
+        micro_batching: MicroBatching,
+        replicas: Replicas | None = None,
+    ) -> None:
         self.model, self.spaces, self.micro_batching = model, list(spaces), micro_batching
+        self.replicas = replicas
         self.device_count = len(model.cluster.devices)
         self.micro_model = model.for_batch(model.graph.batch // micro_batching.parts)
         self.micro_spaces = micro_batch_spaces(self.micro_model.graph, spaces, micro_batching, self.device_count)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.cost.cost_model import CostModel
+from planner.lowering.alike_replicas import with_like_links
 from planner.lowering.program import Program
 from simulator.collectives.schemes import ALL_REDUCES
 
@@ -31,4 +32,5 @@ def relinked(program: Program, before: CostModel, now: CostModel) -> Program | N
         return None
     if not np.array_equal(now.network.rank, before.network.rank):
         return None
-    return replace(program, cluster=now.cluster, conditions=now.conditions)
+    again = replace(program, cluster=now.cluster, conditions=now.conditions)
+    return again if program.replicas is None else with_like_links(again, now.cluster)

@@ -30,6 +30,7 @@ from planner.layouts.configurations import ConfigSpace
 from planner.layouts.mesh import Mesh
 from planner.layouts.parameter_shards import shard_elements
 from planner.layouts.redistribution import REPLICATED, RedistributionStep, group_elements, made_in
+from planner.layouts.replicas import Replicas
 from planner.lowering.program import Collective
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
 from planner.operations.base import ELEMENT_BYTES
@@ -54,10 +55,19 @@ class GradientSyncTasks:
         tasks: Tasks under construction.
         compressed: Gradients that travel compressed.
         expand: Whether messages are tasks of their own; else each round is one task.
+        replicas: Replicas of the network of which one is lowered, without compression and not message by message.
     """
 
-    def __init__(self, model: CostModel, tasks: Tasks, compressed: CompressionSettings, *, expand: bool) -> None:
-        self.model, self.tasks, self.compressed = model, tasks, compressed
+    def __init__(
+        self,
+        model: CostModel,
+        tasks: Tasks,
+        compressed: CompressionSettings,
+        *,
+        expand: bool,
+        replicas: Replicas | None = None,
+    ) -> None:
+        self.model, self.tasks, self.compressed, self._replicas = model, tasks, compressed, replicas
         self.collectives: dict[int, Collective] = {}
         """Rounds that are one task, by task."""
         self.bucket_choices: dict[int, SyncChoice] = {}
@@ -92,10 +102,15 @@ class GradientSyncTasks:
         columns = {"layer": edge.producer, "consumer": edge.consumer, "slot": edge.slot}
         add = partial(self.tasks.add, "collective", **columns, backward=backward, recomputed=recomputed)
         sizes = group_elements(step.buffer, step.axis, mesh, source) * float(self.model.graph.element_bytes)
-        return self.run(add, step.collective, mesh.groups(step.axis), ready, sizes, dim=step.dim)
+        return self.run(add, step.collective, *self._along(mesh, step.axis, sizes), ready, dim=step.dim)
+
+    def _along(self, mesh: Mesh, axis: int, sizes: Floats) -> tuple[Ints, Floats]:
+        """Return the groups along an axis of a mesh, those of all replicas, with the sizes of their buffers."""
+        groups, replicas = mesh.groups(axis), self._replicas
+        return (groups, sizes) if replicas is None else (replicas.images(groups), np.tile(sizes, replicas.count))
 
     def run(
-        self, add: _Add, collective: str, groups: Ints, ready: TaskPairs, size_bytes: _Bytes, *, dim: int = -1
+        self, add: _Add, collective: str, groups: Ints, size_bytes: _Bytes, ready: TaskPairs, *, dim: int = -1
     ) -> TaskPairs:
         """Append a collective among groups of devices, as the cluster's library runs it.
 
@@ -103,9 +118,9 @@ class GradientSyncTasks:
             add: Appends its tasks.
             collective: ``all-gather``, ``reduce-scatter`` or ``all-reduce``.
             groups: Shape (groups, p): devices.
-            ready: Pairs (device, task after which it has what it sends, or a share of it).
             size_bytes: Bytes of the whole buffer of each group, shape (groups,), or of all; the library takes for all
                 what it takes for the largest.
+            ready: Pairs (device, task after which it has what it sends, or a share of it).
             dim: Dimension of a tensor that is gathered or scattered.
 
         Returns:
@@ -162,7 +177,7 @@ class GradientSyncTasks:
         model = self.model
         if model.gradient_sync not in ALL_REDUCES:
             whole = size * int(space.shards[0, 1])
-            choice = choose_all_reduce(model.network, model.gradient_sync, space, whole, split=True)
+            choice = choose_all_reduce(model.network, model.gradient_sync, space.in_all, whole, split=True)
             self.bucket_choices.update(dict.fromkeys(layers, choice))
         return self._all_reduce(add, space, size, True, ready, None)
 
@@ -197,7 +212,7 @@ class GradientSyncTasks:
             if count and given.splits[axis] == "channel":
                 row_bytes *= mesh.sizes[axis]
                 sizes = group_elements(places, axis, mesh, rows) * row_bytes
-                arrived = on_device = self.run(add, "all-gather", mesh.groups(axis), on_device, sizes, dim=1)
+                arrived = on_device = self.run(add, "all-gather", *self._along(mesh, axis, sizes), on_device, dim=1)
         return self._by_part(space, arrived) if len(arrived[0]) else arrived
 
     def _by_part(self, space: ConfigSpace, arrived: TaskPairs) -> TaskPairs:
@@ -228,7 +243,7 @@ class GradientSyncTasks:
         if kind is None:
             scheme = model.gradient_sync
             if scheme not in ALL_REDUCES:  # to be chosen, or unknown
-                scheme = choose_all_reduce(network, scheme, space, size * shards, split=split).scheme
+                scheme = choose_all_reduce(network, scheme, space.in_all, size * shards, split=split).scheme
             plans = group_rounds(network, scheme, groups)
             return self._send(partial(add, "collective"), groups, plans, ready, size)
         elements = round(size * shards) // model.graph.element_bytes
@@ -317,19 +332,40 @@ class GradientSyncTasks:
         Returns:
             Pairs (device, task that brings its result).
         """
+        alike, members = self._alike(groups)
         # The first round waits for what its devices made, each further round for the round before.
-        place, after = TaskRows.of(*ready, self.model.network.device_count).take(groups.ravel())
-        row, buffers = place // groups.shape[1], np.broadcast_to(buffer_bytes, len(groups))  # group of each task
+        owner, devices = np.repeat(np.arange(len(members)), [len(row) for row in members]), np.concatenate(members)
+        place, after = TaskRows.of(*ready, self.model.network.device_count).take(devices)
+        row, firsts = owner[place], [first for first, *_ in alike]  # group of each task, and the first of each kind
+        buffers = np.broadcast_to(buffer_bytes, len(groups))[firsts]
         for steps in zip(*plans, strict=True):
             self.tasks.group += 1
-            sizes = buffers * [step.traffic.sent.sum() for step in steps]
-            tasks = add(count=len(groups), size_bytes=sizes)
-            for task, group, step, size in zip(tasks.tolist(), groups, steps, buffers.tolist(), strict=True):
-                devices = tuple(group.tolist())
-                self.collectives[task] = Collective(devices, _among(step, devices), size)
+            sizes = buffers * [steps[first].traffic.sent.sum() for first in firsts]
+            tasks = add(count=len(alike), size_bytes=sizes)
+            rows = zip(tasks.tolist(), alike, members, buffers.tolist(), strict=True)
+            for task, same, lowered, size in rows:
+                among, *others = [_among(steps[g], tuple(groups[g].tolist())) for g in same]
+                self.collectives[task] = Collective(
+                    tuple(lowered.tolist()), among, size, groups.shape[1], others=tuple(others)
+                )
             self.tasks.wait(tasks[row], after)
-            row, after = np.arange(len(groups)), tasks
-        return groups.ravel(), np.repeat(after, groups.shape[1])
+            row, after = np.arange(len(alike)), tasks
+        return devices, after[owner]
+
+    def _alike(self, groups: Ints) -> tuple[list[list[int]], list[Ints]]:
+        """Return the groups that do the same, and of each kind the devices that are lowered, in their order.
+
+        Args:
+            groups: Shape (groups, p): devices.
+        """
+        if self._replicas is None:
+            return [[g] for g in range(len(groups))], list(groups)
+        like = self._replicas.device_like
+        kinds: dict[bytes, list[int]] = {}
+        for g, row in enumerate(np.sort(like[groups], axis=1)):
+            kinds.setdefault(row.tobytes(), []).append(g)
+        firsts = [groups[first] for first, *_ in kinds.values()]
+        return list(kinds.values()), [group[like[group] == group] for group in firsts]
 
     def _messages(
         self,
@@ -381,7 +417,7 @@ class GradientSyncTasks:
         return np.concatenate(device), np.concatenate(arrived)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _among(step: Round, devices: tuple[int, ...]) -> Round:
     """Return a round between devices instead of ranks; layers with equal replicas share it."""
     return step.among(np.array(devices))

@@ -29,6 +29,7 @@ from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.parameter_shards import storage_shards
+from planner.layouts.replicas import Replicas
 from planner.lowering.batched_model import BatchedModel, LoweredUnit
 from planner.lowering.gradient_buckets import GradientBuckets
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
@@ -52,6 +53,7 @@ def lower(
     compressed: CompressionSettings = UNCOMPRESSED,
     recompute: Recompute = KEEP_ACTIVATIONS,
     collectives: str = "activity",
+    replicas: Replicas | None = None,
 ) -> Program:
     """Lower a strategy into the program of one iteration.
 
@@ -63,6 +65,7 @@ def lower(
         recompute: Activations that are computed again before the backward pass of their layers.
         collectives: ``activity``: each round of an all-reduce, with its repeats, is one task on all its links;
             ``steps``: each message is a task, which waits for the messages that bring what it carries.
+        replicas: Replicas of the network of which ``model`` and ``spaces`` are the first.
 
     Returns:
         The program, tasks in program order: forward, backward with gradient synchronisation, updates.
@@ -84,7 +87,7 @@ def lower(
     if framework.is_synchronous and (compressed.gradients or micro_batching.update_each):
         why = "gradients are compressed" if compressed.gradients else "parameters are updated after every micro-batch"
         raise ConfigError(f"framework must be ideal where {why}, got {framework.text!r}")
-    batched = BatchedModel(model, spaces, micro_batching)
+    batched = BatchedModel(model, spaces, micro_batching, replicas)
     return _Lowering(batched, compressed, recompute, expand=collectives == "steps").run()
 
 
@@ -106,7 +109,9 @@ class _Lowering:
         self.segments = segments_of(batched.graph, recompute, batched.micro_batching)
         self.tasks = Tasks()
         self.transfers = TransferTasks(batched.model, self.tasks, compressed)
-        self.gradient_syncs = GradientSyncTasks(batched.model, self.tasks, compressed, expand=expand)
+        self.gradient_syncs = GradientSyncTasks(
+            batched.model, self.tasks, compressed, expand=expand, replicas=batched.replicas
+        )
         self.layouts = LayoutTasks(batched, self.transfers, self.gradient_syncs)
         self.parameters = ParameterTasks(batched, self.transfers)
         framework = batched.model.conditions.framework
@@ -406,6 +411,7 @@ class _Lowering:
             conditions=self.batched.model.conditions,
             buckets=self.buckets.layers,
             bucket_choices=self.gradient_syncs.bucket_choices,
+            replicas=self.batched.replicas,
             host_copies={copy: each for task, each in host_copies.items() for copy in tasks.copies(task)},
             **tasks.columns(),
         )

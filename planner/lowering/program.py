@@ -15,6 +15,7 @@ from planner.cost.conditions import IDEAL_CONDITIONS, Conditions
 from planner.cost.framework import Framework
 from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.layouts.configurations import ConfigSpace
+from planner.layouts.replicas import Replicas
 from planner.parallel.micro_batches import MicroBatching
 from simulator.collectives.rounds import Round
 
@@ -68,15 +69,20 @@ class Collective:
     """
 
     devices: tuple[int, ...]
-    """In the order of the parts of what is gathered or scattered."""
+    """In the order of the parts of what is gathered or scattered; of replicas of which one is lowered, those of that
+    one."""
     round: Round
     buffer_bytes: float
     """Bytes of the whole buffer; if compressed, of the buffer whose plain messages would have the size of the
     compressed ones."""
+    ranks: int
+    """Number of devices that take part, those of all replicas."""
     kind: str = "all-reduce"
     """Also ``all-gather`` or ``reduce-scatter``."""
     dim: int = -1
     """Dimension of the tensor that is gathered or scattered; -1 for an all-reduce."""
+    others: tuple[Round, ...] = ()
+    """The same round between other sets of devices, at the same time, for all of which this one stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +186,9 @@ class Program:
     buckets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Layers whose gradients one buffer holds, in its order, by the last of them; layers with a buffer of their own
     are missing."""
+    replicas: Replicas | None = None
+    """Replicas of the network of which only the first has tasks; ``graph`` and ``spaces`` are those of one.  None: all
+    devices have their own tasks."""
     bucket_choices: Mapping[int, "SyncChoice"] = field(default_factory=dict)
     """Algorithm that was chosen for the buffer of a layer; empty without a framework, and where it was given."""
 
@@ -296,10 +305,24 @@ class Program:
         """Bytes of the region of each transfer before any compression; 0 elsewhere."""
         return np.asarray((self.region_high - self.region_low).prod(axis=1) * float(self.graph.element_bytes))
 
+    @cached_property
+    def stands_for(self) -> Floats:
+        """Tasks that do the same at the same time and for which each stands, itself counted, shape (T,)."""
+        if self.replicas is None:
+            return np.ones(self.size)
+        counts = np.where((self.device >= 0) | (self.peer >= 0), float(self.replicas.count), 1.0)
+        for task, collective in self.collectives.items():
+            counts[task] = 1 + len(collective.others)
+        return counts
+
+    def on_all_devices(self, values: Floats) -> Floats:
+        """Return values by device in which those of replicas that are not lowered are those of the first."""
+        return values if self.replicas is None else values[self.replicas.device_like]
+
     @property
     def moved_bytes(self) -> float:
         """Bytes that leave a device in one iteration."""
-        return float(self.size_bytes.sum())
+        return float(self.size_bytes @ self.stands_for)
 
     @property
     def names(self) -> list[str]:
@@ -353,7 +376,7 @@ class Program:
             backward = "gradient statistics" if self.backward[task] else "statistics"
             what = backward if self.statistics[task] else "gradient synchronisation"
             if task in self.collectives:
-                return f"{label} {what} over {len(self.collectives[task].devices)}"
+                return f"{label} {what} over {self.collectives[task].ranks}"
             return f"{label} {what} ({self.device[task]} to {self.peer[task]})"
         if kind in ("compress", "decompress"):
             return f"{self._message(task)}, {kind} [{self.device[task]}]"
@@ -363,7 +386,7 @@ class Program:
         """Return the printed name of a collective of activations, or of one message of it."""
         if task in self.collectives:
             each = self.collectives[task]
-            return f"{self._tensor(task)}, {each.kind} over {len(each.devices)}"
+            return f"{self._tensor(task)}, {each.kind} over {each.ranks}"
         return f"{self._tensor(task)}, collective ({self.device[task]} to {self.peer[task]})"
 
     def _tensor(self, task: int) -> str:

@@ -143,7 +143,7 @@ class ShardedParameters:
             waits.append(self._gathered[order[-1], key, backward])
         columns = {"layer": shared.layers[0], "backward": backward}
         add = partial(self._syncs.tasks.add, "gather", **columns)
-        arrived = self._syncs.run(add, "all-gather", self._divided(shared), _joined(waits), shared.size_bytes)
+        arrived = self._syncs.run(add, "all-gather", self._divided(shared), shared.size_bytes, _joined(waits))
         if not backward and len(order) < _AHEAD:
             self._first.append((shared, arrived))
         self._gathered[shared.unit, key, backward] = arrived
@@ -201,13 +201,13 @@ class ShardedParameters:
         add = partial(self._syncs.tasks.add, "collective", layer=layer, micro_batch=micro_batch, backward=True)
         model = self._batched.model
         size_bytes = shared.size_bytes * model.gradient_bytes / model.graph.element_bytes
-        arrived = self._syncs.run(add, "reduce-scatter", self._divided(shared), ready, size_bytes)
+        arrived = self._syncs.run(add, "reduce-scatter", self._divided(shared), size_bytes, ready)
         replicas, shards = shared.groups.shape[1], self.storage.shards(shared.groups.shape[1])
         if shards < replicas:
             copies = (
                 shared.groups.reshape(-1, replicas // shards, shards).swapaxes(1, 2).reshape(-1, replicas // shards)
             )
-            arrived = self._syncs.run(add, "all-reduce", copies, arrived, size_bytes / shards)
+            arrived = self._syncs.run(add, "all-reduce", copies, size_bytes / shards, arrived)
         self._summed[key] = arrived
 
     def take_updates(self) -> list[tuple[LoweredUnit, TaskPairs]]:
@@ -239,7 +239,7 @@ class ShardedParameters:
         for shared in dict.fromkeys(self._shared.values()):
             ready = _joined([(self._batched.spaces[i].devices, updates[i]) for i in shared.layers])
             add = partial(self._syncs.tasks.add, "gather", layer=shared.layers[0], backward=True)
-            arrived = self._syncs.run(add, "all-gather", self._divided(shared), ready, shared.size_bytes)
+            arrived = self._syncs.run(add, "all-gather", self._divided(shared), shared.size_bytes, ready)
             for i in shared.layers:
                 part, after = self._by_part(i, arrived)
                 rows += [np.column_stack([forward[i][part], after]), refreshed(i, (part, after))]

@@ -12,7 +12,7 @@ from groundwork.errors import FittingChange, OrreryError
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import space_of
 from planner.layouts.storage import Storage
-from planner.lowering.lower_strategy import lower
+from planner.lowering.alike_replicas import lower_folded
 from planner.lowering.program import Program
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.parallel.micro_batches import MicroBatching
@@ -94,10 +94,10 @@ def _fits(program: Program) -> bool:
 
 def _same_batch(model: CostModel, program: Program, recompute: Recompute) -> Iterator[Iterator[_Attempt]]:
     """Yield the kinds of changes that keep the batch, each with its attempts in order."""
-    graph, spaces, count = program.graph, program.spaces, len(model.cluster.devices)
+    graph, spaces, count = model.graph, [space.in_all for space in program.spaces], len(model.cluster.devices)
     micro_batching = program.micro_batching
     segments = recompute or recompute_of(graph, SEGMENTS, micro_batching)
-    change = partial(lower, model, compressed=program.compressed)
+    change = partial(lower_folded, model, compressed=program.compressed)
     if not recompute:
         recomputed = partial(change, spaces, micro_batching=micro_batching, recompute=segments)
         yield iter([(_options(recompute=SEGMENTS), recomputed)])
@@ -118,7 +118,7 @@ def _same_batch(model: CostModel, program: Program, recompute: Recompute) -> Ite
     if not model.conditions.storage.divides and _by_samples(program):
         divided = model.on(model.cluster, replace(model.conditions, storage=Storage(zero=3)))
         fully = FittingChange(words="--strategy fsdp", fields={**_WHOLE, "strategy": "fsdp"})
-        yield iter([(fully, partial(lower, divided, spaces, compressed=program.compressed))])
+        yield iter([(fully, partial(lower_folded, divided, spaces, compressed=program.compressed))])
     for name in NAMED:
         attempt = FittingChange(words=f"--strategy {name}", fields={**_WHOLE, "strategy": name})
         yield iter([(attempt, partial(with_strategy, name))])
@@ -154,16 +154,19 @@ def _by_samples(program: Program) -> bool:
 
 def _smaller_batches(model: CostModel, program: Program, recompute: Recompute) -> Iterator[_Attempt]:
     """Yield smaller batches, the larger first: by eighths of the batch, of its half, of its quarter, and so on."""
-    graph, micro_batching, count = program.graph, program.micro_batching, len(model.cluster.devices)
-    unit = micro_batching.parts * math.lcm(*(int(space.degrees[0, 0]) for space in program.spaces))
+    graph, micro_batching, count = model.graph, program.micro_batching, len(model.cluster.devices)
+    before = [space.in_all for space in program.spaces]
+    unit = micro_batching.parts * math.lcm(*(int(space.degrees[0, 0]) for space in before))
     shares = [graph.batch * eighth // 8 >> half for half in range(_MOST_HALVINGS) for eighth in (7, 6, 5, 4)]
 
     def with_batch(batch: int) -> Program:
         """Lower the same configurations with another batch."""
         other = model.for_batch(batch)
-        rows = zip(program.spaces, other.graph.layers, strict=True)
+        rows = zip(before, other.graph.layers, strict=True)
         spaces = [space_of(layer, space.configuration(0), count) for space, layer in rows]
-        return lower(other, spaces, micro_batching=micro_batching, compressed=program.compressed, recompute=recompute)
+        return lower_folded(
+            other, spaces, micro_batching=micro_batching, compressed=program.compressed, recompute=recompute
+        )
 
     for batch in sorted({share // unit * unit for share in shares}, reverse=True):
         if 0 < batch < graph.batch:

@@ -116,7 +116,7 @@ def _pair_buffers(program: Program, backend: BackendMemory) -> BufferRows:
     """Return the buffer in which each of two replicas receives what the other one adds."""
     sizes: dict[int, dict[int, float]] = {}
     for task, collective in program.collectives.items():
-        if len(collective.devices) == 2 and collective.round.is_ring and program.syncs_gradients[task]:
+        if collective.ranks == 2 and collective.round.is_ring and program.syncs_gradients[task]:
             for device in collective.devices:
                 sizes.setdefault(device, {})[int(program.layer[task])] = collective.buffer_bytes
     layer = np.array([min(row) for row in sizes.values()], dtype=np.int64)
@@ -130,7 +130,7 @@ def _shard_buffers(program: Program) -> BufferRows:
     for task, collective in program.collectives.items():
         if program.syncs_gradients[task]:
             group = list(collective.devices)
-            others = collective.buffer_bytes * (len(group) - 1) / len(group)
+            others = collective.buffer_bytes * (collective.ranks - 1) / collective.ranks
             largest[group] = np.maximum(largest[group], others)
     devices = np.arange(len(largest))
     return BufferRows("messages", np.zeros_like(devices), devices, largest, 0.0, np.inf)

@@ -84,6 +84,15 @@ class _PartMemories:
     def _micro_batch_graph(self) -> ComputationGraph:
         return self.graph.with_batch(self.graph.batch // self.program.micro_batching.parts)
 
+    @cached_property
+    def _in_all_replicas(self) -> dict[int, ComputationGraph]:
+        """Network with the samples that all replicas take at once, by those that one takes."""
+        replicas = 1 if self.program.replicas is None else self.program.replicas.count
+        graphs = {graph.batch: graph for graph in (self.graph, self._micro_batch_graph)}
+        return (
+            {batch: graph.with_batch(batch * replicas) for batch, graph in graphs.items()} if replicas > 1 else graphs
+        )
+
     def _layer(self, i: int) -> Layer:
         """Return a layer with the batch that it takes at once."""
         graph = self._micro_batch_graph if self.program.micro_batching.of(i) > 1 else self.graph
@@ -141,9 +150,11 @@ class _PartMemories:
         size = float(self.graph.element_bytes)
         part = Part(layer.input_shapes, layer.output, part_sizes(space))
         slots = range(len(layer.inputs))
+        takes = self.graph.batch // self.program.micro_batching.of(i)
+        whole = self._in_all_replicas[takes].layers[i]  # orders of dimensions follow from the whole tensor
         last = [self._reads_channels_last(i, layer, space, slot) for slot in slots]
         reads = [_reads(layer, space, slot).volume.astype(float) for slot in slots]
-        memory = recorded_memory(layer, part, reads, last)
+        memory = recorded_memory(whole, part, reads, last)
         saved = memory.saved * size + memory.index_bytes
         self.channels_last.append(memory.channels_last)
         kept = saved + memory.copies * size

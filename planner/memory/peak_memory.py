@@ -41,7 +41,7 @@ def peak_memory_bytes(
     busy = np.flatnonzero(np.diff(start))
     if len(busy):
         base[busy] = np.maximum(base[busy], np.maximum.reduceat(held, start[busy]))
-    return base
+    return program.on_all_devices(base)
 
 
 def peak_by_kind_bytes(program: Program, memory_policy: MemoryPolicy | None = None) -> dict[str, float]:

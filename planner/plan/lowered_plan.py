@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
+from typing import Any
 
 from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
@@ -12,6 +13,7 @@ from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import Strategy
+from planner.lowering.alike_replicas import lower_alike
 from planner.lowering.changed_links import relinked
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
@@ -25,6 +27,14 @@ from planner.plan.plan_request import DTYPE_BYTES, PlanRequest
 from planner.search.gradient_order import order_gradient_syncs
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.transfer_pricing import check_messages
+
+_FEW_DEVICES = 64
+"""Devices of a cluster that all have their own tasks, and rows in timelines."""
+
+
+def folds(cluster: DeviceGraph) -> bool:
+    """Return whether a cluster is so large that, of replicas that do the same, the first stands for all."""
+    return len(cluster.devices) > _FEW_DEVICES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +54,9 @@ class PlannedStrategy:
         """True if it computes the whole batch at once, and only what the strategy says."""
         return self == PlannedStrategy(strategy=self.strategy, notes=self.notes)
 
-    def lowered(self, model: CostModel, *, collectives: str = "activity", check_memory: bool = True) -> Program:
+    def lowered(
+        self, model: CostModel, *, collectives: str = "activity", check_memory: bool = True, folded: bool = False
+    ) -> Program:
         """Return the program of one iteration; arguments and errors as for ``planner.plan.lowered_plan.lowered``."""
         return lowered(
             model,
@@ -55,6 +67,7 @@ class PlannedStrategy:
             collectives=collectives,
             gradient_sync_order=self.gradient_sync_order,
             check_memory=check_memory,
+            folded=folded,
         )
 
     def additive_s(self, model: CostModel, program: Program | None = None) -> float:
@@ -73,6 +86,7 @@ def lowered(
     collectives: str = "activity",
     gradient_sync_order: str = "end",
     check_memory: bool = True,
+    folded: bool = False,
 ) -> Program:
     """Return the program of one iteration of a strategy that fits in memory.
 
@@ -85,6 +99,7 @@ def lowered(
         collectives: As for ``planner.lowering.lower_strategy.lower``.
         gradient_sync_order: One of ``planner.search.gradient_order.GRADIENT_SYNC_ORDERS``.
         check_memory: False: the program is returned whether or not it fits.
+        folded: True: of replicas that do the same the first alone may be lowered, for replays and memory.
 
     Raises:
         ConfigError: Parts of a micro-batch would not be equal, the all-reduce would have to add compressed gradients,
@@ -96,15 +111,12 @@ def lowered(
             f"gradient_sync_order must be end where messages are tasks of their own, got {gradient_sync_order!r}"
         )
     model, spaces, micro_batching = applied(model, strategy, micro_batching)
-    check_messages(model, spaces)
-    program = lower(
-        model,
-        spaces,
-        micro_batching=micro_batching,
-        compressed=compressed,
-        recompute=recompute,
-        collectives=collectives,
-    )
+    options: dict[str, Any] = {"micro_batching": micro_batching, "compressed": compressed, "recompute": recompute}
+    folds = folded and collectives == "activity" and gradient_sync_order == "end"
+    program = lower_alike(model, spaces, **options) if folds else None
+    if program is None:
+        check_messages(model, spaces)
+        program = lower(model, spaces, collectives=collectives, **options)
     if check_memory:
         needed = peak_memory_bytes(program)
         check_plan_memory(program, needed, fitting=lambda: fitting_changes(model, program, recompute=recompute))
@@ -170,7 +182,7 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
 
 
 def plan_lowering(
-    plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, collectives: str = "activity"
+    plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, collectives: str = "activity", folded: bool = False
 ) -> Callable[[DeviceGraph], Program]:
     """Return a function that lowers a plan on a cluster: on its own, or on that with faster or slower hardware.
 
@@ -181,6 +193,7 @@ def plan_lowering(
         graph: The model that it was made for.
         cluster: Its cluster, whose links and devices may have changed since.
         collectives: As for ``planner.lowering.lower_strategy.lower``.
+        folded: As for ``lowered``.
 
     Raises:
         ConfigError: The plan was made for another model, or its layers or compression are not of this one.
@@ -206,7 +219,7 @@ def plan_lowering(
     @cache
     def first() -> Program:
         """Lower the plan on its own cluster."""
-        return planned.lowered(model, collectives=collectives)
+        return planned.lowered(model, collectives=collectives, folded=folded)
 
     def lower_on(changed: DeviceGraph) -> Program:
         """Lower the plan on a cluster; other links may need no lowering, unless an order was found by simulation."""
@@ -214,6 +227,6 @@ def plan_lowering(
             return first()
         now = model.on(changed, model.conditions)
         again = relinked(first(), model, now) if plan.gradient_sync_order == "end" else None
-        return again or planned.lowered(now, collectives=collectives, check_memory=False)
+        return again or planned.lowered(now, collectives=collectives, check_memory=False, folded=folded)
 
     return lower_on

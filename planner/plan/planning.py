@@ -18,7 +18,7 @@ from planner.layouts.configurations import Strategy
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batching_of
 from planner.parallel.recomputation import recompute_of
 from planner.parallel.strategy_file import OWN, OwnStrategy, own_strategy
-from planner.plan.lowered_plan import PlannedStrategy, cost_model_of
+from planner.plan.lowered_plan import PlannedStrategy, cost_model_of, folds
 from planner.plan.mesh_notes import mesh_notes
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
@@ -171,7 +171,9 @@ def choose(
     if request.strategy == HYBRID:
         return _hybrid(model, request.refine, progress)
     planned = planned or derived(model, request, progress=progress)
-    return ChosenStrategy(planned=planned, replayed=replay_that_fits(planned.lowered(model)))
+    return ChosenStrategy(
+        planned=planned, replayed=replay_that_fits(planned.lowered(model, folded=folds(model.cluster)))
+    )
 
 
 def _layerwise(
@@ -205,7 +207,9 @@ def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> ChosenSt
         planned = PlannedStrategy(
             strategy=searched.strategy, micro_batching=searched.micro_batching, notes=searched.notes
         )
-        return ChosenStrategy(planned=planned, replayed=replay_that_fits(planned.lowered(model)))
+        return ChosenStrategy(
+            planned=planned, replayed=replay_that_fits(planned.lowered(model, folded=folds(model.cluster)))
+        )
     best = refine(model, {searched.candidate.text: searched.strategy}, plans=plans, progress=progress)
     return ChosenStrategy(
         planned=PlannedStrategy(strategy=best.strategy, notes=searched.notes),

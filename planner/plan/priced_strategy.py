@@ -14,7 +14,7 @@ from planner.lowering.program import KINDS, Program
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.plan.comparison import LayerResult, StrategyResult
-from planner.plan.lowered_plan import PlannedStrategy
+from planner.plan.lowered_plan import PlannedStrategy, folds
 from planner.plan.pace import pace_of
 from planner.plan.training_rates import training_rates
 from planner.simulation.additive_cost import additive_s, additive_terms, program_sync_s
@@ -115,7 +115,8 @@ def strategy_result(priced: PricedStrategy, alone_s: float) -> StrategyResult:
         lower_bound_s=bound_s,
         bound_reason=reason,
         engine_s=full.engine_s,
-        tasks=program.size,
+        tasks=full.tasks,
+        replicas=1 if program.replicas is None else program.replicas.count,
         layers=layer_results(model, priced.planned.strategy, priced.planned.micro_batching, program),
         timeline=full.timeline(),
         link_use=full.link_use(),
@@ -144,7 +145,7 @@ def _ladder(
     if planned.micro_batching.parts == 1:
         return ladder_s(program, price_s, plain_s, IDEAL_CONDITIONS)
     at_once = replace(planned, micro_batching=WHOLE_BATCH, gradient_sync_order="end")
-    whole = at_once.lowered(model, check_memory=False)
+    whole = at_once.lowered(model, check_memory=False, folded=folds(model.cluster))
     rungs = ladder_s(whole, at_once.additive_s(model, whole), conditions=IDEAL_CONDITIONS)
     return {**rungs, "pipelining": plain_s}
 
@@ -168,7 +169,7 @@ def layer_results(
         terms = terms._replace(gradient_sync_s=program_sync_s(program))
     model, spaces, _ = applied(model, strategy, micro_batching)
     owner = np.where(program.kind == KINDS.index("transfer"), program.consumer, program.layer)
-    moved = program.by_layer(program.size_bytes, owner)
+    moved = program.by_layer(program.size_bytes * program.stands_for, owner)
     rows = []
     for i, (layer, space) in enumerate(zip(model.graph.layers, spaces, strict=True)):
         configuration = strategy.get(layer.name) or space.configuration(0)

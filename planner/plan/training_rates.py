@@ -66,7 +66,7 @@ def training_rates(model: CostModel, program: Program, expected_s: float) -> Tra
         program: One iteration.
         expected_s: Time of the iteration that is expected, seconds.
     """
-    graph, devices = program.graph.undivided, len(program.cluster.devices)
+    graph, devices = model.graph.undivided, len(program.cluster.devices)
     peaks = np.array([profile.peak_flop_per_s / profile.sustained_clock for profile in model.profiles])
     available = peaks[model.profile_of].sum() * expected_s
     flop = np.array([layer.forward_flop() for layer in graph.layers])

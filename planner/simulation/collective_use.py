@@ -12,12 +12,18 @@ def carried_bytes(program: Program, network: ClusterRoutes) -> Floats:
     """Return the bytes that every link carries in one iteration of a program, shape (links,)."""
     sends = np.flatnonzero(program.peer >= 0)
     carried = network.link_loads(program.device[sends], program.peer[sends], program.size_bytes[sends])
+    joint = np.zeros_like(carried)
     for task, copy in program.host_copies.items():
         carried[list(copy.links)] += program.size_bytes[task] * np.array(copy.shares)
     for collective in program.collectives.values():
         traffic = collective.round.traffic
-        carried += network.link_loads(traffic.source, traffic.target, traffic.sent * collective.buffer_bytes)
-    return carried
+        loads = network.link_loads(traffic.source, traffic.target, traffic.sent * collective.buffer_bytes)
+        if collective.others:
+            carried += loads
+        else:
+            joint += loads
+    # what replicas that are not lowered send alone is on their links what it is on those of the first
+    return joint + (carried if program.replicas is None else carried[program.replicas.link_like])
 
 
 class CollectiveLinks:

@@ -35,6 +35,7 @@ class MemoryCurve:
 
     def of(self, device: int) -> tuple[Floats, Floats]:
         """Return the times of a device's steps, and the bytes allocated from each on."""
+        device = self._lowered(device)
         rows = slice(self.start[device], self.start[device + 1])
         return self.time_s[rows], self.held_bytes[rows]
 
@@ -45,7 +46,11 @@ class MemoryCurve:
         busy = np.flatnonzero(np.diff(self.start))
         if len(busy):
             peaks[busy] = np.maximum(peaks[busy], np.maximum.reduceat(self.held_bytes, self.start[busy]))
-        return peaks
+        return self.program.on_all_devices(peaks)
+
+    def _lowered(self, device: int) -> int:
+        """Return the device whose tasks stand for those of a device."""
+        return device if self.program.replicas is None else int(self.program.replicas.device_like[device])
 
     @property
     def fullest(self) -> int:
@@ -63,7 +68,7 @@ class MemoryCurve:
         import pandas as pd
 
         known = self.buffers
-        here = (known.device == device) & (known.allocated_s <= at_s) & (at_s < known.released_s)
+        here = (known.device == self._lowered(device)) & (known.allocated_s <= at_s) & (at_s < known.released_s)
         rows = pd.DataFrame(
             {"layer": known.layer[here], "kind": known.kind[here], "count": 1, "size_bytes": known.size_bytes[here]}
         )

@@ -88,8 +88,8 @@ class Replay:
 
     @property
     def tasks(self) -> int:
-        """Number of tasks of one iteration of the program."""
-        return self.program.size
+        """Number of tasks of one iteration, on all devices."""
+        return int(self.program.stands_for.sum())
 
     @cached_property
     def steady_s(self) -> tuple[float, float, int]:
@@ -110,12 +110,13 @@ class Replay:
         sent = np.flatnonzero(~program.is_compute)
         # the bytes of a collective are those of all its messages: about twice the buffer for every device
         of_collectives = np.isin(sent, list(program.collectives))
+        count = program.stands_for[sent]
         sizes = np.where(of_collectives, program.size_bytes[sent] / (2 * devices), program.size_bytes[sent])
         return TimeParts(
             total_s=self.iteration_s,
             exposed_s=self.shares().exposed_communication_s,
             devices=devices,
-            message_bytes=float(sizes @ sizes / sizes.sum()) if sizes.any() else 0.0,
+            message_bytes=float(count @ sizes**2 / (count @ sizes)) if sizes.any() else 0.0,
             nodes=program.cluster.node_count,
             real=self.wait_share > 0,
             by_relative=any(profile_in(name, program.conditions.arithmetic).relative for name in profiles),
@@ -229,6 +230,8 @@ class Replay:
         begin, end = self.window_s
         edges, links = np.linspace(begin, end, bins + 1), self.program.cluster.links
         share = resource_use(self.program_graph.graph, self.schedule, edges)[: len(links)].clip(min=0.0)
+        if self.program.replicas is not None:
+            share = share[self.program.replicas.link_like]
         return LinkUse(
             links=tuple(link.name for link in links),
             edges_s=edges - self.shown[1],
@@ -394,6 +397,7 @@ def replay(
             contention, a seed without a spread, or a cluster that declares nothing of what interferes or spreads.
     """
     interference, spread = _rungs(program, overlap, contention, interference, spread)
+    assert seed is None or program.replicas is None, "times that are drawn differ between replicas"
     if seed is not None and not spread:
         raise ConfigError(f"seed must be left out without spread, got {seed}")
     if type(iterations) is not int or iterations < 1:

@@ -45,8 +45,9 @@ def wait_share(program: Program) -> float:
     """
     Conditions(spread=True).check(program.cluster)
     used = np.unique(program.device[program.is_compute])
+    ranks = len(used) * (1 if program.replicas is None else program.replicas.count)
     spread = np.array([device.step_spread for device in program.cluster.devices])
-    return late_deviations(len(used)) * float(spread[used].max())
+    return late_deviations(ranks) * float(spread[used].max())
 
 
 def drawn_factors(cluster: DeviceGraph, seed: int, iterations: int) -> Floats:

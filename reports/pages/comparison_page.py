@@ -113,12 +113,14 @@ def _fullest(strategy: StrategyResult, comparison: Comparison) -> str:
 
 def _strategy_data(strategy: StrategyResult, comparison: Comparison) -> dict[str, Any]:
     """Return what the page draws when a strategy is chosen."""
-    use = strategy.link_use
+    use, devices = strategy.link_use, comparison.devices
+    if strategy.replicas > 1:
+        devices = tuple(f"{name} (one of {strategy.replicas:,} alike)" for name in devices)
     return {
         "name": strategy.name,
         "memory": plain_figure(memory_figure(strategy, comparison.devices, comparison.device_memory_bytes)),
         "colours": kind_colours(str(kind) for kind in strategy.timeline["kind"].unique()),
-        "timeline": pack_timeline(with_members(strategy.timeline, strategy.collective_devices), comparison.devices),
+        "timeline": pack_timeline(with_members(strategy.timeline, strategy.collective_devices), devices),
         "links": {
             "names": pack_json(list(use.links)),
             "classes": pack_json(list(use.classes) or ["link"] * len(use.links)),

@@ -222,7 +222,7 @@ def _as_rounds(network: ClusterRoutes, kind: str, ranks: tuple[int, ...]) -> Col
             apart &= (source if kind == "scatter" else target) == 0
         rounds = replace(round_of(source[apart], target[apart]), chunks=count, low=target[apart])
     messages = replace(rounds, source=devices[rounds.source], target=devices[rounds.target])
-    return Collective(tuple(devices.tolist()), messages, 1.0)
+    return Collective(tuple(devices.tolist()), messages, 1.0, len(devices))
 
 
 def _graph(

@@ -1,0 +1,208 @@
+"""Lowering of one of several replicas that do the same, where nothing on their ways tells them apart.
+
+Replicas of a network with equal devices run in step if what each sends alone takes links of its own, all as fast and as
+loaded as those of the first.  The program of the first replica then has the times of all: a task stands for one of
+each, and a link of the first for one of each.  That is checked on what was lowered: routes, latencies and loads of all
+replicas are compared, link by link.  Where any differs, all replicas are lowered.
+
+Source:
+    Devices and links that are compared so are classes of an equitable partition, which max-min fair rates respect:
+    Grohe, Kersting, Mladenov and Selman, "Dimension Reduction via Colour Refinement", ESA 2014.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from groundwork.array_types import Floats, Ints
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.compression.settings import UNCOMPRESSED, CompressionSettings
+from planner.cost.cost_model import CostModel
+from planner.layouts.configurations import ConfigSpace
+from planner.layouts.replicas import Replicas, like_replicas, of_one_replica
+from planner.layouts.shared_regions import shared_gradient_regions, shared_regions
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import Program
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
+from planner.topology.network_routes import routes_of_cluster
+from simulator.collectives.rounds import Round, Traffic
+
+_TOLERANCE = 1e-12
+"""Relative difference of loads that rounding explains."""
+
+
+def lower_alike(
+    model: CostModel,
+    spaces: Sequence[ConfigSpace],
+    *,
+    micro_batching: MicroBatching = WHOLE_BATCH,
+    compressed: CompressionSettings = UNCOMPRESSED,
+    recompute: Recompute = KEEP_ACTIVATIONS,
+) -> Program | None:
+    """Lower the first of several replicas of a network that do the same.
+
+    Args:
+        model: As for ``planner.lowering.lower_strategy.lower``, as are all others.
+        spaces: See there.
+        micro_batching: See there.
+        compressed: See there.
+        recompute: See there.
+
+    Returns:
+        The program of the first replica; None where there is one replica only, or something may tell them apart.
+
+    Raises:
+        ConfigError: As ``lower``.
+    """
+    graph, devices, conditions = model.graph, model.cluster.devices, model.conditions
+    if conditions.framework.has_servers or compressed or micro_batching.update_each:
+        return None
+    if conditions.interference and any(device.board_speed < 1 for device in devices):
+        return None  # boards slow down by what all of their devices do
+    replicas = like_replicas(graph, spaces, devices)
+    if replicas is None:
+        return None
+    small = model.for_batch(graph.batch // replicas.count)
+    first = [
+        of_one_replica(layer, space, replicas.count, len(devices))
+        for layer, space in zip(small.graph.layers, spaces, strict=True)
+    ]
+    if not _share_alike(model, spaces, first, replicas):
+        return None
+    program = lower(small, first, micro_batching=micro_batching, recompute=recompute, replicas=replicas)
+    return with_like_links(program, model.cluster)
+
+
+def lower_folded(model: CostModel, spaces: Sequence[ConfigSpace], **options: Any) -> Program:
+    """Return ``lower_alike`` where replicas do the same, else the program of all devices; arguments as there."""
+    return lower_alike(model, spaces, **options) or lower(model, spaces, **options)
+
+
+def _share_alike(
+    model: CostModel, spaces: Sequence[ConfigSpace], first: Sequence[ConfigSpace], replicas: Replicas
+) -> bool:
+    """Return whether each replica gets the parameters that its layers borrow from its own devices."""
+    count = len(model.cluster.devices)
+    for way, shared in model.graph.shared.items():
+        for regions_of in (shared_regions, shared_gradient_regions):
+            ends = []
+            for rows in (spaces, first):
+                regions = regions_of(rows[way.producer], rows[way.consumer], shared, count)
+                ends.append((rows[way.producer].devices[regions.part], regions.device))
+            whole, one = (np.column_stack(pair) for pair in ends)
+            every, images = (np.sort(pairs[:, 0] * count + pairs[:, 1]) for pairs in (whole, replicas.images(one)))
+            if not np.array_equal(every, images):
+                return False
+    return True
+
+
+def with_like_links(program: Program, cluster: DeviceGraph) -> Program | None:
+    """Return a program of one replica with what stands for each link; None where something tells replicas apart.
+
+    Args:
+        program: Program with ``replicas``.
+        cluster: Its cluster, whose links may have changed since the program was lowered.
+    """
+    assert program.replicas is not None, "only replicas are alike"
+    links = _Links(program, cluster)
+    like = links.like() if links.run_alike() else None
+    if like is None:
+        return None
+    return replace(program, cluster=cluster, replicas=replace(program.replicas, link_like=like))
+
+
+class _Links:
+    """The links that each replica uses alone, compared with those of the first.
+
+    Args:
+        program: Program of the first replica.
+        cluster: Its cluster.
+    """
+
+    def __init__(self, program: Program, cluster: DeviceGraph) -> None:
+        assert program.replicas is not None, "only replicas are alike"
+        self._program, self._replicas, self._network = program, program.replicas, routes_of_cluster(cluster)
+        kinds: dict[tuple[object, ...], int] = {}
+        self._kind = np.array(
+            [
+                kinds.setdefault((link.bandwidth_bytes_per_s, link.exclusive, link.link_class), len(kinds))
+                for link in cluster.links
+            ]
+        )
+        self._like = np.full(len(cluster.links), -1, dtype=np.int64)
+        self._user = np.full(len(cluster.links), -1, dtype=np.int64)
+        """Replica that uses each link alone, the first being 0; -1 where none does."""
+
+    def run_alike(self) -> bool:
+        """Return whether what replicas send alone goes the same ways, on links that no other replica uses alone."""
+        program, like = self._program, self._replicas.device_like
+        sends = np.flatnonzero(program.peer >= 0)
+        pairs = np.unique(np.column_stack([program.device[sends], program.peer[sends]]), axis=0)
+        if len(pairs):
+            images = self._replicas.images(pairs).reshape(self._replicas.count, -1, 2)
+            if not all(self._used(k, pairs.T, row.T) for k, row in enumerate(images)):
+                return False
+        for first, others in self._rounds():
+            ends = np.array([first.traffic.source, first.traffic.target])
+            for k, other in enumerate([first, *others]):
+                there = np.array([other.traffic.source, other.traffic.target])
+                same = ends.shape == there.shape and np.array_equal(like[ends], like[there])
+                if not (same and _equal(first, other) and self._used(k, ends, there)):
+                    return False
+        return True
+
+    def _rounds(self) -> list[tuple[Round, tuple[Round, ...]]]:
+        """Return the different rounds that stand for others, with these."""
+        rows = {each.round: each.others for each in self._program.collectives.values() if each.others}
+        return list(rows.items())
+
+    def _used(self, replica: int, ends: Ints, there: Ints) -> bool:
+        """Note the links of messages of a replica.
+
+        Args:
+            replica: The replica.
+            ends: Senders and receivers of the first replica, shape (2, K).
+            there: Those of this replica.
+
+        Returns:
+            False if the links are of another kind, or another replica uses one.
+        """
+        (counts, here), (others, links) = self._network.routes(*ends), self._network.routes(*there)
+        if not (np.array_equal(counts, others) and np.array_equal(self._kind[here], self._kind[links])):
+            return False
+        if not np.array_equal(self._network.latency_classes(*ends), self._network.latency_classes(*there)):
+            return False
+        user, known = self._user[links], self._like[links]
+        if not (((user < 0) | (user == replica)) & ((known < 0) | (known == here))).all():
+            return False
+        self._like[links], self._user[links] = here, replica
+        return bool((self._like[links] == here).all())
+
+    def like(self) -> Ints | None:
+        """Return the link that stands for each; None where what all replicas send together loads them unequally."""
+        links = np.flatnonzero(self._like >= 0)
+        for loads in self._joint_loads():
+            if not np.allclose(loads[links], loads[self._like[links]], rtol=_TOLERANCE, atol=0.0):
+                return None
+        return np.where(self._like >= 0, self._like, np.arange(len(self._like)))
+
+    def _joint_loads(self) -> list[Floats]:
+        """Return what the different rounds between all replicas take of each link, by byte of their buffers."""
+        rounds = dict.fromkeys(each.round for each in self._program.collectives.values() if not each.others)
+        traffics = [each.traffic for each in rounds]
+        return [self._network.link_loads(each.source, each.target, each.taken) for each in traffics]
+
+
+def _equal(first: Round, other: Round) -> bool:
+    """Return whether two rounds take the same of links and of time."""
+    one, two = first.traffic, other.traffic
+    return (
+        _scalars(one) == _scalars(two) and np.array_equal(one.taken, two.taken) and np.array_equal(one.sent, two.sent)
+    )
+
+
+def _scalars(traffic: Traffic) -> tuple[float | None, float]:
+    return traffic.latency_s, traffic.copied_s_per_byte

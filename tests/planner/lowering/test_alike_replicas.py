@@ -1,0 +1,177 @@
+"""One of several replicas that do the same, lowered for all of them, against the program of all devices."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+
+from groundwork.errors import ConfigError, InfeasiblePlanError
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.lowering.changed_links import relinked
+from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
+from planner.models.registry import load_model
+from planner.plan.lowered_plan import cost_model_of
+from planner.plan.planning import derived, request_for
+from planner.simulation.lower_bound import iteration_bound
+from planner.simulation.memory_over_time import memory_curve
+from planner.simulation.program_replay import replay
+from planner.simulation.steady_path import program_path
+
+CLUSTERS = ("titanx-4", "p100-4x4", "dgx1-p100", "fdr-32x3:nodes=4", "abci-v100", "dgx-a100", "dgx-h100:nodes=2")
+LLAMA = "llama-1b:layers=2,hidden=256,heads=8,ffn=512,words=512,sequence=64"
+MODELS = ("lenet5", "resnet-cifar", LLAMA, f"{LLAMA},tied=0")
+STORAGE = ("", ",zero=1", ",zero=2", ",zero=3", ",micro-batches=2", ",pipeline=2,micro-batches=2")
+
+
+def question(model, cluster, batch, **fields):
+    """Prices, and a strategy by its text."""
+    machines = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    graph = load_model(model, batch=batch)
+    request = request_for(graph, machines, None, **fields).resolved(machines)
+    costs = cost_model_of(request, graph, machines)
+    return costs, derived(costs, request)
+
+
+def both(costs, planned):
+    """Programs of one replica and of all devices."""
+    return (planned.lowered(costs, check_memory=False, folded=folded) for folded in (True, False))
+
+
+def same(one, all_devices):
+    return one == pytest.approx(all_devices, rel=1e-9, abs=1e-15)
+
+
+def check(costs, planned, one, whole):
+    """Times, bytes, memory, link use and critical path of both are equal."""
+    assert one.size < whole.size == one.stands_for.sum()
+    first, second = replay(one), replay(whole)
+    assert same(first.ends_s, second.ends_s)
+    assert same(first.expected_s, second.expected_s)
+    assert same(planned.additive_s(costs, one), planned.additive_s(costs, whole))
+    for rungs in ({"overlap": False}, {"contention": False}, {"overlap": False, "contention": False}):
+        plain = rungs | {"interference": False, "spread": False}
+        assert same(replay(one, **plain).iteration_s, replay(whole, **plain).iteration_s)
+    assert same(one.moved_bytes, whole.moved_bytes)
+    assert same(peak_memory_bytes(one), peak_memory_bytes(whole))
+    assert peak_by_kind_bytes(one) == pytest.approx(peak_by_kind_bytes(whole), rel=1e-9)
+    assert same(memory_curve(first).peak_bytes, memory_curve(second).peak_bytes)
+    assert same(iteration_bound(one)[0], iteration_bound(whole)[0])
+    used, known = first.link_use(8), second.link_use(8)
+    assert same(used.moved_bytes, known.moved_bytes)
+    assert used.share == pytest.approx(known.share, rel=1e-6, abs=1e-9)
+    path, longest = program_path(first), program_path(second)
+    assert sum(path.seconds_by("kind").values()) == pytest.approx(sum(longest.seconds_by("kind").values()), rel=1e-9)
+    shares, of_all = first.shares(), second.shares()
+    assert same(shares.exposed_communication_s, of_all.exposed_communication_s)
+    assert same(shares.compute_s, of_all.compute_s)
+
+
+@settings(max_examples=25)
+@given(
+    cluster=st.sampled_from(CLUSTERS),
+    model=st.sampled_from(MODELS),
+    inner=st.sampled_from(["", "tensor=2", "tensor=4", "filter=2"]),
+    storage=st.sampled_from(STORAGE),
+    samples=st.sampled_from([2, 4]),
+    framework=st.sampled_from(["ideal", "ddp"]),
+    software=st.sampled_from(["ideal", "pytorch"]),
+    slow=st.sampled_from(["", "", "", "device", "link"]),
+    place=st.integers(0, 1000),
+)
+def test_one_replica_has_the_times_of_all(cluster, model, inner, storage, samples, framework, software, slow, place):
+    machines = load_cluster(cluster)
+    if slow == "device":
+        devices = list(machines.devices)
+        devices[place % len(devices)] = replace(devices[place % len(devices)], speed=0.5)
+        machines = machines.with_devices(devices)
+    if slow == "link":
+        links = list(machines.links)
+        at = place % len(links)
+        links[at] = replace(links[at], bandwidth_bytes_per_s=links[at].bandwidth_bytes_per_s / 3)
+        machines = machines.with_links(links)
+    count = len(machines.devices)
+    degree = count // (int(inner[-1]) if inner else 1) // (2 if "pipeline" in storage else 1)
+    text = ",".join(part for part in (f"data={degree}", inner) if part) + storage
+    try:
+        costs, planned = question(
+            model, machines, samples * count, strategy=text, framework=framework, software=software
+        )
+        one, whole = both(costs, planned)
+    except (ConfigError, InfeasiblePlanError):
+        assume(False)
+    if slow == "device":
+        assert one.replicas is None
+    if one.replicas is None:
+        assert one.size == whole.size
+        return
+    check(costs, planned, one, whole)
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "text", "replicas"),
+    [
+        ("resnet-cifar", "dgx-h100:nodes=2", "data", 16),
+        (f"{LLAMA},tied=0", "dgx-h100:nodes=4", "tensor=8,pipeline=2,data=2,zero=1,micro-batches=2", 2),
+        (LLAMA, "dgx-h100:nodes=4", "tensor=4,data=8,zero=2", 8),
+        (LLAMA, "dgx-h100:nodes=2", "fsdp", 16),
+        (LLAMA, "dgx-h100:nodes=2", "hsdp=8", 16),
+        ("vgg16", "p100-4x4", "data=4,filter=4", 4),
+    ],
+)
+def test_replicas_are_found(model, cluster, text, replicas):
+    costs, planned = question(model, cluster, 64, strategy=text)
+    one, whole = both(costs, planned)
+    assert one.replicas.count == replicas
+    assert len(np.unique(one.device[one.device >= 0])) * replicas == len(costs.cluster.devices)
+    check(costs, planned, one, whole)
+
+
+def test_normalisation_over_all_replicas():
+    costs, planned = question("resnet-cifar", "p100-4x4", 64, strategy="data", batch_norm="reduced")
+    one, whole = both(costs, planned)
+    assert one.replicas.count == 16
+    check(costs, planned, one, whole)
+
+
+def test_number_of_tasks_does_not_grow_with_devices():
+    sizes = []
+    for nodes in (2, 16):
+        costs, planned = question("lenet5", f"dgx-h100:nodes={nodes}", 8 * nodes, strategy="data")
+        sizes.append(next(both(costs, planned)).size)
+    assert sizes[0] == sizes[1]
+
+
+def test_a_straggler_and_a_slow_link_are_seen():
+    cluster = load_cluster("dgx-h100:nodes=4")
+    text = "tensor=8,pipeline=2,data=2,micro-batches=2"
+    costs, planned = question(f"{LLAMA},tied=0", cluster, 32, strategy=text)
+    assert next(both(costs, planned)).replicas is not None
+    slow = [replace(each, speed=0.5) if each.name == "node1/gpu3" else each for each in cluster.devices]
+    costs, planned = question(f"{LLAMA},tied=0", cluster.with_devices(slow), 32, strategy=text)
+    assert next(both(costs, planned)).replicas is None
+    used = next(link.name for link in cluster.links if link.name.startswith("node1/gpu0 -> "))
+    links = [
+        replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / 3) if link.name == used else link
+        for link in cluster.links
+    ]
+    costs, planned = question(f"{LLAMA},tied=0", cluster.with_links(links), 32, strategy=text)
+    assert next(both(costs, planned)).replicas is None
+
+
+def test_changed_links_are_compared_again():
+    cluster = load_cluster("dgx-h100:nodes=4")
+    text = "tensor=8,pipeline=2,data=2,micro-batches=2"
+    costs, planned = question(f"{LLAMA},tied=0", cluster, 32, strategy=text, gradient_sync="ring", framework="ideal")
+    one = next(both(costs, planned))
+    faster = [replace(link, bandwidth_bytes_per_s=2 * link.bandwidth_bytes_per_s) for link in cluster.links]
+    now = costs.on(cluster.with_links(faster), costs.conditions)
+    again = relinked(one, costs, now)
+    assert again.replicas is not None
+    assert same(replay(again).iteration_s, replay(planned.lowered(now, check_memory=False)).iteration_s)
+    used = next(link.name for link in cluster.links if link.name.startswith("node1/gpu0 -> "))
+    links = [
+        replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / 3) if link.name == used else link
+        for link in cluster.links
+    ]
+    assert relinked(one, costs, costs.on(cluster.with_links(links), costs.conditions)) is None
