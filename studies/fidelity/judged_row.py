@@ -121,6 +121,11 @@ class JudgedRow:
     alone: float = 0.0
     """Of several GPUs, the logarithm of predicted over measured time of the same iteration on one of them."""
 
+    def __post_init__(self) -> None:
+        """Raise ValueError where there is neither a prediction nor a reason."""
+        if not (self.is_predicted or self.reason):
+            raise ValueError(f"reason must say why {self.label} of {self.comparison} has no prediction, got none")
+
     @property
     def log_ratio(self) -> float:
         """Logarithm of predicted over measured time: positive where the prediction is too slow."""

@@ -35,7 +35,7 @@ def test_iterations_of_mpt_take_what_was_measured():
 
 
 def test_what_runs_differ_in_moves_their_plans():
-    row = chosen("mpt_iterations", model="MPT-1b", gpu="a100-40gb", gpus=8, seq_len=2048)
+    row = chosen("mpt_iterations", model="MPT-1b", gpu="a100-40gb", gpus=8, seq_len=2048)._replace(layers=6)
     plan_s = planned_transformers._mpt_s
 
     plain_s = plan_s(row)
