@@ -129,11 +129,11 @@ def _means(values: Any, block: int, means: Any) -> None:
             low[i] = (np.float64(min(a, nothing)) + min(c, nothing)) + (np.float64(min(e, nothing)) + min(g, nothing))
             high[i] = (np.float64(max(a, nothing)) + max(c, nothing)) + (np.float64(max(e, nothing)) + max(g, nothing))
         for i in range(whole, quarter):
-            last = quarter + i < half  # else the sum fills a row of odd length up with a zero
+            # Of the four elements the last does not exist, and the third only in the first half: a row of odd length is
+            # filled up with a zero.
             for sums, sign in ((low, np.float32(-1)), (high, np.float32(1))):
                 pair = _side(value, i, sign) + _side(value, half + i, sign)
-                other = _side(value, quarter + i, sign) + _side(value, half + quarter + i, sign) if last else 0.0
-                sums[i] = sign * (pair + other)
+                sums[i] = sign * (pair + (_side(value, quarter + i, sign) if quarter + i < half else 0.0))
         # the other halvings, in place
         length = quarter
         while length > 1:

@@ -25,6 +25,7 @@ class Dispatcher:
 
     def __init__(self, folder):
         self.stats = self
+        self.signatures = []
         self.cache_path = str(folder)
 
 
@@ -75,3 +76,18 @@ def test_a_process_that_was_forked_meanwhile_does_not_keep_the_lock(monkeypatch,
 def test_without_a_folder_each_compiles(monkeypatch, tmp_path):
     monkeypatch.setattr(compiled_engine, "_dispatcher", Dispatcher(tmp_path / "missing"))
     assert entered(60.0)[1].wait(30)
+
+
+def test_compiled_code_is_noted_once_it_is_on_disk(tmp_path, monkeypatch):
+    """The note of other sources goes; without code, where a folder cannot be written, there is none."""
+    monkeypatch.setattr(compiled_engine, "_dispatcher", Dispatcher(tmp_path))
+    old = tmp_path / "replay-0-0.cached"
+    old.touch()
+
+    compiled_engine._mark_as_cached()
+    assert not compiled_engine.is_cached()
+    (tmp_path / "event_loop.replay-1.py311.nbi").touch()
+    compiled_engine._mark_as_cached()
+
+    assert compiled_engine.is_cached()
+    assert not old.exists()

@@ -104,6 +104,13 @@ def test_every_form_of_one_data_set_gives_the_same_samples(folder):
             assert torch.equal(other.targets(step, 0, BATCH), first.targets(step, 0, BATCH))
 
 
+def test_images_are_those_of_their_step_in_any_order(folder):
+    """A resumed run begins at a later step than the one that was prepared, and may read one twice."""
+    stored, images = opened(folder / "stored.npz"), opened(folder / "images")
+    for step in (0, 1, 5, 2, 2, 3, 0):
+        assert torch.equal(whole(images, step), whole(stored, step))
+
+
 def test_inputs_keep_their_targets_and_bytes_become_numbers(folder):
     pixels, labels = np.load(folder / "inputs.npy"), np.load(folder / "targets.npy")
     data = opened(folder / "stored.npz")

@@ -208,6 +208,18 @@ def test_parameters_are_as_many_as_published(tmp_path, name):
     assert all(each.is_meta for each in module.parameters())
 
 
+@pytest.mark.parametrize(
+    ("name", "eps"), [("llama", 1e-6), ("gpt2", 1e-5), ("bert", 1e-12), ("vit", 1e-12), ("whisper", 1e-5)]
+)
+def test_norms_add_what_the_families_do_unless_a_file_says_otherwise(tmp_path, name, eps):
+    """As in the configuration classes of Hugging Face's transformers, whose files leave out what is usual."""
+    module = configured_model(written(tmp_path, SMALL[name])).module
+    norms = [each for each in module.modules() if isinstance(each, nn.LayerNorm | nn.RMSNorm)]
+
+    assert norms
+    assert {norm.eps for norm in norms} == {eps}
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_every_family_is_imported_whole(tmp_path, name):
     """The graph has all parameters by their published keys, one sample, and no layer that only samples divide."""

@@ -18,6 +18,7 @@ from executor.streams.measure_request import CoreStreamsRequest
 from executor.streams.network import SubTaskNetwork
 from executor.streams.schedule_setups import UNLIMITED
 from executor.streams.threads import ThreadRunner
+from executor.streams.view import as_stream_comparison
 from groundwork.errors import ConfigError
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
@@ -160,6 +161,10 @@ def test_measured_schedules_come_with_predictions():
     assert found.results[0].gain == 1.0
     assert all(row.predicted_s > 0 and row.step_s > 0 for row in found.results)
     assert [row.threads for row in found.results] == [(2, 2), (1, 1), (1, 1), (1, 1)]
+    for row, shown in zip(found.results, as_stream_comparison(found).results, strict=True):
+        core_s = (row.times.end_s - row.times.start_s) @ row.work.occupancy
+        assert shown.use.mean() == pytest.approx(core_s / row.times.step_s, rel=0.01)
+        assert shown.use.max() <= 1.0
 
 
 @pytest.mark.parametrize(

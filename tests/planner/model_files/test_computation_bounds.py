@@ -4,7 +4,7 @@ import pytest
 
 from groundwork.errors import ConfigError
 from planner.graph.shapes import Shape
-from planner.model_files.computations import steps_of
+from planner.model_files.computations import MOST_ARGUMENTS, steps_of
 
 SHAPE = Shape(("sample", "channel"), (4, 6))
 AXES = ["sample", "channel"]
@@ -37,6 +37,18 @@ def test_work_is_bounded(row, message):
     """Each is refused by the name of the step and the field."""
     with pytest.raises(ConfigError, match=f"step 0 of computes.*{message}"):
         steps_of([row], [SHAPE], SHAPE, [])
+
+
+def test_lists_and_numbers_are_read_up_to_their_bounds():
+    """The last index of an axis and the longest list are read; one more is refused."""
+    axes = {"self": {"input": 0, "axes": AXES}}
+    of = [{"self": {"input": number, "axes": AXES}} for number in (0, 1)]
+    values = [step(of=axes, **{"with": {"alpha": [1] * count}}) for count in (MOST_ARGUMENTS, MOST_ARGUMENTS + 1)]
+
+    for read, refused, message in ((step(of=of[0]), step(of=of[1]), "from 0 to 0"), (*values, "a list of them")):
+        assert len(steps_of([read], [SHAPE], SHAPE, [])) == 1
+        with pytest.raises(ConfigError, match=message):
+            steps_of([refused], [SHAPE], SHAPE, [])
 
 
 def test_usual_computations_are_read():

@@ -1,6 +1,7 @@
 """What a task waited for last, against a search of every dependency, task by task."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from plans import cluster_of, program_of, questions
@@ -8,7 +9,7 @@ from plans import cluster_of, program_of, questions
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
-from planner.simulation.program_replay import last_waited_for, replay, stream_before
+from planner.simulation.program_replay import iteration_rows, last_waited_for, replay, stream_before
 
 
 def waits_by_search(replayed, iteration):
@@ -71,3 +72,23 @@ def test_ready_latency_and_start_follow_each_other():
     first = rows[computes].groupby("device").head(1)
     assert (stream_before(program)[first["id"]] == -1).all()
     assert (stream_before(program)[rows[computes]["id"]] >= -1).all()
+
+
+def test_measured_times_make_the_timeline_of_a_replay_but_for_what_only_a_replay_knows():
+    """Given the times of a replay as if they were measured; what let a task begin is unknown, so no task's number."""
+    model = CostModel(load_model("lenet5", batch=8), cluster_of("titanx-4", 4))
+    replayed = replay(program_of(model, named_strategy("data", model.graph, 4)))
+    iteration = replayed.shown[0]
+    simulated = replayed.timeline()
+    rows = iteration_rows(
+        replayed.program,
+        simulated["start_s"].to_numpy(),
+        simulated["end_s"].to_numpy(),
+        iteration=iteration,
+        origin="simulated",
+    )
+
+    known = rows.columns.drop(["waited_for", "ready_s", "latency_s"])
+    pd.testing.assert_frame_equal(rows[known], simulated[known], check_dtype=False)
+    assert rows["waited_for"].isin(simulated["waited_for"][simulated["waited_for"] < 0]).all()
+    assert rows[["ready_s", "latency_s"]].isna().all(axis=None)

@@ -1,0 +1,36 @@
+"""Chakra traces: what is written is read again, and numbers that its fields cannot hold are refused."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from groundwork.errors import ConfigError
+from simulator.formats.chakra import ChakraNode, read_chakra, write_chakra
+
+LAST = 2**63 - 1
+numbers = st.one_of(st.integers(0, 300), st.integers(0, LAST))
+nodes = st.builds(
+    ChakraNode,
+    id=numbers,
+    name=st.text(st.characters(exclude_categories=["C"]), max_size=5),
+    type=st.sampled_from(["compute", "send", "receive", "collective", "load", "store", "metadata"]),
+    after=st.lists(numbers, max_size=3).map(tuple),
+    duration_us=numbers,
+)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("trace") / "trace.0.et"
+
+
+@given(rows=st.lists(nodes, min_size=1, max_size=4, unique_by=lambda node: node.id))
+def test_nodes_are_read_as_they_were_written(path, rows):
+    write_chakra(path, rows)
+    assert read_chakra(path) == rows
+
+
+@pytest.mark.parametrize("fields", [{"id": LAST + 1}, {"id": 0, "after": (LAST + 1,)}])
+def test_numbers_of_nodes_have_63_bits(path, fields):
+    write_chakra(path, [ChakraNode(name="", type="compute", **fields)])
+    with pytest.raises(ConfigError, match="numbers of nodes must fit in 63 bits"):
+        read_chakra(path)
