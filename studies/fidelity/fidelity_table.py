@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from groundwork.array_types import Floats
 from planner.expected.likely_times import PartError
 from studies.fidelity.error_quantiles import Coverage, coverages, part_errors
 from studies.fidelity.error_summary import ErrorSummary, WorstRow, held_out_measure
@@ -15,6 +16,8 @@ from studies.fidelity.judged_row import MEASURES, JudgedRow, Measure
 _CLOSE = 0.1
 """Largest absolute error of rows that count as close."""
 _WORST = 3
+_LEAST_RANKED = 5
+"""Plans of a comparison from which on their ranks say something."""
 
 
 _MEDIUM_BYTES = 2**24
@@ -98,7 +101,7 @@ def summarised(rows: Iterable[JudgedRow], held_out: Iterable[ErrorSummary] = ())
         comparisons=tuple(comparisons),
         coverages=tuple(coverages(everything)),
         errors=part_errors(everything),
-        notes=tuple(_against_linear(everything)),
+        notes=(*_against_linear(everything), *_ranks(everything)),
     )
 
 
@@ -114,6 +117,33 @@ def _against_linear(rows: Sequence[JudgedRow]) -> Iterator[str]:
                 f"{measure.name}: predicted losses of {len(own)} rows correlate with measured ones by {together:.2f}; "
                 f"predicting no loss at all errs by {linear:.1%} in the median".replace("%", " %")
             )
+
+
+def _ranks(rows: Sequence[JudgedRow]) -> Iterator[str]:
+    """Yield, for each comparison of plans, how their ranks by FLOP/s correlate, over rows not fitted to."""
+    ranked = [row for row in rows if row.device_flop and row.is_predicted and not row.fitted]
+    for name in dict.fromkeys(row.comparison for row in ranked):
+        own = [row for row in ranked if row.comparison == name]
+        if len(own) >= _LEAST_RANKED:
+            speeds = np.array([[row.device_flop / row.measured_s, row.device_flop / row.predicted_s] for row in own])
+            yield (
+                f"{name}: ranks of {len(own)} plans by FLOP/s of a device, predicted and measured, correlate by "
+                f"{kendall(*speeds.T):.2f} (Kendall)"
+            )
+
+
+def kendall(first: Floats, second: Floats) -> float:
+    """Return Kendall's rank correlation of two rows of values, tau-b: 1 where they have one order, -1 for the reverse.
+
+    Args:
+        first: Shape (n,), not all equal.
+        second: Shape (n,), not all equal.
+
+    Source:
+        Kendall, "The treatment of ties in ranking problems", Biometrika 33, 1945.
+    """
+    order = [np.sign(values[:, None] - values[None]) for values in (first, second)]
+    return float((order[0] * order[1]).sum() / np.sqrt((order[0] ** 2).sum() * (order[1] ** 2).sum()))
 
 
 def _by_fit(measure: Measure, rows: Sequence[JudgedRow]) -> list[tuple[str, list[JudgedRow]]]:

@@ -114,6 +114,8 @@ class JudgedRow:
     """Batch or bytes, by which rows of one group and subject differ."""
     nodes: int = 1
     """Machines that took part."""
+    device_flop: float = 0.0
+    """Model FLOP of an iteration for one device; 0 where rows are not ranked by them."""
     communication: float = 0.0
     """Share of the predicted time in which communication is exposed."""
     profile: str = ""

@@ -56,6 +56,7 @@ def gpt_rows() -> Iterator[JudgedRow]:
     table = [row for row in rows_of_table("gpt_iterations") if row.tensor * row.pipeline * row.replicas <= _MOST_GPUS]
     own = [row for row in table if row.source.startswith("NVIDIA")]
     for row in own + [row for row in table if row not in own][::_EVERY_GPT]:
+        planned = _gpt(row)
         size = "small" if row.seq_len * row.micro_batch * row.hidden / row.tensor < _SMALL else "large"
         yield JudgedRow(
             measure=f"iterations of GPT, {size} layers",
@@ -66,7 +67,8 @@ def gpt_rows() -> Iterator[JudgedRow]:
             subject=f"hidden {row.hidden}",
             size=row.micro_batch,
             measured_s=row.time_s,
-            predicted_s=_gpt(row).replayed.iteration_s,
+            predicted_s=planned.replayed.iteration_s,
+            device_flop=_device_flop(planned),
             fitted=all(getattr(row, name) == value for name, value in _HOST_FITTED.items()),
             profile="a100-80gb",
         )
@@ -93,19 +95,19 @@ def sharded_rows() -> Iterator[JudgedRow]:
             row,
             software="llm-foundry",
             compared=f"{arithmetic}, {'' if row.recomputed else 'not '}recomputed",
-            predicted_s=lambda row=row: _mpt_s(row),
+            planned=lambda row=row: _mpt(row),
             fitted=row.hidden == row.heads * _FITTED_HEAD,
         )
     for row in rows_of_table("llama_iterations"):
         yield from _sharded_row(
-            row, software="fms-fsdp", compared="", predicted_s=lambda row=row: _llama_s(row), fitted=False
+            row, software="fms-fsdp", compared="", planned=lambda row=row: _llama(row), fitted=False
         )
 
 
-def _sharded_row(row: Any, *, software: str, compared: str, predicted_s: Any, fitted: bool) -> Iterator[JudgedRow]:
+def _sharded_row(row: Any, *, software: str, compared: str, planned: Any, fitted: bool) -> Iterator[JudgedRow]:
     """Yield a measured iteration beside its prediction, if its plan fits in memory; arguments as fields of it."""
     try:
-        seconds = predicted_s()
+        made = planned()
     except InfeasiblePlanError:
         return
     yield JudgedRow(
@@ -117,14 +119,21 @@ def _sharded_row(row: Any, *, software: str, compared: str, predicted_s: Any, fi
         size=row.micro_batch,
         nodes=row.gpus // _PER_NODE,
         measured_s=row.time_s,
-        predicted_s=seconds,
+        predicted_s=made.replayed.iteration_s,
+        device_flop=_device_flop(made),
         fitted=fitted,
         profile=row.gpu,
     )
 
 
-def _mpt_s(row: Any) -> float:
-    """Return the simulated seconds of an iteration of MPT.
+def _device_flop(planned: SimulatedPlan) -> float:
+    """Return the model FLOP of an iteration for one device: forward and twice as many backward."""
+    program = planned.replayed.program
+    return 3 * sum(layer.forward_flop() for layer in program.graph.layers) / len(program.cluster.devices)
+
+
+def _mpt(row: Any) -> SimulatedPlan:
+    """Return the plan of an iteration of MPT.
 
     Args:
         row: ``layers``, ``hidden``, ``heads``, ``seq_len``, ``micro_batch`` in sequences of one GPU, ``micro_batches``,
@@ -134,7 +143,7 @@ def _mpt_s(row: Any) -> float:
     sizes = f"layers={row.layers},hidden={row.hidden},heads={row.heads},sequence={row.seq_len},words={_MPT_WORDS}"
     sequences = row.micro_batch * row.micro_batches * row.gpus
     graph = load_model(f"gpt2:{sizes},dropout_percent=0", batch=sequences, element_bytes=_HALF)
-    planned = _planned(
+    return _planned(
         graph,
         _cluster(row.gpu, row.gpus, _CLUSTERS[row.gpu][2]),
         strategy="fsdp" if row.gathered > 1 else "fsdp,gathered",
@@ -144,11 +153,10 @@ def _mpt_s(row: Any) -> float:
         recompute=_ends("transformer.h", row.layers if row.recomputed else 0),
         micro_batches=row.micro_batches if row.micro_batches > 1 else None,
     )
-    return planned.replayed.iteration_s
 
 
-def _llama_s(row: Any) -> float:
-    """Return the simulated seconds of an iteration of Llama, whose gradients are summed in bfloat16.
+def _llama(row: Any) -> SimulatedPlan:
+    """Return the plan of an iteration of Llama, whose gradients are summed in bfloat16.
 
     Args:
         row: ``layers``, ``hidden``, ``heads``, ``key_heads``, ``inner``, ``seq_len``, ``micro_batch`` in sequences of
@@ -158,7 +166,7 @@ def _llama_s(row: Any) -> float:
     sizes = f"layers={row.layers},hidden={row.hidden},heads={row.heads},kv_heads={row.key_heads},ffn={row.inner}"
     sizes += f",words={_LLAMA_WORDS},sequence={row.seq_len},tied=0"
     graph = load_model(f"llama-1b:{sizes}", batch=row.micro_batch * row.gpus, element_bytes=_HALF)
-    planned = _planned(
+    return _planned(
         graph,
         _cluster(row.gpu, row.gpus, row.machine_gbit_per_s),
         strategy="fsdp" if row.shards == row.gpus else f"hsdp={row.shards}",
@@ -166,7 +174,6 @@ def _llama_s(row: Any) -> float:
         recompute=_ends("model.layers", round(row.recomputed * row.layers)),
         software="torch-compile",
     )
-    return planned.replayed.iteration_s
 
 
 def _gpt(row: Any, *, recomputed: bool = True) -> SimulatedPlan:

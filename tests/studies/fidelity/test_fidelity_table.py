@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from fidelity_rows import make_row
 
@@ -9,7 +10,7 @@ from hwprofiles.measured.measured_tables import measured_table
 from reports.pages.fidelity_page import fidelity_html
 from reports.tables.fidelity_text import fidelity_cells, fidelity_headers
 from studies.fidelity.error_summary import ErrorSummary, held_out_errors
-from studies.fidelity.fidelity_table import summarised
+from studies.fidelity.fidelity_table import kendall, summarised
 
 
 def test_errors_of_a_comparison_are_those_by_hand():
@@ -25,6 +26,23 @@ def test_errors_of_a_comparison_are_those_by_hand():
     assert found.bias == pytest.approx(math.log(0.9 * 0.5 * 1.05 * 1.3 * 2.0) / 5)
     assert found.close == pytest.approx(2 / 6)
     assert [row.error for row in found.worst_rows] == pytest.approx([-0.5, 1.0, 0.3])
+
+
+def test_plans_are_ranked_by_flop_per_s():
+    """Of plans of 6 to 2 FLOP/s two neighbours are predicted the other way round: 9 pairs of 10 agree."""
+    speeds = zip((6, 5, 4, 3, 2), (6, 4, 5, 3, 2), strict=True)
+    rows = [make_row(1 / measured, 1 / predicted, device_flop=1.0) for measured, predicted in speeds]
+    (note,) = summarised([*rows, make_row(1.0, 0.1, device_flop=1.0, fitted=True)]).notes
+    assert note.startswith("table, device: ranks of 5 plans")
+    assert "correlate by 0.80" in note
+
+
+def test_kendall_counts_ties_as_its_inventor_does():
+    # Kendall, Biometrika 33, 1945: pairs that are equal in a row count in neither order; here 4 of 5 in each row
+    assert kendall(np.array([1.0, 1.0, 2.0, 3.0]), np.array([1.0, 2.0, 2.0, 3.0])) == pytest.approx(4 / 5)
+    values = np.random.default_rng(0).normal(size=9)
+    assert kendall(values, values**3) == 1.0
+    assert kendall(values, -values) == -1.0
 
 
 def test_rows_that_were_fitted_to_are_counted_apart():

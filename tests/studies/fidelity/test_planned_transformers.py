@@ -29,14 +29,16 @@ def test_iterations_of_mpt_take_what_was_measured():
         chosen("mpt_iterations", model="MPT-3b", gpu="a100-40gb", gpus=16),
         chosen("mpt_iterations", model="MPT-1b", gpu="h100-80gb", gpus=8, precision="float8"),
     ]
-    errors = [abs(planned_transformers._mpt_s(row) / row.time_s - 1) for row in rows]
+    errors = [abs(planned_transformers._mpt(row).replayed.iteration_s / row.time_s - 1) for row in rows]
     assert np.median(errors) < 0.12
     assert max(errors) < 0.30
 
 
 def test_what_runs_differ_in_moves_their_plans():
     row = chosen("mpt_iterations", model="MPT-1b", gpu="a100-40gb", gpus=8, seq_len=2048)._replace(layers=6)
-    plan_s = planned_transformers._mpt_s
+
+    def plan_s(row):
+        return planned_transformers._mpt(row).replayed.iteration_s
 
     plain_s = plan_s(row)
     assert plan_s(row._replace(recomputed=1 - row.recomputed)) != pytest.approx(plain_s, rel=0.1)
