@@ -34,13 +34,9 @@ COUNT = 25_000_000
 
 def _ours(name: str, offset: int) -> TableType:
     """Return our type of a name."""
-    kind = data_type(_spec(name, offset))
+    kind = data_type(name if compression(name)["normalised"] else f"{name}:offset={offset}")
     assert isinstance(kind, TableType)
     return kind
-
-
-def _spec(name: str, offset: int) -> str:
-    return name if compression(name)["normalised"] else f"{name}:offset={offset}"
 
 
 TABLE_2_WAYS: dict[str, Callable[[str, int], TableType]] = {

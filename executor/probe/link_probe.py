@@ -104,8 +104,8 @@ def measure_links(device: ComputeDevice, *, watch: Callable[[], None] = lambda: 
         pairs = _pairs(machines, between=between)
         for size in MESSAGE_BYTES if pairs else ():
             watch()
-            times = [_one_way(device, pair, size) for pair in pairs]
-            messages.append(MessageRow(between=between, size_bytes=size, samples=_joined(times)))
+            times = TimeSamples(tuple(time for pair in pairs for time in _one_way(device, pair, size)))
+            messages.append(MessageRow(between=between, size_bytes=size, samples=times))
     connections = connections_for("messages")
     rings = []
     for size in MESSAGE_BYTES[-3:]:
@@ -274,8 +274,3 @@ def _middle(times: list[float]) -> TimeSamples:
     rows: list[list[float]] = [[]] * dist.get_world_size()
     dist.all_gather_object(rows, times)
     return TimeSamples(tuple(median(row) for row in zip(*rows, strict=True)))
-
-
-def _joined(pairs: Sequence[Sequence[float]]) -> TimeSamples:
-    """Return the samples of all pairs as one row."""
-    return TimeSamples(tuple(time for row in pairs for time in row))

@@ -5,7 +5,6 @@ from itertools import groupby
 
 from executor.program.rank_program import RankProgram
 from planner.compression.data_types import Compression
-from planner.lowering.program import Collective
 
 MOST_JOIN_BYTES = 25 * 1024 * 1024
 """Largest size of a bucket by default, however many replicas its gradients have."""
@@ -46,13 +45,10 @@ def reductions_of(view: RankProgram, *, statistics: bool) -> list[Reduction]:
         codec_tasks = tuple(task for task in together if task not in program.collectives)
         first, kind = program.collectives[tasks[0]], program.compressed.gradient(program.graph, layer)
         # parameters that channels split and those that they do not have a ring each: over the same devices, one will do
-        native = all(_is_ring_of(program.collectives[task], first.devices) for task in tasks)
+        rings = [program.collectives[task] for task in tasks]
+        native = all(each.round.is_ring and each.devices == first.devices for each in rings)
         reductions.append(Reduction(layer, tasks, first.devices, native, None if statistics else kind, codec_tasks))
     return reductions
-
-
-def _is_ring_of(collective: Collective, devices: tuple[int, ...]) -> bool:
-    return collective.round.is_ring and collective.devices == devices
 
 
 def largest_bucket_bytes(join_bytes: float, replicas: int) -> float:

@@ -39,16 +39,12 @@ def _rows(context: StepContext, indices: list[Ints]) -> Tensor:
     tables = list(torch.broadcast_tensors(*tables))
     first, rank = chosen[0], tables[0].dim()
     for axis, index in enumerate(indices[first : first + rank]):
-        kept = context.geometry.of(tables[0], partial(_moved, index, tables[0].device))
+        kept = context.geometry.of(tables[0], partial(torch.tensor, index, device=tables[0].device))
         tables = [table.index_select(axis, kept) for table in tables]
     rows = [*indices[:first], *(None for _ in chosen), *indices[first + rank :]]
     source = context.read("self", rows)
     places: tuple[Any, ...] = (*(slice(None) for _ in range(first)), *tables)
     return source[places]
-
-
-def _moved(index: Ints, device: torch.device) -> Tensor:
-    return torch.from_numpy(index).to(device)
 
 
 def put_together(context: StepContext) -> Tensor:

@@ -99,7 +99,7 @@ class Router:
             (a, b) for a, ends in enumerate(self._beside) for b in ends if min(a, b) >= self._device_count
         )
         components: Any = networkx.biconnected_components(joined)  # sets of vertices, against the stubs
-        blocks = sorted((tuple(sorted(component)) for component in components), key=_largest_first)
+        blocks = sorted((tuple(sorted(component)) for component in components), key=lambda block: (-len(block), block))
         meeting: dict[int, list[int]] = {}
         for number, block in enumerate(blocks):
             for vertex in block:
@@ -224,11 +224,6 @@ class Router:
                 if step[0] < self._device_count or above[step[0]] >= 0:
                     hanging.setdefault((vertex, step[0]), []).append(step)
         return hanging
-
-
-def _largest_first(block: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    """Return the sort key of a block."""
-    return -len(block), block
 
 
 def unreachable_pair(device_count: int, vertex_count: int, arcs: Sequence[Arc]) -> tuple[int, int] | None:

@@ -121,7 +121,11 @@ def _described(facts: Sequence[Facts], device: str, name: str) -> dict[str, Any]
     if topologies:
         topology = merged_topology(topologies)
     elif pairs or collectives:
-        count = len(pairs[0].bytes_per_s) if pairs else max(_ranks(each) for each in collectives)
+        count = (
+            len(pairs[0].bytes_per_s)
+            if pairs
+            else max(each.hosts.count(host) for each in collectives for host in each.hosts)
+        )
         topology = bare_topology(pairs[0] if pairs else None, collectives, count, facts[0].origin)
     else:
         what = facts[0].origin if facts else "no file"
@@ -149,8 +153,3 @@ def _described(facts: Sequence[Facts], device: str, name: str) -> dict[str, Any]
         )
         content["assumed"] = [text, *(each for each in content["assumed"] if "NVLinks:" not in each)]
     return content
-
-
-def _ranks(collectives: Collectives) -> int:
-    """Return the largest number of ranks on one machine."""
-    return max(collectives.hosts.count(host) for host in set(collectives.hosts))

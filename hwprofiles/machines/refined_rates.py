@@ -1,6 +1,6 @@
 """Classes of links with the rates that were measured between pairs of GPUs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -148,13 +148,10 @@ def _fitted_latencies(graph: DeviceGraph, measured: Floats) -> dict[str, float]:
     routes = [[graph.links[i] for i in graph.route(a, b)] for a, b in pairs]
     names = list(dict.fromkeys(link.link_class for route in routes for link in route))
     before = {link.link_class: link.latency.seconds[0] for route in routes for link in route}
-    counts = np.array([[_count(route, name) for name in names] for route in routes], dtype=np.float64)
+    counts = np.array(
+        [[sum(link.link_class == name for link in route) for name in names] for route in routes], dtype=np.float64
+    )
     weights = _PRIOR * np.eye(len(names))
     target = np.concatenate([[measured[pair] for pair in pairs], _PRIOR * np.array([before[name] for name in names])])
     fitted, _ = nnls(np.concatenate([counts, weights]), target / MICRO)
     return dict(zip(names, (fitted * MICRO).tolist(), strict=True))
-
-
-def _count(route: Sequence[Any], name: str) -> int:
-    """Return how many links of a class a route crosses."""
-    return sum(link.link_class == name for link in route)

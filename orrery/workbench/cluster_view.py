@@ -46,7 +46,10 @@ def _classes(cluster: DeviceGraph, plain: DeviceGraph) -> list[dict[str, Any]]:
     counts = Counter(link.link_class for link in cluster.links)
     rows = []
     for link_class, count in counts.items():
-        link = max((each for each in cluster.links if each.link_class == link_class), key=_speed)
+        link = max(
+            (each for each in cluster.links if each.link_class == link_class),
+            key=lambda each: each.bandwidth_bytes_per_s,
+        )
         first = before.get(link_class, link)
         rows.append(
             {
@@ -60,7 +63,3 @@ def _classes(cluster: DeviceGraph, plain: DeviceGraph) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _speed(link: Any) -> float:
-    return float(link.bandwidth_bytes_per_s)

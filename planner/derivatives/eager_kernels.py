@@ -143,7 +143,8 @@ class _Chain:
             size = part.outputs if last else np.maximum.reduce([0.0 * part.outputs, *read])
             self._results.append(size)
             if not is_view(step):
-                self.forward.append(self._moved(sum(read, size)) + self._mask(step, size))
+                mask = size if step.form == "dropout" else 0.0
+                self.forward.append(self._moved(sum(read, size)) + mask)
 
     def backward(self) -> list[Floats]:
         """Return the bytes of the kernels that compute the gradients of the inputs."""
@@ -202,7 +203,3 @@ class _Chain:
     def _moved(self, elements: Floats) -> Floats:
         """Return the bytes of elements."""
         return np.asarray(elements * float(self._bytes))
-
-    def _mask(self, step: Step, size: Floats) -> Floats:
-        """Return the bytes of the mask that a dropout writes."""
-        return size if step.form == "dropout" else 0.0 * size

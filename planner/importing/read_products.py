@@ -335,7 +335,8 @@ def recurrence(reader: GraphReader, node: TraceNode) -> Any:
         for i, (axis, size) in enumerate(zip(value.axes, out, strict=True))
     ]
     pairs: Sequence[Pair] = [(a, sample if a.dim == "sample" else None) for axis in value.axes for a in axis]
-    matrices = sum(math.prod(shape) for shape in _shapes(reader, fixed) if len(shape) == 2)
+    shapes = [reader.parameter_shapes[key] for each in fixed for key in each.keys]
+    matrices = sum(math.prod(shape) for shape in shapes if len(shape) == 2)
     depth = matrices * reader.batch * math.prod(out) / out[-1] / reader.batch / math.prod(out)
     result = reader.mapped(
         node, TensorProduct, tags, [(value, pairs)], kind="recurrence", depth=depth, weights=reader.keys_of(fixed)
@@ -346,8 +347,3 @@ def recurrence(reader: GraphReader, node: TraceNode) -> Any:
     reader.by_sample.append((result.layer, node.operation, "its steps follow one another"))
     result = reader.with_weights(result, weights)
     return [result, *(Fixed(tensor.shape) for tensor in node.results[1:])]
-
-
-def _shapes(reader: GraphReader, fixed: Sequence[Fixed]) -> list[tuple[int, ...]]:
-    """Return the shapes of the parameters that some tensors are computed from."""
-    return [reader.parameter_shapes[key] for each in fixed for key in each.keys]

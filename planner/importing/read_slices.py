@@ -11,7 +11,7 @@ from planner.importing.placement import Tag, interval_maps, layout_of
 from planner.importing.read_convolutions import pad_axes
 from planner.importing.read_elementwise import broadcast, fixed_weights
 from planner.importing.read_products import tags_of
-from planner.importing.read_views import given
+from planner.importing.read_views import given, numbers_of
 from planner.importing.reader import HANDLERS, GraphReader, Pair, handles
 from planner.importing.recording import channel_axis
 from planner.operations.joining import Concat
@@ -289,7 +289,7 @@ def glu(reader: GraphReader, node: TraceNode) -> Any:
 def roll(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read a rotation of axes."""
     value = given(reader, node)
-    shifts, dims = (_list(reader.argument(node, name)) for name in ("shifts", "dims"))
+    shifts, dims = (numbers_of(reader.argument(node, name)) for name in ("shifts", "dims"))
     tags = [tags_of(axis) for axis in value.axes]
     maps, rotated = dict[str, IntervalMap](), set[int]()
     for shift, dim in zip(shifts, dims, strict=True):
@@ -307,10 +307,6 @@ def roll(reader: GraphReader, node: TraceNode) -> TracedValue:
     result = reader.laid_out(node, Rearrangement, layout, [value], [reads], kind="rotation")
     where = {"shifts": shifts, "dims": [dim % len(value.axes) for dim in dims]}
     return reader.computes(result, "take", "roll", [("self", value)], where)
-
-
-def _list(each: Any) -> list[int]:
-    return list(each) if isinstance(each, list | tuple) else [each]
 
 
 @handles("index", "index_select")

@@ -50,7 +50,9 @@ def transpose(reader: GraphReader, node: TraceNode) -> TracedValue:
     rank = len(value.axes)
     order = list(range(rank))
     if node.operation == "movedim":
-        source, target = ([d % rank for d in _list(reader.argument(node, name))] for name in ("source", "destination"))
+        source, target = (
+            [d % rank for d in numbers_of(reader.argument(node, name))] for name in ("source", "destination")
+        )
         rest = [d for d in order if d not in source]
         places = dict(zip(target, source, strict=True))
         order = [places[i] if i in places else rest.pop(0) for i in range(rank)]
@@ -59,10 +61,6 @@ def transpose(reader: GraphReader, node: TraceNode) -> TracedValue:
         one, two = dims or ((0, 1) if node.operation == "t" and rank == 2 else (-2, -1) if rank > 1 else (0, 0))
         order[one % rank], order[two % rank] = order[two % rank], order[one % rank]
     return replace(value, axes=tuple(value.axes[d] for d in order))
-
-
-def _list(each: Any) -> list[int]:
-    return list(each) if isinstance(each, list | tuple) else [each]
 
 
 @handles(
@@ -203,3 +201,8 @@ def constant(reader: GraphReader, node: TraceNode) -> Fixed:
     if not isinstance(value, int | float):
         return Fixed(node.results[0].shape)
     return filled(node.results[0].shape, value, floating=node.results[0].floating)
+
+
+def numbers_of(each: Any) -> list[int]:
+    """Return an argument that is one number or several as a list."""
+    return list(each) if isinstance(each, list | tuple) else [each]

@@ -228,7 +228,7 @@ class GraphReader:
             raise self.problem(node, f"is not supported where its result has no axis of samples ({reason})")
         fixed = list(self._fixed_in(node))
         sample = Tag(self.batch, "sample")
-        out = [[sample], *([Tag(size, _unknown_dim(i))] for i, size in enumerate(result.shape[1:]))]
+        out = [[sample], *([Tag(size, f"position{i}" if i else "channel")] for i, size in enumerate(result.shape[1:]))]
         pairs = [
             (v, [(a, sample if a.dim == "sample" and a.size == self.batch else None) for row in v.axes for a in row])
             for v in inputs
@@ -358,11 +358,6 @@ class GraphReader:
         """Return the error that an operation cannot be imported."""
         at = f" at {node.line}" if node.line else ""
         return ConfigError(f"operation {node.operation}{at}, in module {node.module or '(the model)'!r}: {text}")
-
-
-def _unknown_dim(axis: int) -> str:
-    """Return the dimension of an axis behind the samples, of an output of which nothing is known."""
-    return "channel" if axis == 0 else f"position{axis}"
 
 
 def _flat(given: Any) -> Iterable[Any]:

@@ -115,7 +115,9 @@ def compare(
         if progress:
             progress("validating the additive model", len(named), len(named) + 1)
         results = found.in_order(named)
-        mixed = {each.name: each.planned.strategy for each in results if _is_usual(each, named[each.name], model)}
+        # what may be mixed are plans that are a strategy and nothing else, under the conditions of all
+        usual = [each for each in results if named[each.name].model is model and each.planned.is_plain]
+        mixed = {each.name: each.planned.strategy for each in usual}
         tried, note = _tried(model, results, mixed), data_parallel_note(model, results)
     reasons = {name: str(each) for name, each in found.refused.items()}
     return _comparison(model, found, reasons, alone_s, tried, note)
@@ -245,11 +247,6 @@ def _tried(model: CostModel, results: Sequence[StrategyResult], strategies: Mapp
         if (seconds := known[mixed]) is not None:
             rows.append((f"mixture {mixture + 1}", *seconds))
     return pd.DataFrame(rows, columns=tried.columns)
-
-
-def _is_usual(result: StrategyResult, subject: _Subject, model: CostModel) -> bool:
-    """Return whether a plan is its strategy and nothing else, under the conditions that all have in common."""
-    return subject.model is model and result.planned.is_plain
 
 
 def _rows(results: Iterable[StrategyResult]) -> pd.DataFrame:

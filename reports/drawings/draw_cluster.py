@@ -72,7 +72,7 @@ def _places(cluster: DeviceGraph, numbers: list[int]) -> tuple[dict[int, tuple[f
     boxes = []
     for place, machine in enumerate(machines):
         x, y = (place % columns) * (wide + _GAP) + _GAP / 2, top + (place // columns) * (high + _GAP + 14) + 14
-        boxes.append((x, y, wide, high, _name(cluster, inside[machine])))
+        boxes.append((x, y, wide, high, cluster.vertices[inside[machine][0]].rpartition("/")[0]))
         for level in range(levels):
             members = [v for v in inside[machine] if depth[v] == level]
             for i, v in enumerate(members):
@@ -121,10 +121,6 @@ def machine_prefixes(cluster: DeviceGraph) -> dict[int, str]:
 
 def _widest(vertices: list[int], depth: list[int]) -> int:
     return max(sum(depth[v] == level for v in vertices) for level in {depth[v] for v in vertices})
-
-
-def _name(cluster: DeviceGraph, vertices: list[int]) -> str:
-    return cluster.vertices[vertices[0]].rpartition("/")[0]
 
 
 def _line(a: tuple[float, float], b: tuple[float, float]) -> str:

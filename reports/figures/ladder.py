@@ -27,7 +27,8 @@ def plain_ladder(comparison: Comparison) -> dict[str, Any]:
     """Return ``ladder_figure`` as plain values, in a hundredth of the time."""
     unit = time_unit([value for s in comparison.strategies for value in s.ladder_s.values()])
     bars, names = [], [s.name for s in comparison.strategies]
-    for model, colour in zip(ladder_models(comparison), _shades(len(ladder_models(comparison))), strict=True):
+    for i, model in enumerate(ladder_models(comparison)):
+        colour = RUNGS[min(i, len(RUNGS) - 1)]
         values_s = [s.ladder_s.get(model) for s in comparison.strategies]
         bars.append(
             {
@@ -61,7 +62,3 @@ def _layout() -> str:
     xaxis = {"title": "", "automargin": True}
     text: str = styled(go.Figure(), barmode="group", bargap=0.25, xaxis=xaxis, yaxis=yaxis).to_json()
     return json.dumps(json.loads(text)["layout"])
-
-
-def _shades(count: int) -> list[str]:
-    return [RUNGS[min(i, len(RUNGS) - 1)] for i in range(count)]

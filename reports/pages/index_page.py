@@ -170,7 +170,7 @@ def index_html(folder: Path, entries: list[IndexEntry], *, page: Path) -> str:
         page: File of the index, to which links are relative.
     """
     pages = sum(each.file.endswith(".html") for each in entries)
-    beside = quote(os.fsencode(Path(_relative(folder, page.parent)).as_posix()))
+    beside = quote(os.fsencode(Path(os.path.relpath(folder.resolve(), page.parent.resolve())).as_posix()))
     name = printable(folder.resolve().name)
     unit = byte_unit([each.size_bytes for each in entries])
     files = len(entries) - pages
@@ -183,7 +183,3 @@ def index_html(folder: Path, entries: list[IndexEntry], *, page: Path) -> str:
         rows=[(each, f"{beside}/{each.address}", unit.text(each.size_bytes)) for each in entries],
         unit=unit.name,
     )
-
-
-def _relative(target: Path, start: Path) -> str:
-    return os.path.relpath(target.resolve(), start.resolve())

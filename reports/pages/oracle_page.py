@@ -55,13 +55,9 @@ def _tiles(table: OracleTable) -> list[tuple[str, str, str]]:
         ("iteration", iteration.text(known.iteration_s), iteration.name),
         ("epoch", epoch.text(known.epoch_s), epoch.name),
         ("communication by the closed form", f"{100 * row.communication_s / row.iteration_s:.1f}", "%"),
-        (f"device hours, {_epochs(table)}", plain_unit([hours]).text(hours), ""),
+        (f"device hours, {table.epochs:,} epoch{'s' * (table.epochs > 1)}", plain_unit([hours]).text(hours), ""),
         ("memory", memory.text(known.memory_bytes), memory.name),
     ]
-
-
-def _epochs(table: OracleTable) -> str:
-    return f"{table.epochs:,} epoch{'s' * (table.epochs > 1)}"
 
 
 def _winners(table: OracleTable) -> list[dict[str, Any]]:

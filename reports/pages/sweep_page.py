@@ -100,7 +100,7 @@ def sweep_html(frame: pd.DataFrame, *, name: str, links: Links = ()) -> str:
         store=name,
         fixed=[(each["label"], each["values"][0]) for each in columns if each["role"] == "fixed"],
         data={
-            "columns": [_packed(each) for each in columns if each["role"] != "fixed"],
+            "columns": [{**each, "values": pack_json(each["values"])} for each in columns if each["role"] != "fixed"],
             "count": len(rows),
             "looks": {"colours": SERIES, "symbols": SYMBOLS, "mark": MARK},
         },
@@ -129,10 +129,6 @@ def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
         "more": name in _MORE_IS_BETTER,
         "values": [_plain(value) for value in values.tolist()],
     }
-
-
-def _packed(column: dict[str, Any]) -> dict[str, Any]:
-    return {**column, "values": pack_json(column["values"])}
 
 
 def _plain(value: Any) -> Any:

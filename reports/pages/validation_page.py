@@ -1,6 +1,7 @@
 """Page of a validation: predictions compared with measurements, strategy by strategy and task by task."""
 
 import math
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -46,20 +47,12 @@ def validation_headline(validation: "Validation") -> str:
         return (
             f"The predicted iteration is {_signed(worst.error)} off the measured one: {worst.name} for {where}.{rest}"
         )
-    names = [[s.name for s in sorted(judged, key=key)] for key in (_predicted_s, _measured_s)]
+    names = [[s.name for s in sorted(judged, key=attrgetter(time))] for time in ("predicted_s", "measured_s")]
     order = "and in their measured order" if names[0] == names[1] else "but not in their measured order"
     return (
         f"Predictions are within {abs(worst.error):.1%} of measurements, {order}: {len(judged)} strategies for "
         f"{where}.{rest}"
     )
-
-
-def _predicted_s(strategy: "StrategyValidation") -> float:
-    return strategy.predicted_s
-
-
-def _measured_s(strategy: "StrategyValidation") -> float:
-    return strategy.measured_s
 
 
 def validation_html(validation: "Validation") -> str:

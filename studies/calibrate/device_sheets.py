@@ -121,7 +121,10 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
                 content.setdefault(key, lent[key])
     if sheet.get(_UNITS):
         for section in ("efficiency", "convolution"):
-            content[section] |= {"ceiling": _times(content[section]["ceiling"], _DOUBLE_UNITS)}
+            ceiling = content[section]["ceiling"]
+            content[section] |= {
+                "ceiling": {phase: round(share * _DOUBLE_UNITS, 4) for phase, share in ceiling.items()}
+            }
     numbers = {key: sheet[key] for key in (*_NUMBERS, "float64")}
     if _PRODUCTS in sheet:
         measured: dict[str, Any] = dict(yaml_input(catalogue()[sheet[_PRODUCTS]], "compute profile"))
@@ -212,11 +215,6 @@ def _relatives(name: str) -> list[str]:
     while (name := _sheets().get(name, {}).get("relative", name)) not in found:
         found.append(name)
     return found
-
-
-def _times(shares: dict[str, float], factor: float) -> dict[str, float]:
-    """Return shares of the peak times a factor."""
-    return {phase: round(share * factor, 4) for phase, share in shares.items()}
 
 
 def _scaled(section: dict[str, Any], scale: float) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def _try_sizes(
             most = f"{sizes[-1].devices:,} devices of {cluster}"
             notes[f"{most}, the most that are tried, are within the budget"] = None
     else:  # and the first that is in time is the cheapest
-        found = find_boundary(len(sizes), partial(_total_at, tried), partial(_is_in_time, tried, within_s))
+        found = find_boundary(len(sizes), partial(_total_at, tried), lambda at: _total_at(tried, at) <= within_s)
         find_boundary(len(sizes), partial(_total_at, tried), partial(_is_surely_in_time, tried, within_s))
     return notes | dict.fromkeys(scan_notes(found))
 
@@ -195,11 +195,6 @@ def _is_refused(tried: TriedPoints, at: int) -> bool:
 def _total_at(tried: TriedPoints, at: int) -> float:
     """Return the time of the run on a size."""
     return _total_s(tried[at])
-
-
-def _is_in_time(tried: TriedPoints, within_s: float, at: int) -> bool:
-    """Return whether a size keeps the deadline."""
-    return _total_at(tried, at) <= within_s
 
 
 def _is_surely_in_time(tried: TriedPoints, within_s: float, at: int) -> bool:

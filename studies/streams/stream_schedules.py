@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from groundwork.array_types import Ints
 from groundwork.errors import ConfigError
 from hwprofiles.compute.launch import Launch
 from planner.lowering.program import KINDS
@@ -77,7 +76,7 @@ def _layers(work: Decomposed, sync_s: float) -> StreamPlan:
             if len(before) > 1:  # several streams have to meet
                 wait_s[step] = sync_s
             before = step
-    return StreamPlan.of("layers", stream, labels, wait_s=wait_s, order=_distinct(order))
+    return StreamPlan.of("layers", stream, labels, wait_s=wait_s, order=pairs_of(sorted(set(order))))
 
 
 def _steps(work: Decomposed, device: int) -> list[list[int]]:
@@ -93,11 +92,6 @@ def _steps(work: Decomposed, device: int) -> list[list[int]]:
         steps[-1].append(task)
         last = key
     return steps
-
-
-def _distinct(order: list[tuple[int, int]]) -> Ints:
-    """Return pairs as an array, each once."""
-    return np.unique(pairs_of(order), axis=0) if order else pairs_of([])
 
 
 def _asynchronous(work: Decomposed, paths: Paths) -> StreamPlan:

@@ -282,7 +282,8 @@ def _against(planned: _Planned, before: _Planned) -> WhatIfRow:
         times = likely_ratio(before.parts, planned.parts, same_kernels=_same_kernels(planned, before))
         samples = row.batch / before.row.batch
         ratio = None if times is None else (samples * times[0], samples * times[1])
-    why = "" if row.pace is None else _why(row.pace, None if planned is before else before.row.pace)
+    was = None if planned is before else before.row.pace
+    why = "" if row.pace is None else row.pace.sentence if was is None else row.pace.against(was)
     return replace(row, against_today=row.samples_per_s / before.row.samples_per_s, likely_against_today=ratio, why=why)
 
 
@@ -299,8 +300,3 @@ def _part_sizes(plan: Plan) -> dict[str, tuple[object, ...]]:
         name: (plan.batch / each.degrees.get("sample", 1), {k: v for k, v in each.degrees.items() if k != "sample"})
         for name, each in plan.configurations.items()
     }
-
-
-def _why(after: Pace, before: Pace | None) -> str:
-    """Return what sets the pace, after a change and before where there is a plan of before."""
-    return after.sentence if before is None else after.against(before)
