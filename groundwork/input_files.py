@@ -178,7 +178,7 @@ def _opened(given: AnyPath, what: str, limit_mib: float) -> int:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
         raise ConfigError(f"{what} {path} cannot be read: {error.strerror}") from None
-    except ValueError:  # a zero byte
+    except ValueError:  # the system takes no path with a zero byte
         raise ConfigError(f"{what} {str(path)!r} is no name of a file") from None
     try:
         about = os.fstat(handle)

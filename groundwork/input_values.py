@@ -39,7 +39,7 @@ def parsed_yaml(text: str, origin: str) -> Any:
         value = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise ConfigError(f"{origin} is not YAML or is cut off: {' '.join(str(error).split())}") from None
-    except (ValueError, OverflowError) as error:  # of a date such as 2026-13-01
+    except (ValueError, OverflowError) as error:  # PyYAML raises it for a date such as 2026-13-01
         raise ConfigError(f"{origin} holds a value that cannot be read: {error}") from None
     check_values(value, origin)
     return value

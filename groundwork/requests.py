@@ -57,7 +57,7 @@ def whole_number(word: str | int) -> int:
     Raises:
         ConfigError: The word is no such number.
     """
-    number = positive_integer(str(word))  # defaults pass here as numbers
+    number = positive_integer(str(word))  # a default comes as a number, not as a word
     if number is None:
         raise ConfigError(f"must be a whole number >= 1, got {str(word)!r}")
     return number

@@ -37,7 +37,7 @@ def _broken_rule(row: Mapping[str, Any], known: Callable[[Sequence[int | str]], 
     if kind == "missing":
         return f"{where}: missing"
     if kind in ("value_error", "assertion_error"):
-        rule = str(row["ctx"]["error"])  # the text of our own check
+        rule = str(row["ctx"]["error"])  # a check of ours has written the whole rule
     else:
         rule = re.sub(r"^(Input|Tuple) should", "must", row["msg"]).replace("dictionary", "mapping")
     got = "" if isinstance(row["input"], Mapping) or "got " in rule else f", got {reprlib.repr(row['input'])}"

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable
 
 _SYNONYMS = {
-    "adamw": "adam",  # holds the same state
+    "adamw": "adam",  # AdamW keeps the same state for each parameter
     "all-reduce": "ring",
     "allreduce": "ring",
     "bf16": "bfloat16",

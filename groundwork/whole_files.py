@@ -68,7 +68,7 @@ def _own_folder(parent: Path) -> tuple[Path, int]:
 
 def _sweep(parent: Path) -> None:
     """Remove what killed processes have left in a folder: their locks are free, those of living ones are not."""
-    with suppress(OSError):  # which making a folder there explains
+    with suppress(OSError):  # whoever makes a folder there next gets the error
         for name in filter(_OURS.fullmatch, os.listdir(parent)):
             with suppress(OSError):
                 _remove_left(parent / name)

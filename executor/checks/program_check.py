@@ -40,7 +40,7 @@ def check_program(program: Program, ranks: int) -> None:
     computed = graph.with_batch(graph.batch // micro_batching.parts) if micro_batching.parts > 1 else graph
     for i, layer in enumerate(graph.layers):
         if isinstance(layer.operation, Mapped):
-            from executor.checks.imported_layers import check_imported  # here: it loads torch, which takes seconds
+            from executor.checks.imported_layers import check_imported  # loads torch, which takes seconds
 
             check_imported(computed if micro_batching.of(i) > 1 else graph, i, program.spaces_at(i)[i])
         if not graph.consumers[i] and not isinstance(layer.operation, Loss):

@@ -160,7 +160,10 @@ class RankStorage:
             if each is None or self.rank not in each.devices:
                 continue
             row = rows[program.layers_of(task), int(program.micro_batch[task]), bool(program.backward[task])]
-            if row and (row[-1].kind, row[-1].devices) == (each.kind, each.devices):  # the next round of it
+            if row and (row[-1].kind, row[-1].devices) == (
+                each.kind,
+                each.devices,
+            ):  # a further round of the same collective
                 row[-1] = replace(row[-1], tasks=(*row[-1].tasks, task))
             else:
                 row.append(UnitCollective(each.kind, each.devices, (task,)))

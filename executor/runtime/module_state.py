@@ -58,7 +58,9 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
             f"init {path} needs the package safetensors, which is not installed: pip install safetensors, or give what "
             f"torch.save wrote"
         )
-    library = importlib.import_module("safetensors.torch")  # by its name: no checker of types need know it
+    library = importlib.import_module(
+        "safetensors.torch"
+    )  # imported by name, so that checks of types do without the package
     try:
         state: dict[str, Tensor] = library.load_file(path)
     except Exception as error:  # a damaged header raises half a dozen kinds
@@ -158,7 +160,7 @@ def buffer_keys(layer: Layer) -> Mapping[str, tuple[int, ...]]:
 def norm_prefix(layer: Layer) -> str:
     """Return what the keys of a layer's running statistics begin with; empty where that is not known."""
     if isinstance(layer.operation, BatchNorm) and not layer.operation.affine:
-        return f"{layer.name}."  # its module's path
+        return f"{layer.name}."  # without parameters the layer is named by its module's path
     keys = dict(layer.keys)
     key = keys.get("norm_weight", keys.get("weight", ""))
     return key.removesuffix("weight") if key.endswith(".weight") else ""

@@ -89,7 +89,7 @@ class RunOptions:
 
 def write_options(options: RunOptions, path: Path) -> None:
     """Write options for the ranks to read."""
-    import msgspec  # here: the command line reads the fields without it
+    import msgspec  # imported here, as the command line reads the fields without it
 
     path.write_bytes(msgspec.json.encode(options))
 

@@ -78,7 +78,7 @@ def supervise(
         if others and diagnosis:
             others.leave()
         if diagnosis and not (interrupted and diagnosis.reason == REQUESTED.reason):
-            interrupted.clear()  # the failure says more
+            interrupted.clear()  # a failure says more than the interruption that came with it
         if others and interrupted:
             (number, _), *_ = interrupted
             interrupted.clear()

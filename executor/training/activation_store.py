@@ -48,7 +48,7 @@ class ActivationStore:
         self._parts, self._dtype, self._device = parts, dtype, device
         self._redistributor = redistributor
         self._redistributed = {row.key for row in view.redistributions}
-        backward = view.program.backward | view.program.moves_parameters  # neither are activations
+        backward = view.program.backward | view.program.moves_parameters  # gradients and parameters are no activations
         self._sends: dict[_OutputKey, int] = defaultdict(int)
         """Number of messages with regions of each output."""
         for messages in view.messages.outgoing.values():

@@ -116,7 +116,7 @@ class UnitParameters:
         gather = self._storage.gathers[index]
         flat = self._flat[gather.unit]
         if self._divides:
-            if not self._held[gather.unit]:  # else others read it, and it would move
+            if not self._held[gather.unit]:  # others read what is held, and a resize would move it
                 flat.untyped_storage().resize_(flat.nbytes)
             self._held[gather.unit] += 1
             whole = sum(each.untyped_storage().nbytes() for each in self._flat)
@@ -136,7 +136,7 @@ class UnitParameters:
     def wait(self, task: int) -> None:
         """Wait for the parameters that a task reads."""
         for index in self._awaited.get(task, ()):
-            if index in self._handles:  # none before the first update
+            if index in self._handles:  # before the first update nothing is under way
                 self._wait(index)
 
     def _wait(self, index: int) -> None:

@@ -140,7 +140,7 @@ class Worker:
         flush(None)
         status.at(-1, RankState.WAITING)
         self._resources.transport.end_iteration()
-        self._resources.recorder.read()  # of the step before, while the device works on this one
+        self._resources.recorder.read()  # reads the step before, while the device works on this one
         self._resources.device.synchronize()
         held = self._resources.view.parts
         losses = {

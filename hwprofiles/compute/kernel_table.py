@@ -117,6 +117,7 @@ class KernelTable:
         mine = np.flatnonzero((rows.phase == phase) & ((rows.positions > 0) == (positions > 0)))
         if not mine.size:
             return mine, np.zeros(0)
+        # Gaussian-process regression: the corrections, solved against the covariance of the rows by their distances.
         logs = np.log(np.column_stack([rows.sizes, np.maximum(rows.positions, 1), rows.stride])[mine])
         logs = logs / np.array(self.lengths)
         distance = ((logs[:, None] - logs[None]) ** 2).sum(axis=2)
@@ -140,6 +141,7 @@ def _interpolated(table: Floats, sizes: tuple[Floats, Floats, Floats]) -> Floats
     places = [np.interp(np.log2(size), _NODES, _INDEX) for size in sizes]
     cells = [np.minimum(place.astype(np.int64), nodes - 2) for place in places]
     shares = [place - cell for place, cell in zip(places, cells, strict=True)]
+    # The eight nodes around each size are read from the flat table, two neighbours along the last axis at a time.
     first = (cells[0] * nodes + cells[1]) * nodes + cells[2]
     flat = table.reshape(-1)
     near = [[_along(flat, first + a * nodes * nodes + b * nodes, shares[2]) for b in (0, 1)] for a in (0, 1)]

@@ -71,6 +71,7 @@ class Router:
         self._device_count = device_count
         self._inner: list[list[_Step]] = [[] for _ in range(vertex_count)]
         self._last: list[list[_Step]] = [[] for _ in range(vertex_count)]
+        # Cost and number of links add up as one integer, whose lower bits count the links: sums compare by cost first.
         for arc in sorted(arcs, key=lambda arc: arc.link):
             ends = self._last if arc.target < device_count else self._inner
             ends[arc.source].append((arc.target, (arc.cost << LINKS_BITS) + 1, arc.link))
@@ -98,7 +99,9 @@ class Router:
         joined = networkx.Graph(
             (a, b) for a, ends in enumerate(self._beside) for b in ends if min(a, b) >= self._device_count
         )
-        components: Any = networkx.biconnected_components(joined)  # sets of vertices, against the stubs
+        components: Any = networkx.biconnected_components(
+            joined
+        )  # yields sets of vertices, where the stubs say otherwise
         blocks = sorted((tuple(sorted(component)) for component in components), key=lambda block: (-len(block), block))
         meeting: dict[int, list[int]] = {}
         for number, block in enumerate(blocks):

@@ -142,7 +142,7 @@ def _check(graph: DeviceGraph, measured: Floats, origin: str) -> None:
 
 def _fitted_latencies(graph: DeviceGraph, measured: Floats) -> dict[str, float]:
     """Return the latency of a link of each class that pairs cross."""
-    from scipy.optimize import nnls  # here: it takes long to load
+    from scipy.optimize import nnls  # imported here, as it takes long to load
 
     pairs = [(a, b) for a in range(len(measured)) for b in range(len(measured)) if a != b]
     routes = [[graph.links[i] for i in graph.route(a, b)] for a, b in pairs]

@@ -36,6 +36,6 @@ def measured_table(name: str) -> "pd.DataFrame":
 @cache
 def _read(name: str) -> "pd.DataFrame":
     """Read a table once."""
-    import pandas as pd  # here: a table is needed by few commands, and pandas takes long to load
+    import pandas as pd  # imported here, as few commands read tables and pandas takes long to load
 
     return pd.read_csv(_FOLDER / f"{name}.csv")

@@ -72,7 +72,7 @@ def _entries(system: Element) -> Iterator[tuple[PciPlace, Element, Element]]:
                 own = above if ends else (*above, element.get("busid", f"switch {id(element)}"))
                 waiting += [(child, own) for child in reversed(element) if child.tag == "pci"]
                 yield from ((place, element, each) for end in ends for each in _ends(end))
-            elif element.tag == "nic":  # without a place in the tree
+            elif element.tag == "nic":  # a card outside the tree of buses
                 yield from ((place, element, each) for each in _ends(element))
 
 

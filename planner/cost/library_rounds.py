@@ -346,7 +346,7 @@ def _carrying(
             latency_s += kept_s
             copied_s *= _BUSY
         else:
-            channels = 2 * len(rings.source) // count  # the library has two for each ring
+            channels = 2 * len(rings.source) // count  # NCCL runs two channels on each ring
             copied_s = _BUSY * copied_s + kept_s / (_protocol(network, scheme).message_bytes * count * channels)
         taken = _BUSY * taken
     carried = Traffic(
@@ -407,6 +407,6 @@ def _tree_latency(network: ClusterRoutes, scheme: str, devices: Ints) -> tuple[f
     latency_s = protocol.call_s + near * protocol.tree_hop_s + far * protocol.tree_far_hop_s
     most_bytes, bytes_per_s, near_share = _HANDED_ON.get(protocol.name, _HANDED_ON["simple"])
     waited_s = (far + near_share * near) / bytes_per_s
-    if protocol == library_of(network).protocols[-1]:  # whose chunks are long messages
+    if protocol == library_of(network).protocols[-1]:  # the chunks of the last protocol are long messages
         waited_s += far * protocol.message_s / most_bytes
     return (latency_s, waited_s) if scheme.endswith(SHORT) else (latency_s + waited_s * most_bytes, 0.0)

@@ -251,6 +251,7 @@ def _bound_waits(batch: Any, overlaps: Any, routes: Any, pairs: Any) -> None:
         for d in range(most_rows.shape[1]):
             size *= most[most_rows[u, d] + most_columns[v, d]]
         for c in range(len(class_start) - 1):
+            # Class c is bit c % 63 of the masks: where classes share a bit, one too many only loosens the bound.
             if classes >> (c % 63) & 1:
                 if class_start[c + 1] - class_start[c] == 1:
                     longest = max(longest, class_latency[class_start[c]])

@@ -194,7 +194,7 @@ def _priced(pairs: TransferPairs, overlaps: Overlaps, routes: RouteLevels) -> Fl
         price_pairs(chunk, overlaps, routes, seconds[rows])
 
     block = int(np.diff(routes.member_start).max())
-    visits = 2 * pairs.samples * block**2 if pairs.samples else len(routes.block) ** 2  # of one pair, at most
+    visits = 2 * pairs.samples * block**2 if pairs.samples else len(routes.block) ** 2  # an upper bound for one pair
     size = max(_VISITS_PER_JOB // visits, 1)
     jobs = [slice(first, first + size) for first in range(0, count, size)]
     if len(jobs) <= 1:

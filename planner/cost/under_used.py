@@ -37,7 +37,7 @@ def under_used_layers(model: CostModel, strategy: Strategy) -> tuple[str, ...]:
                 continue
             sizes = (work.rows[0], work.columns[0], work.depth[0], work.flop[0], work.memory_bytes[0])
             key = (profile.name, phase, work.window, *sizes)
-            if key not in priced:  # equal layers have one price
+            if key not in priced:  # equal kernels are priced once
                 stored = stored_kernels(profile, work, phase, graph.element_bytes)
                 seconds = profile.time_s(stored, phase=phase)
                 priced[key] = (float(seconds[0]), bool(profile.under_used(stored, seconds)[0]))

@@ -120,6 +120,7 @@ def _edge_bound(problem: SearchProblem, relaxation: Relaxation, index: int, posi
         total: Floats = relaxation.below_s[u][:, None] + cost + relaxation.beyond_s[u]
         return total
     ends: Floats = np.maximum(relaxation.node_s[u][:, None], relaxation.node_s[v])
+    # The pair pays for its transfer unless the consumer that the forest keeps may have paid for the same layout.
     apart = kept is None or kept[0] != index or not np.isin(tensor.layout[position], tensor.layout[kept[1]]).any()
     return ends + cost if apart else np.where(cost < np.inf, ends, np.inf)
 

@@ -73,6 +73,7 @@ def _search(tables: _Tables, prune: bool, most: int, best: Ints) -> int:
         for slot in range(slot_start[node], slot_start[node + 1]):
             price = table[slots[slot, 1] + choice[slots[slot, 0]] * width + choice[node]]
             if price < np.inf:
+                # A tensor in the layout that an earlier consumer of it needs, too, has been paid for there.
                 needed = layout[slots[slot, 2] + choice[node]]
                 for i in range(rival_start[slot], rival_start[slot + 1]):
                     rival = rivals[i]

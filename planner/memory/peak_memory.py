@@ -58,10 +58,11 @@ def peak_by_kind_bytes(program: Program, memory_policy: MemoryPolicy | None = No
     buffers = Buffers.of([lifetimes.persistent(), lifetimes.transient(*program_order(program))])
     capacity = np.array([device.usable_bytes for device in program.cluster.devices])
     base, start, time_s, held = held_over_time(buffers, len(capacity))
-    last = np.array([held[begin:end].argmax() + begin if end > begin else -1 for begin, end in pairwise(start)])
-    peaks = np.where(last >= 0, held[last] if len(held) else 0.0, base)
-    fullest = int((peaks / capacity).argmax())
-    at_s = time_s[last[fullest]] if last[fullest] >= 0 else 0.0
+    # A device whose buffers never change has no moments, and holds the same throughout.
+    peak = np.array([held[begin:end].argmax() + begin if end > begin else -1 for begin, end in pairwise(start)])
+    peaks_bytes = np.where(peak >= 0, held[peak] if len(held) else 0.0, base)
+    fullest = int((peaks_bytes / capacity).argmax())
+    at_s = time_s[peak[fullest]] if peak[fullest] >= 0 else 0.0
     here = (buffers.device == fullest) & (buffers.allocated_s <= at_s) & (at_s < buffers.released_s)
     return bytes_by_kind(buffers.kind[here], buffers.size_bytes[here])
 

@@ -258,14 +258,13 @@ def identity_maps(shape: Shape) -> tuple[IntervalMap, ...]:
 
 def _extent(read: IntervalMap, size: Floats, input_size: int) -> Floats:
     """Return the length of the input interval that ``size`` output indices need, away from the borders."""
-    m = read
-    if m.kernel == m.stride == m.group_out == m.group_in == m.spread == 1:
-        return np.asarray(size if not m.rotation else np.minimum(size, input_size))
-    reach = m.dilation * (m.kernel - 1)
-    if m.spread > 1:
-        return np.asarray(np.minimum(input_size, np.ceil((size + reach) / m.spread)))
-    if m.proportional:
-        steps = np.ceil(size * (m.group_in / m.group_out))
+    if read.kernel == read.stride == read.group_out == read.group_in == read.spread == 1:
+        return np.asarray(size if not read.rotation else np.minimum(size, input_size))
+    reach = read.dilation * (read.kernel - 1)
+    if read.spread > 1:
+        return np.asarray(np.minimum(input_size, np.ceil((size + reach) / read.spread)))
+    if read.proportional:
+        steps = np.ceil(size * (read.group_in / read.group_out))
     else:
-        steps = size if m.group_out == m.group_in == 1 else np.ceil(size / m.group_out) * m.group_in
-    return np.asarray(np.minimum(input_size, (steps - 1) * m.stride + reach + 1))
+        steps = size if read.group_out == read.group_in == 1 else np.ceil(size / read.group_out) * read.group_in
+    return np.asarray(np.minimum(input_size, (steps - 1) * read.stride + reach + 1))

@@ -96,7 +96,7 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
     start_s, end_s = (np.clip(times, begin, end)[owner[order]] for times in (schedule.start_s, schedule.end_s))
     kinds = [link.link_class for link in cluster.links] + [device.profile for device in cluster.devices]
     kinds += copy_engines_of(cluster).kinds
-    kinds += ["board"] * (len(graph.capacity) - len(kinds))  # that share their power, under interference
+    kinds += ["board"] * (len(graph.capacity) - len(kinds))  # under interference, devices of a board share its power
     rows = []
     for resource in np.flatnonzero(use > 0).tolist():
         uses = slice(bounds[resource], bounds[resource + 1])

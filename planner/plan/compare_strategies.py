@@ -162,7 +162,7 @@ def _named(
     """Return the plans by their texts, each once; arguments as for ``compare``, with the prices of all conditions."""
     subjects: dict[str, _Subject] = {}
     for text in texts:
-        if not text:  # which is no default in a list
+        if not text:  # alone an empty text is the default; in a list it names nothing
             check_strategy(text)
         request = request_for(graph, cluster, strategy=text, **options)
         if request.strategy == "layerwise":

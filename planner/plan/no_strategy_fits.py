@@ -62,7 +62,7 @@ def fitting_batch(requests: Sequence[tuple[CostModel, PlanRequest]]) -> int | No
         try:
             smaller = [(model.for_batch(batch), replace(request, batch=batch)) for model, request in ruled]
             tried = [(model, _planned(model, request)) for model, request in smaller]
-        except ConfigError:  # the whole comparison would be refused
+        except ConfigError:  # with this change the whole comparison would be refused
             continue
         if any(attempts.fits(model, planned) for model, planned in tried):
             return batch

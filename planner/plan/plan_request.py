@@ -268,7 +268,7 @@ class PlanRequest:
         if said:
             object.__setattr__(self, "text", self.strategy)
             object.__setattr__(self, "strategy", strategy)
-        elif self.text:  # of a request that this one was made from
+        elif self.text:  # copied from the request that this one was made from
             strategy, said = read_plan_text(self.text)
             still = strategy in ("", self.strategy) and all(getattr(self, name) == said[name] for name in said)
             object.__setattr__(self, "text", self.text if still else "")

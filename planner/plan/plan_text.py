@@ -52,7 +52,7 @@ def check_plan_text(text: str) -> None:
         ConfigError: Its strategy or an option is unknown, or an option has a wrong value.
     """
     strategy = PlanRequest(model="", cluster="", batch=1, strategy=text).strategy
-    check_strategy(strategy if text else "")  # which is no default in a list
+    check_strategy(strategy if text else "")  # alone an empty text is the default; in a list it names nothing
 
 
 def split_plan_texts(text: str) -> list[str]:

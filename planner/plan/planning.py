@@ -180,7 +180,8 @@ def _layerwise(
     model: CostModel, plans: int, known: Sequence["SimulatedStrategy"], progress: Progress | None
 ) -> ChosenStrategy:
     """Return the layer-wise optimum, or one of the usual strategies where that is faster."""
-    from planner.plan.layerwise_choice import layerwise, refined  # rules do without the kernels of the search
+    # Imported here: strategies that follow a rule, such as data, need none of the search's compiled kernels.
+    from planner.plan.layerwise_choice import layerwise, refined
 
     if not plans:
         searched, fastest, notes = layerwise(model, progress=progress, known=known)
@@ -199,8 +200,9 @@ def _layerwise(
 
 def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> ChosenStrategy:
     """Return the fastest hybrid; the refinement of one knows no stages."""
-    from planner.search.hybrid_search import search_hybrids  # rules do without them
-    from planner.search.refinement import refine  # rules do without them
+    # Imported here: strategies that follow a rule need neither.
+    from planner.search.hybrid_search import search_hybrids
+    from planner.search.refinement import refine
 
     searched = search_hybrids(model, stages=not plans, progress=progress)
     if not plans:

@@ -242,7 +242,7 @@ class _Tables:
         for first in range(count):
             held, gradients = outputs.copy(), outputs.copy()
             received: set[int] = set()
-            for edge in graph.edges:  # by consumer
+            for edge in graph.edges:  # edges are in the order of their consumers
                 if edge.consumer < first:
                     continue
                 if edge.producer >= first:

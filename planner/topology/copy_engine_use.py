@@ -78,7 +78,7 @@ class CopyEngineUses:
             return EngineUses(np.zeros(len(source), dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
         counts, links = self._network.routes(source, target)
         first = np.cumsum(counts) - counts
-        position = np.arange(len(links)) - np.repeat(first, counts)  # of each link in its route
+        position = np.arange(len(links)) - np.repeat(first, counts)  # place of each link in its route
         at_host, seconds = self._at_host[links], self._network.seconds_per_byte[links]
         # The copy to the host ends with the first link at a host; the copy from the host begins with the last one.
         to_host = np.minimum.reduceat(np.where(at_host, position, len(links)), first)

@@ -77,6 +77,7 @@ def _cables(network: ClusterRoutes, devices: Ints) -> Ints:
     bandwidth = np.minimum(bandwidth, bandwidth.T)
     if not bandwidth.any():
         return np.zeros((size, size), dtype=np.int64)
+    # The slowest direct connection is one cable; rounding must not lose a cable where another is twice as fast.
     cables: Ints = np.floor(bandwidth / bandwidth[bandwidth > 0].min() + _EQUAL).astype(np.int64)
     return cables
 

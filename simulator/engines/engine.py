@@ -56,7 +56,7 @@ def simulate(
 def _replayed(graph: TaskGraph, engine: str) -> Schedule:
     """Replay a valid task graph."""
     if engine == "simpy":
-        from simulator.engines.simpy_engine import replay_simpy  # here: SimPy takes a tenth of a second to import
+        from simulator.engines.simpy_engine import replay_simpy  # imported here: it takes a tenth of a second
 
         return replay_simpy(graph)
     schedule: Schedule = _compiled_engine().replay_compiled(graph)

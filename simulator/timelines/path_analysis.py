@@ -63,7 +63,7 @@ class _Chain:
         self.owner = graph.use_owners
         # Uses by resource, each row in order of time, so that those in a span are found by two binary searches.
         self._bounds, self._by_resource = grouped_rows(graph.use_resource, len(graph.capacity))
-        self._in_time: dict[int, tuple[Ints, Floats, Floats]] = {}  # of the resources that were asked for
+        self._in_time: dict[int, tuple[Ints, Floats, Floats]] = {}  # rows of the resources asked for so far
         self.stream_before = np.full(graph.size, -1)
         # Streams [0, -1, 0, 0] of four tasks sort to tasks 1, 0, 2, 3: 0 comes before 2, and 2 before 3.
         order = np.argsort(graph.stream, kind="stable")

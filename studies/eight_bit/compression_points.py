@@ -52,7 +52,7 @@ class SimulatedPoints:
         taken = cluster.take(request.devices[-1])
         pairs = product(range(len(taken.devices)), repeat=2)
         used = [taken.links[link] for link in sorted({link for pair in pairs for link in taken.route(*pair)})]
-        speeds: dict[str, float] = {}  # of the slowest link of each class
+        speeds: dict[str, float] = {}  # bandwidth of the slowest link of each class
         for link in used:
             speeds[link.link_class] = min(link.bandwidth_bytes_per_s, speeds.get(link.link_class, math.inf))
         if request.link_class not in ("", *speeds):

@@ -165,7 +165,7 @@ def _quantiles(errors: _Errors) -> tuple[float, float, float]:
     was measured, each group with the same weight.  The quantiles are those of the sum of the two.
     Of one group alone the spread of others is not known: it counts as that of its rows, with the t of two groups.
     """
-    from scipy.special import stdtr  # here: it takes long to load, and few commands need it
+    from scipy.special import stdtr  # imported here: few commands need it, and it takes long to load
 
     own = [errors.values[errors.group == number] for number in errors.groups]
     medians, count = np.array([np.median(values) for values in own]), len(own)
@@ -184,7 +184,7 @@ def _quantiles(errors: _Errors) -> tuple[float, float, float]:
 
 def _root_of(grows: Callable[[float], float], aim: float, start: float) -> float:
     """Return where a growing function reaches a value."""
-    from scipy.optimize import brentq  # here: see above
+    from scipy.optimize import brentq  # imported here for the same reason
 
     reach = start
     while not grows(-reach) < aim < grows(reach):

@@ -25,7 +25,7 @@ def communication_s(network: ClusterRoutes, sizes: Sizes, case: OracleCase, requ
     Source: Kahira et al., "An Oracle ...", Table 1, second column.
     """
     delta = float(sizes.graph.element_bytes)
-    samples = case.batch / case.p1  # of a group
+    samples = case.batch / case.p1  # samples of one group in a mini-batch
     parts = {"gradient_sync_s": 0.0, "activations_s": 0.0, "halo_s": 0.0}
     if case.p == 1:
         return parts

@@ -107,7 +107,7 @@ def _bisection(level: str) -> ClaimResult:
     """Return the bandwidth out of a node, or of a rack, against the bandwidth below it."""
     cards_bytes_per_s = 2 * max(_rates("edr"))
     if level == "node":
-        ports = sum(_rates("edr")) / 2 / _cluster().node_count  # both ways
+        ports = sum(_rates("edr")) / 2 / _cluster().node_count  # each cable is two links, one each way
         return f"1:{cards_bytes_per_s / ports:.0f}", "every card has a port of its own on the rack's switch"
     return (
         f"1:{_nodes_of_a_rack() * cards_bytes_per_s / max(_rates('rack-uplink')):.0f}",

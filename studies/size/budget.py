@@ -147,7 +147,7 @@ def _try_sizes(
         if found.first is None and tried[len(sizes) - 1].holds:
             most = f"{sizes[-1].devices:,} devices of {cluster}"
             notes[f"{most}, the most that are tried, are within the budget"] = None
-    else:  # and the first that is in time is the cheapest
+    else:  # larger clusters cost more, so the first that is in time is the cheapest
         found = find_boundary(len(sizes), partial(_total_at, tried), lambda at: _total_at(tried, at) <= within_s)
         find_boundary(len(sizes), partial(_total_at, tried), partial(_is_surely_in_time, tried, within_s))
     return notes | dict.fromkeys(scan_notes(found))

@@ -73,7 +73,7 @@ def _layers(work: Decomposed, sync_s: float) -> StreamPlan:
         before: list[int] = []
         for step in _steps(work, device):
             order += [(late, early) for late in step for early in before]
-            if len(before) > 1:  # several streams have to meet
+            if len(before) > 1:  # a step that follows several streams waits for all of them
                 wait_s[step] = sync_s
             before = step
     return StreamPlan.of("layers", stream, labels, wait_s=wait_s, order=pairs_of(sorted(set(order))))

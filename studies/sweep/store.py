@@ -177,7 +177,9 @@ def _decoded(point: str, result: str) -> tuple[SweepPoint, PointResult]:
     """Return a stored point and its result."""
     fields = msgspec.json.decode(point, type=dict[str, Any])
     if unknown := fields.keys() - SweepPoint.__dataclass_fields__.keys():
-        raise ValueError(f"its point has the unknown fields {', '.join(sorted(unknown))}")  # they would be passed over
+        raise ValueError(
+            f"its point has the unknown fields {', '.join(sorted(unknown))}"
+        )  # decoding would drop them without a word
     of_point = msgspec.convert(fields, SweepPoint)
     of_result = msgspec.json.decode(result, type=PointResult)
     check_texts((*map(str, asdict(of_point).values()), *of_result.values, of_result.error), "row")
@@ -258,7 +260,7 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
     if not connection.execute("select 1 from sqlite_master").fetchone():
         if marks != {"application_id": 0, "user_version": 0}:
             raise sqlite3.DatabaseError("it has no table")
-        return  # new
+        return  # a new store has neither mark yet
     if marks["application_id"] != _APPLICATION:
         raise ConfigError(f"store {path} is another program's database; name another file")
     if marks["user_version"] != VERSION:

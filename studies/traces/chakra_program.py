@@ -46,7 +46,7 @@ def chakra_traces(program: Program) -> list[list[ChakraNode]]:
     traces: list[list[ChakraNode]] = [[] for _ in program.cluster.devices]
     for task in range(program.size):
         if task in tasks.node:
-            continue  # a later round
+            continue  # a task of a later round: the first round's node stands for it
         for rank in tasks.ranks[task]:
             name = program.name(task)
             after = tuple(dict.fromkeys(_before(program, tasks, task, rank)))
@@ -145,7 +145,7 @@ def _described(
         # what a library's protocol adds to a message may be a fraction of a byte
         exact = {} if size == on_links else {"bytes": on_links}
         return kind, common | {"comm_src": source, "comm_dst": target, "comm_size": size, "comm_tag": task} | exact
-    if program.device[task] < 0:  # ranks agree on a buffer
+    if program.device[task] < 0:  # a task of no device: all ranks agree that a buffer is ready
         everyone = ",".join(map(str, range(len(program.cluster.devices))))
         return "collective", common | {
             "comm_type": CHAKRA_COLLECTIVES.index("barrier"),

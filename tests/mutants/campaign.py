@@ -145,18 +145,19 @@ def _computing(tree: ast.AST) -> Iterator[ast.AST]:
             yield from _computing(node)
 
 
-def tests_of(path: Path) -> list[list[Path]]:
-    """Return the tests of the folder that mirrors the folder of a file, or of the nearest one above it.
+def tests_of(path: Path, copy: Path) -> list[list[str]]:
+    """Return the files of tests of the folder that mirrors the folder of a file, or of the nearest one above it.
 
     Files that import what is changed come first, which is most telling, and the others after them.
     """
-    folder = ROOT / "tests" / path.parent.relative_to(ROOT)
-    while not any(folder.glob("test_*.py")) and folder.parent != ROOT / "tests":
+    folder = copy / "tests" / path.parent.relative_to(ROOT)
+    while not any(folder.glob("test_*.py")) and folder.parent != copy / "tests":
         folder = folder.parent
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     files = sorted(folder.rglob("test_*.py"), key=lambda file: (path.stem not in file.stem, file.stat().st_size))
     near = [file for file in files if f"from {module} import" in file.read_text()]
-    return [near, [file for file in files if file not in near]]
+    far = [file for file in files if file not in near]
+    return [[str(file.relative_to(copy)) for file in each] for each in (near, far)]
 
 
 def first_failure(copy: Path, tests: list[str], left_out: Collection[str] = ()) -> str:
@@ -174,9 +175,10 @@ def first_failure(copy: Path, tests: list[str], left_out: Collection[str] = ()) 
         run = Run()
         words = [word for name in left_out for word in ("--deselect", name)]
         try:
-            pytest.main(["-x", "-q", "-p", "no:cacheprovider", *words, *tests], plugins=[run])
-        finally:
+            code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *words, *tests], plugins=[run])
+            assert run.failed or code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED), f"pytest says {code}"
             os.write(writing, f"end\n{run.failed}".encode())
+        finally:
             os._exit(0)
     os.close(writing)
     with open(reading) as file:
@@ -225,8 +227,7 @@ def noticed_by(change: Change, copy: Path, passing: set[str], failing: set[str])
 
     A test that fails is run without the change too, once: those that ``fail`` all the same do not count.
     """
-    for files in tests_of(change.path):
-        tests = [str(file.relative_to(ROOT)) for file in files]
+    for tests in tests_of(change.path, copy):
         while tests:
             with made(change, copy):
                 failed = first_failure(copy, tests, failing)
