@@ -35,9 +35,9 @@ def storage_units(graph: ComputationGraph, *, whole: bool) -> list[tuple[int, ..
         return [tuple(reversed(unit)) for unit in reversed(units) if unit]
     blocks: dict[str, list[int]] = {"": []}
     lent = _lenders(graph)
-    numbered = any(_block(graph.layers[i].name) for i in trained)  # without such names every layer is a unit
+    numbered = any(block_of(graph.layers[i].name) for i in trained)  # without such names every layer is a unit
     for i in trained:
-        block = _block(graph.layers[i].name) if numbered else str(i)
+        block = block_of(graph.layers[i].name) if numbered else str(i)
         blocks.setdefault("" if i in lent else block, []).append(i)
     return [tuple(block) for block in blocks.values()]
 
@@ -47,8 +47,8 @@ def _lenders(graph: ComputationGraph) -> set[int]:
     return {way.producer for way, shared in graph.shared.items() if not shared.frozen}
 
 
-def _block(name: str) -> str:
-    """Return a layer's name up to its first number; empty for names without."""
+def block_of(name: str) -> str:
+    """Return a layer's name up to its first number, which names its block; empty for names without."""
     words = name.split(".")
     numbers = [k for k, word in enumerate(words) if word.isdecimal()]
     return ".".join(words[: numbers[0] + 1]) if numbers else ""

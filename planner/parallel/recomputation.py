@@ -18,11 +18,14 @@ import numpy as np
 
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
+from planner.layouts.storage_units import block_of
 from planner.operations.base import Part
 from planner.parallel.micro_batches import MicroBatching
 
 SEGMENTS = "segments"
 """Request for segments of about equal size; see ``recompute_of``."""
+FULL = "full"
+"""Request for a segment for each block of the network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +48,32 @@ def recompute_of(graph: ComputationGraph, spec: str, micro_batching: MicroBatchi
 
     Args:
         graph: The network.
-        spec: ``none``; ``segments`` for about sqrt(n) segments that keep equally much and end at single tensors; or the
-            last layers of the segments, separated by commas.
+        spec: ``none``; ``full`` for a segment for each block, whose layers agree in their names up to a number;
+            ``segments`` for about sqrt(n) segments that keep equally much and end at single tensors; or the last layers
+            of the segments, separated by commas.
         micro_batching: Micro-batches, whose stages begin segments of their own.
 
     Raises:
-        ConfigError: No such layer, or layers out of order.
+        ConfigError: No such layer, layers out of order, or a network without blocks.
 
     Source:
         Chen et al., "Training deep nets with sublinear memory cost", 2016, Sec. 4, for ``segments``.
+        Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, Sec. 5, for
+        ``full``.
     """
     if spec in ("", "none"):
         return KEEP_ACTIVATIONS
     if spec == SEGMENTS:
         return _default(graph, micro_batching)
+    if spec == FULL:
+        last = {block_of(layer.name): layer.name for layer in graph.layers}
+        last.pop("", None)
+        if not last:
+            raise ConfigError(
+                f"recompute=full must have blocks of layers whose names begin alike up to a number, {graph.name} has "
+                f"none: {SEGMENTS} divides any network"
+            )
+        return Recompute(tuple(sorted(last.values(), key=lambda name: graph.index[name])))
     chosen = Recompute(tuple(name.strip() for name in spec.split(",")))
     segments_of(graph, chosen, micro_batching)
     return chosen
@@ -77,7 +92,7 @@ def segments_of(graph: ComputationGraph, recompute: Recompute, micro_batching: M
     """
     for name in recompute.ends:
         if name not in graph.index:
-            raise ConfigError(f"recompute must name layers of {graph.name}, none or {SEGMENTS}, got {name!r}")
+            raise ConfigError(f"recompute must name layers of {graph.name}, none, {FULL} or {SEGMENTS}, got {name!r}")
     ends = [graph.index[name] for name in recompute.ends]
     if any(b <= a for a, b in pairwise(ends)):
         raise ConfigError(f"recompute must name layers in order, each once, got {','.join(recompute.ends)}")

@@ -170,8 +170,8 @@ class PlanRequest:
     """Layers whose outputs are compressed, with their gradients; None: all.  Set from Python only."""
     recompute: str = option(
         "none",
-        help="Activations that are dropped and computed again in the backward pass: none; segments, about the square "
-        "root of the number of layers; or the last layers of the segments, A,B.",
+        help="Activations that are dropped and computed again in the backward pass: none; full, all but the input of "
+        "each block; segments, about the square root of the number of layers; or the last layers of the segments, A,B.",
         metavar="R",
     )
     optimizer: Literal["sgd", "momentum", "adam"] = option(

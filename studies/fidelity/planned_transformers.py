@@ -11,7 +11,7 @@ command::
 
     orrery plan gpt2:layers=24,hidden=1024,heads=16,sequence=1024,words=51200,attention_dropout_percent=10
         --cluster dgx-a100 --batch 16 --strategy data=2,tensor=4 --dtype float16 --optimizer adam
-        --software megatron-2021 --recompute transformer.h.0.add,...
+        --software megatron-2021 --recompute full
 
 A pass of a single layer is what the first of two blocks takes in such a plan, with its all-reduces.
 """
@@ -150,7 +150,7 @@ def _mpt(row: Any) -> SimulatedPlan:
         dtype=row.precision,
         gradient_dtype="float32" if row.gradient_bytes > _HALF else None,
         software="pytorch:flash=1",
-        recompute=_ends("transformer.h", row.layers if row.recomputed else 0),
+        recompute="full" if row.recomputed else "none",
         micro_batches=row.micro_batches if row.micro_batches > 1 else None,
     )
 
@@ -171,7 +171,7 @@ def _llama(row: Any) -> SimulatedPlan:
         _cluster(row.gpu, row.gpus, row.machine_gbit_per_s),
         strategy="fsdp" if row.shards == row.gpus else f"hsdp={row.shards}",
         dtype="bfloat16",
-        recompute=_ends("model.layers", round(row.recomputed * row.layers)),
+        recompute=",".join(f"model.layers.{i}.add" for i in range(round(row.recomputed * row.layers))) or "none",
         software="torch-compile",
     )
 
@@ -191,7 +191,7 @@ def _gpt(row: Any, *, recomputed: bool = True) -> SimulatedPlan:
         dtype="float16",
         micro_batches=row.micro_batches if row.micro_batches > 1 or row.pipeline > 1 else None,
         stage_at=tuple(f"transformer.h.{per_stage * stage}.ln_1" for stage in range(1, row.pipeline)),
-        recompute=_ends("transformer.h", row.layers if recomputed else 0),
+        recompute="full" if recomputed else "none",
         software="megatron-2021",
     )
 
@@ -217,8 +217,3 @@ def _cluster(gpu: str, gpus: int, machine_gbit_per_s: int) -> str:
     cluster, link, usual_gbit_per_s = _CLUSTERS[gpu]
     factor = machine_gbit_per_s / usual_gbit_per_s
     return f"{cluster}:nodes={gpus // _PER_NODE}" + (f",link.{link}.bandwidth_factor={factor:g}" if factor != 1 else "")
-
-
-def _ends(blocks: str, count: int) -> str:
-    """Return the last layers of the first blocks, so many, as ``recompute`` takes them."""
-    return ",".join(f"{blocks}.{i}.add" for i in range(count)) or "none"
