@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from executor.accuracy.accuracy_request import FLOAT32, AccuracyRequest
-from executor.measurement.confidence import CONFIDENCE
+from executor.validation.spread import CONFIDENCE
 from groundwork.errors import ConfigError
 
 

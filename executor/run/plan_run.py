@@ -12,7 +12,6 @@ from executor.checks.program_check import check_program
 from executor.measurement.measured_run import MEASUREMENT, Measurement, read_measurement
 from executor.rendezvous.rank_environment import RankEnvironment, local_ranks
 from executor.run.input_check import check_inputs
-from executor.runtime.lowered_programs import program_of
 from executor.runtime.run_options import RunOptions, write_options
 from executor.supervision.diagnosis import Patience
 from executor.supervision.launcher import LaunchSpec, RankHosts, launch, threads_of
@@ -21,7 +20,10 @@ from executor.supervision.scratch_folders import scratch_folder
 from executor.supervision.status_board import RankRow
 from executor.supervision.status_progress import loss_of, reporter
 from groundwork.progress import Progress
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.lowering.program import Program
+from planner.models.registry import load_model
+from planner.plan.lowered_plan import lower_plan
 from planner.plan.plan import Plan
 from planner.plan.plan_file import load_plan
 from planner.simulation.program_replay import Replay, replay
@@ -178,3 +180,14 @@ def _label(rows: Sequence[RankRow], program: Program) -> str:
     """Return the loss, and the speed of the slowest rank."""
     label, samples_per_s = loss_of(rows), min(row.samples_per_s for row in rows)
     return label if label == "starting" else f"{label}, {samples_per_s:.4g} {program.graph.samples_are}/s"
+
+
+def program_of(plan: Plan) -> Program:
+    """Lower a plan on its model and cluster, with collectives as activities.
+
+    Raises:
+        ConfigError: The plan was made for another model.
+        InfeasiblePlanError: The plan does not fit in memory.
+    """
+    graph = load_model(plan.model, batch=plan.batch, element_bytes=plan.element_bytes)
+    return lower_plan(plan, graph, load_cluster(plan.cluster))

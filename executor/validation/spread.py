@@ -11,8 +11,8 @@ from math import comb, pi, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.measurement.confidence import CONFIDENCE
-
+CONFIDENCE = 0.95
+"""Share of repeated studies whose intervals contain the value that they estimate."""
 _QUANTILES = {3: 4.3027, 4: 3.1824, 5: 2.7764}
 """Quantiles of Student's distribution at 97.5 %, for ``CONFIDENCE``, by the number of turns: one degree of freedom
 more than the distribution has."""

@@ -8,8 +8,7 @@ import numpy as np
 
 from executor.accuracy.accuracy_request import FLOAT32
 from executor.accuracy.accuracy_result import AccuracyResult
-from reports.pages.page_file import write_page
-from reports.pages.page_template import rendered
+from reports.pages.page_template import rendered, write_page
 from reports.style.palette import PLAIN, SERIES
 from reports.tables.accuracy_tables import MODE_WORDS, accuracy_headline, difference_text, interval_text, remarks
 

@@ -11,8 +11,7 @@ from reports.figures.agreement import agreement_figure
 from reports.figures.breakdown import breakdown_figure
 from reports.figures.ladder import ladder_figure, ladder_models
 from reports.figures.memory import memory_figure
-from reports.pages.page_file import write_page
-from reports.pages.page_template import plain_figure, rendered
+from reports.pages.page_template import plain_figure, rendered, write_page
 from reports.style.packing import pack_array, pack_json
 from reports.style.palette import kind_colours
 from reports.style.units import byte_unit, memory_unit, plain_unit, three_digits, time_unit

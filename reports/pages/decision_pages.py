@@ -4,8 +4,7 @@ from pathlib import Path
 
 from reports.figures.size import size_figure
 from reports.figures.whatif import whatif_figure
-from reports.pages.page_file import write_page
-from reports.pages.page_template import plain_figure, rendered
+from reports.pages.page_template import plain_figure, rendered, write_page
 from reports.style.units import plain_unit, time_unit
 from reports.tables.size_text import size_columns, size_headline, size_lines, training_unit
 from reports.tables.whatif_tables import (

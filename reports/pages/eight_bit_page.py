@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from reports.pages.page_file import write_page
-from reports.pages.page_template import rendered
+from reports.pages.page_template import rendered, write_page
 from reports.style.palette import PLAIN, SERIES, SYMBOLS
 from reports.style.units import time_unit
 from reports.tables.eight_bit_tables import crossing_words, eight_bit_headline, shown_crossings, speed_text

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.figures.fidelity import fidelity_figure
-from reports.pages.page_file import write_page
-from reports.pages.page_template import plain_figure, rendered
+from reports.pages.page_template import plain_figure, rendered, write_page
 from reports.style.units import time_unit
 from reports.tables.fidelity_text import (
     coverage_rows,

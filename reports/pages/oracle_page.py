@@ -5,8 +5,7 @@ from typing import Any
 
 from groundwork.units import HOUR_S
 from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
-from reports.pages.page_file import write_page
-from reports.pages.page_template import plain_figure, rendered
+from reports.pages.page_template import plain_figure, rendered, write_page
 from reports.style.units import memory_unit, plain_unit, time_unit
 from reports.tables.oracle_tables import booking_line, oracle_columns, oracle_headline, refused_lines, rows_in_order
 from studies.oracle.oracle_table import OracleRow, OracleTable

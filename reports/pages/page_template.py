@@ -9,6 +9,8 @@ from typing import Any
 import jinja2
 import plotly.graph_objects as go
 
+from groundwork.input_files import AnyPath
+from groundwork.whole_files import replacing
 from reports.style.palette import PALETTE
 
 Links = tuple[tuple[str, str], ...]
@@ -58,3 +60,13 @@ def packed_plotly() -> bytes:
 def template_text(name: str) -> str:
     """Return the text of a file of ``reports/templates``, also for other applications of the same look."""
     return files("reports").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def write_page(html: str, path: AnyPath) -> None:
+    """Write a page to a file beside ``path`` and rename it, so that a reader sees the old file or the whole new one.
+
+    Raises:
+        OSError: The folder does not exist or cannot be written; ``path`` is then untouched.
+    """
+    with replacing(path) as file:
+        file.write_text(html, encoding="utf-8")

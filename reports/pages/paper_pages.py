@@ -8,8 +8,7 @@ from typing import Any
 
 from groundwork.progress import Progress
 from reports.figures.fidelity import printed_figure
-from reports.pages.page_file import write_page
-from reports.pages.page_template import plain_figure, rendered
+from reports.pages.page_template import plain_figure, rendered, write_page
 from reports.style.palette import BLUE, GREEN, ORANGE, PLAIN, PURPLE
 from reports.tables.reproduced_values import reproduced_headline, reproduced_values
 from studies.reproduce.eight_bit_claims import eight_bit_values

@@ -10,8 +10,7 @@ import numpy as np
 from reports.drawings.cluster_view import cluster_view
 from reports.drawings.draw_network import strategy_drawing
 from reports.drawings.plan_view import PlanView
-from reports.pages.page_file import write_page
-from reports.pages.page_template import Links, rendered
+from reports.pages.page_template import Links, rendered, write_page
 from reports.pages.timeline_page import write_timeline_page
 from reports.style.packing import pack_array, pack_json
 from reports.style.units import byte_unit, memory_unit

@@ -6,8 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
-from reports.pages.page_file import write_page
-from reports.pages.page_template import plain_figure, rendered
+from reports.pages.page_template import plain_figure, rendered, write_page
 from reports.style.units import memory_unit, three_digits, time_unit
 from studies.streams.schedule_comparison import StreamComparison
 

@@ -8,8 +8,7 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from groundwork.errors import ConfigError
-from reports.pages.page_file import write_page
-from reports.pages.page_template import Links, rendered
+from reports.pages.page_template import Links, rendered, write_page
 from reports.style.packing import pack_json
 from reports.style.palette import MARK, SERIES, SYMBOLS
 from reports.style.units import time_unit

@@ -8,8 +8,7 @@ from typing import Any
 from planner.simulation.steady_path import Stretch
 from reports.drawings.plan_view import PlanView
 from reports.drawings.timeline_page_data import timeline_data
-from reports.pages.page_file import write_page
-from reports.pages.page_template import Links, rendered
+from reports.pages.page_template import Links, rendered, write_page
 from reports.style.palette import kind_colours
 from reports.style.units import time_unit
 

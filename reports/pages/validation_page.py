@@ -12,8 +12,7 @@ import pandas as pd
 from reports.drawings.timeline_layout import side_by_side, with_members
 from reports.drawings.timeline_packing import pack_timeline
 from reports.figures.validation import measured_ladder_figure, task_figure
-from reports.pages.page_file import write_page
-from reports.pages.page_template import plain_figure, rendered
+from reports.pages.page_template import plain_figure, rendered, write_page
 from reports.style.palette import kind_colours
 from reports.style.units import byte_unit, plain_unit, time_unit
 

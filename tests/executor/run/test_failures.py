@@ -17,9 +17,8 @@ import torch
 
 from executor.checkpoints.resume import Checkpoints
 from executor.data.load import load_data
-from executor.run.plan_run import run_plan
+from executor.run.plan_run import program_of, run_plan
 from executor.runtime.boxes import whole_box
-from executor.runtime.lowered_programs import program_of
 from executor.runtime.run_options import RunOptions
 from executor.supervision.diagnosis import RankFailure
 from groundwork.errors import ConfigError, OrreryError

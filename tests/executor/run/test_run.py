@@ -16,9 +16,8 @@ from ranks import Ranks, options, train
 
 from executor.checks.program_check import check_program
 from executor.measurement.measured_run import Measurement
-from executor.run.plan_run import LEAST_STALL_S, _label, default_stall_s, run_plan
+from executor.run.plan_run import LEAST_STALL_S, _label, default_stall_s, program_of, run_plan
 from executor.runtime.devices import device_of
-from executor.runtime.lowered_programs import program_of
 from executor.runtime.run_options import RunOptions
 from executor.supervision.status_board import RankState
 from executor.supervision.status_progress import reporter

@@ -19,7 +19,7 @@ from ports import free_port
 from working_folders import at_work_in
 
 from executor.checkpoints.resume import Checkpoints
-from executor.runtime.lowered_programs import program_of
+from executor.run.plan_run import program_of
 from executor.runtime.run_options import RunOptions
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
