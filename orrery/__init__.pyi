@@ -27,6 +27,7 @@ from hwprofiles.devices.device_graph import DeviceGraph as DeviceGraph
 
 from planner.cost.applied_strategy import applied as applied
 from planner.layouts.configurations import Configuration as Configuration, all_configurations as all_configurations
+from planner.layouts.mesh import Mesh as Mesh
 from planner.parallel.pipeline_schedule import PipelineSchedule as PipelineSchedule
 from planner.parallel.recomputation import recompute_of as recompute_of
 from planner.parallel.strategies import named_strategy as named_strategy, spaces_of as spaces_of
