@@ -248,6 +248,21 @@ def test_what_onnx_layers_compute_is_not_written_down(tmp_path, node):
     assert not layers[1].operation.computes
 
 
+@pytest.mark.parametrize(
+    ("kind", "call", "last"),
+    [("Sum", "add", []), ("Max", "maximum", []), ("Min", "minimum", []), ("Mean", "add", ["div"])],
+)
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_any_number_of_tensors_is_joined_in_pairs(tmp_path, kind, call, last, count):
+    """Of n tensors n - 1 pairs, and one division for a mean; one alone is what comes out."""
+    names = [f"x{i}" for i in range(count)]
+    nodes = [*(helper.make_node("Sin", ["x"], [name]) for name in names), helper.make_node(kind, names, ["y"])]
+    trace = trace_of_onnx(graph_file(tmp_path / "n.onnx", nodes))
+
+    joins = [node.operation for node in trace.nodes if node.operation != "sin"]
+    assert joins == ([call] * (count - 1) + last if count > 1 else ["alias"])
+
+
 def test_factors_of_a_general_product_are_operations(tmp_path):
     """A factor of the bias is no part of the linear layer."""
     nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1, beta=3.0)]
