@@ -203,10 +203,11 @@ class _Steps:
         if step.form == "attention" and self._fused(step):  # the kernel puts the heads of a position side by side
             order = _order_of(self.layer.output, last=True)
         elif step.form in ("pointwise", "dropout", "take") or views:
-            order = next((x.order for x in operands.values() if x.size is size), order or _order_of(self.layer.output))
+            alike = next((x.order for x in operands.values() if x.size is size), order or self.layer.output.dims)
+            order = _order_in(alike, self.layer.output)
         result = _Tensor(("step", number), ("step", number), size, order or _order_of(self.layer.output), needs)
         if views and first is not None:
-            result.storage, result.order = first.storage, first.order
+            result.storage, result.order = first.storage, _order_in(first.order, self.layer.output)
         else:
             self.tape.allocate(result.storage, size)
         temporaries = {_INPUTS: self.zero, _WEIGHTS: self.zero}
@@ -387,6 +388,11 @@ def _order_of(shape: Shape, last: bool = False) -> _Order:
     return (sample, *positions, channel) if last else shape.dims
 
 
+def _order_in(order: _Order, shape: Shape) -> _Order:
+    """Return the order of a tensor's dimensions where these are those of another shape, with the channels as there."""
+    return order if set(order) == set(shape.dims) else _order_of(shape, len(order) > 2 and order[-1] == "channel")
+
+
 def _loops(axes: Sequence[str], strides: Mapping[str, float]) -> list[list[tuple[int, float]]]:
     """Return, axis by axis, the counts and steps of its factors in memory."""
     return [
@@ -435,4 +441,6 @@ def _order_behind(step: Step, shape: Shape) -> _Order | None:
     if any(place != stride * steps[dim] for dim, rows in places.items() for stride, place in rows):
         return None
     sizes = {dim: shape.size(dim) for dim in shape.dims}
+    if sizes["sample"] == 1:
+        steps["sample"] = math.inf  # a single sample may lie anywhere: outside, as several would
     return tuple(sorted(shape.dims, key=lambda dim: (-steps.get(dim, 0.0), sizes[dim] > 1, shape.dims.index(dim))))

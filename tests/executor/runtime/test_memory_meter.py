@@ -88,6 +88,14 @@ def test_imported_networks_take_the_memory_of_plain_pytorch(ranks, name):
     assert predicted_bytes(program, given)[0] == pytest.approx(peak, rel=0.03)
 
 
+def test_the_prediction_of_one_sample(ranks):
+    """A batch of one says nothing of where samples lie: attention keeps its scores no more than of two."""
+    graph, given = load_model("gpt2:layers=1,hidden=64,words=53,sequence=256", batch=1), options(steps=2)
+    program = spread(graph, "data", RANKS, 1)
+    (peak, *_), _ = ranks.run(counted, program, given)
+    assert predicted_bytes(program, given)[0] == pytest.approx(peak, rel=0.03)
+
+
 def least_peaks(ranks, program, given, predicted):
     """Peaks of the ranks, each the least of up to three runs, the first of which may be as predicted.
 

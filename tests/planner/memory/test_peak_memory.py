@@ -206,3 +206,13 @@ def test_a_concatenation_has_its_channels_last_where_all_inputs_have():
     for name, tensors in ((joined, [last, last]), (mixed, [last, first])):
         expected = torch.cat(tensors, 1).is_contiguous(memory_format=torch.channels_last)
         assert found[graph.index[name]].channels_last == expected
+
+
+@pytest.mark.parametrize("name", ["efficientnet-b0", "swin-t", "u-net"])
+def test_imported_models_of_the_catalogue_hold_all_that_their_optimizer_needs(name):
+    """Also where a factor of each channel drops the positions, of which there is one."""
+    graph = load_model(name, batch=1)
+    model = CostModel(graph, cluster_of("titanx-4", 1))
+    (peak,) = peak_memory_bytes(program_of(model, named_strategy("data", graph, 1)))
+    weights = sum(each.elements for layer in graph.layers for each in layer.parameters if not each.shared)
+    assert peak > 4 * (2 * weights + max(layer.output.elements for layer in graph.layers))
