@@ -57,9 +57,11 @@ def _find_covered(
                 count = 0
                 for other in range(first, last):
                     q = use_resource[other]
-                    if q != r and count < most and (exclusive[q] or not exclusive[r]):
+                    if q != r and (exclusive[q] or not exclusive[r]):
                         candidates[r, count] = q
                         count += 1
+                        if count == most:
+                            break
             seen[r] = i
         for u in range(first, last):
             r = use_resource[u]
