@@ -69,7 +69,11 @@ def shared_transfers(held: ShardRows, needed: ShardRows) -> TransferRegions:
     low = np.maximum(needed.low[:, None], held.low[first])
     high = np.minimum(needed.high[:, None], held.high[first])
     row, met = np.nonzero((high > low).all(axis=2))
-    place = holders[met, row % holders.shape[1]]
+    # the replicas of a shard take the devices that need it in turn
+    order = np.argsort(met, kind="stable")
+    turn = np.empty_like(met)
+    turn[order] = np.arange(len(met)) - np.searchsorted(met[order], met[order])
+    place = holders[met, turn % holders.shape[1]]
     own = np.minimum(np.searchsorted(held.device, needed.device[row]), len(held.device) - 1)
     here = (held.device[own] == needed.device[row]) & (shard[own] == met)
     place = np.where(here, own, place)
@@ -135,15 +139,16 @@ def shared_gradient_regions(
     shards: dict[bytes, list[int]] = {}
     for row, part in enumerate(part_of[takers[:, 0]].tolist()):
         shards.setdefault(held.low[part].tobytes(), []).append(row)
-    rows = list[tuple[int, int]]()
-    for number, devices in enumerate(makers):
+    rows, turns = list[tuple[int, int]](), dict.fromkeys(shards, 0)
+    for devices in makers:
         read = read_by[devices[0]]
-        for replicas in shards.values():
+        for shard, replicas in shards.items():
             part = part_of[takers[replicas[0], 0]]
             if (np.maximum(held.low[part], needed.low[read]) >= np.minimum(held.high[part], needed.high[read])).any():
                 continue
             near = [row for row in replicas if np.isin(devices, takers[row]).any()]
-            chosen = takers[near[0] if near else replicas[number % len(replicas)]].tolist()
+            chosen = takers[near[0] if near else replicas[turns[shard] % len(replicas)]].tolist()
+            turns[shard] += 1
             others = devices.tolist()
             rows += [(part_of[to], to if to in others else others[k % len(others)]) for k, to in enumerate(chosen)]
     parts, sources = np.array(rows, dtype=np.int64).reshape(-1, 2).T
