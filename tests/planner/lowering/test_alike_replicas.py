@@ -113,6 +113,7 @@ def test_one_replica_has_the_times_of_all(cluster, model, inner, storage, sample
     [
         ("resnet-cifar", "dgx-h100:nodes=2", "data", 16),
         (f"{LLAMA},tied=0", "dgx-h100:nodes=4", "tensor=8,pipeline=2,data=2,zero=1,micro-batches=2", 2),
+        (LLAMA, "dgx-h100:nodes=4", "tensor=8,pipeline=2,data=2,micro-batches=2", 2),
         (LLAMA, "dgx-h100:nodes=4", "tensor=4,data=8,zero=2", 8),
         (LLAMA, "dgx-h100:nodes=2", "fsdp", 16),
         (LLAMA, "dgx-h100:nodes=2", "hsdp=8", 16),
