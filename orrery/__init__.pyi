@@ -40,10 +40,10 @@ from planner.memory.memory_policy import MemoryPolicy as MemoryPolicy
 from planner.memory.peak_memory import peak_memory_bytes as peak_memory_bytes
 from planner.plan.analysis import Analysis as Analysis, analyse as analyse
 from planner.plan.lowered_plan import lower_plan as lower_plan, lowered as lowered
+from planner.plan.make_plan import make_plan as make_plan
 from planner.plan.plan import Plan as Plan
 from planner.plan.plan_file import load_plan as load_plan, save_plan as save_plan
 from planner.plan.plan_request import PlanRequest as PlanRequest
-from planner.plan.planning import make_plan as make_plan
 
 """Simulation: the replay of a plan, or of any task graph."""
 

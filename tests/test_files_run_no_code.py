@@ -7,8 +7,8 @@ import pytest
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
-from planner.plan.planning import make_plan
 from studies.sweep.sweep_file import read_sweep
 from studies.whatif.scenario_file import read_scenarios
 

@@ -60,7 +60,7 @@ RANK = (
     "executor.run.rank_entry",
     "executor.training.session",
     "planner.plan.lowered_plan",
-    "planner.plan.planning",
+    "planner.plan.make_plan",
 )
 """Modules that ranks import."""
 STARTS_S = 150

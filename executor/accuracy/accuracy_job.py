@@ -13,7 +13,7 @@ from planner.lowering.program import Program
 from planner.models.registry import load_model
 from planner.operations.normalisation import BatchNorm
 from planner.plan.lowered_plan import lower_plan
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 
 STUDY_SYNC = "ps-spread"
 """Gradient synchronisation of the 8-bit paper: every rank reduces one part of the gradients, and sends it to all.

@@ -16,8 +16,8 @@ from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program
 from planner.parallel.strategies import SEARCHED
 from planner.plan.lowered_plan import lower_plan
+from planner.plan.make_plan import make_plan
 from planner.plan.plan import Plan
-from planner.plan.planning import make_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,8 @@ def orrery_plan(
     """Choose how every layer is split over the devices, and print or write the plan."""
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.models.registry import load_model
+    from planner.plan.make_plan import simulated_plan
     from planner.plan.plan_file import save_plan
-    from planner.plan.planning import simulated_plan
 
     paid = price_of(request.cluster, price)
     with out_files(out) as files, progress_bar("planning") as progress:

@@ -16,9 +16,9 @@ from orrery.terminal.views import print_pairs, print_table, printed_values
 
 if TYPE_CHECKING:
     from hwprofiles.devices.device_graph import DeviceGraph
+    from planner.plan.make_plan import SimulatedPlan
     from planner.plan.plan import Plan
     from planner.plan.plan_request import PlanRequest
-    from planner.plan.planning import SimulatedPlan
     from planner.plan.training_rates import TrainingRates
     from planner.simulation.program_replay import Replay
 
@@ -123,7 +123,7 @@ def refusal_with_command(
         progress: Called as ``progress(label, done, total)``.
     """
     from planner.models.registry import load_model
-    from planner.plan.planning import make_plan
+    from planner.plan.make_plan import make_plan
 
     for done, change in enumerate(error.fitting):
         if progress:

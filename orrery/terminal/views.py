@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from orrery.terminal.stored_plan import StoredPlan
     from planner.compression.settings import CompressionSettings
     from planner.plan.comparison import Comparison
+    from planner.plan.make_plan import SimulatedPlan
     from planner.plan.plan import Plan
-    from planner.plan.planning import SimulatedPlan
     from planner.plan.training_rates import TrainingRates
     from planner.simulation.program_replay import Replay
     from reports.style.units import Unit

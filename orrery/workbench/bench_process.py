@@ -26,8 +26,8 @@ from planner.models.registry import load_model
 from planner.plan.compare_strategies import compare
 from planner.plan.comparison import Comparison, StrategyResult
 from planner.plan.lowered_plan import CostModels
+from planner.plan.make_plan import request_for
 from planner.plan.plan_request import PlanRequest
-from planner.plan.planning import request_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

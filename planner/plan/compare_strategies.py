@@ -19,9 +19,9 @@ from planner.plan.comparison import Comparison, StrategyResult
 from planner.plan.data_parallel_note import data_parallel_note
 from planner.plan.layerwise_choice import SimulatedStrategy
 from planner.plan.lowered_plan import CostModels, PlannedStrategy, lowered
+from planner.plan.make_plan import choose, derived, request_for
 from planner.plan.no_strategy_fits import NoStrategyFitsError, fitting_batch
 from planner.plan.plan_request import PlanRequest
-from planner.plan.planning import choose, derived, request_for
 from planner.plan.priced_strategy import one_device_s, price_strategy, strategy_result
 from planner.plan.training_rates import above_peak
 from planner.simulation.additive_cost import additive_s
@@ -70,7 +70,7 @@ def compare(
     arrived: Callable[[StrategyResult], None] | None = None,
     **options: Any,
 ) -> Comparison:
-    """Compare plans by their texts; each is made as ``planner.plan.planning.simulated_plan`` makes it.
+    """Compare plans by their texts; each is made as ``planner.plan.make_plan.simulated_plan`` makes it.
 
     Args:
         graph: Model with its batch.

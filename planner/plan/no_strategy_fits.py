@@ -10,8 +10,8 @@ from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import SEARCHED, named_strategy
 from planner.plan.lowered_plan import PlannedStrategy
+from planner.plan.make_plan import derived
 from planner.plan.plan_request import PlanRequest
-from planner.plan.planning import derived
 from planner.search.hybrid_search import first_hybrids
 from planner.simulation.memory_over_time import replay_that_fits
 

@@ -9,7 +9,7 @@ from groundwork.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.data_types import compression
 from planner.graph.computation_graph import ComputationGraph
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from studies.eight_bit.compression_request import UNCOMPRESSED_TYPE, CompressionRequest
 
 

@@ -21,7 +21,7 @@ from groundwork.progress import Progress
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.data_types import compression
 from planner.graph.computation_graph import ComputationGraph
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from studies.eight_bit.compression_points import CompressionPoint, SimulatedPoints
 from studies.eight_bit.compression_request import UNCOMPRESSED_TYPE, CompressionRequest
 from studies.eight_bit.thresholds import BEST, Crossing, bisected, crossing

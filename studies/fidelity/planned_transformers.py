@@ -25,7 +25,7 @@ from groundwork.units import MILLI
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model
-from planner.plan.planning import SimulatedPlan, simulated_plan
+from planner.plan.make_plan import SimulatedPlan, simulated_plan
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 

@@ -12,10 +12,10 @@ from planner.lowering.program import Program
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan
+from planner.plan.make_plan import SimulatedPlan, request_for, simulated_plan
 from planner.plan.pace import Pace, pace_of
 from planner.plan.plan import Plan
 from planner.plan.plan_text import check_plan_text
-from planner.plan.planning import SimulatedPlan, request_for, simulated_plan
 from planner.simulation.program_replay import replay
 from studies.size.sized_cluster import SizedCluster
 

@@ -10,8 +10,8 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.graph.computation_graph import ComputationGraph
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.models.registry import load_model
+from planner.plan.make_plan import simulated_plan
 from planner.plan.plan_request import PlanRequest
-from planner.plan.planning import simulated_plan
 from studies.sweep.point import SweepPoint
 
 

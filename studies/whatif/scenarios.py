@@ -14,10 +14,10 @@ from planner.expected.likely_times import TimeParts, likely_ratio
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import plan_lowering
+from planner.plan.make_plan import request_for, simulated_plan
 from planner.plan.pace import Pace, pace_of
 from planner.plan.plan import Plan
 from planner.plan.plan_text import check_plan_text
-from planner.plan.planning import request_for, simulated_plan
 from planner.simulation.sensitivity import Sensitivity, sensitivities
 from studies.whatif.ways_round import way_round
 

@@ -10,7 +10,7 @@ from time import process_time
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from planner.plan.planning import simulated_plan
+from planner.plan.make_plan import simulated_plan
 
 LLAMA_70B = "llama-1b:layers=80,hidden=8192,heads=64,ffn=28672,tied=0"
 """Sizes of Llama 3 70B."""

@@ -28,8 +28,8 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.graph.computation_graph import ComputationGraph
 from planner.importing.graph_of import imported_graph
 from planner.plan.lowered_plan import lower_plan
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_request import PlanRequest
-from planner.plan.planning import make_plan
 from planner.simulation.program_replay import replay
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs

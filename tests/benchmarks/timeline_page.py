@@ -18,7 +18,7 @@ from playwright.sync_api import sync_playwright
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import cost_model_of, lower_plan
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from reports.drawings.plan_view import PlanView
 from reports.pages.timeline_page import write_timeline_page
 

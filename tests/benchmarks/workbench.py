@@ -27,7 +27,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.compare_strategies import compare
 from planner.plan.lowered_plan import cost_model_of
-from planner.plan.planning import request_for
+from planner.plan.make_plan import request_for
 from planner.simulation.program_replay import replay
 
 SUBJECT = {"model": "vgg16", "cluster": "fdr-32x3", "batch": 768, "strategies": ["data", "owt", "spatial", "layerwise"]}

@@ -118,8 +118,8 @@ def _put_recorded(folder: Path) -> None:
 
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.models.registry import load_model
+    from planner.plan.make_plan import make_plan
     from planner.plan.plan_file import save_plan
-    from planner.plan.planning import make_plan
 
     (folder / "words.yaml").write_text(_WORDS)
     plan = make_plan(load_model("words.yaml", batch=4), load_cluster("lab-4:nodes=2"), strategy="data")

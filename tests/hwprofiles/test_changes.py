@@ -4,7 +4,7 @@ from groundwork.errors import ConfigError, UnreachableError
 from hwprofiles.catalogue.cluster_catalogue import cluster_with, load_cluster, load_surviving
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 
 
 def speeds(cluster, link_class):

@@ -28,7 +28,7 @@ def planner_that_ends_with(monkeypatch):
             "planner.models.registry.load_model": lambda spec, batch, element_bytes: types.SimpleNamespace(
                 element_bytes=element_bytes
             ),
-            "planner.plan.planning.simulated_plan": raises(error),
+            "planner.plan.make_plan.simulated_plan": raises(error),
             "planner.plan.plan_file.save_plan": lambda plan, path: path.write_text("plan"),
         }
         for name, answer in answers.items():

@@ -16,8 +16,8 @@ from listening import listened_at, listening
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import save_plan
-from planner.plan.planning import make_plan
 
 pytestmark = [
     pytest.mark.timeout(300),

@@ -17,7 +17,7 @@ def small_view(where="p100-4x4:nodes=1", model="lenet5"):
     """LeNet-5 or another small network by OWT on a few GPUs."""
     from planner.cost.cost_model import CostModel
     from planner.plan.lowered_plan import lower_plan
-    from planner.plan.planning import make_plan
+    from planner.plan.make_plan import make_plan
     from reports.drawings.plan_view import PlanView
 
     graph, cluster = load_model(model, batch=64), load_cluster(where)

@@ -7,7 +7,7 @@ import pytest
 from page_kinds import small_view
 
 from planner.models.registry import load_model
-from planner.plan.planning import simulated_plan
+from planner.plan.make_plan import simulated_plan
 from reports.pages.decision_pages import size_html, whatif_html
 from reports.pages.plan_page import plan_html
 from studies.size.deadline import fewest_devices

@@ -13,8 +13,8 @@ from executor.lab.tools import require_lab
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import save_plan
-from planner.plan.planning import make_plan
 
 
 def obstacle():

@@ -16,7 +16,7 @@ from executor.validation.prediction import with_samples
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 
 pytestmark = pytest.mark.timeout(200)
 CLUSTER = "lab-4:nodes=2"

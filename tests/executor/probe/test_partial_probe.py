@@ -18,7 +18,7 @@ from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 
 
 def test_slices_are_measured_beside_whole_layers():

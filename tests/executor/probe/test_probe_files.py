@@ -18,7 +18,7 @@ from hwprofiles.machines.topology_graph import read_topo
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lowered
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from planner.simulation.program_replay import replay
 
 TOPOLOGIES = sorted((Path(__file__).parents[2] / "hwprofiles" / "data" / "topo").glob("*.txt"))

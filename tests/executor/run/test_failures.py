@@ -24,8 +24,8 @@ from executor.supervision.diagnosis import RankFailure
 from groundwork.errors import ConfigError, OrreryError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
-from planner.plan.planning import make_plan
 
 pytestmark = [
     pytest.mark.timeout(240),

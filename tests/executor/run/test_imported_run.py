@@ -25,8 +25,8 @@ from planner.lowering.lower_strategy import lower
 from planner.model_files.model_text import model_text
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import save_plan
-from planner.plan.planning import make_plan
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 

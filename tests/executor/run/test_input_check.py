@@ -14,8 +14,8 @@ from executor.runtime.run_options import RunOptions
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import save_plan
-from planner.plan.planning import make_plan
 
 GRAPH = load_model("lenet5", batch=4)
 INPUTS, LABELS = np.zeros((6, 1, 28, 28), np.float32), np.arange(6)

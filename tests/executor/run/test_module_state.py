@@ -20,8 +20,8 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.importing.graph_of import imported_graph
 from planner.model_files.model_text import model_text
 from planner.models.registry import load_model
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import save_plan
-from planner.plan.planning import make_plan
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 

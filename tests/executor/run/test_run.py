@@ -26,8 +26,8 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.conditions import Conditions
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import save_plan
-from planner.plan.planning import make_plan
 from planner.simulation.program_replay import replay
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.usefixtures("warm_ranks")]

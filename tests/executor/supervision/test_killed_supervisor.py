@@ -17,8 +17,8 @@ from executor.supervision.scratch_folders import scratch_folder
 from executor.supervision.status_board import StatusBoard
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import save_plan
-from planner.plan.planning import make_plan
 
 pytestmark = [
     pytest.mark.timeout(120),

@@ -23,8 +23,8 @@ from executor.run.plan_run import program_of
 from executor.runtime.run_options import RunOptions
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
-from planner.plan.planning import make_plan
 
 pytestmark = [
     pytest.mark.timeout(240),

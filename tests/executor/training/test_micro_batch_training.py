@@ -24,7 +24,7 @@ from planner.models.builder import ModelBuilder
 from planner.parallel.micro_batches import MicroBatching, interleave_degree, micro_batching_of
 from planner.parallel.strategies import spaces_of
 from planner.plan.lowered_plan import lower_plan
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS, BATCH = 4, 12

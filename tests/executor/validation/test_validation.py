@@ -27,7 +27,7 @@ from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from planner.simulation.program_replay import replay
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.usefixtures("warm_ranks")]

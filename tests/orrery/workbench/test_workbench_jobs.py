@@ -11,7 +11,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.compare_strategies import compare
 from planner.plan.lowered_plan import cost_model_of, lower_plan
-from planner.plan.planning import make_plan, request_for
+from planner.plan.make_plan import make_plan, request_for
 from planner.simulation.program_replay import replay
 from reports.tables.comparison_summary import comparison_columns
 

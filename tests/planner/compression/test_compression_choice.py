@@ -24,8 +24,8 @@ from planner.parallel.recomputation import recompute_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.analysis import analyse
 from planner.plan.lowered_plan import lower_plan
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
-from planner.plan.planning import make_plan
 from planner.search.compression_choice import choose_compressed_layers
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.graph_export import write_replayed_graph

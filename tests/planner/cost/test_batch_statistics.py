@@ -23,8 +23,8 @@ from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import named_strategy, spaces_of
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
-from planner.plan.planning import make_plan
 from planner.search.layerwise import search_layerwise
 from planner.search.neighbours import Neighbours
 from planner.simulation.additive_cost import additive_s

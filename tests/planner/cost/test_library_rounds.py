@@ -19,7 +19,7 @@ from planner.layouts.configurations import Configuration, space_of
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from planner.topology.network_routes import routes_of_cluster

@@ -9,7 +9,7 @@ from planner.cost.cost_model import CostModel
 from planner.cost.under_used import under_used_layers
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 
 
 def one_device(profile):

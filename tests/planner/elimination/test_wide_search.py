@@ -15,8 +15,8 @@ from planner.elimination.wide_search import search_wide
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.plan import layerwise_choice
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_request import PlanRequest
-from planner.plan.planning import make_plan
 from planner.search import layerwise
 from planner.search.layerwise import search_layerwise
 from planner.simulation.additive_cost import additive_s

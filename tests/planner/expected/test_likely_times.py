@@ -24,8 +24,8 @@ from planner.expected.likely_times import (
 )
 from planner.models.registry import load_model
 from planner.plan.compare_strategies import compare
+from planner.plan.make_plan import simulated_plan
 from planner.plan.plan_request import PlanRequest
-from planner.plan.planning import simulated_plan
 
 ERRORS = {
     COMPUTATION: PartError(low=-0.1, median=0.0, high=0.2, specific=0.03, rows=9),

@@ -12,7 +12,7 @@ from planner.lowering.changed_links import relinked
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import cost_model_of
-from planner.plan.planning import derived, request_for
+from planner.plan.make_plan import derived, request_for
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.memory_over_time import memory_curve
 from planner.simulation.program_replay import replay

@@ -19,8 +19,8 @@ from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import WHOLE_BATCH
 from planner.parallel.strategies import named_strategy, spaces_of
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_request import PlanRequest
-from planner.plan.planning import make_plan
 from planner.plan.priced_strategy import layer_results
 from planner.simulation.additive_cost import additive_s, additive_terms, program_sync_s
 from planner.simulation.program_replay import replay

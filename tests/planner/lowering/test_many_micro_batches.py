@@ -9,7 +9,7 @@ from planner.lowering.program import KINDS
 from planner.lowering.task_builder import Tasks
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 
 
 @pytest.mark.parametrize("micro_batches", [2, 16])

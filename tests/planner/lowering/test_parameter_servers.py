@@ -16,7 +16,7 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from planner.simulation.program_replay import replay
 
 PUSH, FETCH, FORWARD = (KINDS.index(kind) for kind in ("push", "fetch", "forward"))

@@ -17,8 +17,8 @@ from planner.models.registry import load_model
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import spaces_of
 from planner.plan.lowered_plan import lower_plan
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
-from planner.plan.planning import make_plan
 from planner.simulation.additive_cost import additive_s, additive_terms
 from planner.simulation.program_replay import replay
 

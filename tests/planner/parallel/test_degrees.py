@@ -16,7 +16,7 @@ from planner.models.registry import load_model
 from planner.parallel.degrees import Hybrid, hybrid_of
 from planner.parallel.device_groups import grouped_devices
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from planner.search.pipeline_strategy import strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay

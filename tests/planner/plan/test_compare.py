@@ -16,9 +16,9 @@ from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import named_strategy
 from planner.plan.compare_strategies import compare
 from planner.plan.lowered_plan import lowered
+from planner.plan.make_plan import make_plan, request_for, simulated_plan
 from planner.plan.no_strategy_fits import NoStrategyFitsError
 from planner.plan.plan_file import save_plan
-from planner.plan.planning import make_plan, request_for, simulated_plan
 from planner.search.pipeline_strategy import strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.lower_bound import iteration_bound

@@ -5,7 +5,7 @@ import pytest
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.compare_strategies import compare
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 
 
 def notes_of(model, words):

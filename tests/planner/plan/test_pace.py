@@ -9,8 +9,8 @@ from planner.models.registry import load_model
 from planner.plan.analysis import ResourceUse, resource_uses
 from planner.plan.compare_strategies import compare
 from planner.plan.lowered_plan import lower_plan, plan_lowering
+from planner.plan.make_plan import make_plan, simulated_plan
 from planner.plan.pace import Pace, PaceSetter, pace_of
-from planner.plan.planning import make_plan, simulated_plan
 from planner.simulation.program_replay import replay
 from planner.simulation.sensitivity import sensitivities
 

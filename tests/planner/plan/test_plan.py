@@ -15,7 +15,7 @@ from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.compare_strategies import compare
 from planner.plan.layerwise_choice import NoCandidateFitsError, layerwise
 from planner.plan.lowered_plan import lower_plan, lowered
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES

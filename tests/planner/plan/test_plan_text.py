@@ -11,10 +11,10 @@ from groundwork.errors import ConfigError
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan
+from planner.plan.make_plan import make_plan, request_for
 from planner.plan.plan_file import load_plan, save_plan
 from planner.plan.plan_request import PlanRequest
 from planner.plan.plan_text import check_plan_text, plan_list_text, read_plan_text, split_plan_texts
-from planner.plan.planning import make_plan, request_for
 
 
 def request(**changes):

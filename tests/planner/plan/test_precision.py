@@ -11,8 +11,8 @@ from planner.memory.memory_policy import OPTIMIZERS, MemoryPolicy
 from planner.models.registry import load_model
 from planner.plan.compare_strategies import compare
 from planner.plan.lowered_plan import cost_model_of, lower_plan
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
-from planner.plan.planning import make_plan
 
 
 def planned(dtype, **options):

@@ -10,7 +10,7 @@ from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.model_files.model_text import model_text
 from planner.models.registry import load_model
 from planner.plan.compare_strategies import compare
-from planner.plan.planning import simulated_plan
+from planner.plan.make_plan import simulated_plan
 
 
 def test_the_utilisation_of_a_transformer_is_that_of_the_palm_paper():

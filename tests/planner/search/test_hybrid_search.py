@@ -11,8 +11,8 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan, lowered
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
-from planner.plan.planning import make_plan
 from planner.search.hybrid_search import candidates_of, search_hybrids
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 from planner.simulation.program_replay import replay

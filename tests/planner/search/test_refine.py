@@ -19,7 +19,7 @@ from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import named_strategy
 from planner.plan.compare_strategies import compare
 from planner.plan.layerwise_choice import layerwise, refined
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from planner.search.layerwise import search_layerwise
 from planner.search.near_best_strategies import near_best
 from planner.search.neighbours import Neighbours

@@ -9,8 +9,8 @@ from planner.cost.software import software_of
 from planner.derivatives.eager_kernels import kernel_count, launched_kernels
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
+from planner.plan.make_plan import simulated_plan
 from planner.plan.pace import pace_of
-from planner.plan.planning import simulated_plan
 from planner.simulation.program_replay import replay
 from planner.simulation.steady_path import program_path
 

@@ -18,7 +18,7 @@ from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.compare_strategies import compare
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from planner.simulation.program_replay import replay
 from planner.simulation.rank_spread import drawn_factors, late_deviations
 

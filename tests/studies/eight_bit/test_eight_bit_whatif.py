@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from studies.eight_bit.compression_request import CompressionRequest
 from studies.eight_bit.compression_sweep import sweep_compression
 from studies.eight_bit.lists import factors, type_list, whole_numbers

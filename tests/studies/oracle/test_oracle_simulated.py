@@ -5,7 +5,7 @@ import pytest
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from planner.simulation.program_replay import replay
 from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.projection import oracle

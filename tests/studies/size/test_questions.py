@@ -10,7 +10,7 @@ from groundwork.errors import ConfigError, DeviceMemoryError
 from groundwork.units import GIB
 from hwprofiles.catalogue.cluster_catalogue import cluster_path, load_cluster
 from planner.models.registry import load_model
-from planner.plan.planning import make_plan, simulated_plan
+from planner.plan.make_plan import make_plan, simulated_plan
 from studies.size import memory_limit
 from studies.size.budget import Budget, best_for_budget
 from studies.size.deadline import fewest_devices

@@ -13,8 +13,8 @@ from sweep_points import LEAVES, POINTS, breaking, dying, expected, plain
 from groundwork.errors import ConfigError, DeviceMemoryError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_request import PlanRequest
-from planner.plan.planning import make_plan
 from studies.sweep.evaluate_point import evaluate_point
 from studies.sweep.local import compute_locally
 from studies.sweep.on_dask import compute_on_dask

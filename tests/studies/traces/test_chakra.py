@@ -14,7 +14,7 @@ from planner.cost.framework import framework_of
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from planner.simulation.execution_models import build_program_graph
 from simulator.engines.engine import simulate
 from simulator.formats.chakra import CHAKRA_COLLECTIVES, ChakraNode, read_chakra, write_chakra

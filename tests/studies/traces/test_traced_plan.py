@@ -9,7 +9,7 @@ from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from planner.simulation.program_replay import replay
 from studies.traces.profiler_events import traced_iterations
 from studies.traces.traced_layers import traced_layer_times

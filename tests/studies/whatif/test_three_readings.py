@@ -6,7 +6,7 @@ import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_with, load_cluster
 from planner.models.registry import load_model
-from planner.plan.planning import make_plan
+from planner.plan.make_plan import make_plan
 from studies.whatif.scenarios import Scenario, whatif
 
 BATCH = 96

@@ -3,8 +3,8 @@ import pytest
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
+from planner.plan.make_plan import make_plan
 from planner.plan.plan_request import PlanRequest
-from planner.plan.planning import make_plan
 from studies.whatif.scenarios import Scenario, standard_scenarios, whatif
 
 CLUSTER = "p100-4x4:nodes=2"
