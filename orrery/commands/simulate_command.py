@@ -105,6 +105,6 @@ def orrery_analyse(
     from planner.plan.analysis import analyse
 
     with progress_bar("simulating") as progress:
-        plan = open_plan(plan_file)
+        plan = open_plan(plan_file, folded=True)
         analysis = analyse(plan.program, plan.lower_on, progress=progress)
     print_json(analysis_values(analysis, plan=plan)) if json else print_analysis(analysis, plan=plan, top=top)

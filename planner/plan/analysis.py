@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from groundwork.array_types import Ints
 from groundwork.progress import Progress
 from groundwork.sparse_rows import grouped_rows
 from hwprofiles.devices.device_graph import DeviceGraph
@@ -97,9 +98,10 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
     kinds = [link.link_class for link in cluster.links] + [device.profile for device in cluster.devices]
     kinds += copy_engines_of(cluster).kinds
     kinds += ["board"] * (len(graph.capacity) - len(kinds))  # under interference, devices of a board share its power
-    rows = []
+    like = _resources_like(replayed.program, len(use))
+    use, rows = use[like], []
     for resource in np.flatnonzero(use > 0).tolist():
-        uses = slice(bounds[resource], bounds[resource + 1])
+        uses = slice(bounds[like[resource]], bounds[like[resource] + 1])
         starts, ends = union(start_s[uses], end_s[uses])
         is_link = resource < len(cluster.links)
         rows.append(
@@ -113,3 +115,15 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
             )
         )
     return tuple(sorted(rows, key=lambda row: (-row.busy, -row.use)))
+
+
+def _resources_like(program: Program, count: int) -> Ints:
+    """Return the resource whose use is that of each of ``count``; others than itself for replicas not lowered."""
+    like, replicas, links = np.arange(count), program.replicas, len(program.cluster.links)
+    if replicas is not None:
+        devices = replicas.device_like
+        like[:links], like[links : links + len(devices)] = replicas.link_like, links + devices
+        for engines in copy_engines_of(program.cluster).by_kind.values():
+            known = engines >= 0
+            like[links + len(devices) + engines[known]] = links + len(devices) + engines[devices][known]
+    return like

@@ -46,13 +46,14 @@ class CopyEngineUses:
         """Kind of each engine, a field of ``CopyEngines``."""
         names: list[str] = []
         capacity: list[int] = []
-        self._engine = {
+        self.by_kind: dict[str, Ints] = {
             kind: np.full(len(cluster.devices), -1) for kind in ("total", "host_to_device", "device_to_host", "peer")
         }
+        """Engine of each device, shape (devices,), by kind; -1 where it has none."""
         declared = {engines: engines.declared for engines in {device.copy_engines for device in cluster.devices}}
         for i, device in enumerate(cluster.devices):
             for kind, count in declared[device.copy_engines].items():
-                self._engine[kind][i] = len(names)
+                self.by_kind[kind][i] = len(names)
                 names.append(f"{device.name} copies, {kind.replace('_', ' ')}")
                 capacity.append(count)
                 self.kinds.append(kind)
@@ -86,14 +87,14 @@ class CopyEngineUses:
         staged, inside = from_host >= 0, self._network.node[source] == self._network.node[target]
         leaving = np.maximum.reduceat(np.where(position <= np.repeat(to_host, counts), seconds, 0.0), first)
         arriving = np.maximum.reduceat(np.where(position >= np.repeat(from_host, counts), seconds, 0.0), first)
-        sends = np.where(inside, self._engine["peer"][source], -1)
-        sends = np.where(staged, self._engine["device_to_host"][source], sends)
+        sends = np.where(inside, self.by_kind["peer"][source], -1)
+        sends = np.where(staged, self.by_kind["device_to_host"][source], sends)
         # Up to four engines for each message: two at each end; -1 where the message uses none or there is none.
         columns = (
-            (np.where(staged | inside, self._engine["total"][source], -1), leaving),
+            (np.where(staged | inside, self.by_kind["total"][source], -1), leaving),
             (sends, leaving),
-            (np.where(staged, self._engine["total"][target], -1), arriving),
-            (np.where(staged, self._engine["host_to_device"][target], -1), arriving),
+            (np.where(staged, self.by_kind["total"][target], -1), arriving),
+            (np.where(staged, self.by_kind["host_to_device"][target], -1), arriving),
         )
         engine, busy = (np.column_stack(list(part)) for part in zip(*columns, strict=True))
         used = engine >= 0

@@ -13,7 +13,7 @@ from hwprofiles.devices.device_graph import DeviceGraph, Link
 from planner.expected.likely_times import TimeParts, likely_ratio
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model
-from planner.plan.lowered_plan import plan_lowering
+from planner.plan.lowered_plan import folds, plan_lowering
 from planner.plan.make_plan import request_for, simulated_plan
 from planner.plan.pace import Pace, pace_of
 from planner.plan.plan import Plan
@@ -222,7 +222,7 @@ def whatif(
                 name, row = planned.row.strategy, planned.row
                 if scenario.name == TODAY and planned.plan is not None and row.pace is not None:
                     graph = question.graph(batch).with_element_bytes(planned.plan.element_bytes)
-                    lower_on = plan_lowering(planned.plan, graph, question.today)
+                    lower_on = plan_lowering(planned.plan, graph, question.today, folded=folds(question.today))
                     sensitivities_of[name] = sensitivities(lower_on(question.today), lower_on)
                     planned = replace(planned, row=replace(row, pace=row.pace.replayed_by(sensitivities_of[name])))
                 before = first.setdefault(name, planned)

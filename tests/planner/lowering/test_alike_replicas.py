@@ -11,11 +11,13 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.lowering.changed_links import relinked
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.models.registry import load_model
-from planner.plan.lowered_plan import cost_model_of
-from planner.plan.make_plan import derived, request_for
+from planner.plan.analysis import resource_uses
+from planner.plan.lowered_plan import cost_model_of, plan_lowering
+from planner.plan.make_plan import derived, make_plan, request_for
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.memory_over_time import memory_curve
 from planner.simulation.program_replay import replay
+from planner.simulation.sensitivity import sensitivities
 from planner.simulation.steady_path import program_path
 
 CLUSTERS = ("titanx-4", "p100-4x4", "dgx1-p100", "fdr-32x3:nodes=4", "abci-v100", "dgx-a100", "dgx-h100:nodes=2")
@@ -62,6 +64,13 @@ def check(costs, planned, one, whole):
     assert used.share == pytest.approx(known.share, rel=1e-6, abs=1e-9)
     path, longest = program_path(first), program_path(second)
     assert sum(path.seconds_by("kind").values()) == pytest.approx(sum(longest.seconds_by("kind").values()), rel=1e-9)
+    resources, known_resources = ({row.name: row for row in resource_uses(each)} for each in (first, second))
+    assert resources.keys() == known_resources.keys()
+    for name, row in resources.items():
+        other = known_resources[name]
+        assert (row.busy, row.use, row.moved_bytes) == pytest.approx(
+            (other.busy, other.use, other.moved_bytes), rel=1e-6, abs=1e-9
+        )
     shares, of_all = first.shares(), second.shares()
     assert same(shares.exposed_communication_s, of_all.exposed_communication_s)
     assert same(shares.compute_s, of_all.compute_s)
@@ -133,6 +142,29 @@ def test_normalisation_over_all_replicas():
     one, whole = both(costs, planned)
     assert one.replicas.count == 16
     check(costs, planned, one, whole)
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "text"),
+    [
+        (f"{LLAMA},tied=0", "dgx-h100:nodes=4", "tensor=8,pipeline=2,data=2,micro-batches=2"),
+        ("lenet5", "p100-4x4", "data"),
+    ],
+)
+def test_sensitivities_are_those_of_all_devices(model, cluster, text):
+    machines, graph = load_cluster(cluster), load_model(model, batch=32)
+    plan = make_plan(graph, machines, strategy=text)
+    one, whole = (plan_lowering(plan, graph, machines, folded=folded) for folded in (True, False))
+    assert one(machines).size < whole(machines).size
+    rows, known = (
+        {row.change: row for row in sensitivities(lower_on(machines), lower_on)} for lower_on in (one, whole)
+    )
+    assert rows.keys() == known.keys()
+    for change, row in rows.items():
+        other = known[change]
+        assert same(row.iteration_s, other.iteration_s)
+        assert row.elasticity == pytest.approx(other.elasticity, abs=1e-6)
+        assert row.reroutes == other.reroutes
 
 
 def test_number_of_tasks_does_not_grow_with_devices():
