@@ -58,8 +58,8 @@ OPERATORS = {
     "^": "&",
 }
 NAMES = {"max": "min", "min": "max", "any": "all", "all": "any", "maximum": "minimum", "minimum": "maximum"}
-LONGEST_S = 300
-"""A change that makes tests compute so long has been noticed."""
+LONGEST_S, LONGEST_WAIT_S = 300, 900
+"""A change that makes tests compute so long, or one of them wait so long, has been noticed: cores may be busy."""
 SECONDS = count(1)
 """Numbers that tell the times of changes apart."""
 LIBRARIES = ("hypothesis", "numba.np.arraymath", "pandas", "safetensors.torch", "scipy.stats", "torch._dynamo")
@@ -175,7 +175,9 @@ def first_failure(copy: Path, tests: list[str], left_out: Collection[str] = ()) 
         run = Run()
         words = [word for name in left_out for word in ("--deselect", name)]
         try:
-            code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *words, *tests], plugins=[run])
+            code = pytest.main(
+                ["-x", "-q", "-p", "no:cacheprovider", f"--timeout={LONGEST_WAIT_S}", *words, *tests], plugins=[run]
+            )
             assert run.failed or code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED), f"pytest says {code}"
             os.write(writing, f"end\n{run.failed}".encode())
         finally:
