@@ -346,22 +346,13 @@ def choose_all_reduce(
             runner_up=names[int(rest_s.argmin())] if names else "",
             runner_up_s=float(rest_s.min(initial=np.inf)) if names else 0.0,
         )
-    prices = {
-        scheme: float(all_reduce_s(network, scheme, space, parameter_bytes, split=split)[0])
-        for scheme in _considered(network, space, gradient_sync)
-    }
+    schemes = candidate_all_reduces(network, space) if gradient_sync == AUTO else [gradient_sync]
+    prices = {each: float(all_reduce_s(network, each, space, parameter_bytes, split=split)[0]) for each in schemes}
     least = min(prices.values())
     scheme = next(name for name, price in prices.items() if price <= least * (1 + _EQUAL))
     price_s = prices.pop(scheme)
     other = min(prices, key=lambda name: prices[name], default="")
     return SyncChoice(scheme=scheme, price_s=price_s, runner_up=other, runner_up_s=prices.get(other, 0.0))
-
-
-def _considered(network: ClusterRoutes, space: ConfigSpace, gradient_sync: str) -> list[str]:
-    """Return the algorithms among which a choice is made; one, where it was made."""
-    if gradient_sync == AUTO:
-        return candidate_all_reduces(network, space)
-    return [gradient_sync]
 
 
 def layer_choice(

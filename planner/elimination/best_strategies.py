@@ -87,7 +87,7 @@ def k_best(problem: SearchProblem, count: int, *, limit_bytes: float = DEFAULT_L
 def _split(problem: SearchProblem, parent: _Set) -> Iterator[_Set]:
     """Yield sets of all strategies of a set but its best, by the first node where they differ from it."""
     bounds = relax(restrict(problem, parent.keep)).node_s
-    decided = [_one_of(mask, choice) for mask, choice in zip(parent.keep, parent.best, strict=True)]
+    decided = [np.arange(len(mask)) == choice for mask, choice in zip(parent.keep, parent.best, strict=True)]
     for node in range(parent.decided, len(parent.best)):
         others = parent.keep[node] & ~decided[node]
         if others.any():
@@ -96,13 +96,6 @@ def _split(problem: SearchProblem, parent: _Set) -> Iterator[_Set]:
                 keep = (*decided[:node], others, *parent.keep[node + 1 :])
                 # Rounding may lift a bound above the cost that it bounds, and change the order of equal costs.
                 yield _Set(max(parent.bound_s, bound * (1 - SLACK)), (), keep, node)
-
-
-def _one_of(mask: Bools, choice: int) -> Bools:
-    """Return a mask of one configuration."""
-    one = np.zeros_like(mask)
-    one[choice] = True
-    return one
 
 
 def _solved(problem: SearchProblem, strategies: _Set, limit_bytes: float) -> _Set | None:

@@ -199,7 +199,7 @@ class _FileReader:
         if issubclass(made, Mapped):
             given |= _mapped_fields(row, shapes)
         try:
-            operation: Operation = _adapter(made).validate_json(json.dumps(given), strict=True)
+            operation: Operation = _checks_of(made).validate_json(json.dumps(given), strict=True)
         except ValidationError as error:
             raise ConfigError(broken_rules(error)) from None
         except (TypeError, ValueError) as error:
@@ -257,14 +257,10 @@ def _check_reads(operation: Mapped, shapes: Sequence[Shape]) -> None:
                 raise ConfigError("kernel, stride, spread and groups of reads must be >= 1")
 
 
-_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
-
-
-def _adapter(made: type[Any]) -> TypeAdapter[Any]:
+@cache
+def _checks_of(made: type[Any]) -> TypeAdapter[Any]:
     """Return the checks of a class of operations, which are made once."""
-    if made not in _ADAPTERS:
-        _ADAPTERS[made] = TypeAdapter(made)
-    return _ADAPTERS[made]
+    return TypeAdapter(made)
 
 
 def _splits(where: str, row: Mapping[str, Any], operation: Operation, output: Shape) -> tuple[str, ...]:

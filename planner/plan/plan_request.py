@@ -215,8 +215,9 @@ class PlanRequest:
         if (self.stages or self.schedule or self.stage_at) and not has_stages(name):
             raise ConfigError(f"stages, schedule and stage_at are for the strategy pipeline, not {name}")
         software_of(self.software)
-        if self.framework is not None and framework_of(self.framework).is_synchronous:
-            self._check_buckets()
+        joins_buckets = self.framework is not None and framework_of(self.framework).is_synchronous
+        if joins_buckets and self._needs_ideal:
+            raise ConfigError(f"framework must be ideal where {self._needs_ideal}, got {self.framework!r}")
         if self.compress_where == "pays" and not self.compressed_types:
             raise ConfigError("compress_where must be all where nothing is compressed, got 'pays'")
         if searched and self._unknown_to_searches:
@@ -280,11 +281,6 @@ class PlanRequest:
         for name, value in given.items():
             if value:
                 raise ConfigError(f"{name} must be left out where sub_batches is 1, got {value!r}")
-
-    def _check_buckets(self) -> None:
-        """Refuse what a framework that joins gradients into buckets cannot do."""
-        if self._needs_ideal:
-            raise ConfigError(f"framework must be ideal where {self._needs_ideal}, got {self.framework!r}")
 
     @property
     def _unknown_to_searches(self) -> tuple[str, object, object] | None:

@@ -69,7 +69,10 @@ def strategy_drawing(graph: ComputationGraph, layers: Sequence[LayerResult]) -> 
         ``height``, ``boxes`` and ``lines``.  A box's bar is as long as the layer's time relative to the longest.
     """
     places = layer_places(graph)
-    how = [_words(layer) for layer in layers]
+    how = [
+        " × ".join(f"{dim} {degree}" for dim, degree in layer.degrees.items() if degree > 1) or "whole"
+        for layer in layers
+    ]
     frequent = sorted(set(how), key=lambda words: (-how.count(words), words))
     colours = dict(zip(frequent, cycle(CONFIGURATIONS), strict=False))
     times = [layer.compute_s + layer.gradient_sync_s + layer.transfer_s for layer in layers]
@@ -178,10 +181,6 @@ def _lines(
             x, y = end[0] + WIDTH / 2, end[1]
             lines.append((f"M{x} {y - _MARGIN}v{_MARGIN}", changes, f"from {names[edge.producer]}"))
     return lines
-
-
-def _words(layer: LayerResult) -> str:
-    return " × ".join(f"{dim} {degree}" for dim, degree in layer.degrees.items() if degree > 1) or "whole"
 
 
 def _short(words: str, most: int) -> str:

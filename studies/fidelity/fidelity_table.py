@@ -57,11 +57,6 @@ def _batch(row: JudgedRow) -> int:
     return int(row.label.split("batch ")[1].split(",")[0])
 
 
-def _reason_of(row: JudgedRow) -> str:
-    """Return why a row is far off, or an empty text where nobody knows."""
-    return row.reason or next((reason for test, reason in _RULES if test(row)), "")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FidelityTable:
     """All comparisons, their sums by measure, and how often intervals hold."""
@@ -198,5 +193,5 @@ def _worst_row(row: JudgedRow) -> WorstRow:
         measured_s=row.measured_s,
         predicted_s=row.predicted_s,
         error=row.error,
-        reason=_reason_of(row),
+        reason=row.reason or next((reason for test, reason in _RULES if test(row)), ""),
     )
