@@ -280,6 +280,10 @@ class _Steps:
         elif form not in ("take", "join", "pad") and not is_view(step):
             self._save_values(step, operands, result)
             temporaries = TEMPORARIES.get(step.call, 0) * size
+            if step.call.startswith("conv_transpose"):  # the gradient in one piece; images in blocks of their channels
+                first = operands["input"].order[-1] != "channel"
+                temporaries = 2 * size if first else size
+                return {_INPUTS: temporaries, _WEIGHTS: temporaries + (operands["input"].size if first else 0.0)}
             return {_INPUTS: temporaries, _WEIGHTS: temporaries}
         return none
 

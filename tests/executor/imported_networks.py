@@ -109,6 +109,22 @@ class _Next(nn.Module):
         return x + y.permute(0, 3, 1, 2)
 
 
+class Crossing(nn.Module):
+    """U-Net of one level, with the peak of its memory at the transposed convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.inner = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 64, 3, padding=1)
+        self.up, self.join = nn.ConvTranspose2d(64, 32, 2, 2), nn.Conv2d(36, 4, 3, padding=1)
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = functional.relu(self.down(x))
+        inner = functional.relu(self.inner(functional.max_pool2d(kept, 2)))
+        joined = functional.relu(self.join(torch.cat([kept, self.up(inner)], 1)))
+        return self.head(joined.mean((2, 3)))
+
+
 class _Norm2d(nn.Module):
     """Normalisation over channels that come second, written out as ConvNeXt has it."""
 
@@ -339,6 +355,7 @@ NETWORKS: dict[str, Network] = {
     "bert-tiny": Network(make=TiedBert, sizes="8x8:int", loss="softmax_per_position"),
     "llama-tiny": Network(make=_qwen2, sizes="8x8:int", loss="softmax_per_position"),
     "windows": Network(make=Windows, sizes="8x3x8x8"),
+    "crossing": Network(make=Crossing, sizes="8x3x32x32"),
     "gpt2-published": Network(make=_gpt2, sizes="8x8:int", loss="softmax_per_position"),
     "gpt2-tiny": Network(make=TiedGpt2, sizes="8x8:int", loss="mean_squared_error"),
 }

@@ -90,8 +90,15 @@ def test_imported_networks_take_the_memory_of_plain_pytorch(ranks, name):
 
 def test_the_prediction_of_one_sample(ranks):
     """A batch of one says nothing of where samples lie: attention keeps its scores no more than of two."""
-    graph, given = load_model("gpt2:layers=1,hidden=64,words=53,sequence=256", batch=1), options(steps=2)
-    program = spread(graph, "data", RANKS, 1)
+    check_one_rank(ranks, load_model("gpt2:layers=1,hidden=64,words=53,sequence=256", batch=1))
+
+
+def test_the_prediction_of_transposed_convolutions(ranks):
+    check_one_rank(ranks, imported("crossing"))
+
+
+def check_one_rank(ranks, graph):
+    program, given = spread(graph, "data", RANKS, 1), options(steps=2)
     (peak, *_), _ = ranks.run(counted, program, given)
     assert predicted_bytes(program, given)[0] == pytest.approx(peak, rel=0.03)
 
