@@ -8,7 +8,6 @@ refused.  Reading a file runs no code of it.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,8 @@ _LAYER_KEYS = ("name", "kind", "inputs", "output", "parallel", "parameters", "re
 _MARKS = ("frozen", "key", "aliases")
 """Fields of a parameter that are those of its layer."""
 _TOP_KEYS = ("format", "batch", "tokens_per_sample", "data", "layers")
+_CHECKS: dict[type[Any], TypeAdapter[Any]] = {}
+"""Checks of the classes of operations, which are made once."""
 
 
 def read_model_file(path: Path, *, name: str, batch: int, element_bytes: int = 4) -> ComputationGraph:
@@ -199,7 +200,9 @@ class _FileReader:
         if issubclass(made, Mapped):
             given |= _mapped_fields(row, shapes)
         try:
-            operation: Operation = _checks_of(made).validate_json(json.dumps(given), strict=True)
+            if made not in _CHECKS:
+                _CHECKS[made] = TypeAdapter(made)
+            operation: Operation = _CHECKS[made].validate_json(json.dumps(given), strict=True)
         except ValidationError as error:
             raise ConfigError(broken_rules(error)) from None
         except (TypeError, ValueError) as error:
@@ -255,12 +258,6 @@ def _check_reads(operation: Mapped, shapes: Sequence[Shape]) -> None:
                 raise ConfigError(f"index of reads must be one of the {size} of {dim}, counted from 0, of all")
             if min(each.group_out, each.group_in, each.kernel, each.stride, each.spread) < 1:
                 raise ConfigError("kernel, stride, spread and groups of reads must be >= 1")
-
-
-@cache
-def _checks_of(made: type[Any]) -> TypeAdapter[Any]:
-    """Return the checks of a class of operations, which are made once."""
-    return TypeAdapter(made)
 
 
 def _splits(where: str, row: Mapping[str, Any], operation: Operation, output: Shape) -> tuple[str, ...]:
