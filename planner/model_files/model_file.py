@@ -8,6 +8,7 @@ refused.  Reading a file runs no code of it.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
