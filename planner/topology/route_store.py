@@ -7,17 +7,21 @@ from groundwork.sparse_rows import row_entries
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.topology.latency_classes import LatencyClasses
 
+_FEW_OF_ALL = 0.05
+"""Share of the routes of all pairs: to search all of them takes as long as to search so many one by one."""
+
 
 class RouteStore:
     """The routes that were needed so far, sorted by pair of devices, with their latency classes.
 
     Pair (a, b) of n devices has the row ``a * n + b``.  Routes are searched when they are first needed: a ring over
-    thousands of devices needs as many routes, not their square.  Small clusters search all routes at once.
+    thousands of devices needs as many routes, not their square.  Small clusters search all at once when they need more
+    than a few.
 
     Args:
         cluster: The device graph.
         classes: Latency classes, to which those of new routes are added.
-        all_at_once: Search the routes of all pairs when the first is needed.
+        all_at_once: Search the routes of all pairs when more than a share of them is needed.
     """
 
     def __init__(self, cluster: DeviceGraph, classes: LatencyClasses, *, all_at_once: bool) -> None:
@@ -38,12 +42,13 @@ class RouteStore:
 
     def find(self, source: Ints, target: Ints) -> Ints:
         """Return the index of the route of each pair, after a search for those that are missing."""
-        if self._all_at_once:
-            self.add_all()
         rows = source * self._count + target
         if len(self._rows) == self._count**2:
             return rows
         missing = np.setdiff1d(rows, self._rows)  # each once, in order
+        if self._all_at_once and len(self._rows) + len(missing) > _FEW_OF_ALL * self._count**2:
+            self.add_all()
+            return rows
         if len(missing):
             pairs = zip(*(part.tolist() for part in np.divmod(missing, self._count)), strict=True)
             routes = [self._cluster.route(a, b) for a, b in pairs]
