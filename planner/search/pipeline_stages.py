@@ -236,21 +236,21 @@ class _Tables:
         outputs = np.array(
             [layer.output.elements * size / s.degrees[0].prod() for layer, s in zip(graph.layers, spaces, strict=True)]
         )
-        read = {edge: self._read_bytes(edge, spaces[edge.consumer]) for edge in graph.edges}
+        # edges are in the order of their consumers
+        producer, consumer = (np.array([edge[end] for edge in graph.edges], dtype=np.int64) for end in (0, 1))
+        read = np.array([self._read_bytes(edge, spaces[edge.consumer]) for edge in graph.edges])
+        goes_back = np.array([graph.has_gradient(u) for u in range(count)])
         tensors, backward = np.zeros((count + 1, count + 1)), np.zeros((count + 1, count + 1))
         # A row for each first layer of a stage; running sums along it add one layer after another to the stage.
         for first in range(count):
             held, gradients = outputs.copy(), outputs.copy()
-            received: set[int] = set()
-            for edge in graph.edges:  # edges are in the order of their consumers
-                if edge.consumer < first:
-                    continue
-                if edge.producer >= first:
-                    gradients[edge.consumer] += outputs[edge.producer]
-                elif edge.producer not in received:
-                    received.add(edge.producer)
-                    held[edge.consumer] += read[edge]
-                    gradients[edge.consumer] += read[edge] * graph.has_gradient(edge.producer)
+            later = slice(int(np.searchsorted(consumer, first)), None)
+            makers, readers, inside = producer[later], consumer[later], producer[later] >= first
+            received = np.zeros(len(makers))  # by the first reader of each tensor that another stage makes
+            once = np.unique(makers, return_index=True)[1]
+            received[once] = np.where(inside[once], 0.0, read[later][once])
+            np.add.at(held, readers, received)
+            np.add.at(gradients, readers, np.where(inside, outputs[makers], received * goes_back[makers]))
             # Backward the layers after one have released their tensors already: the worst layer counts.
             reach = np.cumsum(held[first:])
             tensors[first, first + 1 :] = reach
