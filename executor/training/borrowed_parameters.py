@@ -204,7 +204,8 @@ class BorrowedParameters:
             messages = self._incoming[by, True]
             if not self._graph.returns_gradient(by) or (by not in self._sums and not messages):
                 continue
-            gradients[name] = gradients[name].clone()  # other tensors may be views of it
+            if self._has_views(owner, name, gradients):
+                gradients[name] = gradients[name].clone()
             total = _with_axes(gradients[name])
             box, rank = self._box[by], self._view.rank
             regions = [(rank, here, self._sums[by][here.within(box)]) for here in self._added[by]]
@@ -218,6 +219,16 @@ class BorrowedParameters:
             if by not in self._sent:  # the next micro-batch begins anew
                 self._sums.pop(by, None)
         return gradients
+
+    def _has_views(self, layer: int, name: str, gradients: Mapping[str, Tensor]) -> bool:
+        """Return whether other tensors may be views of a gradient: those of its layer, or the gradient of the output.
+
+        Only a sum hands the gradient of its output on, which has as many elements, or a part of them by micro-batch.
+        """
+        gradient = gradients[name]
+        storage = gradient.untyped_storage().data_ptr()
+        others = (each.untyped_storage().data_ptr() for key, each in gradients.items() if key != name)
+        return storage in others or self._view.parts.held(layer).elements % gradient.numel() == 0
 
     def region(self, transfer: int, box: Box) -> Tensor:
         """Return the region that a transfer sends: of a parameter, or of its gradient."""

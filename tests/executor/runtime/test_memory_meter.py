@@ -97,6 +97,11 @@ def test_the_prediction_of_transposed_convolutions(ranks):
     check_one_rank(ranks, imported("crossing"))
 
 
+def test_the_prediction_of_one_table_for_words_and_scores(ranks):
+    """The gradients of both are added where one of them is, as PyTorch adds them."""
+    check_one_rank(ranks, load_model("gpt2:layers=1,hidden=64,words=5000,sequence=8", batch=2))
+
+
 def check_one_rank(ranks, graph):
     program, given = spread(graph, "data", RANKS, 1), options(steps=2)
     (peak, *_), _ = ranks.run(counted, program, given)
