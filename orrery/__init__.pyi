@@ -25,7 +25,6 @@ from hwprofiles.devices.device_graph import DeviceGraph as DeviceGraph
 
 """Strategies: how every layer is split."""
 
-from planner.cost.applied_strategy import applied as applied
 from planner.layouts.configurations import Configuration as Configuration, all_configurations as all_configurations
 from planner.layouts.mesh import Mesh as Mesh
 from planner.parallel.pipeline_schedule import PipelineSchedule as PipelineSchedule

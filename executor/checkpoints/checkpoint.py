@@ -75,7 +75,7 @@ class CheckpointPart:
 
 def model_identity(graph: ComputationGraph) -> str:
     """Return a hash of the layers and their shapes without the batch, which a resumed run may change."""
-    layers = graph.undivided.layers
+    layers = graph.layers
     rows = [(layer.name, layer.operation, layer.inputs, layer.output.dims, layer.output.sizes[1:]) for layer in layers]
     return hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
 

@@ -51,7 +51,7 @@ def _slices(session: Session, layer: int) -> _Slices:
     """Return a layer's slices by name: all shards of parameters that replicas divide, of others the first replica's."""
     held, graph = session.view.parts.held(layer), session.view.program.graph
     dims, rows = graph.layers[layer].output.dims, list(session.slices(layer))
-    if any(low for dim, low in zip(dims, held.low, strict=True) if dim not in ("channel", "in_channel")):
+    if any(low for dim, low in zip(dims, held.low, strict=True) if dim != "channel"):
         divided = session.units.pieces(layer) if session.view.storage.divides_parameters else {}
         return [(each.name, each.box, each.tensor.cpu()) for each in rows if each.name in divided]
     buffers = session.parts[layer].buffers.items()
@@ -63,7 +63,7 @@ def _slices(session: Session, layer: int) -> _Slices:
 
 def _join(state: dict[str, Tensor], graph: ComputationGraph, index: int, rows: list[_Slices]) -> None:
     """Write the slices of all ranks into the tensors of a layer."""
-    layer = graph.model_layer(index)
+    layer = graph.layers[index]
     parameters = {each.name: each for each in layer.parameters}
     channels = (layer.output.size("channel"),)
     names = {name: f"{layer.name}.{name}" for name in (*parameters, *RUNNING)} | dict(layer.keys)
@@ -88,6 +88,6 @@ def _whole(state: dict[str, Tensor], key: str, shape: tuple[int, ...], values: T
 def _count(state: dict[str, Tensor], graph: ComputationGraph, index: int, steps: int) -> None:
     """Count the steps in a batch normalisation's number of batches."""
     layer = graph.layers[index]
-    key = f"{norm_prefix(graph.model_layer(index))}num_batches_tracked"
+    key = f"{norm_prefix(graph.layers[index])}num_batches_tracked"
     if layer.operation.statistics and "." in key:
         state[key] = state.get(key, torch.tensor(0)) + steps

@@ -136,7 +136,7 @@ def _tensors(session: Session) -> dict[str, CheckpointPart]:
     """Return the boxes of parameters, optimizer state and running statistics that a rank holds, by name."""
     tensors: dict[str, CheckpointPart] = {}
     for i in session.boxes:
-        layer = session.view.program.graph.model_layer(i)
+        layer = session.view.program.graph.layers[i]
         shapes = {parameter.name: parameter.shape for parameter in layer.parameters}
         held = sorted((*session.slices(i), *session.state_slices(i)), key=lambda each: each.label)
         for label, group in groupby(held, key=lambda each: each.label):

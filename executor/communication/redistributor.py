@@ -8,11 +8,13 @@ from torch import Tensor
 
 from executor.communication.group_exchange import GroupExchange
 from executor.communication.reduction import sum_in_rank_order
+from executor.program.rank_parts import LayerUnit
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.program.redistributions import RankRedistribution, RankStep, RedistributionKey
 from executor.runtime.devices import ComputeDevice, Handle
 from executor.supervision.status_board import RankState, RankStatus
+from planner.graph.computation_graph import Edge
 
 
 class Redistributor:
@@ -30,8 +32,8 @@ class Redistributor:
         self, view: RankProgram, device: ComputeDevice, recorder: Recorder, status: RankStatus, timeout_s: float
     ) -> None:
         self._rank, self._program, self._device, self._recorder = view.rank, view.program, device, recorder
-        self._status, self._timeout_s = status, timeout_s
-        self._lane = device.lane("activations") if view.redistributions else None
+        self._status, self._timeout_s, self._completions = status, timeout_s, view.completions
+        self._lane = device.lane("activations") if view.redistributions or view.completions else None
         moves = view.program.moves_activations
         groups = (each.devices for task, each in view.program.collectives.items() if moves[task])
         self._exchange = GroupExchange(view, device, recorder, "activations", groups)
@@ -55,6 +57,13 @@ class Redistributor:
         self._lane.keep(values)
         if not overlap:
             self.wait(row.key)
+
+    def complete(self, unit: LayerUnit, values: Tensor, *, backward: bool, again: bool = False) -> Tensor:
+        """Return the part's share of the sum of partial sums, or the gradient of these from those of all shares."""
+        layer, micro_batch = unit
+        row = self._completions[Edge(layer, layer, -1), micro_batch, backward, again]
+        self.begin(row, values, overlap=False)
+        return self.take(row.key)
 
     def wait(self, key: RedistributionKey) -> None:
         """Wait for the end of a redistribution that has begun."""

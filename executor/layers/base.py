@@ -34,9 +34,11 @@ class PartContext:
 
     layer: Layer
     index: int
-    """Index of the layer in the model; of partial sums, of the layer that they divide."""
+    """Index of the layer in the network."""
     held: Box
-    """Region of the layer's output that the part computes."""
+    """Region of the layer's output that the part makes."""
+    product: Box
+    """Region of which it computes the product: ``held``, or partial sums that parts complete together."""
     inputs: tuple[Box, ...]
     """Region of each input that the part reads, by slot; empty where it needs none."""
     parameters: Mapping[str, Box]
@@ -51,7 +53,9 @@ class PartLayer(ABC):
     A step calls ``forward``, then ``begin_backward``, then each of the two gradients at most once, in either order,
     then ``release``.  For a layer that ``reduces`` the caller sums its statistics over the parts of the same channels,
     or gathers those of all channels, and calls ``finish_forward`` after ``forward``, and ``finish_backward`` after
-    ``begin_backward``.  All methods run
+    ``begin_backward``.  For a layer that ``completes`` sums the caller calls ``complete_forward`` right after
+    ``forward``, with the part's share of the sum of what all parts returned that complete it together, and
+    ``complete_backward`` before both gradients, with the ``share_gradient`` of all these parts.  All methods run
     without autograd's recording.  They write no argument but ``out``, and the gradients that they return may be views
     of one another or of arguments.
 
@@ -61,6 +65,8 @@ class PartLayer(ABC):
 
     reduces: bool = False
     """True if the caller must share ``statistics`` and call ``finish_forward`` and ``finish_backward``."""
+    completes: bool = False
+    """True if the caller must call ``complete_forward`` and ``complete_backward``."""
     reads_last: bool = False
     """True if the part would copy an input whose channels are not last in memory, of float32 on a processor."""
 
@@ -71,6 +77,8 @@ class PartLayer(ABC):
         self.index = context.index
         self.held = context.held
         """Region of the layer's output that the part computes."""
+        self.product = context.product
+        """Region of which ``forward`` computes the product."""
         self.samples = context.samples
         self.inputs = context.inputs
         """Region of each input that ``forward`` gets, by slot; empty where the part needs none of it."""
@@ -98,7 +106,7 @@ class PartLayer(ABC):
 
         Returns:
             The part of the output, of the shape of ``held``.  A layer that reduces returns another tensor, and its
-            output from ``finish_forward``.
+            output from ``finish_forward``; one that completes sums returns partial sums of the shape of ``product``.
         """
 
     @abstractmethod
@@ -126,6 +134,19 @@ class PartLayer(ABC):
             Tensors of the shapes of the held slices.
         """
         return {}
+
+    def complete_forward(self, sums: Tensor, parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
+        """Return from the part's share of whole sums what ``forward`` returns where there are no partial sums."""
+        raise TypeError(f"{self.layer.operation.kind} {self.layer.name!r} completes no sums")
+
+    @property
+    def share_gradient(self) -> Tensor:
+        """Gradient of the part's share of whole sums, once the backward pass has begun."""
+        raise TypeError(f"{self.layer.operation.kind} {self.layer.name!r} completes no sums")
+
+    def complete_backward(self, gradient: Tensor) -> None:
+        """Take the gradient of the partial sums, which is that of all whole sums."""
+        raise TypeError(f"{self.layer.operation.kind} {self.layer.name!r} completes no sums")
 
     def finish_forward(self) -> Tensor:
         """Return the output, of the shape of ``held``, from the summed statistics."""

@@ -41,7 +41,7 @@ class ConvolutionPart(EpiloguePart):
     def __init__(self, context: PartContext, operation: Convolution, normalization: BatchNormalization | None) -> None:
         super().__init__(context, operation.activation, normalization)
         given = context.inputs[0]
-        windows = windows_of(operation.interval_maps(0, context.layer.input_shapes), context.held, given)
+        windows = windows_of(operation.interval_maps(0, context.layer.input_shapes), context.product, given)
         self._operation = operation
         self.reads_last = channels_last(given.shape)
         self._segments = _segments(operation, context)
@@ -49,7 +49,7 @@ class ConvolutionPart(EpiloguePart):
         native = [window.left if window.symmetric else 0 for window in windows]
         if not given.elements:  # all of the part's windows lie in the padding
             channels = self._segments[-1].inputs.stop
-            self._in_padding = (context.held.shape[0], channels, *(window.left for window in windows))
+            self._in_padding = (self.product.shape[0], channels, *(window.left for window in windows))
             native = [0] * len(windows)
         # windows with a symmetric padding need no copy: what is left to pad by ``padded`` and to crop is zero
         self._copied = tuple(replace(window, left=0, right=0) if window.symmetric else window for window in windows)
@@ -60,7 +60,7 @@ class ConvolutionPart(EpiloguePart):
         """Return the matrix products that compute the gradient of the weights on a processor; None for the library."""
         if self._in_padding is not None:
             return None
-        operation, (samples, channels, *positions) = self._operation, self.held.shape
+        operation, (samples, channels, *positions) = self._operation, self.product.shape
         kernel = KernelPositions(
             kernel=operation.kernel,
             stride=operation.stride,
@@ -75,7 +75,7 @@ class ConvolutionPart(EpiloguePart):
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Convolve the region with the held filters, then normalise it and apply the activation."""
-        weight, bias = parameters["weight"], parameters.get("bias")
+        weight, bias = parameters["weight"], None if self.completes else parameters.get("bias")
         if self._in_padding is None:
             values = laid_out(padded(inputs[0], self._copied), self.reads_last)
         else:
@@ -91,7 +91,7 @@ class ConvolutionPart(EpiloguePart):
             for segment in self._segments
         ]
         self._saved["input"], self._saved["weight"] = values, weight
-        return self._epilogue(products[0] if len(products) == 1 else torch.cat(products, 1), parameters, step)
+        return self._completed(products[0] if len(products) == 1 else torch.cat(products, 1), parameters, step)
 
     def activation_gradient(self) -> list[Tensor]:
         """Return the gradient of the region that the part reads."""
@@ -109,11 +109,13 @@ class ConvolutionPart(EpiloguePart):
             into = out["weight"] if "weight" in out else torch.empty_like(weight)
             gradients["weight"] = self._product.weight_gradient(gradient, self._saved["input"], into)
             if self._operation.bias:
-                sides = [dim for dim in range(gradient.dim()) if dim != 1]
-                gradients["bias"] = torch.sum(gradient, sides, out=out.get("bias"))
+                gradients["bias"] = self._bias_gradient(out.get("bias"))
             return gradients
-        rows = self._gradients([False, True, self._operation.bias])
-        for name, column in (("weight", 1), ("bias", 2)) if self._operation.bias else (("weight", 1),):
+        biased = self._operation.bias and not self.completes
+        rows = self._gradients([False, True, biased])
+        if self._operation.bias and self.completes:
+            gradients["bias"] = self._bias_gradient(None)
+        for name, column in (("weight", 1), ("bias", 2)) if biased else (("weight", 1),):
             parts = [row[column] for row in rows]
             gradients[name] = parts[0] if len(parts) == 1 else torch.cat(parts)
         return gradients
@@ -149,7 +151,9 @@ def _segments(operation: Convolution, context: PartContext) -> tuple[_Segment, .
         output channels     2 3 | 4 5 6 7 | 8 9
         segments             a  |    b    |  c       a, c: parts of a group; b: one whole group
     """
-    low, high = context.held.low[1], context.held.high[1]
+    low, high = context.product.low[1], context.product.high[1]
+    if operation.groups == 1:
+        return (_Segment(slice(0, high - low), slice(0, context.parameters["weight"].shape[1]), 1),)
     group_out = operation.channels // operation.groups
     group_in = context.layer.input_shapes[0].size("channel") // operation.groups
     first, last = -(-low // group_out) * group_out, high // group_out * group_out

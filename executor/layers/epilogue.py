@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from executor.layers.base import NO_BUFFERS, PartContext, PartLayer, TrainingStep
@@ -13,8 +14,8 @@ from planner.operations.normalisation import BatchNorm
 class EpiloguePart(PartLayer):
     """A part whose result is normalised and activated, each where the layer says so.
 
-    A subclass passes its product, which it must not read afterwards, to ``_epilogue``, and starts both its gradients
-    from ``self._saved["product_gradient"]``.
+    A subclass passes its product, which it must not read afterwards, to ``_epilogue``, or to ``_completed`` where its
+    parts may compute partial sums, and starts both its gradients from ``self._saved["product_gradient"]``.
 
     Args:
         context: The part and its layer.
@@ -32,8 +33,33 @@ class EpiloguePart(PartLayer):
     ) -> None:
         super().__init__(context)
         self._activation, self._normalization, self._prefix = activation, normalization, prefix
+        self.completes = context.product != context.held
         if normalization is not None:
             self.reduces, self.buffers = normalization.reduced, normalization.buffers
+
+    def _completed(self, product: Tensor, parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
+        """Return the output of a product that has its bias, or partial sums that others must complete first."""
+        return product if self.completes else self._epilogue(product, parameters, step)
+
+    def complete_forward(self, sums: Tensor, parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
+        """Add the bias, then normalise and activate."""
+        if "bias" in parameters:
+            sums = sums + parameters["bias"].view(-1, *(1 for _ in sums.shape[2:]))
+        return self._epilogue(sums, parameters, step)
+
+    @property
+    def share_gradient(self) -> Tensor:
+        """Gradient of the part's share of whole sums."""
+        return self._saved["product_gradient"]
+
+    def complete_backward(self, gradient: Tensor) -> None:
+        """Keep the gradient of the share for that of the bias, and go on with that of the partial sums."""
+        self._saved["share_gradient"], self._saved["product_gradient"] = self._saved["product_gradient"], gradient
+
+    def _bias_gradient(self, out: Tensor | None) -> Tensor:
+        """Return the gradient of the bias, in ``out`` where that is given."""
+        gradient = self._saved["share_gradient" if self.completes else "product_gradient"]
+        return torch.sum(gradient, [dim for dim in range(gradient.dim()) if dim != 1], out=out)
 
     def _epilogue(self, product: Tensor, parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Return the normalised and activated product; with reduction, set the statistics and return the product."""

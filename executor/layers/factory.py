@@ -14,14 +14,13 @@ from executor.layers.linear import LinearPart
 from executor.layers.local_response import LocalResponseNormPart
 from executor.layers.losses import LossPart
 from executor.layers.parameters import parameter_boxes
-from executor.layers.partial import SLICES, PartialProductPart, PartialSumPart
 from executor.layers.pooling import GlobalPoolingPart, PoolingPart
 from executor.layers.recorded import RecordedPart
 from executor.runtime.boxes import Box
 from executor.runtime.samples import BatchSamples
 from groundwork.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph, Layer, Operation
-from planner.layouts.configurations import ConfigSpace
+from planner.graph.computation_graph import ComputationGraph, Operation
+from planner.layouts.configurations import ConfigSpace, product_space
 from planner.layouts.regions import held_regions, needed_regions
 from planner.operations.convolution import Convolution
 from planner.operations.dropout import Dropout
@@ -30,7 +29,6 @@ from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.mapped import Mapped
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
-from planner.operations.partial import PartialProduct, PartialSum
 from planner.operations.pooling import GlobalPooling, Pooling
 
 
@@ -78,8 +76,6 @@ def part_layer(
 
 def _norm_constants(operation: Operation) -> tuple[float, float]:
     """Return eps and momentum of a layer's batch normalisation."""
-    if isinstance(operation, PartialSum):
-        operation = operation.operation
     if isinstance(operation, BatchNorm):
         return operation.eps, operation.momentum
     assert isinstance(operation, Convolution)
@@ -95,7 +91,8 @@ def _context(graph: ComputationGraph, index: int, space: ConfigSpace, part: int,
         for slot, shape in enumerate(shapes)
     ]
     parameters = parameter_boxes(layer, space, part)
-    return PartContext(layer, graph.origin[index], Box.of(held_regions(space), part), tuple(given), parameters, samples)
+    held, product = (Box.of(held_regions(each), part) for each in (space, product_space(space)))
+    return PartContext(layer, index, held, product, tuple(given), parameters, samples)
 
 
 _PLAIN_PARTS: dict[type[Operation], Callable[..., PartLayer]] = {
@@ -120,27 +117,6 @@ def _made(context: PartContext, normalization: Callable[[], BatchNormalization])
             return BatchNormPart(context, operation, normalization())
         case Concat():
             return ConcatPart(context)
-        case PartialProduct():
-            return PartialProductPart(context, _product_part(context, operation))
-        case PartialSum():
-            return PartialSumPart(context, operation, normalization() if operation.statistics else None)
     if type(operation) in _PLAIN_PARTS:
         return _PLAIN_PARTS[type(operation)](context, operation)
     raise ConfigError(f"layer {context.layer.name!r} must be of a kind of planner.operations, got {operation.kind}")
-
-
-def _product_part(context: PartContext, operation: PartialProduct) -> PartLayer:
-    """Return the part of a layer whose only input is one slice of the input channels."""
-    product, inputs = operation.product, operation.sliced(context.layer.input_shapes)
-    whole = Layer(context.layer.name, product, context.layer.inputs, inputs, product.output(inputs))
-    low, high = ((*ends[:SLICES], *ends[SLICES + 1 :]) for ends in (context.held.low, context.held.high))
-    # the part reads channels of its slice only: count them from the first channel of the slice
-    (given,), first = context.inputs, context.held.low[SLICES] * inputs[0].size("channel")
-    first = first if given.elements else 0
-    read = Box(
-        (given.low[0], given.low[1] - first, *given.low[2:]), (given.high[0], given.high[1] - first, *given.high[2:])
-    )
-    inner = PartContext(whole, context.index, Box(low, high), (read,), context.parameters, context.samples)
-    if isinstance(product, Convolution):
-        return ConvolutionPart(inner, product, None)
-    return LinearPart(inner, product)

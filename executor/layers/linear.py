@@ -22,8 +22,12 @@ class LinearPart(EpiloguePart):
         """Multiply the flattened samples with the held rows of the weights, then apply activation and dropout."""
         values, weight = inputs[0].reshape(len(inputs[0]), -1), parameters["weight"]
         self._saved["input"], self._saved["weight"] = values, weight
-        output = self._epilogue(torch.nn.functional.linear(values, weight, parameters.get("bias")), parameters, step)
-        return self._dropout.forward(output, step)
+        bias = None if self.completes else parameters.get("bias")
+        return self._completed(torch.nn.functional.linear(values, weight, bias), parameters, step)
+
+    def _epilogue(self, product: Tensor, parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
+        """Return the activated product after dropout."""
+        return self._dropout.forward(super()._epilogue(product, parameters, step), step)
 
     def begin_backward(self, gradient: Tensor | None) -> None:
         """Compute the gradient of the product from that of dropout's output: element by element, in either order."""
@@ -40,7 +44,7 @@ class LinearPart(EpiloguePart):
         gradient = self._saved["product_gradient"]
         gradients = {"weight": torch.mm(gradient.t(), self._saved["input"], out=out.get("weight"))}
         if self._operation.bias:
-            gradients["bias"] = torch.sum(gradient, 0, out=out.get("bias"))
+            gradients["bias"] = self._bias_gradient(out.get("bias"))
         return gradients
 
     def drop(self) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,6 +20,7 @@ from executor.runtime.parameter_init import initial_parameters
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph
 from planner.graph.data_sources import is_data
+from planner.layouts.regions import part_sizes
 from planner.operations.loss import Loss
 
 Timer = Callable[["_Case", str, Callable[[], Any]], Any]
@@ -195,6 +195,8 @@ class _Case:
             self._step = TrainingStep(0, 0, _targets(self._layer.operation, self._inputs[0]))
         else:
             self._gradient = _random(held.shape, make, gradients[self._layer.name])
+        if self._layer_part.completes:
+            self._product_gradient = _random(self._layer_part.product.shape, make, last=False)
         boxes = self._layer_part.parameters
         shapes = (part.layers, *sorted((name, box.shape) for name, box in boxes.items()))
         if shapes not in store:  # parts that differ by samples or positions only share their parameters
@@ -205,14 +207,17 @@ class _Case:
 
     def flop(self, phase: str) -> float:
         """Return the operations of the part in a phase where it is a matrix product, else 0."""
-        sizes = zip(self._layer.output.dims, self.part.sizes, strict=True)
-        work = self._layer.kernels(phase, {dim: np.array([float(size)]) for dim, size in sizes})
+        sizes = part_sizes(self.part.space).items()
+        work = self._layer.kernels(phase, {dim: rows[[self.part.part]] for dim, rows in sizes})
         return float(work.flop[0]) if work.matrix[0] else 0.0
 
     def forward(self, timer: Timer) -> None:
         """Run the forward pass; reductions over ranks, and the work after them, are not timed."""
         part = self._layer_part
         self._output = timer(self, "forward", lambda: part.forward(self._inputs, self._parameters, self._step))
+        if part.completes:
+            share = self._output.new_zeros(part.held.shape)
+            self._output = part.complete_forward(share, self._parameters, self._step)
         if part.reduces:
             self._output = part.finish_forward()
 
@@ -240,6 +245,8 @@ class _Case:
             self._layer_part.begin_backward(self._gradient)
             if self._layer_part.reduces:
                 self._layer_part.finish_backward()
+            if self._layer_part.completes:
+                self._layer_part.complete_backward(self._product_gradient)
 
     def _activation_gradient(self) -> list[Tensor]:
         self._begin()

@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
-from planner.layouts.configurations import ConfigSpace, Strategy, all_configurations
+from planner.layouts.configurations import ConfigSpace, Strategy, all_configurations, product_space
 from planner.layouts.regions import held_regions, needed_regions
-from planner.parallel.input_channel_split import slices_of, split_input_channels
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.plan_text import read_plan_text
 from planner.search.pipeline_strategy import Pipeline, has_stages, micro_batch_parts
@@ -46,7 +45,7 @@ def added_slots(graph: ComputationGraph, index: int) -> tuple[bool, ...]:
     return tuple(rows)
 
 
-def parts_of(graph: ComputationGraph, plans: Iterable[Sequence[ConfigSpace]]) -> list[ProbePart]:
+def parts_of(graph: ComputationGraph, plans: Iterable[Iterable[ConfigSpace]]) -> list[ProbePart]:
     """Return every different part of every different layer, in the order of the layers.
 
     Of parts of one size the one that reads most is taken: parts at the border of a tensor read no halo there::
@@ -77,6 +76,16 @@ def parts_of(graph: ComputationGraph, plans: Iterable[Sequence[ConfigSpace]]) ->
                         row = ProbePart(index, tuple(names[kinds[i]]), sizes, space, part)
                         largest[kinds[i], sizes] = (read, row)
     return sorted((row for _, row in largest.values()), key=lambda row: row.index)
+
+
+def _whole_sums(space: ConfigSpace) -> ConfigSpace:
+    """Return a space of one configuration without slices of a sum, and without devices that compute the same."""
+    product = product_space(space)
+    if product.sums[0] * product.repeats[0] == 1:
+        return space
+    parts, once = int(product.degrees.prod()), np.ones(1, dtype=np.int64)
+    start, devices = np.array([0, parts]), product.devices[:parts]
+    return replace(product, sums=once, repeats=once, device_start=start, devices=devices, given=None)
 
 
 def _different_parts(
@@ -114,8 +123,7 @@ def strategy_parts(graph: ComputationGraph, strategies: Sequence[str], processes
     """Return the parts that strategies use, by their names or files; with ``all`` every part that splits outputs.
 
     Raises:
-        ConfigError: A strategy is unknown or does not fit the processes, it splits input channels (see
-            ``divided_parts``), or there are more than ``most`` parts.
+        ConfigError: A strategy is unknown or does not fit the processes, or there are more than ``most`` parts.
     """
     if ALL_DEGREES in strategies:
         return every_part(graph, processes, most)
@@ -127,25 +135,18 @@ def divided_parts(
 ) -> list[tuple[ComputationGraph, list[ProbePart]]]:
     """Return the parts of strategies of any kind, grouped by the graph that they belong to.
 
-    The first graph is the model's own; the others are those of strategies that split input channels, and of plans with
-    micro-batches, with one as their batch.  Parts of an earlier graph are left out of later ones.  Arguments are those
-    of ``strategy_parts``.
+    The first graph is the model's own; the others are those of plans with micro-batches, with one as their batch.
+    Parts of an earlier graph are left out of later ones.  Arguments are those of ``strategy_parts``.
     """
     texts = [(name, {}) if name == ALL_DEGREES else read_plan_text(name) for name in strategies]
     pipes = [(name, said) for name, said in texts if has_stages(name) or said.get("micro_batches")]
     others = [name for name, said in texts if (name, said) not in pipes]
-    named = {} if ALL_DEGREES in strategies else {name: named_strategy(name, graph, processes) for name in others}
-    sliced = {name: strategy for name, strategy in named.items() if slices_of(strategy)}
-    rest = [name for name in others if name not in sliced]
-    groups = [(graph, strategy_parts(graph, rest, processes, most=most))] if rest else []
-    known: set[tuple[str, tuple[int, ...]]] = set()
-    rows = [(graph, strategy) for strategy in sliced.values()]
-    for whole, strategy in [*rows, *(_micro_batch_parts(graph, *each, processes) for each in pipes)]:
-        known |= {(name, part.sizes) for row, parts in groups for part in parts for name in measured_names(row, part)}
-        divided = split_input_channels(whole, slices) if (slices := slices_of(strategy)) else whole
-        parts = _parts(divided, [strategy], processes, most)
-        new_parts = [part for part in parts if any((n, part.sizes) not in known for n in measured_names(divided, part))]
-        groups.append((divided, new_parts))
+    groups = [(graph, strategy_parts(graph, others, processes, most=most))] if others else []
+    for each in pipes:
+        known = {(name, part.sizes) for _, parts in groups for part in parts for name in part.layers}
+        small, strategy = _micro_batch_parts(graph, *each, processes)
+        parts = _parts(small, [strategy], processes, most)
+        groups.append((small, [part for part in parts if any((n, part.sizes) not in known for n in part.layers)]))
     return groups
 
 
@@ -158,14 +159,10 @@ def _micro_batch_parts(
     return micro_batch_parts(graph, strategy, processes, request)
 
 
-def measured_names(graph: ComputationGraph, part: ProbePart) -> tuple[str, ...]:
-    """Return the names by which compute profiles know the layers of a part."""
-    return tuple(graph.layers[graph.index[name]].measured_name for name in part.layers)
-
-
 def _parts(graph: ComputationGraph, plans: Sequence[Strategy], processes: int, most: int) -> list[ProbePart]:
     """Return the parts of some plans; refuse more than ``most``."""
-    parts = parts_of(graph, [spaces_of(graph, plan, processes) for plan in plans])
+    # profiles know whole sums alone, from which slices are scaled
+    parts = parts_of(graph, [map(_whole_sums, spaces_of(graph, plan, processes)) for plan in plans])
     if len(parts) > most:
         raise ConfigError(f"max_parts must be at least the {len(parts)} parts of {graph.name}, got {most}")
     return parts

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -73,8 +72,7 @@ def _rows(portion: Portion, settings: ProbeSettings, device: ComputeDevice, stat
     probe = LayerProbe(portion.graph, portion.parts, device, watch=computing)
     probe.warm_up(computing)
     _sample_until_known(probe, settings, device, status, lambda: probe.sample(computing))
-    names = {layer.name: layer.measured_name for layer in portion.graph.layers}
-    return [replace(row, layers=tuple(names[name] for name in row.layers)) for row in probe.rows()]
+    return probe.rows()
 
 
 def _sample_until_known(

@@ -10,7 +10,7 @@ from executor.runtime.boxes import Box
 from executor.runtime.samples import BatchSamples
 from groundwork.array_types import Ints
 from planner.graph.computation_graph import ComputationGraph, Edge
-from planner.layouts.configurations import ConfigSpace
+from planner.layouts.configurations import ConfigSpace, product_space
 from planner.layouts.regions import held_regions, needed_regions, summed_slices
 from planner.lowering.program import Program
 from planner.parallel.micro_batches import interleave_degree
@@ -73,6 +73,10 @@ class RankParts:
         The region is empty where the rank holds no part of the layer.
         """
         return self._held[layer]
+
+    def product(self, layer: int) -> Box:
+        """Return the region of a layer's product that the rank computes, of which ``held`` is its share."""
+        return self._part_box(layer, product_space(self.space_of(layer)))
 
     def held_for(self, edge: Edge) -> Box:
         """Return the region that the rank's part of a producer holds of the tensor that a consumer reads."""

@@ -13,7 +13,13 @@ import numpy as np
 from executor.program.messages import Message, RankMessages
 from executor.program.rank_parts import InputKey, LayerUnit, RankParts
 from executor.program.rank_storage import RankStorage
-from executor.program.redistributions import RankRedistribution, redistributions_of, returned_by
+from executor.program.redistributions import (
+    RankRedistribution,
+    RedistributionKey,
+    completions_of,
+    redistributions_of,
+    returned_by,
+)
 from executor.runtime.boxes import Box
 from planner.graph.computation_graph import Edge
 from planner.lowering.program import KINDS, Program
@@ -112,6 +118,11 @@ class RankProgram:
     def redistributions(self) -> list[RankRedistribution]:
         """Tensors and gradients that collectives bring to the rank, in the order in which all ranks begin them."""
         return redistributions_of(self.program, self.rank)
+
+    @cached_property
+    def completions(self) -> dict[RedistributionKey, RankRedistribution]:
+        """Sums that the rank completes with others within layers, and gathers of their gradients."""
+        return completions_of(self.program, self.rank)
 
     @cached_property
     def inputs(self) -> dict[InputKey, InputTensor]:

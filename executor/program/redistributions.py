@@ -26,6 +26,7 @@ from planner.layouts.redistribution import (
     read_in,
     redistribution_of,
 )
+from planner.layouts.regions import held_regions
 from planner.lowering.program import Program
 
 
@@ -95,13 +96,7 @@ def returned_by(program: Program) -> dict[Edge, Edge]:
 
 def redistributions_of(program: Program, rank: int) -> list[RankRedistribution]:
     """Return the redistributions in which a rank takes part, in the order in which all ranks begin them."""
-    moves, phase = program.moves_activations, _phases(program)
-    tasks: dict[tuple[Edge, int, bool, bool], list[int]] = defaultdict(list)
-    for task, each in program.collectives.items():
-        if moves[task] and rank in each.devices:
-            edge = Edge(int(program.layer[task]), int(program.consumer[task]), int(program.slot[task]))
-            key = edge, int(program.micro_batch[task]), bool(program.backward[task]), bool(program.recomputed[task])
-            tasks[key].append(task)
+    phase = _phases(program)
     rows = [
         RankRedistribution(
             edge=edge if backward else program.transferred_by[edge],
@@ -112,9 +107,40 @@ def redistributions_of(program: Program, rank: int) -> list[RankRedistribution]:
             steps=_steps(program, edge, rank, sorted(mine), backward=backward),
             rows=program.graph.layers[edge.consumer].operation.reads_rows,
         )
-        for (edge, micro_batch, backward, again), mine in tasks.items()
+        for (edge, micro_batch, backward, again), mine in _tasks_of(program, rank).items()
+        if edge.producer != edge.consumer
     ]
     return sorted(rows, key=lambda row: (row.phase, next(step.tasks for step in row.steps if step.tasks)))
+
+
+def completions_of(program: Program, rank: int) -> dict["RedistributionKey", RankRedistribution]:
+    """Return the sums that a rank completes with others within layers, and the gathers of their gradients.
+
+    Their edges lead from a layer to itself.  They begin with no phase of their own, but as a part asks for them.
+    """
+    rows = dict[RedistributionKey, RankRedistribution]()
+    for key, tasks in _tasks_of(program, rank).items():
+        edge, micro_batch, backward, again = key
+        if edge.producer != edge.consumer:
+            continue
+        space, group = program.spaces_at(edge.producer)[edge.producer], program.collectives[tasks[0]].devices
+        held, part_on = held_regions(space), space.part_on(len(program.cluster.devices))[list(group)]
+        spans = np.column_stack([held.low[part_on, 1], held.high[part_on, 1]]) - held.low[part_on[0], 1]
+        moved = tuple((low, high) for low, high in spans.tolist())
+        step = RankStep(program.collectives[tasks[0]].kind, 1, moved, group, tuple(sorted(tasks)))
+        rows[key] = RankRedistribution(edge, micro_batch, backward, again, -1, (step,), rows=False)
+    return rows
+
+
+def _tasks_of(program: Program, rank: int) -> dict["RedistributionKey", list[int]]:
+    """Return the collectives of activations in which a rank takes part, by what they bring."""
+    moves, tasks = program.moves_activations, defaultdict[RedistributionKey, list[int]](list)
+    for task, each in program.collectives.items():
+        if moves[task] and rank in each.devices:
+            edge = Edge(int(program.layer[task]), int(program.consumer[task]), int(program.slot[task]))
+            key = edge, int(program.micro_batch[task]), bool(program.backward[task]), bool(program.recomputed[task])
+            tasks[key].append(task)
+    return tasks
 
 
 def _phases(program: Program) -> Ints:
@@ -129,8 +155,9 @@ def _steps(program: Program, edge: Edge, rank: int, tasks: Sequence[int], *, bac
     """Return the steps of a redistribution, with their tasks."""
     way, layer, spaces = way_of(program, edge), program.graph.layers[edge.consumer], program.spaces_at(edge.consumer)
     producer, consumer = spaces[edge.producer], spaces[edge.consumer]
-    assert way is not None, "collectives of activations belong to an edge within one mesh"
     now = made_in(producer)
+    assert way is not None, "collectives of activations belong to an edge within one mesh"
+    assert now is not None, "where there are collectives, parts follow each other in the order of the axes"
     if backward:
         maps = layer.operation.interval_maps(edge.slot, layer.input_shapes)
         read = read_in(consumer, maps, producer.output)

@@ -70,7 +70,7 @@ def check_inputs(options: RunOptions, graph: ComputationGraph, processes: int) -
 
 def _check_buffers(graph: ComputationGraph) -> None:
     """Refuse imported layers that compute with buffers of the module, which only its state has."""
-    for layer in graph.undivided.layers:
+    for layer in graph.layers:
         for step in layer.operation.computes if isinstance(layer.operation, Mapped) else ():
             for operand in step.operands:
                 for leaf in operand.constant.leaves() if operand.constant else ():

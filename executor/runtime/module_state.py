@@ -83,7 +83,7 @@ def check_keys(graph: ComputationGraph, option: str) -> None:
     Raises:
         ConfigError: The model was not imported; the message names the first parameter without a key.
     """
-    for layer in graph.undivided.layers:
+    for layer in graph.layers:
         for parameter in layer.parameters:
             if parameter.name not in dict(layer.keys):
                 raise ConfigError(
@@ -103,7 +103,7 @@ def check_module_state(path: Path, graph: ComputationGraph) -> None:
         ConfigError: It does not; the message names the key.
     """
     state = with_tied(read_module_state(path), graph)
-    for layer in graph.undivided.layers:
+    for layer in graph.layers:
         keys = dict(layer.keys)
         for name, other in layer.aliases:
             one, two = (state.get(key) for key in (keys[name], other))
@@ -128,7 +128,7 @@ def with_tied(state: Mapping[str, Tensor], graph: ComputationGraph) -> dict[str,
         graph: The model, whose parameters have keys.
     """
     found = dict(state)
-    for layer in graph.undivided.layers:
+    for layer in graph.layers:
         keys = dict(layer.keys)
         for name, other in layer.aliases:
             if other in state:
@@ -144,7 +144,7 @@ def _equal(one: Tensor, two: Tensor) -> bool:
 
 def _wanted(graph: ComputationGraph) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield keys and sizes of the tensors that a model is computed with."""
-    for layer in graph.undivided.layers:
+    for layer in graph.layers:
         keys = dict(layer.keys)
         yield from ((keys[parameter.name], parameter.module_shape) for parameter in layer.parameters)
         yield from buffer_keys(layer).items()

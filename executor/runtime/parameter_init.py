@@ -45,7 +45,7 @@ def initial_parameters(
         He et al., "Delving deep into rectifiers", ICCV 2015, Eq. 10; the uniform distribution on [-a, a) has
         the variance a^2 / 3.
     """
-    layer = graph.model_layer(index)
+    layer = graph.layers[index]
     gain = 2.0 if getattr(layer.operation, "activation", None) in _RECTIFIED else 1.0
     values = {}
     for number, parameter in enumerate(layer.parameters):
@@ -57,7 +57,7 @@ def initial_parameters(
         elif len(parameter.shape) == 1:
             values[parameter.name] = torch.ones(box.shape, dtype=dtype, device=device)
         else:
-            key = key_of(seed, _PURPOSE, graph.origin[index], number)
+            key = key_of(seed, _PURPOSE, index, number)
             unit = uniform(key, box, parameter.shape, dtype=dtype, device=device)
             values[parameter.name] = unit.sub_(0.5).mul_(2 * _bound(parameter, gain))
     return values

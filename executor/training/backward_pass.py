@@ -39,6 +39,7 @@ class BackwardPass:
         updates: ParameterUpdates,
     ) -> None:
         self._view, self._gradient_sync = resources.view, resources.gradient_sync
+        self._redistributor = resources.redistributor
         self._layers, self._tensors = layers, tensors
         self._timer, self._statistics, self._updates = timer, statistics, updates
         program = resources.view.program
@@ -117,6 +118,8 @@ class BackwardPass:
         if part.reduces:
             self._statistics.share(unit, part, backward=True)
             part.finish_backward()
+        if part.completes:
+            part.complete_backward(self._redistributor.complete(unit, part.share_gradient, backward=True))
 
     def _end(self, task: int, unit: LayerUnit) -> None:
         if self._last_gradient[unit] == task:

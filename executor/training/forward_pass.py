@@ -43,6 +43,7 @@ class ForwardPass:
         self._view, self._device = resources.view, resources.device
         self._layers, self._tensors = layers, tensors
         self._timer, self._statistics, self._loss_check = timer, statistics, loss_check
+        self._redistributor = resources.redistributor
         self._data_boxes = _data_boxes(resources.view)
         self._seed, self._step = seed, 0
         graph = resources.view.program.graph
@@ -75,6 +76,9 @@ class ForwardPass:
             outputs.append(part.forward(inputs, parameters, step))
 
         self._timer.arithmetic(task, work)
+        if part.completes:
+            sums = self._redistributor.complete(unit, outputs[0], backward=False, again=again)
+            outputs[0] = part.complete_forward(sums, parameters, step)
         if part.reduces and not again:
             self._statistics.share(unit, part, backward=False)
             outputs[0] = part.finish_forward()

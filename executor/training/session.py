@@ -228,7 +228,7 @@ def _parameters(
         if options.stand_in:
             parameters[i] = {name: torch.zeros(box.shape, dtype=dtype) for name, box in slices.items()}
         elif state:
-            layer = graph.model_layer(i)
+            layer = graph.layers[i]
             keys, shapes = dict(layer.keys), {each.name: each.shape for each in layer.parameters}
             parameters[i] = {
                 name: _slice(state[keys[name]].view(shapes[name]), box).to(device.torch_device, dtype)
@@ -259,7 +259,7 @@ def _set_buffers(
     """Give the parts the buffers of the module that training starts from."""
     graph = view.program.graph
     for (i, micro_batch), part in parts.items():
-        layer, held = graph.model_layer(i), view.parts.held(i)
+        layer, held = graph.layers[i], view.parts.held(i)
         part.constants = {
             key: state[key].to(device.torch_device, _buffer_type(state[key], DTYPES[graph.element_bytes]))
             for key in buffer_keys(layer)
@@ -296,7 +296,7 @@ def _parts(
                 layer, box = graph.layers[i], view.parts.held(i)
                 inputs = tuple(view.parts.needed(i, slot) for slot in range(len(layer.inputs)))
                 parts[unit] = StandInPart(
-                    PartContext(layer, graph.origin[i], box, inputs, view.parts.parameters(i), samples),
+                    PartContext(layer, i, box, view.parts.product(i), inputs, view.parts.parameters(i), samples),
                     sums_statistics=i in summed,
                     is_loss=isinstance(layer.operation, Loss),
                     dtype=dtype,

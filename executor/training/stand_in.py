@@ -40,6 +40,8 @@ class StandInPart(PartLayer):
         super().__init__(context)
         make = torch.randn if random else torch.zeros
         self._output = make(context.held.shape, dtype=dtype)
+        self.completes = context.product != context.held
+        self._product = make(context.product.shape, dtype=dtype) if self.completes else self._output
         self._input_gradients = [make(box.shape, dtype=dtype) for box in context.inputs]
         self._gradients = {name: make(box.shape, dtype=dtype) for name, box in context.parameters.items()}
         self.loss = torch.zeros((), dtype=dtype) if is_loss else None
@@ -51,6 +53,10 @@ class StandInPart(PartLayer):
 
     @override
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
+        return self._product
+
+    @override
+    def complete_forward(self, sums: Tensor, parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         return self._output
 
     @override
@@ -64,6 +70,15 @@ class StandInPart(PartLayer):
 
     @override
     def finish_backward(self) -> None:
+        pass
+
+    @property
+    @override
+    def share_gradient(self) -> Tensor:
+        return self._output
+
+    @override
+    def complete_backward(self, gradient: Tensor) -> None:
         pass
 
     @override

@@ -68,12 +68,12 @@ class CompressionSettings:
 
     def gradient(self, graph: ComputationGraph, layer: int) -> Compression | None:
         """Return the type that a layer's gradients are synchronised with; None if they are not compressed."""
-        named = self.gradient_layers is None or graph.model_layer(layer).name in self.gradient_layers
+        named = self.gradient_layers is None or graph.layers[layer].name in self.gradient_layers
         return _type(self.gradients) if named else None
 
     def activation(self, graph: ComputationGraph, layer: int) -> Compression | None:
         """Return the type of messages with a layer's output or its gradient; None if they are not compressed."""
-        named = self.activation_layers is None or graph.model_layer(layer).name in self.activation_layers
+        named = self.activation_layers is None or graph.layers[layer].name in self.activation_layers
         return _type(self.activations) if named else None
 
 

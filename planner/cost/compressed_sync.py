@@ -35,7 +35,6 @@ from planner.compression.settings import (
     check_gradient_sync,
 )
 from planner.cost.all_reduce import SyncChoice, all_reduce_s, candidate_all_reduces, layer_choice, replica_groups
-from planner.cost.applied_strategy import applied
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import ConfigSpace, Strategy
@@ -211,8 +210,7 @@ def gradient_sync_choices(
     """
     if model.gradient_sync not in (AUTO, LIBRARY):
         return {}
-    model, spaces, _ = applied(model, strategy)
-    graph = model.graph
+    graph, spaces = model.graph, model.spaces_of(strategy)
     choices: dict[str, SyncChoice] = {}
     for i, (layer, space) in enumerate(zip(graph.layers, spaces, strict=True)):
         kind = compressed.gradient(graph, i)

@@ -11,7 +11,7 @@ import numpy as np
 
 from groundwork.array_types import Bools, Floats
 from hwprofiles.compute.attention_versions import with_attention
-from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile, MeasuredParts
+from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
 from hwprofiles.compute.fused_kernels import elementwise_kernels
 from hwprofiles.compute.fused_times import fused_s
 from hwprofiles.compute.kernels import Kernels
@@ -22,11 +22,11 @@ from planner.compression.data_types import check_codec_times
 from planner.cost.software import IDEAL_SOFTWARE, Software
 from planner.derivatives.eager_kernels import eager_bytes, gradient_sums, gradients_added_in
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Layer
+from planner.graph.shapes import SUMMED
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.regions import part_sizes
 from planner.operations.base import ELEMENT_BYTES
 from planner.operations.convolution import Convolution
-from planner.operations.partial import undivided
 
 _TRANSPOSED = 2.0
 """Time of a transposed copy over that of a plain one: 228 convolutions on an H200, measured in both orders of channels,
@@ -185,8 +185,7 @@ class ComputeTimes:
         if self.software.channels_first:
             seconds = seconds + transposed_s(profile, layer, phase, part, element_bytes)
         if operation.bias and not self.software.fused and phase in _BIAS_ACCESSES:
-            elements = np.prod([part[dim] for dim in layer.output.dims], axis=0)
-            moved = _BIAS_ACCESSES[phase] * _stored_bytes(profile, element_bytes) * elements
+            moved = _BIAS_ACCESSES[phase] * _stored_bytes(profile, element_bytes) * _outputs(layer, part)
             seconds = seconds + _streamed_s(profile, moved)
         return np.asarray(seconds)
 
@@ -196,8 +195,10 @@ class ComputeTimes:
 
     def is_measured(self, layer: Layer) -> bool:
         """Return whether a profile holds measured times of the layer."""
-        rows = (_measured(p, self.graph.name, layer, phase)[1] for p in self.profiles for phase in LAYER_PHASES)
-        return any(parts is not None for parts in rows)
+        sizes = layer.output.sizes
+        return any(
+            p.measured_parts(self.graph.name, layer.name, phase, sizes) for p in self.profiles for phase in LAYER_PHASES
+        )
 
     def _profiles_used(self, space: ConfigSpace) -> Bools:
         """Return whether a device of each profile holds a part, shape (C, profiles)."""
@@ -223,8 +224,7 @@ def kernel_s(
     A part that the profile holds takes its measured time.  Others of a measured layer are scaled from the measured
     part of the same phase that is nearest, by the roofline's ratio between the two: the one closest in the logarithm
     of FLOP (of bytes, for kernels without arithmetic), among equals the one of the closest shape.  Profiles are
-    measured with 4-byte elements; larger ones add memory traffic.  Partial sums that were not measured themselves are
-    scaled from the layer that sums over all its input channels.
+    measured with 4-byte elements; larger ones add memory traffic.  Slices of a sum are scaled from whole sums.
 
     Args:
         profile: The device's compute profile.
@@ -241,11 +241,11 @@ def kernel_s(
     """
     work = layer.kernels(phase, part)
     seconds = profile.time_s(stored_kernels(profile, work, phase, element_bytes), phase=phase)
-    like, parts = _measured(profile, model, layer, phase)
+    parts = profile.measured_parts(model, layer.name, phase, layer.output.sizes)
     if parts is None:
         return _unmeasured_s(profile, layer, phase, part, element_bytes, seconds, inner=inner, fused=fused)
-    dims, sizes = like.output.dims, np.array(parts.sizes, dtype=np.float64)
-    known = like.kernels(phase, dict(zip(dims, sizes.T, strict=True)))
+    dims, sizes = layer.output.dims, np.array(parts.sizes, dtype=np.float64)
+    known = layer.kernels(phase, dict(zip(dims, sizes.T, strict=True)))
     distance = np.abs(np.subtract.outer(_log_amount(work), _log_amount(known)))
     for dim, row in zip(dims, sizes.T, strict=True):
         distance += _SHAPE_WEIGHT * np.abs(np.subtract.outer(np.log(part[dim]), np.log(row)))
@@ -318,8 +318,13 @@ def _eager_s(
 
 def _summed_s(profile: ComputeProfile, layer: Layer, part: dict[str, Floats], element_bytes: int) -> Floats:
     """Return the time to add two gradients of the parts of an output."""
-    elements = np.prod([part[dim] for dim in layer.output.dims], axis=0)
-    return _streamed_s(profile, 3.0 * elements * _stored_bytes(profile, element_bytes))
+    return _streamed_s(profile, 3.0 * _outputs(layer, part) * _stored_bytes(profile, element_bytes))
+
+
+def _outputs(layer: Layer, part: dict[str, Floats]) -> Floats:
+    """Return the elements that parts have of an output, once sums that the layer completes are complete."""
+    product = np.prod([part[dim] for dim in layer.output.dims], axis=0)
+    return np.asarray(product / part.get(SUMMED, 1.0) if layer.operation.completes_sums else product)
 
 
 def transposed_s(
@@ -349,15 +354,6 @@ def _streamed_s(profile: ComputeProfile, moved: Floats) -> Floats:
     return profile.time_s(
         Kernels(flop=zero, memory_bytes=moved, rows=zero, columns=zero, depth=zero, samples=zero + 1.0), phase="forward"
     )
-
-
-def _measured(profile: ComputeProfile, model: str, layer: Layer, phase: str) -> tuple[Layer, MeasuredParts | None]:
-    """Return the measured layer and its rows: the layer itself or, for partial sums, else the undivided layer."""
-    parts = profile.measured_parts(model, layer.measured_name, phase, layer.output.sizes)
-    whole = undivided(layer)
-    if parts is not None or whole is None:
-        return layer, parts
-    return whole, profile.measured_parts(model, whole.name, phase, whole.output.sizes)
 
 
 def _log_amount(work: Kernels) -> Floats:

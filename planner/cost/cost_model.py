@@ -7,7 +7,6 @@ Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional 
 Sec. 5.1: t_c, t_s and t_x.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from groundwork.array_types import Floats, Ints
@@ -18,8 +17,8 @@ from planner.cost.conditions import IDEAL_CONDITIONS, Conditions
 from planner.cost.sync_time import SyncTimes
 from planner.cost.transfer_time import TransferTimes
 from planner.graph.computation_graph import ComputationGraph
-from planner.layouts.configurations import ConfigSpace, all_configurations
-from planner.parallel.input_channel_split import split_input_channels
+from planner.layouts.configurations import ConfigSpace, Strategy, all_configurations
+from planner.parallel.strategies import spaces_of
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 
 
@@ -65,7 +64,6 @@ class CostModel:
     transfer_times: TransferTimes = field(init=False)
     _nodes: dict[tuple[object, ...], NodeCosts] = field(init=False, default_factory=dict)
     _by_batch: dict[int, "CostModel"] = field(init=False, default_factory=dict)
-    _by_slices: dict[tuple[tuple[str, int], ...], "CostModel"] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.graph = self.conditions.software.graph_of(self.graph)
@@ -121,20 +119,7 @@ class CostModel:
         if kinds[0] == kinds[1] and priced[0] == priced[1]:
             model.compute_times = self.compute_times
             model._by_batch = {batch: each.on(cluster, conditions) for batch, each in self._by_batch.items()}
-            model._by_slices = {slices: each.on(cluster, conditions) for slices, each in self._by_slices.items()}
         return model
-
-    def with_slices(self, slices: Mapping[str, int]) -> "CostModel":
-        """Return the costs of the same network with layers as partial sums over slices of their input channels.
-
-        Args:
-            slices: Number of slices, by name of the layer.
-        """
-        key = tuple(slices.items())
-        if key not in self._by_slices:
-            graph = split_input_channels(self.graph.undivided, slices)
-            self._by_slices[key] = CostModel(graph, self.cluster, self.gradient_sync, self.batch_norm, self.conditions)
-        return self._by_slices[key]
 
     def all_configurations(self, device_count: int | None = None) -> list[ConfigSpace]:
         """Return the space of every layer: all configurations with equal parts, on up to all devices.
@@ -144,6 +129,14 @@ class CostModel:
         """
         count = len(self.cluster.devices) if device_count is None else device_count
         return [all_configurations(layer.output, layer.parallel_dims, count) for layer in self.graph.layers]
+
+    def spaces_of(self, strategy: Strategy) -> list[ConfigSpace]:
+        """Return, for every layer, the space that holds its one configuration.
+
+        Raises:
+            ConfigError: A layer has no configuration, or one that does not fit it.
+        """
+        return spaces_of(self.graph, strategy, len(self.cluster.devices))
 
     def node_costs(self, index: int, space: ConfigSpace) -> NodeCosts:
         """Return the costs of compute and gradient synchronisation of layer ``index``."""

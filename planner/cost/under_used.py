@@ -1,7 +1,6 @@
 """Layers whose price is far below what their devices can do: usually a kernel that the profile knows too little of."""
 
 from hwprofiles.compute.compute_profile import PROFILE_PHASES
-from planner.cost.applied_strategy import applied
 from planner.cost.compute_time import stored_kernels
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import Strategy
@@ -23,10 +22,9 @@ def under_used_layers(model: CostModel, strategy: Strategy) -> tuple[str, ...]:
     Returns:
         Such as ``conv1 weight gradient``, in the order of the layers.
     """
-    model, spaces, _ = applied(model, strategy)
     times, graph, found, total_s = model.compute_times, model.graph, dict[str, float](), 0.0
     priced: dict[object, tuple[float, bool]] = {}
-    for index, (layer, space) in enumerate(zip(graph.layers, spaces, strict=True)):
+    for index, (layer, space) in enumerate(zip(graph.layers, model.spaces_of(strategy), strict=True)):
         part = space.largest_part()
         profile = times.profiles[times.profile_of[space.devices[0]]]
         for phase in PROFILE_PHASES[:3]:

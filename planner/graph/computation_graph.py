@@ -90,6 +90,11 @@ class Operation(Protocol):
         """
         ...
 
+    @property
+    def completes_sums(self) -> bool:
+        """True if parts that have slices of one sum complete it themselves, each for a share of its channels."""
+        ...
+
     def summed_size(self, inputs: Sequence[Shape]) -> int:
         """Return the size of the index over which the layer sums, if parts may have slices of it; else 0."""
         ...
@@ -152,9 +157,6 @@ class Layer:
     """Names of the layers whose outputs the layer reads, in order; ``input``, ``input:2`` and so on are the data."""
     input_shapes: tuple[Shape, ...]
     output: Shape
-    profile_name: str = ""
-    """Name in compute profiles, where it differs from ``name``: a layer whose parts read slices of its input channels
-    is not the layer of that name whose parts read them all."""
     splits: tuple[str, ...] = ()
     """Dimensions that a model file allows to be split, fewer than the operation could; empty: all of those."""
     keys: tuple[tuple[str, str], ...] = ()
@@ -168,11 +170,6 @@ class Layer:
     def reads_data(self) -> bool:
         """True if some input is training data."""
         return any(map(is_data, self.inputs))
-
-    @property
-    def measured_name(self) -> str:
-        """Name under which compute profiles list measured times of the layer."""
-        return self.profile_name or self.name
 
     @property
     def parallel_dims(self) -> tuple[str, ...]:
@@ -237,9 +234,6 @@ class ComputationGraph:
         batch: Samples in a mini-batch.
         layers: Layers in topological order: each reads the data or layers before it.
         element_bytes: Bytes of an element of a tensor: 2, 4 or 8.
-        undivided: The model's own graph, if layers of it were replaced by several
-            (``planner.parallel.input_channel_split``).
-        origin: For every layer the index of its layer in ``undivided``; several layers may have the same.
         tokens_per_sample: Tokens of a sample, 0 if it has none; None to derive it from the layers that read the data.
 
     Raises:
@@ -254,8 +248,6 @@ class ComputationGraph:
         layers: Sequence[Layer],
         *,
         element_bytes: int = 4,
-        undivided: "ComputationGraph | None" = None,
-        origin: Sequence[int] = (),
         tokens_per_sample: int | None = None,
     ) -> None:
         self.name = name
@@ -264,11 +256,8 @@ class ComputationGraph:
         if element_bytes not in _ELEMENT_SIZES:
             raise ConfigError(f"element_bytes must be 2, 4 or 8, got {element_bytes!r}")
         self.element_bytes = element_bytes
-        self._undivided = undivided
         self.given_tokens = tokens_per_sample
         """``tokens_per_sample`` as it was given."""
-        self.origin = tuple(origin) if undivided else tuple(range(len(self.layers)))
-        """Index in ``undivided`` of the layer that each layer is or replaces."""
         self.index = {layer.name: i for i, layer in enumerate(self.layers)}
         if len(self.index) != len(self.layers):
             raise ConfigError(f"layers of {name} need different names, {len(self.layers) - len(self.index)} repeat")
@@ -297,7 +286,7 @@ class ComputationGraph:
         """Shapes of the training data that layers read, by their names, in the order in which the model takes them."""
         found = {
             source: shape
-            for layer in self.undivided.layers
+            for layer in self.layers
             for source, shape in zip(layer.inputs, layer.input_shapes, strict=True)
             if is_data(source)
         }
@@ -312,7 +301,7 @@ class ComputationGraph:
         """
         if self.given_tokens is not None:
             return self.given_tokens
-        for layer in self.undivided.layers:
+        for layer in self.layers:
             for slot, source in enumerate(layer.inputs):
                 shape = layer.input_shapes[slot]
                 if is_data(source) and "length" in shape.dims:
@@ -336,15 +325,6 @@ class ComputationGraph:
             for layer in self.layers
         ]
         return html_table(repr(self), rows)
-
-    @property
-    def undivided(self) -> "ComputationGraph":
-        """Model's own graph: this one, unless layers were replaced by several."""
-        return self._undivided or self
-
-    def model_layer(self, index: int) -> Layer:
-        """Return the layer of the model that a layer is, or that it replaces together with others."""
-        return self.undivided.layers[self.origin[index]]
 
     @cached_property
     def consumers(self) -> tuple[tuple[Edge, ...], ...]:
@@ -433,8 +413,6 @@ class ComputationGraph:
             batch,
             layers,
             element_bytes=self.element_bytes,
-            origin=self.origin,
-            undivided=self._undivided and self._undivided.with_batch(batch),
             tokens_per_sample=self.given_tokens,
         )
 
@@ -455,8 +433,6 @@ class ComputationGraph:
             self.batch,
             layers,
             element_bytes=element_bytes,
-            origin=self.origin,
-            undivided=self._undivided and self._undivided.with_element_bytes(element_bytes),
             tokens_per_sample=self.given_tokens,
         )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from groundwork.errors import ConfigError
-from planner.graph.shapes import IN_CHANNEL, SUMMED, IntervalMap, Shape
+from planner.graph.shapes import SUMMED, IntervalMap, Shape
 
 if TYPE_CHECKING:
     from planner.graph.computation_graph import Layer
@@ -35,6 +35,8 @@ class Parameter:
     """Axis that a split of the layer's channels splits."""
     summed: int | None = field(default=None, repr=False)
     """Axis that a split of the index over which the layer sums splits, if any."""
+    summed_block: int = field(default=1, repr=False)
+    """Elements of that axis for each index that is summed over: positions of a channel that a layer flattens."""
     sections: bool = field(default=False, repr=False)
     """True if the axis before ``axis`` counts sections of the channels, and both are one axis in a ``state_dict``."""
     frozen: bool = field(default=False, repr=False)
@@ -89,9 +91,7 @@ def parameter_maps(parameter: Parameter, output: Shape) -> tuple[IntervalMap, ..
     if parameter.split and parameter.shape and parameter.shape[parameter.axis] == output.size("channel"):
         whole[parameter.axis] = IntervalMap(dim="channel")
     if parameter.summed is not None:
-        whole[parameter.summed] = IntervalMap(dim=SUMMED)
-    elif IN_CHANNEL in output.dims:
-        whole[1] = IntervalMap(dim=IN_CHANNEL, group_in=parameter.shape[1] // output.size(IN_CHANNEL))
+        whole[parameter.summed] = IntervalMap(dim=SUMMED, group_in=parameter.summed_block)
     return tuple(whole)
 
 
@@ -108,8 +108,7 @@ def shared_parameters(
         By the layer that trains it, the layer that borrows it, and a slot of the latter that follows its inputs.
 
     Raises:
-        ConfigError: The layer that trains a parameter is missing, comes later or has no such parameter, or one of the
-            two sums over slices of its input channels.
+        ConfigError: The layer that trains a parameter is missing, comes later or has no such parameter.
     """
     rows: dict[tuple[int, int, int], SharedParameter] = {}
     for i, layer in enumerate(layers):
@@ -134,9 +133,6 @@ def _shared(owner: "Layer", layer: "Layer", parameter: Parameter) -> SharedParam
             f"{where} is shared: layer {parameter.shared} must come before it and train a parameter of the same key "
             f"and shape"
         )
-    for each in (owner, layer):
-        if IN_CHANNEL in each.output.dims:
-            raise ConfigError(f"in_channel must be 1 for layer {each.name}: {where} is shared by two layers")
     shape = Shape(tuple(map(str, range(max(len(parameter.shape), 1)))), parameter.shape or (1,))
     return SharedParameter(
         name=trained[0].name,

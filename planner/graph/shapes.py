@@ -8,11 +8,9 @@ import numpy as np
 
 from groundwork.array_types import Ints
 
-IN_CHANNEL = "in_channel"
-"""Name of the reduction dimension: slices of a layer's input channels, and the partial sums over each slice."""
 SUMMED = "summed"
 """Name of the index over which a layer sums, and which its output lacks: the input channels of a product, the words of
-an embedding.  Parts that differ in it alone hold partial sums of the same region."""
+an embedding.  Parts that differ in it alone compute partial sums of the same region."""
 REPEATED = "repeated"
 """Name that stands for no index: parts that differ in it alone compute the same."""
 
@@ -22,8 +20,8 @@ class Shape:
     """Sizes of a tensor's named dimensions: sample, channel, then positions."""
 
     dims: tuple[str, ...]
-    """Names: ``sample``, ``channel``, for partial sums ``in_channel``, then the positions: none, ``length``,
-    ``height, width`` or ``depth, height, width``."""
+    """Names: ``sample``, ``channel``, then the positions: none, ``length``, ``height, width`` or ``depth, height,
+    width``."""
     sizes: tuple[int, ...]
 
     def size(self, dim: str) -> int:
@@ -37,8 +35,8 @@ class Shape:
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Sizes of the position dimensions: those after sample, channel and ``in_channel``."""
-        return self.sizes[3:] if IN_CHANNEL in self.dims else self.sizes[2:]
+        """Sizes of the position dimensions: those after sample and channel."""
+        return self.sizes[2:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +65,7 @@ class IntervalMap:
     group_out: int = 1
     """Output indices of one group; for grouped convolutions."""
     group_in: int = 1
-    """Input indices of one group; for grouped convolutions."""
+    """Input indices of one group; for grouped convolutions.  Of ``SUMMED``: indices for each that is summed over."""
     shift: int = 0
     """As ``offset``, but counted before groups are; for concatenations of tensors of which a dimension was divided."""
     proportional: bool = False

@@ -50,7 +50,7 @@ def _configuration(name: str, row: ConfigurationRow, meshes: Sequence[Mesh]) -> 
     if row.mesh is None:
         if row.devices is None:
             raise ConfigError(f"{where} must have devices, or a mesh and its splits")
-        return Configuration(row.degrees, row.devices)
+        return Configuration.of(row.degrees, row.devices)
     if not 0 <= row.mesh < len(meshes):
         raise ConfigError(f"{where}.mesh must be one of the {len(meshes)} meshes, counted from 0, got {row.mesh}")
     mesh = meshes[row.mesh]

@@ -13,13 +13,12 @@ from groundwork.array_types import Ints
 from groundwork.errors import ConfigError
 from groundwork.sparse_rows import row_owners
 from planner.graph.computation_graph import Layer
-from planner.graph.shapes import IN_CHANNEL, REPEATED, SUMMED, Shape
+from planner.graph.shapes import REPEATED, SUMMED, Shape
 from planner.layouts.mesh import Mesh
 
 LETTERS = {
     "sample": "n",
     "channel": "c",
-    IN_CHANNEL: "i",
     SUMMED: "k",
     "length": "l",
     "depth": "d",
@@ -37,8 +36,7 @@ class Configuration:
     """Degrees of parallelism of one layer, and the devices that hold its parts.
 
     Parts are numbered in row-major order of the output's dimensions (sample slowest), so that
-    neighbours in space get neighbouring devices.  ``in_channel``, behind ``channel`` in that order, splits the input
-    channels of a layer that sums over them (``planner.parallel.input_channel_split``).
+    neighbours in space get neighbouring devices.
     """
 
     degrees: Mapping[str, int]
@@ -69,6 +67,21 @@ class Configuration:
         devices = np.array(mesh.devices, dtype=np.int64).reshape(mesh.sizes).transpose(order).ravel()
         ordered = {dim: degrees[dim] for dim in LETTERS if dim in degrees}
         return cls(ordered, tuple(devices.tolist()), mesh, tuple(splits))
+
+    @classmethod
+    def of(cls, degrees: Mapping[str, int], devices: Sequence[int]) -> "Configuration":
+        """Return the configuration of degrees in any order, on a mesh with an axis for each where one splits a sum.
+
+        Args:
+            degrees: By index; ``in_channel`` is another word for ``SUMMED``.
+            devices: Devices of the parts, in the order in which parts are numbered.
+        """
+        named = {SUMMED if dim == "in_channel" else dim: degree for dim, degree in degrees.items()}
+        ordered = {dim: named[dim] for dim in (*LETTERS, *named) if dim in named and (dim, named[dim]) != (SUMMED, 1)}
+        if SUMMED not in ordered or math.prod(ordered.values()) != max(len(devices), 1):  # no mesh, to be refused
+            return cls(ordered, tuple(devices))
+        axes = {dim: degree for dim, degree in ordered.items() if degree > 1}
+        return cls.on(Mesh(tuple(axes.items()), tuple(devices)), tuple(axes), [dim for dim in ordered if dim != SUMMED])
 
     @property
     def parts(self) -> int:
@@ -119,7 +132,10 @@ class ConfigSpace:
     """Device of each part of each configuration, shape (parts in all,).  On a mesh parts are numbered by samples,
     channels, slices of the summed index, positions, and last by the devices that compute the same."""
     sums: NDArray[np.int64]
-    """Slices of the summed index, shape (C,)."""
+    """Slices of the summed index of a layer whose readers add its partial sums, shape (C,)."""
+    completed: NDArray[np.int64]
+    """Slices of the summed index of a layer that completes its sums, shape (C,).  So many parts, which follow each
+    other in the channels, compute one product together (``product_space``), of which each has a share in the end."""
     repeats: NDArray[np.int64]
     """Devices that compute each part, shape (C,)."""
     given: Configuration | None = None
@@ -156,12 +172,11 @@ class ConfigSpace:
     def shards(self) -> NDArray[np.int64]:
         """Numbers of parts before, along and behind the indices that split parameters, and of repeats, shape (C, 4).
 
-        Channels split parameters and, for partial sums, so do the slices of the input channels.  Parts that differ in
-        other indices only hold the same shard of the parameters: they are replicas, whose gradients are summed.  Those
+        Channels split parameters, and so does the index that is summed over.  Parts that differ in other indices only
+        hold the same shard of the parameters: they are replicas, whose gradients are summed.  Those
         of parts that compute the same are the same.
         """
-        last = 3 if IN_CHANNEL in self.output.dims else 2
-        before, along, behind = np.split(self.degrees, [1, last], axis=1)
+        before, along, behind = np.split(self.degrees, [1, 2], axis=1)
         columns = (before.prod(axis=1), along.prod(axis=1) * self.sums, behind.prod(axis=1), self.repeats)
         return np.column_stack(columns)
 
@@ -184,10 +199,14 @@ class ConfigSpace:
         return part_on
 
     def largest_part(self) -> dict[str, NDArray[np.float64]]:
-        """Return the largest part's size in each dimension, and the slices of the summed index, shape (C,) each."""
-        sizes = -(-np.array(self.output.sizes) // self.degrees)
-        rows = {dim: sizes[:, d].astype(np.float64) for d, dim in enumerate(self.output.dims)}
-        return rows | ({SUMMED: self.sums.astype(np.float64)} if (self.sums > 1).any() else {})
+        """Return the largest part's size in each dimension, and the slices of the summed index, shape (C,) each.
+
+        Of a layer that completes its sums these are parts of the product.
+        """
+        space = product_space(self)
+        sizes = -(-np.array(space.output.sizes) // space.degrees)
+        rows = {dim: sizes[:, d].astype(np.float64) for d, dim in enumerate(space.output.dims)}
+        return rows | ({SUMMED: space.sums.astype(np.float64)} if (space.sums > 1).any() else {})
 
     def only(self, keep: NDArray[np.int64]) -> "ConfigSpace":
         """Return the space with the configurations ``keep`` (indices), in that order."""
@@ -206,7 +225,34 @@ def _space(
     start = np.zeros(len(devices) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in devices], out=start[1:])
     once = np.ones(len(devices), dtype=np.int64)
-    return ConfigSpace(output, dims, degrees, start, np.concatenate(devices), once, once)
+    return ConfigSpace(output, dims, degrees, start, np.concatenate(devices), once, once, once)
+
+
+@lru_cache(maxsize=4096)
+def product_space(space: ConfigSpace) -> ConfigSpace:
+    """Return the space of the product of a layer that completes its sums; itself where there is nothing to complete.
+
+    Of two slices of the input channels and 4 output channels, with the degrees (1, 2)::
+
+        output     device 0: channels 0-1             device 1: channels 2-3
+        product    device 0: channels 0-3, slice 0    device 1: channels 0-3, slice 1
+    """
+    if (space.completed == 1).all():
+        return space
+    degrees = space.degrees.copy()
+    degrees[:, 1] //= space.completed
+    return replace(space, degrees=degrees, sums=space.completed, completed=np.ones_like(space.completed))
+
+
+def completing_parts(space: ConfigSpace) -> Ints:
+    """Return the parts that complete each sum together, in the order of their shares, shape (groups, slices).
+
+    Args:
+        space: Space of one configuration.
+    """
+    sums, (before, along, behind, repeats) = int(space.completed[0]), space.shards[0].tolist()
+    grid = np.arange(len(space.devices)).reshape(before * along // sums, sums, behind * repeats)
+    return np.moveaxis(grid, 1, 2).reshape(-1, sums)
 
 
 @lru_cache(maxsize=4096)
@@ -257,7 +303,7 @@ def space_of(layer: Layer, configuration: Configuration, device_count: int) -> C
     for dim, degree in configuration.degrees.items():
         if mesh is not None and dim == REPEATED:
             continue
-        dims = layer.parallel_dims if mesh is None else (*layer.mesh_dims, *((SUMMED,) if summed else ()))
+        dims = (*(layer.parallel_dims if mesh is None else layer.mesh_dims), *((SUMMED,) if summed else ()))
         if dim not in dims:
             raise ConfigError(f"{where}: {dim} is not one of its parallelizable dimensions {dims}")
         size = summed if dim == SUMMED else layer.output.size(dim)
@@ -272,8 +318,17 @@ def space_of(layer: Layer, configuration: Configuration, device_count: int) -> C
         raise ConfigError(f"{where}: devices must be {parts} different ones, got {len(devices)}: {list(devices)[:8]}")
     if min(devices) < 0 or max(devices) >= device_count:
         raise ConfigError(f"{where}: devices must be in 0..{device_count - 1}, got {min(devices)}..{max(devices)}")
+    sums, completes = configuration.degrees.get(SUMMED, 1), layer.operation.completes_sums
+    if sums > 1 and completes:
+        channel = layer.output.dims.index("channel")
+        degrees[channel] *= sums
+        if degrees[channel] > layer.output.sizes[channel]:
+            raise ConfigError(
+                f"{where}: degrees of channel and summed must multiply to at most its {layer.output.sizes[channel]} "
+                f"output channels, which as many parts complete, got {degrees[channel]}"
+            )
     given = _Given(tuple(configuration.degrees.items()), devices, mesh, configuration.splits)
-    return _single(layer.output, layer.parallel_dims, tuple(degrees), given)
+    return _single(layer.output, layer.parallel_dims, tuple(degrees), given, completes=completes)
 
 
 class _Given(NamedTuple):
@@ -286,14 +341,18 @@ class _Given(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _single(output: Shape, parallel_dims: tuple[str, ...], degrees: tuple[int, ...], given: _Given) -> ConfigSpace:
+def _single(
+    output: Shape, parallel_dims: tuple[str, ...], degrees: tuple[int, ...], given: _Given, *, completes: bool
+) -> ConfigSpace:
     """Return a space of one configuration: equal layers share it, and with it all that is known of spaces."""
     space = _space(
         output, parallel_dims, np.array([degrees], dtype=np.int64), [np.array(given.devices, dtype=np.int64)]
     )
-    if given.mesh is None:
-        return space
     known = dict(given.degrees)
+    if given.mesh is None and SUMMED not in known:
+        return space
     sums, repeats = (np.array([known.get(index, 1)], dtype=np.int64) for index in (SUMMED, REPEATED))
     configuration = Configuration(known, given.devices, given.mesh, given.splits)
-    return replace(space, sums=sums, repeats=repeats, given=configuration)
+    once = np.ones_like(sums)
+    sums, completed = (once, sums) if completes else (sums, once)
+    return replace(space, sums=sums, completed=completed, repeats=repeats, given=configuration)

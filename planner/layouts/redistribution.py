@@ -73,21 +73,29 @@ def redistribution_of(
     if producer.given is None or consumer.given is None or producer.given.mesh != consumer.given.mesh:
         return None
     mesh, made, read = producer.given.mesh, made_in(producer), read_in(consumer, interval_maps, source)
-    if mesh is None or read is None:
+    if mesh is None or made is None or read is None:
         return None
     forward = steps_between(made, read, mesh, source)
     backward = steps_between(gradient_made_in(consumer, read), gradient_wanted_in(made), mesh, source)
     return None if forward is None or backward is None else Redistribution(mesh, forward, backward)
 
 
-def made_in(space: ConfigSpace) -> Placements:
-    """Return the placements of a layer's output on its mesh; its space holds one configuration on a mesh."""
+def made_in(space: ConfigSpace) -> Placements | None:
+    """Return the placements of a layer's output on its mesh; its space holds one configuration on a mesh.
+
+    Returns:
+        None where a layer completes its sums along axes outside of those that split channels: parts of the channels do
+        not follow each other in the order of the axes.
+    """
     assert space.given is not None, "a layout of axes needs a mesh"
-    dims = space.output.dims
-    return tuple(
-        REPLICATED if index is None else PARTIAL if index == SUMMED else dims.index(index)
-        for index in space.given.splits
-    )
+    dims, splits = space.output.dims, space.given.splits
+    places = {None: REPLICATED, SUMMED: PARTIAL} | {dim: d for d, dim in enumerate(dims)}
+    if space.completed[0] > 1:
+        places[SUMMED] = places["channel"]
+        of_channels = [index for index in splits if index in ("channel", SUMMED)]
+        if of_channels != sorted(of_channels):  # "channel" comes before ``SUMMED``
+            return None
+    return tuple(places[index] for index in splits)
 
 
 def read_in(space: ConfigSpace, interval_maps: Sequence[IntervalMap], source: Shape) -> Placements | None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from groundwork.array_types import Floats, Ints
 from planner.graph.shapes import SUMMED, IntervalMap, Shape
-from planner.layouts.configurations import ConfigSpace, part_bounds
+from planner.layouts.configurations import ConfigSpace, part_bounds, product_space
 
 _CHANNEL = 1
 """Place of the channels among dimensions; slices of the summed index are numbered behind them."""
@@ -86,6 +86,7 @@ def summed_slices(space: ConfigSpace) -> Ints:
 
 def part_sizes(space: ConfigSpace) -> dict[str, Floats]:
     """Return the sizes of every part, as ``ConfigSpace.largest_part`` those of the largest; shape (parts in all,)."""
+    space = product_space(space)
     regions = held_regions(space)
     sizes: Floats = (regions.high - regions.low).astype(np.float64)
     rows = {dim: sizes[:, d] for d, dim in enumerate(space.output.dims)}
@@ -94,20 +95,22 @@ def part_sizes(space: ConfigSpace) -> dict[str, Floats]:
 
 @lru_cache(maxsize=4096)
 def needed_regions(space: ConfigSpace, interval_maps: tuple[IntervalMap, ...], source: Shape) -> Regions:
-    """Return the region of an input that each part of a consumer needs.
+    """Return the region of an input, or of a parameter, that each part of a consumer needs.
 
     Args:
         space: Configurations of the consumer.
         interval_maps: For each dimension of the input, the interval that the consumer's operation reads.
         source: Shape of the input tensor.
     """
+    # what is summed over serves the product, all else what a layer makes of whole sums
+    space = product_space(space) if any(each.dim == SUMMED for each in interval_maps) else space
     parts, dims = held_regions(space), space.output.dims
     low = np.empty((len(parts.low), len(source.sizes)), dtype=np.int64)
     high = np.empty_like(low)
     for d, (interval_map, size) in enumerate(zip(interval_maps, source.sizes, strict=True)):
         if interval_map.dim == SUMMED:
-            part, count = summed_slices(space), np.repeat(space.sums, space.parts)
-            low[:, d], high[:, d] = part * size // count, (part + 1) * size // count
+            part, count, block = summed_slices(space), np.repeat(space.sums, space.parts), interval_map.group_in
+            low[:, d], high[:, d] = (each * (size // block) // count * block for each in (part, part + 1))
             continue
         column = dims.index(interval_map.dim) if interval_map.dim is not None else 0
         low[:, d], high[:, d] = interval_map.interval(parts.low[:, column], parts.high[:, column], size)

@@ -26,10 +26,11 @@ from planner.cost.cost_model import CostModel
 from planner.cost.library_rounds import collective_rounds
 from planner.graph.computation_graph import Edge
 from planner.graph.shapes import Shape
-from planner.layouts.configurations import ConfigSpace
+from planner.layouts.configurations import ConfigSpace, completing_parts, product_space
 from planner.layouts.mesh import Mesh
 from planner.layouts.parameter_shards import shard_elements
 from planner.layouts.redistribution import REPLICATED, RedistributionStep, group_elements, made_in
+from planner.layouts.regions import held_regions
 from planner.layouts.replicas import Replicas
 from planner.lowering.program import Collective
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
@@ -102,12 +103,36 @@ class GradientSyncTasks:
         columns = {"layer": edge.producer, "consumer": edge.consumer, "slot": edge.slot}
         add = partial(self.tasks.add, "collective", **columns, backward=backward, recomputed=recomputed)
         sizes = group_elements(step.buffer, step.axis, mesh, source) * float(self.model.graph.element_bytes)
-        return self.run(add, step.collective, *self._along(mesh, step.axis, sizes), ready, dim=step.dim)
+        return self.run(add, step.collective, *self._in_all(mesh.groups(step.axis), sizes), ready, dim=step.dim)
 
-    def _along(self, mesh: Mesh, axis: int, sizes: Floats) -> tuple[Ints, Floats]:
-        """Return the groups along an axis of a mesh, those of all replicas, with the sizes of their buffers."""
-        groups, replicas = mesh.groups(axis), self._replicas
+    def _in_all(self, groups: Ints, sizes: Floats) -> tuple[Ints, Floats]:
+        """Return groups of devices, those of all replicas, with the sizes of their buffers."""
+        replicas = self._replicas
         return (groups, sizes) if replicas is None else (replicas.images(groups), np.tile(sizes, replicas.count))
+
+    def complete(
+        self, layer: int, space: ConfigSpace, ready: TaskPairs, *, backward: bool, recomputed: bool = False
+    ) -> TaskPairs:
+        """Complete the sums of a layer: each part gets a share of their channels; or bring it their whole gradient.
+
+        Args:
+            layer: The layer.
+            space: Its configuration for the samples that it takes at once.
+            ready: Pairs (part, task after which it has its partial sums, or the gradient of its share).
+            backward: Whether the gradient is brought.
+            recomputed: Whether the sums are repeated in a recomputation.
+
+        Returns:
+            Pairs (part, task that brings its result); ``ready`` where the layer has no partial sums.
+        """
+        if space.completed[0] == 1:
+            return ready
+        add = partial(self.tasks.add, "collective", layer=layer, consumer=layer, backward=backward)
+        parts, collective = completing_parts(space), "all-gather" if backward else "reduce-scatter"
+        elements: Floats = held_regions(product_space(space)).volume[parts[:, 0]].astype(np.float64)
+        groups = self._in_all(space.devices[parts], elements * self.model.graph.element_bytes)
+        add, on_device = partial(add, recomputed=recomputed), (space.devices[ready[0]], ready[1])
+        return self._by_part(space, self.run(add, collective, *groups, on_device, dim=1))
 
     def run(
         self, add: _Add, collective: str, groups: Ints, size_bytes: _Bytes, ready: TaskPairs, *, dim: int = -1
@@ -200,19 +225,24 @@ class GradientSyncTasks:
             the channels.
         """
         given, arrived = space.given, (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-        if given is None or given.mesh is None or "channel" not in given.splits:
+        count = self.model.graph.layers[layer].operation.row_statistics
+        if not count or given is None or given.mesh is None or "channel" not in given.splits:
             return arrived
-        count, mesh = self.model.graph.layers[layer].operation.row_statistics, given.mesh
+        mesh = given.mesh
         row_bytes = count * float(max(self.model.graph.element_bytes, ELEMENT_BYTES))
         rows = Shape(space.output.dims, tuple(1 if d == 1 else size for d, size in enumerate(space.output.sizes)))
-        places = tuple(REPLICATED if place == 1 else place for place in made_in(space))
+        made = made_in(space)
+        assert made is not None, "a layer that has statistics of rows completes no sums"
+        places = tuple(REPLICATED if place == 1 else place for place in made)
         on_device = space.devices[ready[0]], ready[1]
         add = partial(self.tasks.add, "collective", layer=layer, statistics=True)
         for axis in reversed(range(len(given.splits))):  # the inner axes first, as those of any gather
-            if count and given.splits[axis] == "channel":
+            if given.splits[axis] == "channel":
                 row_bytes *= mesh.sizes[axis]
                 sizes = group_elements(places, axis, mesh, rows) * row_bytes
-                arrived = on_device = self.run(add, "all-gather", *self._along(mesh, axis, sizes), on_device, dim=1)
+                arrived = on_device = self.run(
+                    add, "all-gather", *self._in_all(mesh.groups(axis), sizes), on_device, dim=1
+                )
         return self._by_part(space, arrived) if len(arrived[0]) else arrived
 
     def _by_part(self, space: ConfigSpace, arrived: TaskPairs) -> TaskPairs:

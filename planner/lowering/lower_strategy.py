@@ -200,7 +200,7 @@ class _Lowering:
     # Forward pass
 
     def _forward(self, i: int) -> None:
-        """Bring a layer's inputs, compute its parts, and sum the statistics of a normalisation."""
+        """Bring a layer's inputs, compute its parts, complete its sums, and sum the statistics of a normalisation."""
         inputs = [self.layouts.bring(edge) for edge in self.graph.producers[i]]
         if self.sharded:
             self.sharded.before(i, backward=False)
@@ -211,7 +211,8 @@ class _Lowering:
         self.parameters.await_borrowed(i, tasks)
         if self.servers:
             self.servers.await_parameters(i, tasks)
-        output = self._with_statistics(i, (np.arange(len(tasks)), tasks), backward=False)
+        sums = self._complete(i, (np.arange(len(tasks)), tasks), backward=False)
+        output = self._with_statistics(i, sums, backward=False)
         self.layouts.outputs[i] = TaskRows.of(*output, len(tasks))
 
     def _recompute(self, layer: int) -> None:
@@ -236,7 +237,8 @@ class _Lowering:
         self.tasks.wait(tasks, self.forward[i])
         self._wait_for_inputs(i, tasks, inputs)
         # statistics are kept from the first time
-        self.layouts.recomputed_outputs[i] = TaskRows.of(np.arange(len(tasks)), tasks, len(tasks))
+        sums = self._complete(i, (np.arange(len(tasks)), tasks), backward=False, recomputed=True)
+        self.layouts.recomputed_outputs[i] = TaskRows.of(*sums, len(tasks))
 
     def _wait_for_inputs(self, i: int, tasks: Ints, inputs: Sequence[TaskPairs]) -> None:
         """Let the tasks of a layer, one a part, wait for pairs (device, task that brings an input)."""
@@ -289,10 +291,10 @@ class _Lowering:
     def _begin_backward(self, i: int) -> TaskPairs:
         """Return pairs (part, task that its backward tasks wait for): gradients, statistics, recomputation."""
         gradients = self.layouts.bring_back(i, self.gradient)
-        part, after = self._with_statistics(i, gradients, backward=True)
+        part, after = self._complete(i, self._with_statistics(i, gradients, backward=True), backward=True)
         if i in self.layouts.recomputed_outputs:
-            again = self.layouts.recomputed_outputs[i].task
-            return np.append(part, np.arange(len(again))), np.append(after, again)
+            again = self.layouts.recomputed_outputs[i].take(np.arange(len(self.spaces[i].devices)))
+            return np.append(part, again[0]), np.append(after, again[1])
         return part, after
 
     def _synchronise(self, i: int) -> None:
@@ -359,6 +361,11 @@ class _Lowering:
             micro_batch=micro_batch,
             recomputed=recomputed,
         )
+
+    def _complete(self, i: int, ready: TaskPairs, *, backward: bool, recomputed: bool = False) -> TaskPairs:
+        """Complete the partial sums of a layer, or gather their gradient; as ``GradientSyncTasks.complete``."""
+        space = self.batched.spaces_at(i)[i]
+        return self.gradient_syncs.complete(i, space, ready, backward=backward, recomputed=recomputed)
 
     def _with_statistics(self, i: int, ready: TaskPairs, *, backward: bool) -> TaskPairs:
         """Sum the statistics of a reduced normalisation, or gather those of a loss's rows, once all is ready.

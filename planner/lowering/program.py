@@ -128,7 +128,7 @@ class Program:
     -1."""
     slot: Ints
     """Input of ``consumer`` that is moved, or whose gradient is, where there is a consumer; slots behind the inputs are
-    parameters that it borrows; else -1."""
+    parameters that it borrows; else -1, as where a layer completes its own sums."""
     micro_batch: Ints
     """Micro-batch; 0 for what is done once for the whole batch.  Regions that layers with micro-batches read or send
     back lie in the tensor of one micro-batch."""
@@ -392,6 +392,8 @@ class Program:
     def _tensor(self, task: int) -> str:
         """Return the printed name of the tensor or gradient that is moved."""
         label, to = (self.graph.layers[layer].name for layer in (self.layer[task], self.consumer[task]))
+        if self.layer[task] == self.consumer[task]:
+            return f"{label} partial sums" + (", gradient" if self.backward[task] else "")
         shared = self.graph.shared.get(Edge(int(self.layer[task]), int(self.consumer[task]), int(self.slot[task])))
         label += f" {shared.name}" if shared else ""
         return f"{to} to {label}, gradient" if self.backward[task] else f"{label} to {to}"

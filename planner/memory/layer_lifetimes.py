@@ -31,7 +31,8 @@ def _layer(account: MemoryAccount, i: int, times: UnitTimes) -> list[BufferRows]
         rows.append(account.by_cell("kept for backward", i, part.saved, moments.first, saved))
         if not again and graph.layers[i].reads_data:
             rows.append(_data(account, i, times))
-        rows.append(account.by_cell("workspace", i, part.scratch["forward"], moments.first, moments.second))
+        scratch = part.scratch["forward"] + part.partial
+        rows.append(account.by_cell("workspace", i, scratch, moments.first, moments.second))
     for phase, moments in (("activation_gradient", times.activation), ("weight_gradient", times.weight)):
         rows.append(account.by_cell("workspace", i, part.scratch[phase], moments.second, moments.end))
     if operation.statistics:

@@ -9,9 +9,9 @@ import numpy as np
 
 from groundwork.array_types import Bools, Floats, Ints
 from planner.derivatives.recorded_memory import recorded_memory
-from planner.graph.computation_graph import ComputationGraph, Edge, Layer, Operation
+from planner.graph.computation_graph import ComputationGraph, Edge, Layer
 from planner.graph.data_sources import is_data
-from planner.layouts.configurations import ConfigSpace
+from planner.layouts.configurations import ConfigSpace, product_space
 from planner.layouts.regions import Regions, held_regions, needed_regions, part_sizes
 from planner.lowering.program import Program
 from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts
@@ -23,7 +23,6 @@ from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.mapped import Mapped
 from planner.operations.normalisation import LocalResponseNorm
-from planner.operations.partial import PartialProduct
 from planner.operations.pooling import Pooling
 
 
@@ -43,6 +42,8 @@ class PartMemory:
     """True if the backward pass reads an input itself, not a copy of it; shape (inputs, parts)."""
     input_copies: Floats
     """Bytes of copies of inputs, padded or in another layout, which are saved instead of the inputs."""
+    partial: Floats
+    """Bytes of partial sums that the part completes together with others, and of their gradient; else 0."""
     transforms_gradient: bool
     """True if the gradient of the output is turned into another one before both gradients are computed."""
     passes_gradient: bool
@@ -105,15 +106,17 @@ class _PartMemories:
         if isinstance(operation, Mapped) and operation.computes:
             return self._recorded(i, layer, space)
         part = Part(layer.input_shapes, layer.output, part_sizes(space))
-        saved, output, zeros = operation.saved_tensors(part), part.outputs * size, np.zeros(len(regions.low))
+        saved, output = operation.saved_tensors(part), np.float64(size) * regions.volume
+        zeros = np.zeros(len(regions.low))
         copied, copies, scratch = np.zeros(len(zeros), dtype=bool), zeros, dict.fromkeys(SCRATCH_PHASES, zeros)
-        in_place = np.full(len(zeros), _is_linear(operation))
+        in_place = np.full(len(zeros), isinstance(operation, Linear))
         last = self._reads_channels_last(i, layer, space) if layer.inputs else False
         gradient_last = last
         if isinstance(operation, Convolution):
             parts, copied = self._convolution(i, layer, space, part, last)
             copies = np.where(copied, parts.windows.prod(axis=1) * size, 0.0)
-            last = gradient_last = parts.channels_last
+            gradient_last = parts.channels_last
+            last = gradient_last and product_space(space) is space  # whole sums arrive with their channels first
             scratch, in_place = self.backend.convolution_scratch(parts)
         elif isinstance(operation, Pooling) and self._gradient_comes_last(i, last) != last:
             scratch = {**scratch, "activation_gradient": output}  # it is copied into the layout of the input
@@ -137,6 +140,7 @@ class _PartMemories:
             saves_output=saved.output,
             saves_inputs=np.tile(~copied & saved.inputs, (len(layer.inputs), 1)),
             input_copies=copies,
+            partial=zeros if product_space(space) is space else part.outputs * size,
             transforms_gradient=saved.transforms,
             passes_gradient=saved.passes_on,
             channels_last=last,
@@ -170,6 +174,7 @@ class _PartMemories:
             saves_output=memory.saves_output,
             saves_inputs=np.tile(np.array(memory.saves_inputs, dtype=bool)[:, None], len(saved)),
             input_copies=memory.copies * size,
+            partial=np.zeros(len(saved)),
             transforms_gradient=False,
             passes_gradient=memory.passes_gradient,
             channels_last=memory.channels_last,
@@ -323,8 +328,3 @@ def _windows(layer: Layer, space: ConfigSpace) -> tuple[Ints, Ints, Ints]:
         windows[:, d] += np.where(symmetric, 0, left + right)
         pad[:, d - 2] = np.where(symmetric, left, 0)
     return given, windows, pad
-
-
-def _is_linear(operation: Operation) -> bool:
-    """Return whether an operation is a matrix product: a linear layer, or a partial sum of one."""
-    return isinstance(operation.operation if isinstance(operation, PartialProduct) else operation, Linear)

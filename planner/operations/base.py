@@ -38,7 +38,8 @@ class Part:
     output: Shape
     """Whole shape of the output."""
     sizes: dict[str, Floats]
-    """Size of each part in each dimension of the output, shape (C,) each; ``SUMMED``: slices of the summed index."""
+    """Size of each part in each dimension of the output, shape (C,) each; ``SUMMED``: slices of the summed index.  Of a
+    layer that completes its sums these are sizes of the product, of which each part makes a share into the output."""
 
     @property
     def samples(self) -> Floats:
@@ -165,6 +166,11 @@ class OperationBase(ABC):
         """
         return output.dims
 
+    @property
+    def completes_sums(self) -> bool:
+        """False, unless a kind overrides it: readers of partial sums add them."""
+        return False
+
     def summed_size(self, inputs: Sequence[Shape]) -> int:
         """Return 0, unless a kind overrides it: no index that is summed over can be split."""
         return 0
@@ -230,7 +236,8 @@ class OperationBase(ABC):
         share = part.channels / part.output.size("channel")
         held: Floats | float = 0.0
         for parameter in self.parameters(part.inputs):
-            held = held + parameter.elements * (share if parameter.split else 1.0) / parameter_slices(parameter, part)
+            slices = part.slices if self.completes_sums else parameter_slices(parameter, part)
+            held = held + parameter.elements * (share if parameter.split else 1.0) / slices
         return part.streaming(flop=UPDATE_FLOP * held, elements=UPDATE_ACCESSES * held)
 
     def read_elements(self, part: Part, slot: int = 0) -> Floats:

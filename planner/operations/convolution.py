@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
+
 from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from planner.graph.computation_graph import SavedTensors
 from planner.graph.parameters import Parameter
-from planner.graph.shapes import IntervalMap, Shape, interval_map
+from planner.graph.shapes import SUMMED, IntervalMap, Shape, interval_map
 from planner.operations.base import (
     ACTIVATION_ACCESSES,
     ACTIVATION_BACKWARD_ACCESSES,
@@ -41,6 +43,8 @@ class Convolution(OperationBase):
     once through outputs and gradients for the sums and once reading both and writing (5 accesses); an activation
     passes once (2 accesses forward, 3 backward).  The backward passes are counted with the weight gradient, because
     every convolution computes that, even the first layer.
+
+    Parts may have slices of the input channels of one group.  They complete their sums before the epilogue.
     """
 
     kind: ClassVar[str] = "convolution"
@@ -93,6 +97,11 @@ class Convolution(OperationBase):
         )
 
     @property
+    def completes_sums(self) -> bool:
+        """True: the epilogue computes with whole sums."""
+        return True
+
+    @property
     def statistics(self) -> int:
         """Elements a channel that batch normalisation sums over the batch; 0 without it."""
         return BATCH_STATISTICS if self.batch_norm else 0
@@ -115,11 +124,15 @@ class Convolution(OperationBase):
         )
         return Shape(shape.dims, (shape.sizes[0], self.channels, *positions))
 
+    def summed_size(self, inputs: Sequence[Shape]) -> int:
+        """Return the input channels of a convolution of one group."""
+        return inputs[0].size("channel") if self.groups == 1 else 0
+
     def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
-        """Return all input channels, or those of the groups that a part computes, and the windows of its positions."""
+        """Return the channels that are summed over, or those of the groups that a part computes, and its windows."""
         dims = inputs[0].dims
         if self.groups == 1:
-            channel = interval_map(dim=None)
+            channel = interval_map(dim=SUMMED)
         else:
             channel = interval_map(
                 dim="channel",
@@ -135,7 +148,8 @@ class Convolution(OperationBase):
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Return weights, bias, and scale and shift of the batch normalisation; all are split with the channels."""
-        weight = Parameter("weight", (self.channels, inputs[0].size("channel") // self.groups, *self.kernel))
+        shape = (self.channels, inputs[0].size("channel") // self.groups, *self.kernel)
+        weight = Parameter("weight", shape, summed=1 if self.groups == 1 else None)
         bias = (Parameter("bias", (self.channels,)),) if self.bias else ()
         norm = tuple(Parameter(f"norm_{name}", (self.channels,)) for name in ("weight", "bias") if self.batch_norm)
         return (weight, *bias, *norm)
@@ -145,7 +159,7 @@ class Convolution(OperationBase):
         return SavedTensors(
             inputs=True,
             output=self.activation is not None,
-            elements=part.outputs if self.batch_norm else 0.0,
+            elements=part.outputs / part.slices if self.batch_norm else 0.0,
             before_output=self.batch_norm,
             transforms=self.batch_norm or self.activation is not None,
         )
@@ -156,7 +170,7 @@ class Convolution(OperationBase):
             columns=part.columns,
             depth=self._depth(part),
             elements=self._operands(part, self._loaded_share),
-            streamed=self.passes[0] * part.outputs,
+            streamed=self.passes[0] * part.outputs / part.slices,
             window=self.window,
         )
 
@@ -178,13 +192,13 @@ class Convolution(OperationBase):
             columns=self._depth(part),
             depth=part.columns,
             elements=self._operands(part, self._loaded_share),
-            streamed=self.passes[1] * part.outputs,
+            streamed=self.passes[1] * part.outputs / part.slices,
             window=self.window,
         )
 
-    def _depth(self, part: Part) -> int:
+    def _depth(self, part: Part) -> Floats | float:
         """Return the length of the sums of the forward product: input channels of a group times kernel positions."""
-        return part.inputs[0].size("channel") // self.groups * math.prod(self.kernel)
+        return np.ceil(part.inputs[0].size("channel") // self.groups / part.slices) * math.prod(self.kernel)
 
     @property
     def _loaded_share(self) -> float:

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import Kernels
 from planner.graph.computation_graph import SavedTensors
 from planner.graph.parameters import Parameter
-from planner.graph.shapes import IntervalMap, Shape, interval_map
+from planner.graph.shapes import SUMMED, IntervalMap, Shape, interval_map
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import check_activation, check_int, single
 
@@ -21,6 +23,7 @@ class Linear(OperationBase):
 
     Work: flop = 2 x output channels x samples x inputs of a sample, the same for each of the two gradients.
     Traffic: inputs, weights and outputs once; activation and dropout run in place.
+    Parts may have slices of the input channels.  They complete their sums before bias, activation and dropout.
     """
 
     kind: ClassVar[str] = "linear"
@@ -40,21 +43,27 @@ class Linear(OperationBase):
             raise ConfigError(f"linear.dropout must be >= 0 and < 1, got {self.dropout!r}")
 
     @property
-    def passes(self) -> tuple[int, int]:
-        """Accesses of each output element by the epilogue, forward and backward: none, it runs in place."""
-        return 0, 0
+    def completes_sums(self) -> bool:
+        """True: the epilogue computes with whole sums."""
+        return True
+
+    def summed_size(self, inputs: Sequence[Shape]) -> int:
+        """Return the input channels."""
+        return inputs[0].size("channel")
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
         """Return the shape of the output: sample, channel; the input may have positions."""
         return Shape(("sample", "channel"), (single("linear", inputs).sizes[0], self.channels))
 
     def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
-        """Return all channels and positions of a part's samples."""
-        return tuple(interval_map(dim="sample" if dim == "sample" else None) for dim in inputs[0].dims)
+        """Return the channels that are summed over, with all positions, of a part's samples."""
+        read = {"sample": "sample", "channel": SUMMED}
+        return tuple(interval_map(dim=read.get(dim)) for dim in inputs[0].dims)
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Return weights and bias, both split with the channels."""
-        weight = Parameter("weight", (self.channels, self._features(inputs)))
+        positions = math.prod(inputs[0].positions)
+        weight = Parameter("weight", (self.channels, self._features(inputs)), summed=1, summed_block=positions)
         return (weight, Parameter("bias", (self.channels,))) if self.bias else (weight,)
 
     def saved_tensors(self, part: Part) -> SavedTensors:
@@ -63,25 +72,31 @@ class Linear(OperationBase):
         return SavedTensors(
             inputs=True,
             output=activates and not drops,
-            elements=(1 + activates) * part.outputs if drops else 0.0,
+            elements=(1 + activates) * part.outputs / part.slices if drops else 0.0,
             before_output=drops,
             transforms=activates or drops,
         )
 
     def _forward(self, part: Part) -> Kernels:
-        return self._product(part, rows=part.channels, columns=part.samples, depth=self._features(part.inputs))
+        return self._product(part, rows=part.channels, columns=part.samples, depth=self._depth(part))
 
     def _activation_gradient(self, part: Part) -> Kernels:
-        return self._product(part, rows=self._features(part.inputs), columns=part.samples, depth=part.channels)
+        return self._product(part, rows=self._depth(part), columns=part.samples, depth=part.channels)
 
     def _weight_gradient(self, part: Part) -> Kernels:
-        return self._product(part, rows=part.channels, columns=self._features(part.inputs), depth=part.samples)
+        return self._product(part, rows=part.channels, columns=self._depth(part), depth=part.samples)
 
     def _product(self, part: Part, *, rows: Floats | float, columns: Floats | float, depth: Floats | float) -> Kernels:
         """Return the kernels of a product of these sizes that reads or writes inputs, weights and outputs once."""
-        features = self._features(part.inputs)
+        features = self._depth(part)
         elements = part.samples * features + part.channels * features + part.outputs
         return part.matrix(rows=rows, columns=columns, depth=depth, elements=elements)
+
+    @staticmethod
+    def _depth(part: Part) -> Floats | float:
+        """Return the length of the sums: elements of one sample that each part reads."""
+        (shape,) = part.inputs
+        return np.ceil(shape.size("channel") / part.slices) * math.prod(shape.positions)
 
     @staticmethod
     def _features(inputs: Sequence[Shape]) -> int:

@@ -19,12 +19,11 @@ from groundwork.requests import positive_integer
 from groundwork.suggestions import did_you_mean
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.graph.computation_graph import ComputationGraph, Layer
-from planner.graph.shapes import IN_CHANNEL
+from planner.graph.shapes import SUMMED
 from planner.layouts.configurations import Configuration
 from planner.layouts.mesh import Mesh
 from planner.layouts.storage import REPLICATED_STORAGE, STAGES, Storage
 from planner.parallel.device_groups import grouped_devices
-from planner.parallel.input_channel_split import ordered_degrees, reducing_operation
 from planner.parallel.strategy_file import SUFFIXES
 from planner.parallel.tensor import tensor_splits
 
@@ -222,8 +221,8 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
     """Refuse degrees that a network on so many devices cannot have.
 
     Raises:
-        ConfigError: There are fewer devices, the data degree does not divide the batch, no layer can be split into so
-            many parts, or a pipeline splits input channels.
+        ConfigError: There are fewer devices, the data degree does not divide the batch, or no layer can be split into
+            so many parts.
     """
     where = f"strategy {hybrid.text}"
     if hybrid.storage.divides:
@@ -238,8 +237,6 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
         )
     if hybrid.tensor > 1 or hybrid.sequence:
         _check_tensor(hybrid, graph)
-    if hybrid.pipeline > 1 and hybrid.channel > 1:
-        raise ConfigError(f"{where}: channel must be 1 in a pipeline, whose stages cannot have partial sums")
     for kind, sizes in (("filter", _channels(graph)), ("channel", _input_channels(graph)), ("spatial", {})):
         degree = hybrid.degrees[kind]
         reached = {name: largest_divisor(size, degree) for name, size in sizes.items()}
@@ -284,11 +281,7 @@ def _channels(graph: ComputationGraph) -> dict[str, int]:
 
 def _input_channels(graph: ComputationGraph) -> dict[str, int]:
     """Return the input channels of the layers that can be split by them."""
-    return {
-        layer.name: layer.input_shapes[0].size("channel")
-        for layer in graph.layers
-        if reducing_operation(layer) is not None
-    }
+    return {layer.name: size for layer in graph.layers if (size := layer.operation.summed_size(layer.input_shapes))}
 
 
 def _position_dims(layer: Layer) -> list[str]:
@@ -331,10 +324,10 @@ def split_layer(layer: Layer, hybrid: Hybrid, devices: Sequence[int]) -> Configu
     grid = grid_of(layer, hybrid.spatial)
     filters, slices = hybrid.filter * (1 if grid else hybrid.spatial), 1
     if "channel" in degrees:
-        size, sums = layer.output.size("channel"), reducing_operation(layer) is not None and not layer.reads_data
+        size, sums = layer.output.size("channel"), _sums(layer)
         degrees["channel"] = largest_divisor(size, filters * (1 if sums else hybrid.channel))
         if sums:
-            shared = math.gcd(layer.input_shapes[0].size("channel"), size // degrees["channel"])
+            shared = math.gcd(sums, size // degrees["channel"])
             slices = largest_divisor(shared, hybrid.channel)
     width, places = hybrid.filter * hybrid.channel, math.prod(grid.values())
     # devices of the stage lie in a grid [sample, position, channel]; parts are numbered (sample, channel, position).
@@ -345,4 +338,9 @@ def split_layer(layer: Layer, hybrid: Hybrid, devices: Sequence[int]) -> Configu
         for channel in range(degrees.get("channel", 1) * slices)
         for place in range(places)
     ]
-    return Configuration(ordered_degrees(degrees | {IN_CHANNEL: slices} | grid), tuple(chosen))
+    return Configuration.of(degrees | {SUMMED: slices} | grid, chosen)
+
+
+def _sums(layer: Layer) -> int:
+    """Return the size of what ``channel`` splits of a layer's sums; 0 of one that reads the data or has none."""
+    return 0 if layer.reads_data else layer.operation.summed_size(layer.input_shapes)

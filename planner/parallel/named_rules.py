@@ -8,16 +8,15 @@ from collections.abc import Callable
 
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer
-from planner.graph.shapes import IN_CHANNEL
+from planner.graph.shapes import SUMMED
 from planner.layouts.configurations import Configuration, Strategy, placement_devices
 from planner.parallel.degrees import grid_of, largest_divisor
-from planner.parallel.input_channel_split import ordered_degrees, reducing_operation
 
 
 def _packed(degrees: dict[str, int], device_count: int) -> Configuration:
     """Return a configuration of these degrees on the first devices."""
     parts = math.prod(degrees.values())
-    return Configuration(degrees, tuple(placement_devices("packed", parts, device_count).tolist()))
+    return Configuration.of(degrees, placement_devices("packed", parts, device_count).tolist())
 
 
 def _split(layer: Layer, dim: str, device_count: int) -> Configuration:
@@ -50,11 +49,12 @@ def _positions(layer: Layer, device_count: int) -> Configuration:
 
 def _input_channels(layer: Layer, device_count: int) -> Configuration:
     """Split a layer's input channels; split the output channels of a layer that reads the data or has no such sum."""
-    if reducing_operation(layer) is None or layer.reads_data:
+    summed = layer.operation.summed_size(layer.input_shapes)
+    if not summed or layer.reads_data:
         return _split(layer, "channel", device_count)
-    shared = math.gcd(layer.input_shapes[0].size("channel"), layer.output.size("channel"))
-    degrees = dict.fromkeys(layer.parallel_dims, 1) | {IN_CHANNEL: largest_divisor(shared, device_count)}
-    return _packed(ordered_degrees(degrees), device_count)
+    shared = math.gcd(summed, layer.output.size("channel"))
+    degrees = dict.fromkeys(layer.parallel_dims, 1) | {SUMMED: largest_divisor(shared, device_count)}
+    return _packed(degrees, device_count)
 
 
 def _data(graph: ComputationGraph, device_count: int) -> Strategy:

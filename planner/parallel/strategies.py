@@ -7,9 +7,8 @@ from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.plugins.entry_points import load_plugin, naming_plugin, plugin_names
 from planner.graph.computation_graph import ComputationGraph
-from planner.layouts.configurations import ConfigSpace, Strategy
+from planner.layouts.configurations import ConfigSpace, Strategy, space_of
 from planner.parallel.degrees import hint_for, hybrid_of, hybrid_strategy, is_hybrid
-from planner.parallel.input_channel_split import space_in
 from planner.parallel.named_rules import ALIASES, NAMED, REDUCING
 from planner.parallel.strategy_file import SUFFIXES, own_strategy, strategy_from_file
 
@@ -97,15 +96,14 @@ def spaces_of(graph: ComputationGraph, strategy: Strategy, device_count: int) ->
     """Return, for every layer, the space that holds its one configuration.
 
     Args:
-        graph: The model's graph or, where the strategy splits input channels, that graph with partial sums
-            (``planner.cost.applied_strategy.applied``).
-        strategy: A configuration for every layer of the model.
+        graph: The network with its batch.
+        strategy: A configuration for every layer.
         device_count: Devices of the cluster.
 
     Raises:
         ConfigError: A layer has no configuration, or one that does not fit it.
     """
-    for layer in graph.undivided.layers:
+    for layer in graph.layers:
         if layer.name not in strategy:
             raise ConfigError(f"strategy must give every layer a configuration, {layer.name} has none")
-    return [space_in(layer, strategy, device_count, graph.model_layer(i).name) for i, layer in enumerate(graph.layers)]
+    return [space_of(layer, strategy[layer.name], device_count) for layer in graph.layers]

@@ -12,10 +12,9 @@ from groundwork.input_files import json_input, yaml_input
 from groundwork.suggestions import did_you_mean
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.graph.computation_graph import ComputationGraph, Layer
-from planner.graph.shapes import IN_CHANNEL
-from planner.layouts.configurations import Configuration, Strategy
+from planner.graph.shapes import SUMMED
+from planner.layouts.configurations import Configuration, Strategy, space_of
 from planner.layouts.mesh import Mesh
-from planner.parallel.input_channel_split import check_configuration, ordered_degrees, reducing_operation
 
 SUFFIXES = (".json", ".yaml", ".yml")
 """Endings of the names of strategy files."""
@@ -102,7 +101,7 @@ def own_strategy(given: OwnStrategy, graph: ComputationGraph, cluster: DeviceGra
     count = len(cluster.devices)
     given_on = {name: row for name, row in rows.items() if isinstance(row, Configuration) and row.mesh is not None}
     for layer in (layer for layer in graph.layers if layer.name in given_on):
-        check_configuration(layer, given_on[layer.name], count)
+        space_of(layer, given_on[layer.name], count)
     return {
         layer.name: given_on.get(layer.name) or _configuration("strategy", layer, plain, count, ())
         for layer in graph.layers
@@ -135,8 +134,12 @@ def _check_names(where: str, graph: ComputationGraph, rows: Mapping[str, object]
 
 
 def _splittable(layer: Layer) -> tuple[str, ...]:
-    """Return the dimensions that a file may split, the input channels included."""
-    return layer.parallel_dims if reducing_operation(layer) is None else (*layer.parallel_dims, IN_CHANNEL)
+    """Return the indices that a file may split by degrees, with the older word of what is summed over."""
+    return (
+        (*layer.parallel_dims, SUMMED, "in_channel")
+        if layer.operation.summed_size(layer.input_shapes)
+        else layer.parallel_dims
+    )
 
 
 def _meshes(where: str, given: object) -> tuple[Mesh, ...]:
@@ -171,7 +174,7 @@ def _configuration(
         if row.devices is not None:
             raise ConfigError(f"{where}: configurations.{layer.name}.devices must be left out beside mesh")
         on_mesh = Configuration.on(meshes[row.mesh], splits, layer.parallel_dims)
-        check_configuration(layer, on_mesh, device_count)
+        space_of(layer, on_mesh, device_count)
         return on_mesh
     if row.degrees is None:
         raise ConfigError(f"{where}: configurations.{layer.name} must have degrees, got {rows.get(layer.name)!r}")
@@ -179,8 +182,8 @@ def _configuration(
     degrees = dict.fromkeys(layer.parallel_dims, 1) | given
     # the check below refuses too many parts by their number, so a list of that many devices is never made
     devices = range(min(math.prod(degrees.values()), device_count + 1)) if row.devices is None else row.devices
-    configuration = Configuration(ordered_degrees(degrees), tuple(devices))
-    check_configuration(layer, configuration, device_count)
+    configuration = Configuration.of(degrees, devices)
+    space_of(layer, configuration, device_count)
     return configuration
 
 

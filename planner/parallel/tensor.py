@@ -19,6 +19,8 @@ Source:
     Transformer Models", MLSys 2023, Sec. 4.2: splits of positions.
 """
 
+from collections.abc import Mapping
+
 from planner.graph.computation_graph import ComputationGraph, Edge, Layer
 from planner.graph.shapes import SUMMED, IntervalMap
 from planner.layouts.configurations import part_bounds
@@ -38,7 +40,7 @@ def tensor_splits(graph: ComputationGraph, degree: int, *, sequence: bool = Fals
         carried = [
             rule.carried(edge, index)
             for edge in graph.producers[i]
-            if (index := splits[graph.layers[edge.producer].name]) not in (None, SUMMED)
+            if (index := _made(graph.layers[edge.producer], splits)) is not None
         ]
         gathers = "" in carried
         channels = [index for index in carried if index in (SUMMED, "channel")]
@@ -51,6 +53,12 @@ def tensor_splits(graph: ComputationGraph, degree: int, *, sequence: bool = Fals
         else:
             splits[layer.name] = rule.position(layer) if sequence or (gathers and not graph.consumers[i]) else None
     return splits
+
+
+def _made(layer: Layer, splits: Mapping[str, str | None]) -> str | None:
+    """Return the dimension that splits a layer's output: channels of one that completes its sums; None for none."""
+    index = splits[layer.name]
+    return index if index != SUMMED else "channel" if layer.operation.completes_sums else None
 
 
 class _Rule:
@@ -71,7 +79,8 @@ class _Rule:
         maps = layer.operation.interval_maps(edge.slot, layer.input_shapes)
         each, size = maps[source.dims.index(index)], source.size(index)
         if each.dim == SUMMED:
-            return SUMMED
+            shared = layer.operation.completes_sums  # devices share out the channels of the sum
+            return SUMMED if not shared or layer.output.size("channel") >= self.degree else ""
         if each.dim is None or each.dim not in layer.mesh_dims or layer.output.size(each.dim) < self.degree:
             return ""
         return each.dim if self._reads_parts(each, layer.output.size(each.dim), size) else ""

@@ -8,7 +8,6 @@ from typing import Any
 from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings, compressed_of
-from planner.cost.applied_strategy import applied
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
@@ -110,7 +109,7 @@ def lowered(
         raise ConfigError(
             f"gradient_sync_order must be end where messages are tasks of their own, got {gradient_sync_order!r}"
         )
-    model, spaces, micro_batching = applied(model, strategy, micro_batching)
+    spaces = model.spaces_of(strategy)
     options: dict[str, Any] = {"micro_batching": micro_batching, "compressed": compressed, "recompute": recompute}
     folds = folded and collectives == "activity" and gradient_sync_order == "end"
     program = lower_alike(model, spaces, **options) if folds else None

@@ -5,19 +5,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.cost.all_reduce import layer_choice
-from planner.cost.applied_strategy import applied
 from planner.cost.conditions import IDEAL_CONDITIONS
 from planner.cost.cost_model import CostModel
 from planner.expected.likely_times import WIDE_ARITHMETIC, TimeParts, expected_s
 from planner.layouts.configurations import ConfigSpace, Configuration, Strategy
-from planner.lowering.program import KINDS, Program
+from planner.lowering.program import Program
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.plan.comparison import LayerResult, StrategyResult
 from planner.plan.lowered_plan import PlannedStrategy, folds
 from planner.plan.pace import pace_of
 from planner.plan.training_rates import training_rates
-from planner.simulation.additive_cost import additive_s, additive_terms, program_sync_s
+from planner.simulation.additive_cost import additive_s, layer_terms
 from planner.simulation.ladder import ladder_s, steady_s, upper_rungs_s
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.program_replay import Replay
@@ -164,11 +163,8 @@ def layer_results(
     Source:
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
     """
-    terms, framework = additive_terms(model, strategy, micro_batching, program.compressed), program.framework
-    if framework.is_synchronous or model.conditions.storage.divides:
-        terms = terms._replace(gradient_sync_s=program_sync_s(program))
-    model, spaces, _ = applied(model, strategy, micro_batching)
-    owner = np.where(program.kind == KINDS.index("transfer"), program.consumer, program.layer)
+    terms, spaces = layer_terms(model, strategy, micro_batching, program), model.spaces_of(strategy)
+    owner = np.where(program.consumer >= 0, program.consumer, program.layer)
     moved = program.by_layer(program.size_bytes * program.stands_for, owner)
     rows = []
     for i, (layer, space) in enumerate(zip(model.graph.layers, spaces, strict=True)):

@@ -66,16 +66,16 @@ def training_rates(model: CostModel, program: Program, expected_s: float) -> Tra
         program: One iteration.
         expected_s: Time of the iteration that is expected, seconds.
     """
-    graph, devices = model.graph.undivided, len(program.cluster.devices)
+    graph, devices = model.graph, len(program.cluster.devices)
     peaks = np.array([profile.peak_flop_per_s / profile.sustained_clock for profile in model.profiles])
     available = peaks[model.profile_of].sum() * expected_s
     flop = np.array([layer.forward_flop() for layer in graph.layers])
-    again = np.unique([program.graph.origin[i] for i in set(program.layer[program.recomputed & program.is_compute])])
+    again = np.unique(program.layer[program.recomputed & program.is_compute])
     used, samples_per_s = 3 * float(flop.sum()), graph.batch / expected_s
     return TrainingRates(
         samples_per_s=samples_per_s,
         tokens_per_s=graph.tokens_per_sample * samples_per_s if graph.tokens_per_sample else None,
         mfu=float(used / available),
-        hfu=float((used + flop[again.astype(int)].sum()) / available) if len(again) else None,
+        hfu=float((used + flop[again].sum()) / available) if len(again) else None,
         device_hours_per_million_samples=devices * 1e6 / samples_per_s / HOUR_S,
     )

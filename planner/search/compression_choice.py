@@ -9,7 +9,6 @@ from groundwork.errors import InfeasiblePlanError
 from groundwork.progress import Progress
 from groundwork.units import MILLI
 from planner.compression.settings import CompressionSettings
-from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import Strategy
 from planner.lowering.lower_strategy import lower
@@ -81,7 +80,7 @@ class _Trial:
         progress: Progress | None,
     ) -> None:
         self.allowed, self.recompute, self.progress = allowed, recompute, progress
-        self.model, self.spaces, self.micro_batching = applied(model, strategy, micro_batching)
+        self.model, self.spaces, self.micro_batching = model, model.spaces_of(strategy), micro_batching
         self.known: dict[frozenset[_Item], float] = {}
         self.items = self._items()
 
@@ -111,7 +110,7 @@ class _Trial:
 
     def compressed(self, chosen: frozenset[_Item]) -> CompressionSettings:
         """Return a choice as settings, with layers in the network's order."""
-        names = [layer.name for layer in self.model.graph.undivided.layers]
+        names = [layer.name for layer in self.model.graph.layers]
         gradients, activations = (
             tuple(name for name in names if (field, name) in chosen)
             for field in ("gradient_layers", "activation_layers")
@@ -137,6 +136,5 @@ class _Trial:
             moved = np.bincount(program.layer[tasks], program.size_bytes[tasks], minlength=len(graph.layers))
             for i in np.flatnonzero(moved).tolist():
                 if kind(graph, i) is not None:
-                    item = field, graph.model_layer(i).name
-                    sizes[item] = sizes.get(item, 0.0) + moved[i]
+                    sizes[field, graph.layers[i].name] = moved[i]
         return sorted(sizes, key=lambda item: -sizes[item])

@@ -15,7 +15,6 @@ import numpy as np
 from groundwork.errors import ConfigError, InfeasiblePlanError
 from groundwork.progress import Progress
 from groundwork.units import MILLI
-from planner.cost.applied_strategy import applied
 from planner.cost.compute_time import kernel_s
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES
@@ -265,7 +264,7 @@ def _estimated(
 def _replayed_s(model: CostModel, strategy: Strategy, micro_batching: MicroBatching) -> float:
     """Return the simulated iteration time of a strategy; infinity if it does not fit in memory."""
     try:
-        program = lower(*applied(model, strategy, micro_batching)[:2], micro_batching=micro_batching)
+        program = lower(model, model.spaces_of(strategy), micro_batching=micro_batching)
         check_plan_memory(program, peak_memory_bytes(program))
         return replay_that_fits(program).iteration_s
     except InfeasiblePlanError:

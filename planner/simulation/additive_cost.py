@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
-from planner.cost.applied_strategy import applied
 from planner.cost.compressed_sync import compressed_choices
 from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import LAYER_PHASES
 from planner.layouts.configurations import ConfigSpace, Strategy
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
@@ -65,16 +65,20 @@ def additive_s(
     Source:
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
     """
-    meshes = any(each.mesh is not None for each in strategy.values())
-    if recompute or meshes or model.conditions.framework.is_synchronous or model.conditions.storage.divides:
+    if recompute or _needs_program(model, strategy):
         if program is None:
-            used, spaces, micro_batching = applied(model, strategy, micro_batching)
-            program = lower(used, spaces, micro_batching=micro_batching, compressed=compressed, recompute=recompute)
+            spaces = model.spaces_of(strategy)
+            program = lower(model, spaces, micro_batching=micro_batching, compressed=compressed, recompute=recompute)
         return _in_turn(program).iteration_s
-    used, spaces, _ = applied(model, strategy, micro_batching)
     if micro_batching.parts == 1 and not compressed:
-        return _uncompressed_s(used, spaces)
+        return _uncompressed_s(model, model.spaces_of(strategy))
     return float(sum(term.sum() for term in additive_terms(model, strategy, micro_batching, compressed)))
+
+
+def _needs_program(model: CostModel, strategy: Strategy) -> bool:
+    """Return whether phases of the program are added up: of buckets, storage and collectives there are no tables."""
+    meshes = any(each.mesh is not None for each in strategy.values())
+    return meshes or model.conditions.framework.is_synchronous or model.conditions.storage.divides
 
 
 @lru_cache(maxsize=1)
@@ -118,8 +122,7 @@ def additive_terms(
     Source:
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
     """
-    count = len(model.cluster.devices)
-    model, spaces, micro_batching = applied(model, strategy, micro_batching)
+    count, spaces = len(model.cluster.devices), model.spaces_of(strategy)
     micro_model = model.for_batch(model.graph.batch // micro_batching.parts)
     micro_spaces = micro_batch_spaces(micro_model.graph, spaces, micro_batching, count)
     terms = AdditiveTerms(*(np.zeros(len(spaces)) for _ in AdditiveTerms._fields))
@@ -147,25 +150,36 @@ def additive_terms(
     return terms
 
 
-def program_sync_s(program: Program) -> NDArray[np.float64]:
-    """Return the time of gradient synchronisation and updates of each layer, where nothing overlaps.
-
-    The time of a bucket is divided among its layers in proportion to their bytes.  Without buckets this is
-    ``AdditiveTerms.gradient_sync_s``.
+def layer_terms(model: CostModel, strategy: Strategy, micro_batching: MicroBatching, program: Program) -> AdditiveTerms:
+    """Return the terms of Eq. 1 of a strategy for each layer, of which ``additive_s`` is the sum without recomputation.
 
     Args:
-        program: One iteration.
+        model: Costs of a network on a cluster.
+        strategy: A configuration for every layer.
+        micro_batching: Micro-batches of the last layers.
+        program: The strategy lowered.
+    """
+    if not _needs_program(model, strategy):
+        return additive_terms(model, strategy, micro_batching, program.compressed)
+    return program_terms(program)
 
-    Returns:
-        Seconds, shape (layers,).
+
+def program_terms(program: Program) -> AdditiveTerms:
+    """Return the times of a program's phases by layer, where nothing overlaps.
+
+    The time of a bucket is divided among its layers in proportion to their bytes.  Of programs that tables can price
+    these are the terms of ``additive_terms``.
     """
     replayed = _in_turn(program)
     task_of, schedule = replayed.program_graph.task_of[0], replayed.schedule
     taken_s = (schedule.end_s - schedule.ready_s)[task_of]
-    rows = np.flatnonzero((program.kind == KINDS.index("update")) | program.syncs_gradients)
-    groups, first, group = np.unique(program.group[rows], return_index=True, return_inverse=True)
+    groups, first, group = np.unique(program.group, return_index=True, return_inverse=True)
     longest_s = np.zeros(len(groups))
-    np.maximum.at(longest_s, group, taken_s[rows])
-    values = np.zeros(program.size)
-    values[rows[first]] = longest_s
-    return program.by_layer(values)
+    np.maximum.at(longest_s, group, taken_s)
+    phases_s = np.zeros(program.size)
+    phases_s[first] = longest_s
+    moves = program.consumer >= 0
+    computes = np.isin(program.kind, [KINDS.index(kind) for kind in LAYER_PHASES[:3]])
+    kinds = (computes, ~computes & ~moves, moves)
+    owner = np.where(moves, program.consumer, program.layer)
+    return AdditiveTerms(*(program.by_layer(np.where(kind, phases_s, 0.0), owner) for kind in kinds))

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import Strategy
 from planner.lowering.program import KINDS, Program
@@ -21,9 +20,8 @@ def arithmetic_s(model: CostModel, strategy: Strategy) -> float:
     Returns:
         Seconds.
     """
-    model, spaces, _ = applied(model, strategy)
     busy = np.zeros(len(model.cluster.devices))
-    for i, space in enumerate(spaces):
+    for i, space in enumerate(model.spaces_of(strategy)):
         busy[space.devices] += sum(model.compute_times.part_s(i, space).values())
     return float(busy.max())
 

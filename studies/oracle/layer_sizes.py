@@ -11,7 +11,7 @@ import numpy as np
 
 from groundwork.array_types import Bools, Floats, Ints
 from planner.graph.computation_graph import ComputationGraph, Edge, Layer
-from planner.graph.shapes import IntervalMap
+from planner.graph.shapes import SUMMED, IntervalMap
 from planner.layouts.configurations import part_bounds
 
 Grid = tuple[int, ...]
@@ -26,7 +26,7 @@ def _mixes(layer: Layer) -> bool:
     """Return whether an output channel is a weighted sum over input channels: F filters of C channels."""
     interval_map = layer.operation.interval_maps(0, layer.input_shapes)[1]
     return layer.parameter_count > 0 and (
-        interval_map.dim is None or interval_map.group_in > 1 or interval_map.group_out > 1
+        interval_map.dim in (None, SUMMED) or interval_map.group_in > 1 or interval_map.group_out > 1
     )
 
 
@@ -82,10 +82,11 @@ class Sizes:
         """
         layer = self.graph.layers[edge.consumer]
         shape, ends = layer.input_shapes[edge.slot], []
+        sizes = dict(zip(layer.output.dims, layer.output.sizes, strict=True))
         for interval_map, size in list(
             zip(layer.operation.interval_maps(edge.slot, layer.input_shapes), shape.sizes, strict=True)
         )[1:]:
-            whole = layer.output.size(interval_map.dim) if interval_map.dim is not None else 0
+            whole = 0 if interval_map.dim is None else sizes.get(interval_map.dim, 0)
             low, high = interval_map.interval(np.zeros(1, dtype=np.int64), np.full(1, whole), size)
             ends.append(int(high[0] - low[0]))
         return int(np.prod(ends))

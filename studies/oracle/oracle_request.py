@@ -116,7 +116,7 @@ class OracleRequest:
     activations: Literal["rings", "direct"] = "rings"
     """``rings``: as the table counts, p - 1 rounds for an all-gather and 2 (p - 1) for an all-reduce, and the messages
     to the two neighbours of a halo one after the other.  ``direct``: as in programs, all messages of a tensor at
-    once, and in the backward pass only what is needed."""
+    once, but Channel's sums by collectives of the cluster's library, and only what is needed."""
     pipeline: Literal["table", "stages"] = "table"
     """``table``: the slowest stage's times, p + S - 1 times, and transfers that nothing hides.  ``stages``: the stages
     that a plan has, each micro-batch as soon as it has arrived (``studies.oracle.pipelines``)."""

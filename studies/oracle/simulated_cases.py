@@ -7,7 +7,6 @@ from functools import lru_cache
 
 from groundwork.errors import OrreryError
 from hwprofiles.devices.device_graph import DeviceGraph
-from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.lower_strategy import lower
@@ -46,8 +45,7 @@ def program_of_case(graph: ComputationGraph, cluster: DeviceGraph, case: OracleC
     model = CostModel(graph.with_batch(case.batch), cluster.take(case.p))
     pipeline = Pipeline(schedule=SCHEDULE, stages=case.p, micro_batches=case.segments)
     strategy, micro_batching = strategy_and_micro_batching(model, plan_text(case), pipeline=pipeline)
-    model, spaces, micro_batching = applied(model, strategy, micro_batching)
-    return lower(model, spaces, micro_batching=micro_batching)
+    return lower(model, model.spaces_of(strategy), micro_batching=micro_batching)
 
 
 def simulate_case(graph: ComputationGraph, cluster: DeviceGraph, case: OracleCase, samples: int) -> Simulated:

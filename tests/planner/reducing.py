@@ -3,27 +3,24 @@
 import math
 
 from planner.compression.settings import UNCOMPRESSED
-from planner.cost.applied_strategy import applied
+from planner.graph.shapes import SUMMED
 from planner.layouts.configurations import Configuration, all_configurations
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
-from planner.parallel.input_channel_split import ordered_degrees, reducing_operation
 from planner.parallel.micro_batches import WHOLE_BATCH
 
 
 def choices(layer, count):
-    """Every configuration's degrees on up to so many devices, those that split input channels included."""
+    """Every configuration's degrees on up to so many devices, those that split what is summed over included."""
     space = all_configurations(layer.output, layer.parallel_dims, count)
     found = {tuple(sorted(space.configuration(c).degrees.items())) for c in range(space.size)}
     rows = [dict(row) for row in sorted(found)]
-    if reducing_operation(layer) is None:
-        return rows
-    channels, size = layer.input_shapes[0].size("channel"), layer.output.size("channel")
+    channels, size = layer.operation.summed_size(layer.input_shapes), layer.output.size("channel")
     return rows + [
-        ordered_degrees(row | {"in_channel": r})
+        row | {SUMMED: r}
         for row in rows
         for r in range(2, count // math.prod(row.values()) + 1)
-        if channels % r == 0 and size % (r * row["channel"]) == 0
+        if channels >= r and size >= r * row["channel"]
     ]
 
 
@@ -32,11 +29,11 @@ def random_reducing_strategy(graph, count, rng, *, wanted=0.8):
     strategy = {}
     for layer in graph.layers:
         rows = choices(layer, count)
-        split = [row for row in rows if "in_channel" in row]
+        split = [row for row in rows if SUMMED in row]
         rows = split if split and rng.random() < wanted else rows
         row = rows[int(rng.integers(len(rows)))]
         devices = rng.permutation(count)[: math.prod(row.values())]
-        strategy[layer.name] = Configuration(row, tuple(devices.tolist()))
+        strategy[layer.name] = Configuration.of(row, devices.tolist())
     return strategy
 
 
@@ -54,6 +51,5 @@ def network(batch=8):
 
 
 def program_of(model, strategy, micro_batching=WHOLE_BATCH, compressed=UNCOMPRESSED, **form):
-    """The program of a strategy, in a larger graph where it splits input channels."""
-    model, spaces, micro_batching = applied(model, strategy, micro_batching)
-    return lower(model, spaces, micro_batching=micro_batching, compressed=compressed, **form)
+    """The program of a strategy."""
+    return lower(model, model.spaces_of(strategy), micro_batching=micro_batching, compressed=compressed, **form)

@@ -45,7 +45,7 @@ def test_the_tiles_of_a_size_are_its_headline_and_its_row():
 def test_a_plans_tiles_and_what_ifs_rows_have_the_rates_of_plans():
     view = small_view()
     tiles = tiles_of(plan_html(view))
-    rates = simulated_plan(view.program.graph.undivided, view.program.cluster, strategy="owt").rates
+    rates = simulated_plan(view.program.graph, view.program.cluster, strategy="owt").rates
     assert float(tiles["model FLOP utilisation (MFU)"][0]) == pytest.approx(100 * rates.mfu, abs=0.06)
     assert float(tiles["throughput"][0].replace(",", "")) == pytest.approx(rates.samples_per_s, rel=5e-3)
     assert "tokens" not in tiles

@@ -192,7 +192,7 @@ def test_models_of_several_inputs_are_fed_each_by_its_name(tmp_path, name, strat
     sgd = OptimizerSpec(learning_rate=LEARNING_RATE, momentum=MOMENTUM)
     run = run_plan(RunOptions(plan=path, steps=STEPS, device="cpu", data=spec, seed=SEED, optimizer=sgd))
     graph, module = run.program.graph, several.make().double()
-    assert {key: shape.sizes for key, shape in graph.undivided.data.items()} == several.data
+    assert {key: shape.sizes for key, shape in graph.data.items()} == several.data
 
     module.load_state_dict(first_state(graph, SEED), strict=False)
     optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)

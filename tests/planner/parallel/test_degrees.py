@@ -9,7 +9,6 @@ from plans import cluster_of, star
 
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
-from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
@@ -187,8 +186,7 @@ def test_a_hybrid_replays_to_its_additive_cost(words, name):
     graph, cluster = load_model(name, batch=8), cluster_of("p100-4x4", 8)
     model = CostModel(graph, cluster)
     strategy = named_strategy(words, graph, 8, cluster)
-    applied_model, spaces, micro_batching = applied(model, strategy)
-    program = lower(applied_model, spaces, micro_batching=micro_batching)
+    program = lower(model, model.spaces_of(strategy))
 
     seconds = replay(program, overlap=False, contention=False, iterations=1).iteration_s
     assert seconds == pytest.approx(additive_s(model, strategy), rel=1e-9)

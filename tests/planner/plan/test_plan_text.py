@@ -150,9 +150,11 @@ def test_micro_batches_accumulate_gradients_under_every_strategy(strategy, frame
     program, once = lower_plan(plan, graph, cluster), lower_plan(whole, graph, cluster)
 
     assert (plan.micro_batching.parts, plan.micro_batching.first) == (4, 0)
-    for kind, times in (("forward", 4), ("weight_gradient", 4), ("update", 1), ("collective", 1)):
+    for kind, times in (("forward", 4), ("weight_gradient", 4), ("update", 1)):
         tasks, tasks_once = (np.count_nonzero(each.kind == KINDS.index(kind)) for each in (program, once))
         assert tasks == times * tasks_once, kind
+    assert np.count_nonzero(program.syncs_gradients) == np.count_nonzero(once.syncs_gradients)
+    assert np.count_nonzero(program.moves_activations) == 4 * np.count_nonzero(once.moves_activations)
     assert plan.simulated_s > whole.simulated_s  # smaller kernels, and no sum is shorter
 
 
