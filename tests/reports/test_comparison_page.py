@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from browsing import own_part
 from synthetic_comparison import NAMES, make_comparison
+from test_timeline_page import data_of, unpacked
 
 from reports.pages.comparison_page import comparison_html, write_comparison_page
 
@@ -170,3 +171,11 @@ def test_five_strategies_of_20k_tasks_stay_small(tmp_path):
     write_comparison_page(make_comparison(tasks=20_000, devices=96), tmp_path / "page.html")
     assert (tmp_path / "page.html").stat().st_size < 15e6
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_rows_of_a_replica_say_how_many_they_stand_for(comparison):
+    first, second, *others = comparison.strategies
+    shown = dataclasses.replace(comparison, strategies=(dataclasses.replace(first, replicas=128), second, *others))
+    folded, plain, *_ = data_of(comparison_html(shown))["strategies"]
+    devices, known = (unpacked(each["timeline"]["columns"]["devices"]) for each in (folded, plain))
+    assert devices == [f"{name} (one of 128 alike)" for name in known]
