@@ -63,11 +63,16 @@ and Llama that are bound by it, 24 to 28, compiled ones not less (``hwprofiles/m
 _MEGATRON_LAUNCH_US = 59.0
 """The same of Megatron-LM in 2021: fitted to iterations of vTrain with a hidden size of 1,024 that are neither tensor-
 nor pipeline-parallel, of which it predicts eight within 3 %."""
+_NANOTRON_LAUNCH_US = 62.0
+"""The same of nanotron 0.5 in 2025: two iterations on one machine that split tensors 4 and 8 times, in micro-batches of
+one sequence, of which 128 and 256, take 71 and 74 ms a micro-batch, for 1,186 launches.  They are no rows of
+``nanotron_iterations.csv``."""
 SOFTWARE: Mapping[str, Mapping[str, float]] = {
     "ideal": {"fused": 1, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 0},
     "pytorch": {"fused": 0, "launch_us": _LAUNCH_US, "waits": 0, "flash": 2, "channels_first": 1},
     "torch-compile": {"fused": 1, "launch_us": _LAUNCH_US, "waits": 0, "flash": 2, "channels_first": 0},
     "megatron-2021": {"fused": 1, "launch_us": _MEGATRON_LAUNCH_US, "waits": 1, "flash": 0, "channels_first": 0},
+    "nanotron": {"fused": 0, "launch_us": _NANOTRON_LAUNCH_US, "waits": 0, "flash": 2, "channels_first": 0},
     "cuda-graph": {"fused": 0, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 1},
 }
 """Software by name, with the defaults of its parameters."""

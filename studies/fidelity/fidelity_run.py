@@ -13,7 +13,7 @@ from studies.fidelity.many_gpu_training import many_gpu_rows
 from studies.fidelity.one_gpu_training import one_gpu_rows
 from studies.fidelity.own_measurements import own_kernel_rows, own_training_rows
 from studies.fidelity.paper_tables import paper_rows
-from studies.fidelity.planned_transformers import gpt_rows, sharded_rows
+from studies.fidelity.planned_transformers import gpt_rows, nanotron_rows, sharded_rows
 from studies.fidelity.single_kernels import kernel_rows
 from studies.sweep.local import DIED, compute_in_processes
 
@@ -40,16 +40,18 @@ _JOBS = (
     _Job("collectives"),
     _Job("transformers", "gpt"),
     _Job("transformers", "sharded"),
+    _Job("transformers", "nanotron"),
     *(_Job("papers", paper) for paper in ("deepa", "layerwise", "eight-bit", "paradl", "turbodl")),
 )
 """All jobs in the order of their rows."""
-_LONGEST = ("sharded", "gpt", "deepa", "layerwise", "mxnet_single_gpu", "eight-bit", "turbodl", "paradl")
+_LONGEST = ("sharded", "gpt", "nanotron", "deepa", "layerwise", "mxnet_single_gpu", "eight-bit", "turbodl", "paradl")
 """Jobs that begin first, since the others fill the gaps behind them."""
 _QUICK = ("kernels", "many-gpu")
 """Kinds whose rows take less time than starting processes."""
 _TRANSFORMERS: dict[str, Callable[[], Iterable[JudgedRow]]] = {
     "gpt": gpt_rows,
     "sharded": sharded_rows,
+    "nanotron": nanotron_rows,
 }
 _ROWS: dict[str, Callable[[str], Iterable[JudgedRow]]] = {
     "kernels": lambda part: own_kernel_rows() if part else kernel_rows(),

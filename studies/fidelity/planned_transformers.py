@@ -13,6 +13,9 @@ command::
         --cluster dgx-a100 --batch 16 --strategy data=2,tensor=4 --dtype float16 --optimizer adam
         --software megatron-2021 --recompute full
 
+Those of nanotron, a Llama of 1.3 billion parameters on H100 of AWS, are data-, tensor- and pipeline-parallel, with
+positions split beside tensors; ``--cluster p5 --software nanotron``.
+
 A pass of a single layer is what the first of two blocks takes in such a plan, with its all-reduces.
 """
 
@@ -47,6 +50,7 @@ _FITTED_HEAD = 64
 _FEW_GPUS, _MOST_GPUS, _EVERY = 16, 128, 4
 """GPUs of runs that are all judged, and of the largest: with more, an iteration takes a minute to simulate; and the
 distance, in the table, of those that are judged between."""
+_NANOTRON_LENGTH = 4096
 _EVERY_GPT = 12
 """Distance of the rows of GPT that are judged: one takes a second."""
 
@@ -102,6 +106,58 @@ def sharded_rows() -> Iterator[JudgedRow]:
         yield from _sharded_row(
             row, software="fms-fsdp", compared="", planned=lambda row=row: _llama(row), fitted=False
         )
+
+
+def nanotron_rows() -> Iterator[JudgedRow]:
+    """Yield the measured iterations of nanotron on one machine, and every sixth on more."""
+    table = rows_of_table("nanotron_iterations")
+    for row in [row for row in table if row.gpus <= _PER_NODE] + [row for row in table if row.gpus > _PER_NODE][::6]:
+        nodes = row.gpus // _PER_NODE
+        planned = _nanotron(row)
+        yield JudgedRow(
+            measure="iterations of Llama, tensors and stages",
+            comparison=f"nanotron, H100, {'one machine' if nodes == 1 else 'several machines'}",
+            label=f"{row.micro_batch} x {_NANOTRON_LENGTH} tokens, {row.micro_batches} micro-batches, {row.replicas} x "
+            f"{row.tensor} x {row.pipeline} GPUs, ZeRO {row.zero}",
+            group="nanotron-h100-iterations",
+            subject=f"{nodes} machines",
+            size=row.micro_batch,
+            nodes=nodes,
+            measured_s=row.time_s,
+            predicted_s=planned.replayed.iteration_s,
+            device_flop=_device_flop(planned),
+            profile="h100-80gb",
+        )
+
+
+def _nanotron(row: Any) -> SimulatedPlan:
+    """Return the plan of an iteration of nanotron's Llama, whose gradients are summed in float32.
+
+    Args:
+        row: ``gpus``, ``tensor``, ``pipeline``, ``replicas``, ``zero`` (0 or 1), ``micro_batch`` in sequences and
+            ``micro_batches``.
+    """
+    sizes = "layers=16,hidden=2048,heads=32,kv_heads=32,ffn=8192,words=131072"
+    batch = row.micro_batch * row.micro_batches * row.replicas
+    graph = load_model(f"llama-1b:{sizes},sequence={_NANOTRON_LENGTH}", batch=batch, element_bytes=_HALF)
+    words = (
+        _degrees(row) + (["sequence"] if row.tensor > 1 else []) + (["zero=1"] if row.zero and row.replicas > 1 else [])
+    )
+    return _planned(
+        graph,
+        f"p5:nodes={row.gpus // _PER_NODE}",
+        strategy=",".join(words) or "data=1",
+        dtype="bfloat16",
+        gradient_dtype="float32",
+        micro_batches=row.micro_batches if row.micro_batches > 1 or row.pipeline > 1 else None,
+        software="nanotron",
+    )
+
+
+def _degrees(row: Any) -> list[str]:
+    """Return the degrees of a row that are more than 1, as words of a strategy."""
+    degrees = {"pipeline": row.pipeline, "data": row.replicas, "tensor": row.tensor}
+    return [f"{name}={degree}" for name, degree in degrees.items() if degree > 1]
 
 
 def _sharded_row(row: Any, *, software: str, compared: str, planned: Any, fitted: bool) -> Iterator[JudgedRow]:
@@ -181,13 +237,11 @@ def _gpt(row: Any, *, recomputed: bool = True) -> SimulatedPlan:
     sizes = f"layers={row.layers},hidden={row.hidden},heads={row.heads},sequence={row.seq_len},words={_GPT_WORDS}"
     batch = row.micro_batch * row.micro_batches * row.replicas
     graph = load_model(f"gpt2:{sizes},attention_dropout_percent=10", batch=batch, element_bytes=_HALF)
-    degrees = {"pipeline": row.pipeline, "data": row.replicas, "tensor": row.tensor}
-    words = [f"{name}={degree}" for name, degree in degrees.items() if degree > 1]
     per_stage = row.layers // row.pipeline
     return _planned(
         graph,
         f"dgx-a100:nodes={-(-row.replicas * row.tensor * row.pipeline // _PER_NODE)}",
-        strategy=",".join(words) or "data=1",
+        strategy=",".join(_degrees(row)) or "data=1",
         dtype="float16",
         micro_batches=row.micro_batches if row.micro_batches > 1 or row.pipeline > 1 else None,
         stage_at=tuple(f"transformer.h.{per_stage * stage}.ln_1" for stage in range(1, row.pipeline)),
