@@ -13,7 +13,7 @@ nodes = st.builds(
     id=numbers,
     name=st.text(st.characters(exclude_categories=["C"]), max_size=5),
     type=st.sampled_from(["compute", "send", "receive", "collective", "load", "store", "metadata"]),
-    after=st.lists(numbers, max_size=3).map(tuple),
+    after=st.lists(numbers, max_size=3, unique=True).map(tuple),
     duration_us=numbers,
 )
 
