@@ -9,6 +9,7 @@ import numpy as np
 _DIGITS = 3
 _LEAST_PLAIN, _NOISE = 1e-4, 1e-9
 """Numbers below the first are written with a power of ten, those below the second are errors of rounding."""
+_LARGEST = 1e99
 _SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 _BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 _MEMORY = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0))
@@ -78,7 +79,8 @@ def _choose(units: tuple[tuple[str, float], ...], values: Iterable[float]) -> Un
     A sum of lengths follows the many: one value that is a thousand times the others does not choose their unit.
     """
     sizes = np.abs(np.fromiter(values, dtype=float))
-    sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
+    # up to a size whose quotients by small units are finite: what is larger has the largest unit anyway
+    sizes = np.minimum(sizes[np.isfinite(sizes) & (sizes > 0)], _LARGEST)
     name, factor = min(units, key=lambda unit: _characters(sizes / unit[1])) if sizes.size else units[0]
     return Unit(name, factor)
 

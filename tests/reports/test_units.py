@@ -42,6 +42,12 @@ def test_a_time_has_three_digits(value_s):
     assert len(unit.text(value_s)) <= 6
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_largest_numbers_have_a_unit():
+    assert time_unit([1.7e308, 2e-3]).name == "s"
+    assert byte_unit([1.7e308]).name == "TB"
+
+
 @given(st.floats(1e-7, 1e3), st.lists(st.floats(1, 9), min_size=4, max_size=12), st.floats(1e-12, 1e12))
 def test_one_outlier_does_not_choose_the_unit(least, usual, outlier):
     """Values within a factor of ten are shown as briefly as without it, but for what it can save itself."""
