@@ -60,13 +60,14 @@ def _rings_inside(network: ClusterRoutes, devices: Ints) -> Ints:
     in_order = np.argsort(devices, kind="stable")[None]  # neighbours share switches
     if not 2 < len(devices) <= _MOST_SEARCHED:
         return in_order
-    rings = _most_cycles(tuple(map(tuple, _cables(network, devices).tolist())))
+    rings = _most_cycles(tuple(map(tuple, _cables(network, tuple(devices.tolist())).tolist())))
     return rings if len(rings) else in_order
 
 
-def _cables(network: ClusterRoutes, devices: Ints) -> Ints:
-    """Return the number of equal cables that join each pair of devices directly, shape (size, size)."""
-    size = len(devices)
+@lru_cache(maxsize=4096)
+def _cables(network: ClusterRoutes, members: tuple[int, ...]) -> Ints:
+    """Return the number of equal cables that join each pair of devices directly, shape (size, size); read-only."""
+    devices, size = np.array(members), len(members)
     source, target = np.divmod(np.arange(size * size), size)
     source, target = source[source != target], target[source != target]
     counts, links = network.routes(devices[source], devices[target])
@@ -85,7 +86,7 @@ def _cables(network: ClusterRoutes, devices: Ints) -> Ints:
 def joined_directly(network: ClusterRoutes, devices: Ints) -> bool:
     """Return whether direct links join some of the devices of the first node; rings and chains can follow them."""
     first = devices[network.node[devices] == network.node[devices[0]]]
-    return 2 < len(first) <= _MOST_SEARCHED and bool(_cables(network, first).any())
+    return 2 < len(first) <= _MOST_SEARCHED and bool(_cables(network, tuple(first.tolist())).any())
 
 
 def chain_order(network: ClusterRoutes, devices: Ints) -> Ints | None:
@@ -102,7 +103,7 @@ def chain_order(network: ClusterRoutes, devices: Ints) -> Ints | None:
     """
     if not 2 < len(devices) <= _MOST_SEARCHED:
         return None
-    return _best_chain(tuple(map(tuple, _cables(network, devices).tolist())))
+    return _best_chain(tuple(map(tuple, _cables(network, tuple(devices.tolist())).tolist())))
 
 
 @lru_cache(maxsize=256)
