@@ -21,7 +21,9 @@ class Transformer(nn.Module):
         super().__init__()
         self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(LENGTH, WIDTH)
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(WIDTH) for _ in range(3))
-        self.query, self.key, self.value, self.proj = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.query, self.value, self.proj = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        # a bias of the keys adds the same to all scores of a query: its gradient is rounding alone, which Adam enlarges
+        self.key = nn.Linear(WIDTH, WIDTH, bias=False)
         self.up, self.down, self.head = nn.Linear(WIDTH, 10), nn.Linear(10, WIDTH), nn.Linear(WIDTH, WORDS)
         self.drop, self.head.weight = nn.Dropout(0.25), self.words.weight
 

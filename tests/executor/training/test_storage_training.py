@@ -44,8 +44,6 @@ pytestmark = pytest.mark.timeout(120)
 RANKS, STEPS = 4, 3
 SGD = OptimizerSpec(learning_rate=0.1, momentum=0.9)
 ADAM = OptimizerSpec(name="adam", learning_rate=1e-4)
-# where a gradient is zero but for rounding, as that of the keys' bias is, Adam divides the rounding by its eps, 1e-8
-ATOL = 1e-11
 """Its steps are small: of a gradient that is zero but for rounding Adam makes some 1e-8 of one."""
 STORAGES = ("zero=1", "zero=2", "fsdp", "fsdp,gathered", "hsdp=2")
 GATHER = KINDS.index("gather")
@@ -142,7 +140,7 @@ def check_held(kept, expected, name):
         place = tuple(map(slice, box.low, box.high))
         seen[layer, label][place] = True
         np.testing.assert_allclose(
-            values, expected[layer, label][place], rtol=1e-12, atol=ATOL, err_msg=f"{name} {layer} {label}"
+            values, expected[layer, label][place], rtol=1e-12, atol=1e-12, err_msg=f"{name} {layer} {label}"
         )
     assert all(each.all() for each in seen.values()), name
 
@@ -333,7 +331,7 @@ def test_checkpoints_are_read_whatever_replicas_divide(ranks, tmp_path, words):
     for layer in transformer().layers:
         for name, key in layer.keys:
             if (layer.name, name) in expected:
-                np.testing.assert_allclose(state[key], expected[layer.name, name], rtol=1e-12, atol=ATOL)
+                np.testing.assert_allclose(state[key], expected[layer.name, name], rtol=1e-12, atol=1e-12)
     Transformer().load_state_dict(state)
 
 
