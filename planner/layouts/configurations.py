@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from groundwork.array_types import Ints
 from groundwork.errors import ConfigError
 from groundwork.sparse_rows import row_owners
+from groundwork.suggestions import did_you_mean
 from planner.graph.computation_graph import Layer
 from planner.graph.shapes import REPEATED, SUMMED, Shape
 from planner.layouts.mesh import Mesh
@@ -57,8 +58,17 @@ class Configuration:
             mesh: The mesh.
             splits: Index that each of its axes splits, or None.
             dims: Dimensions of the layer that may be split; those that no axis splits have degree 1.
+
+        Raises:
+            ConfigError: There are not as many splits as axes, or one is no index.
         """
-        indices = [index or REPEATED for index in splits]
+        indices = [REPEATED if index is None else index for index in splits]
+        if len(indices) != len(mesh.axes):
+            raise ConfigError(f"splits must be one for each of {len(mesh.axes)} axes of the mesh, got {list(splits)}")
+        for index in indices:
+            if index not in LETTERS:
+                known = ", ".join(name for name in LETTERS if name != REPEATED)
+                raise ConfigError(f"splits must be of {known} or None, got {index!r}{did_you_mean(index, LETTERS)}")
         degrees = dict.fromkeys(dims, 1)
         for index, size in zip(indices, mesh.sizes, strict=True):
             degrees[index] = degrees.get(index, 1) * size

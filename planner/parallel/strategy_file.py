@@ -173,7 +173,10 @@ def _configuration(
             )
         if row.devices is not None:
             raise ConfigError(f"{where}: configurations.{layer.name}.devices must be left out beside mesh")
-        on_mesh = Configuration.on(meshes[row.mesh], splits, layer.parallel_dims)
+        try:
+            on_mesh = Configuration.on(meshes[row.mesh], splits, layer.parallel_dims)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: configurations.{layer.name}.{error}") from None
         space_of(layer, on_mesh, device_count)
         return on_mesh
     if row.degrees is None:

@@ -31,6 +31,8 @@ def test_a_plan_file_says_its_mesh_once(tmp_path):
     [
         ({"mesh": 1}, "must name one of 1 meshes"),
         ({"splits": ["sample"]}, "a split of each of its axes"),
+        ({"splits": ["sample", "chanel"]}, r"configurations.fc1.splits must be of sample, .* did you mean 'channel'"),
+        ({"splits": ["sample", ""]}, "got ''"),
         ({"splits": ["sample", "height"]}, "height is not one of its parallelizable dimensions"),
         ({"devices": [0]}, "devices must be left out beside mesh"),
     ],
