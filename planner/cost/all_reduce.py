@@ -289,9 +289,8 @@ def _spread(network: ClusterRoutes, space: ConfigSpace, split: bool) -> Spread:
                 scheme = f"{LIBRARY}-{algorithm}-{library.protocols[-1].name}"
                 rounds = _rounds(network, scheme, shape, devices, split)
                 nodes[c], ranks[c], rates[place, c] = *rounds.spread, 1 / rounds.busy_s_per_byte.sum()
-    return Spread(
-        nodes, ranks, rates[0], rates[1] / (library.tree_share or 1.0)
-    )  # the tuner counts its own share of a tree's bandwidth
+    tree = rates[1] / (library.tree_share or 1.0)  # the tuner counts its own share of a tree's bandwidth
+    return Spread(nodes, ranks, rates[0], tree)
 
 
 def candidate_all_reduces(network: ClusterRoutes, space: ConfigSpace) -> list[str]:
