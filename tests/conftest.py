@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import warm_python
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 # Hundreds of processes are started, and compiling the project's modules again takes each a third of a second.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -35,9 +35,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The machine may be shared: no test depends on how long an example takes, and failures repeat.  As every run has the
 # same examples, more of them would find something once at most; ``make fuzz`` looks for new ones.
-settings.register_profile(
-    "orrery", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("orrery", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("orrery")
 
 # Looking for cycles after every 700 new objects, as Python does, is a tenth of the time of tests of the planner.
