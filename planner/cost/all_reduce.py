@@ -219,7 +219,7 @@ def _space_rounds(network: ClusterRoutes, scheme: str, space: ConfigSpace, split
 
 
 def all_reduce_s(
-    network: ClusterRoutes, scheme: str, space: ConfigSpace, parameter_bytes: float, *, split: bool = True
+    network: ClusterRoutes, scheme: str, space: ConfigSpace, parameter_bytes: Floats | float, *, split: bool = True
 ) -> Floats:
     """Compute the time of an all-reduce under every configuration of a space, nothing else running.
 
@@ -230,7 +230,7 @@ def all_reduce_s(
         network: Routes of the cluster.
         scheme: One of ``GRADIENT_SYNCS``.
         space: C configurations of the layer.
-        parameter_bytes: Bytes of the layer's parameters, all shards together.
+        parameter_bytes: Bytes of the layer's parameters, all shards together, of all configurations or shape (C,).
         split: Whether a split of the channel dimension splits them.
 
     Returns:
@@ -251,7 +251,7 @@ def all_reduce_s(
         return np.asarray(
             np.min([all_reduce_s(network, s, space, parameter_bytes, split=split) for s in schemes], axis=0)
         )
-    if parameter_bytes == 0:
+    if not np.any(parameter_bytes):
         return np.zeros(space.size)
     rounds = _space_rounds(network, scheme, space, split)
     if not len(rounds.share):
@@ -267,7 +267,9 @@ def all_reduce_s(
     return np.asarray(np.bincount(rounds.configuration, seconds, minlength=space.size), dtype=np.float64)
 
 
-def _library_choice(network: ClusterRoutes, space: ConfigSpace, parameter_bytes: float, split: bool) -> LibraryChoice:
+def _library_choice(
+    network: ClusterRoutes, space: ConfigSpace, parameter_bytes: Floats | float, split: bool
+) -> LibraryChoice:
     """Return what the cluster's library takes for each configuration of a space; arguments as for ``all_reduce_s``."""
     families = library_families(network, np.unique(space.devices))
     seconds = [

@@ -14,10 +14,12 @@ from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.compute_time import ComputeTimes
 from planner.cost.conditions import IDEAL_CONDITIONS, Conditions
+from planner.cost.layout_time import completions_s, row_gathers_s
 from planner.cost.sync_time import SyncTimes
 from planner.cost.transfer_time import TransferTimes
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import ConfigSpace, Strategy, all_configurations
+from planner.operations.base import ELEMENT_BYTES
 from planner.parallel.strategies import spaces_of
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 
@@ -31,11 +33,14 @@ class NodeCosts:
     compute_s: Floats
     """Forward pass and both gradients: t_c."""
     gradient_sync_s: Floats
-    """All-reduces of gradients and, where they are reduced, of statistics: t_s without the update's arithmetic."""
+    """All-reduces of gradients, and collectives of statistics of channels and rows: t_s without the update's
+    arithmetic."""
     statistics_s: Floats
-    """All-reduces of statistics, a share of ``gradient_sync_s``."""
+    """Collectives of statistics, a share of ``gradient_sync_s``."""
+    completion_s: Floats
+    """Collectives that complete the layer's partial sums, and gather their gradient: a share of t_x."""
     total_s: Floats
-    """Sum of t_c and t_s, the update included."""
+    """Sum of all these, and of the update."""
 
 
 @dataclass
@@ -144,7 +149,17 @@ class CostModel:
         if key not in self._nodes:
             phase_s = self.compute_times.slowest_part_s(index, space)
             sync_s, statistics_s = self.sync_times.seconds(index, space)
+            rows_s = row_gathers_s(self.network, space, self.row_bytes(index))
+            backward = self.graph.has_gradient(index)
+            completion_s = completions_s(self.network, space, self.graph.element_bytes, backward=backward)
             compute_s = phase_s["forward"] + phase_s["activation_gradient"] + phase_s["weight_gradient"]
-            total_s = compute_s + sync_s + phase_s["update"]
-            self._nodes[key] = NodeCosts(phase_s, compute_s, sync_s, statistics_s, total_s)
+            total_s = compute_s + sync_s + phase_s["update"] + rows_s + completion_s
+            self._nodes[key] = NodeCosts(
+                phase_s, compute_s, sync_s + rows_s, statistics_s + rows_s, completion_s, total_s
+            )
         return self._nodes[key]
+
+    def row_bytes(self, index: int) -> float:
+        """Return the bytes that parts of the channels of a layer gather of each row; 0 where they gather nothing."""
+        count = self.graph.layers[index].operation.row_statistics
+        return count * float(max(self.graph.element_bytes, ELEMENT_BYTES))

@@ -89,7 +89,7 @@ class LinkLoads:
         model, network = self.model, self.model.network
         shards = space.shards[0].tolist()
         sent = np.zeros(self.links)
-        for size, split, times in model.sync_times.buffers(i):
+        for (size,), split, times in model.sync_times.buffers(i, space):
             groups = replica_groups(network.rank, shards, space.devices, split)
             if size and groups.shape[1] > 1:
                 scheme = choose_all_reduce(network, model.gradient_sync, space, size, split=split).scheme

@@ -21,8 +21,9 @@ BATCH_NORMS = ("local", "reduced")
 class SyncBuffer(NamedTuple):
     """A buffer that the replicas of a layer sum in every iteration."""
 
-    size_bytes: float
-    """Bytes of all shards."""
+    size_bytes: Floats
+    """Bytes of all shards under each configuration, shape (C,); slices of a sum all hold what the sum does not split.
+    """
     split: bool
     """True if a split of the channel dimension splits the buffer."""
     times: int
@@ -58,13 +59,16 @@ class SyncTimes:
         self.graph, self.network, self.gradient_sync, self.batch_norm = graph, network, gradient_sync, batch_norm
         self._gradient_bytes = gradient_bytes or graph.element_bytes
 
-    def buffers(self, index: int) -> list[SyncBuffer]:
+    def buffers(self, index: int, space: ConfigSpace) -> list[SyncBuffer]:
         """Return the buffers that the replicas of a layer sum: gradients of parameters, then reduced statistics."""
-        parameters, element_bytes = self.graph.layers[index].parameters, self._gradient_bytes
-        counts = [(sum(p.elements for p in parameters if p.split is split), split) for split in (True, False)]
-        buffers = [SyncBuffer(float(count * element_bytes), split, 1) for count, split in counts]
-        statistics = self.statistics_bytes(index)
-        return [*buffers, SyncBuffer(statistics, split=True, times=2)] if statistics else buffers
+        parameters, buffers = self.graph.layers[index].parameters, list[SyncBuffer]()
+        for split in (True, False):
+            elements = np.zeros(space.size)
+            for each in (each for each in parameters if each.split is split):
+                elements += each.elements * (1.0 if each.summed is not None or not split else space.sums)
+            buffers.append(SyncBuffer(elements * self._gradient_bytes, split, 1))
+        statistics = np.full(space.size, self.statistics_bytes(index))
+        return [*buffers, SyncBuffer(statistics, split=True, times=2)] if statistics.any() else buffers
 
     def statistics_bytes(self, index: int) -> float:
         """Return the bytes that a layer sums over the batch forward, and again backward; 0 if ``local``."""
@@ -79,7 +83,7 @@ class SyncTimes:
             Seconds of all of them, and of those of statistics among them, shape (C,) each.
         """
         total, statistics = np.zeros(space.size), np.zeros(space.size)
-        for size, split, times in self.buffers(index):
+        for size, split, times in self.buffers(index, space):
             seconds = times * all_reduce_s(self.network, self.gradient_sync, space, size, split=split)
             total = total + seconds
             statistics = statistics + (seconds if times > 1 else 0.0)

@@ -3,23 +3,32 @@
 Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.1.
 """
 
+import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
+from planner.cost.layout_time import step_s
 from planner.cost.overlaps import Overlaps, overlaps_of
 from planner.cost.transfer_kernel import TransferPairs, price_pairs
 from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.graph.shapes import IntervalMap, Shape
 from planner.layouts.configurations import ConfigSpace
-from planner.layouts.redistribution import Redistribution, redistribution_of
+from planner.layouts.redistribution import Redistribution, gradient_layout, made_in, redistribution_of
 from planner.layouts.regions import TransferRegions, gradient_regions, layout_keys, transfer_regions
-from planner.layouts.shared_regions import shard_rows, shared_regions, shared_transfers
+from planner.layouts.shared_regions import (
+    equal_gradients,
+    shard_rows,
+    shared_gradient_regions,
+    shared_regions,
+    shared_transfers,
+)
 from planner.topology.network_routes import ClusterRoutes
 from planner.topology.route_levels import RouteLevels
 
@@ -27,6 +36,15 @@ _VISITS_PER_JOB = 5_000_000
 """Visits of a pair of devices in one job of a thread: about 50 ms of compiled code, which no signal interrupts."""
 EdgeTable = Callable[[Edge, ConfigSpace, ConfigSpace], Floats]
 """Transfer times of an edge: (edge, producer's space, consumer's space) to seconds, shape (C_u, C_v)."""
+
+
+class LayoutTable(NamedTuple):
+    """Times of transfers in one direction, and the layouts on which they depend beside that of the producer."""
+
+    seconds: Floats
+    """Shape (C_u, C_v)."""
+    layout: Ints
+    """Key of each of the consumer's configurations, shape (C_v,): consumers of one key share transfers."""
 
 
 class TransferTimes:
@@ -42,6 +60,7 @@ class TransferTimes:
         self.pairs_priced = 0
         """Number of pairs of configurations priced exactly so far."""
         self._tables: dict[tuple[object, ...], Floats] = {}
+        self._layout_tables: dict[tuple[object, ...], tuple[LayoutTable, LayoutTable]] = {}
         self._shared_s: dict[tuple[object, ...], float] = {}
         """Times of shared parameters, by what tells apart their distributions over devices."""
 
@@ -65,6 +84,76 @@ class TransferTimes:
             seconds = self.seconds(edge, producer, consumer, u, v, samples=samples).reshape(producer.size, -1)
             self._tables[key] = np.ascontiguousarray(seconds[:, layout_of])
         return self._tables[key]
+
+    def layout_tables(
+        self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace
+    ) -> tuple[LayoutTable, LayoutTable]:
+        """Return the transfer times of all pairs of configurations on one mesh: forward, and those of gradients back.
+
+        One configuration is priced for each different pair of layouts, as the program has them: by collectives along
+        the axes of the mesh, or by regions one by one.
+
+        Args:
+            edge: The edge.
+            producer: Space of the layer that makes the tensor, C_u configurations.
+            consumer: Space of the layer that reads it, C_v configurations.
+        """
+        key = ("layouts", *self.key(edge, producer, consumer))
+        if key not in self._layout_tables:
+            read = self.layouts(edge, consumer)
+            kinds = [self._returned(edge, consumer.alone(v)) for v in range(consumer.size)]
+            returned = np.array([_key(row) for row in zip(read.tolist(), kinds, strict=True)])
+            if edge in self.graph.shared:  # who makes gradients of another layout borrows a parameter apart
+                read = returned
+            rows = ((read, False), (returned, True))
+            forward, backward = (
+                LayoutTable(self._distinct(edge, producer, consumer, layout, backward=backward), layout)
+                for layout, backward in rows
+            )
+            self._layout_tables[key] = forward, backward
+        return self._layout_tables[key]
+
+    def _distinct(
+        self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, layout: Ints, *, backward: bool
+    ) -> Floats:
+        """Return the transfer times of all pairs in one direction, one priced for each different pair of layouts."""
+        made, rows = dict[tuple[object, ...], int](), list[Floats]()
+        _, first, layout_of = np.unique(layout, return_index=True, return_inverse=True)
+        readers = [consumer.alone(v) for v in first.tolist()]
+        for u in range(producer.size):
+            maker = producer.alone(u)
+            row = made.setdefault(_made(maker), len(rows))
+            if row == len(rows):
+                rows.append(np.array([self._way_s(edge, maker, reader, backward=backward) for reader in readers]))
+                self.pairs_priced += len(readers)
+        of = [made[_made(producer.alone(u))] for u in range(producer.size)]
+        return np.ascontiguousarray(np.array(rows)[of][:, layout_of])
+
+    def _returned(self, edge: Edge, consumer: ConfigSpace) -> tuple[object, ...]:
+        """Return what tells apart the layouts in which a reader makes gradients of a tensor or a shared parameter."""
+        if edge in self.graph.shared:
+            return (equal_gradients(consumer, self.graph.shared[edge].needed).tobytes(),)
+        return gradient_layout(consumer, None)
+
+    def _way_s(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, *, backward: bool) -> float:
+        """Return the transfer time of one pair of configurations in one direction."""
+        if backward and not self.graph.returns_gradient(edge):
+            return 0.0
+        shared, network = self.graph.shared.get(edge), self.network
+        way = None if shared else self.redistribution(edge, producer, consumer)
+        if way is not None:
+            steps, source = way.backward if backward else way.forward, self._source(edge)
+            return sum(step_s(network, step, way.mesh, source, self.graph.element_bytes) for step in steps)
+        if not backward:
+            regions = self.regions(edge, producer, consumer)
+        elif shared:
+            regions = shared_gradient_regions(producer, consumer, shared, network.device_count)
+        else:
+            regions = self.gradient_regions(edge, producer, consumer)
+        regions = regions.take(producer.devices[regions.part] != regions.device)
+        size = (regions.high - regions.low).prod(axis=1) * float(self.graph.element_bytes)
+        ends = producer.devices[regions.part], regions.device
+        return self.messages_s(*(ends[::-1] if backward else ends), size)
 
     def seconds(
         self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: Ints, v: Ints, *, samples: int = 0
@@ -177,6 +266,18 @@ class TransferTimes:
         if edge in self.graph.shared:
             return self.graph.shared[edge].shape
         return self.graph.layers[edge.producer].output
+
+
+def _made(space: ConfigSpace) -> tuple[object, ...]:
+    """Return what tells apart the layouts in which a layer makes its output; its space has one configuration."""
+    counts = (space.degrees.tobytes(), int(space.sums[0]), int(space.repeats[0]))
+    return (made_in(space), *counts, space.devices.tobytes())
+
+
+def _key(row: object) -> int:
+    """Return a key of what tells layouts apart, equal in every run: results must not depend on how it is hashed."""
+    digest = hashlib.blake2b(repr(row).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
 
 
 def _classes(bits: Ints, space: ConfigSpace) -> Ints:

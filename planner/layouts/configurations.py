@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import numpy as np
@@ -148,10 +149,15 @@ class ConfigSpace:
     other in the channels, compute one product together (``product_space``), of which each has a share in the end."""
     repeats: NDArray[np.int64]
     """Devices that compute each part, shape (C,)."""
-    given: Configuration | None = None
-    """The one configuration of a space that was made of it."""
+    on_meshes: tuple[Configuration, ...] = ()
+    """The configurations, where axes of meshes split what is summed over too, or repeat a computation."""
     whole: "ConfigSpace | None" = None
     """Space of all replicas, in that of one of them (``planner.layouts.replicas``)."""
+
+    @property
+    def given(self) -> Configuration | None:
+        """The one configuration of a space that was made of it, on a mesh."""
+        return self.on_meshes[0] if len(self.on_meshes) == 1 else None
 
     @property
     def in_all(self) -> "ConfigSpace":
@@ -192,8 +198,8 @@ class ConfigSpace:
 
     def configuration(self, index: int) -> Configuration:
         """Return the configuration with this index."""
-        if self.given is not None:
-            return self.given
+        if self.on_meshes:
+            return self.on_meshes[index]
         degrees = dict(zip(self.output.dims, self.degrees[index].tolist(), strict=True))
         devices = self.devices[self.device_start[index] : self.device_start[index + 1]]
         return Configuration({dim: degrees[dim] for dim in self.parallel_dims}, tuple(devices.tolist()))
@@ -220,12 +226,18 @@ class ConfigSpace:
 
     def only(self, keep: NDArray[np.int64]) -> "ConfigSpace":
         """Return the space with the configurations ``keep`` (indices), in that order."""
-        return _space(
-            self.output,
-            self.parallel_dims,
-            self.degrees[keep],
-            [self.devices[self.device_start[c] : self.device_start[c + 1]] for c in keep.tolist()],
+        rows = [self.devices[self.device_start[c] : self.device_start[c + 1]] for c in keep.tolist()]
+        return replace(
+            _space(self.output, self.parallel_dims, self.degrees[keep], rows),
+            sums=self.sums[keep],
+            completed=self.completed[keep],
+            repeats=self.repeats[keep],
+            on_meshes=tuple(self.on_meshes[c] for c in keep.tolist()) if self.on_meshes else (),
         )
+
+    def alone(self, index: int) -> "ConfigSpace":
+        """Return the space of one of the configurations, one object each time."""
+        return self if self.size == 1 else _alone(self, index)
 
 
 def _space(
@@ -236,6 +248,12 @@ def _space(
     np.cumsum([len(row) for row in devices], out=start[1:])
     once = np.ones(len(devices), dtype=np.int64)
     return ConfigSpace(output, dims, degrees, start, np.concatenate(devices), once, once, once)
+
+
+@lru_cache(maxsize=65536)
+def _alone(space: ConfigSpace, index: int) -> ConfigSpace:
+    """Return the space of one configuration; see ``ConfigSpace.alone``."""
+    return space.only(np.array([index]))
 
 
 @lru_cache(maxsize=4096)
@@ -355,14 +373,73 @@ def _single(
     output: Shape, parallel_dims: tuple[str, ...], degrees: tuple[int, ...], given: _Given, *, completes: bool
 ) -> ConfigSpace:
     """Return a space of one configuration: equal layers share it, and with it all that is known of spaces."""
-    space = _space(
-        output, parallel_dims, np.array([degrees], dtype=np.int64), [np.array(given.devices, dtype=np.int64)]
-    )
     known = dict(given.degrees)
     if given.mesh is None and SUMMED not in known:
-        return space
-    sums, repeats = (np.array([known.get(index, 1)], dtype=np.int64) for index in (SUMMED, REPEATED))
+        devices = [np.array(given.devices, dtype=np.int64)]
+        return _space(output, parallel_dims, np.array([degrees], dtype=np.int64), devices)
     configuration = Configuration(known, given.devices, given.mesh, given.splits)
+    rows = np.array([degrees], dtype=np.int64)
+    return _space_on_meshes(output, parallel_dims, rows, (configuration,), completes=completes)
+
+
+def _space_on_meshes(
+    output: Shape,
+    parallel_dims: tuple[str, ...],
+    degrees: NDArray[np.int64],
+    configurations: tuple[Configuration, ...],
+    *,
+    completes: bool,
+) -> ConfigSpace:
+    """Return the space of configurations on meshes.
+
+    Args:
+        output: Shape of the layer's output.
+        parallel_dims: Dimensions that may be split.
+        degrees: Of what each part has in the end, shape (C, D).
+        configurations: The configurations.
+        completes: Whether the layer completes its sums.
+    """
+    rows = [np.array(each.devices, dtype=np.int64) for each in configurations]
+    sums, repeats = (
+        np.array([each.degrees.get(index, 1) for each in configurations], dtype=np.int64)
+        for index in (SUMMED, REPEATED)
+    )
     once = np.ones_like(sums)
     sums, completed = (once, sums) if completes else (sums, once)
-    return replace(space, sums=sums, completed=completed, repeats=repeats, given=configuration)
+    space = _space(output, parallel_dims, degrees, rows)
+    return replace(space, sums=sums, completed=completed, repeats=repeats, on_meshes=configurations)
+
+
+def mesh_configurations(layer: Layer, mesh: Mesh) -> ConfigSpace:
+    """Return the configurations of a layer on a mesh, each axis of which splits an index, or repeats the computation.
+
+    Axes split indices in the order in which parts are numbered, the outer axes samples; all parts are equal.
+
+    Args:
+        layer: Layer of the computation graph.
+        mesh: The mesh.
+    """
+    summed = layer.operation.summed_size(layer.input_shapes)
+    sizes = {dim: layer.output.size(dim) for dim in layer.mesh_dims} | ({SUMMED: summed} if summed else {})
+    indices = tuple((index, sizes[index]) for index in LETTERS if index in sizes)
+    completes = layer.operation.completes_sums
+    return _mesh_configurations(layer.output, layer.parallel_dims, indices, mesh, completes=completes)
+
+
+@lru_cache(maxsize=4096)
+def _mesh_configurations(
+    output: Shape, parallel_dims: tuple[str, ...], sizes: tuple[tuple[str, int], ...], mesh: Mesh, *, completes: bool
+) -> ConfigSpace:
+    """Return what ``mesh_configurations`` returns; equal layers share it."""
+    found, degrees, channels = list[Configuration](), list[list[int]](), output.size("channel")
+    for splits in combinations_with_replacement((*dict(sizes), None), len(mesh.axes)):
+        each = Configuration.on(mesh, splits, parallel_dims)
+        held = dict(each.degrees)
+        if completes:
+            held["channel"] = held.get("channel", 1) * held.get(SUMMED, 1)
+        equal = all(size % each.degrees.get(index, 1) == 0 for index, size in sizes)
+        if equal and channels % held.get("channel", 1) == 0:
+            found.append(each)
+            degrees.append([held.get(dim, 1) for dim in output.dims])
+    rows = np.array(degrees, dtype=np.int64)
+    return _space_on_meshes(output, parallel_dims, rows, tuple(found), completes=completes)

@@ -20,7 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from groundwork.array_types import Floats
+from groundwork.array_types import Floats, Ints
 from planner.graph.shapes import SUMMED, IntervalMap, Shape
 from planner.layouts.configurations import ConfigSpace, part_bounds
 from planner.layouts.mesh import Mesh
@@ -222,8 +222,32 @@ def gradient_layout(consumer: ConfigSpace, way: Redistribution | None) -> tuple[
         consumer: Space of the reader, with one configuration.
         way: The collectives that bring the tensor to it, and its gradient back; None where regions travel.
     """
-    if way is not None:
-        return ("collectives", way.backward)
-    repeats = int(consumer.repeats[0])
-    # of devices that compute the same, one sends; where none do, every device sends what it read
-    return ("regions", repeats, tuple(consumer.devices.tolist()) if repeats > 1 else ())
+    given = consumer.given
+    if given is None or consumer.repeats[0] == 1:
+        return (way is None,)
+    # of devices that compute the same, one counts; where none do, every device sends what it read
+    return way is None, given.mesh, tuple(index is None for index in given.splits)
+
+
+def row_gathers(space: ConfigSpace) -> list[tuple[Ints, Floats]]:
+    """Return the gathers after which each part has what all parts of the channels know of its rows.
+
+    Args:
+        space: Space of one configuration.
+
+    Returns:
+        Devices of all groups, and how often each of them has a row in the end, shape (groups, p) and (groups,), for
+        each axis that splits channels, the inner ones first; none where none does.
+    """
+    given = space.given
+    if given is None or given.mesh is None or "channel" not in given.splits:
+        return []
+    mesh, made = given.mesh, made_in(space)
+    assert made is not None, "a layer that has statistics of rows completes no sums"
+    rows = Shape(space.output.dims, tuple(1 if d == 1 else size for d, size in enumerate(space.output.sizes)))
+    places, steps, copies = tuple(REPLICATED if place == 1 else place for place in made), [], 1.0
+    for axis in reversed(range(len(given.splits))):  # the inner axes first, as those of any gather
+        if given.splits[axis] == "channel":
+            copies *= mesh.sizes[axis]
+            steps.append((mesh.groups(axis), group_elements(places, axis, mesh, rows) * copies))
+    return steps

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from groundwork.array_types import Floats, Ints
 from planner.graph.shapes import SUMMED, IntervalMap, Shape
-from planner.layouts.configurations import ConfigSpace, part_bounds, product_space
+from planner.layouts.configurations import ConfigSpace, completing_parts, part_bounds, product_space
 
 _CHANNEL = 1
 """Place of the channels among dimensions; slices of the summed index are numbered behind them."""
@@ -91,6 +91,16 @@ def part_sizes(space: ConfigSpace) -> dict[str, Floats]:
     sizes: Floats = (regions.high - regions.low).astype(np.float64)
     rows = {dim: sizes[:, d] for d, dim in enumerate(space.output.dims)}
     return rows | ({SUMMED: np.repeat(space.sums, space.parts).astype(np.float64)} if (space.sums > 1).any() else {})
+
+
+def completed_sums(space: ConfigSpace) -> tuple[Ints, Floats]:
+    """Return the devices that complete each sum together, shape (groups, slices), and its elements, shape (groups,).
+
+    Args:
+        space: Space of one configuration.
+    """
+    parts = completing_parts(space)
+    return space.devices[parts], held_regions(product_space(space)).volume[parts[:, 0]].astype(np.float64)
 
 
 @lru_cache(maxsize=4096)

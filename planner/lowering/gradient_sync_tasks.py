@@ -26,15 +26,14 @@ from planner.cost.cost_model import CostModel
 from planner.cost.library_rounds import collective_rounds
 from planner.graph.computation_graph import Edge
 from planner.graph.shapes import Shape
-from planner.layouts.configurations import ConfigSpace, completing_parts, product_space
+from planner.layouts.configurations import ConfigSpace
 from planner.layouts.mesh import Mesh
 from planner.layouts.parameter_shards import shard_elements
-from planner.layouts.redistribution import REPLICATED, RedistributionStep, group_elements, made_in
-from planner.layouts.regions import held_regions
+from planner.layouts.redistribution import RedistributionStep, group_elements, row_gathers
+from planner.layouts.regions import completed_sums
 from planner.layouts.replicas import Replicas
 from planner.lowering.program import Collective
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
-from planner.operations.base import ELEMENT_BYTES
 from simulator.collectives.messages import Messages, messages_of
 from simulator.collectives.rounds import Round
 from simulator.collectives.schemes import ALL_REDUCES
@@ -128,9 +127,8 @@ class GradientSyncTasks:
         if space.completed[0] == 1:
             return ready
         add = partial(self.tasks.add, "collective", layer=layer, consumer=layer, backward=backward)
-        parts, collective = completing_parts(space), "all-gather" if backward else "reduce-scatter"
-        elements: Floats = held_regions(product_space(space)).volume[parts[:, 0]].astype(np.float64)
-        groups = self._in_all(space.devices[parts], elements * self.model.graph.element_bytes)
+        collective, (devices, elements) = "all-gather" if backward else "reduce-scatter", completed_sums(space)
+        groups = self._in_all(devices, elements * self.model.graph.element_bytes)
         add, on_device = partial(add, recomputed=recomputed), (space.devices[ready[0]], ready[1])
         return self._by_part(space, self.run(add, collective, *groups, on_device, dim=1))
 
@@ -224,25 +222,12 @@ class GradientSyncTasks:
             Pairs (part, task that brings those of the others), without those of ``ready``; none where no axis splits
             the channels.
         """
-        given, arrived = space.given, (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-        count = self.model.graph.layers[layer].operation.row_statistics
-        if not count or given is None or given.mesh is None or "channel" not in given.splits:
-            return arrived
-        mesh = given.mesh
-        row_bytes = count * float(max(self.model.graph.element_bytes, ELEMENT_BYTES))
-        rows = Shape(space.output.dims, tuple(1 if d == 1 else size for d, size in enumerate(space.output.sizes)))
-        made = made_in(space)
-        assert made is not None, "a layer that has statistics of rows completes no sums"
-        places = tuple(REPLICATED if place == 1 else place for place in made)
+        arrived = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        row_bytes = self.model.row_bytes(layer)
         on_device = space.devices[ready[0]], ready[1]
         add = partial(self.tasks.add, "collective", layer=layer, statistics=True)
-        for axis in reversed(range(len(given.splits))):  # the inner axes first, as those of any gather
-            if given.splits[axis] == "channel":
-                row_bytes *= mesh.sizes[axis]
-                sizes = group_elements(places, axis, mesh, rows) * row_bytes
-                arrived = on_device = self.run(
-                    add, "all-gather", *self._in_all(mesh.groups(axis), sizes), on_device, dim=1
-                )
+        for groups, rows in row_gathers(space) if row_bytes else ():
+            arrived = on_device = self.run(add, "all-gather", *self._in_all(groups, rows * row_bytes), on_device, dim=1)
         return self._by_part(space, arrived) if len(arrived[0]) else arrived
 
     def _by_part(self, space: ConfigSpace, arrived: TaskPairs) -> TaskPairs:

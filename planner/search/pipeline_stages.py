@@ -212,8 +212,8 @@ class _Tables:
         for i, space in enumerate(spaces):
             costs = self.part.node_costs(i, space)
             # Gradients are synchronised once an iteration, everything else happens for every micro-batch.
-            once_s = costs.total_s - costs.compute_s - costs.statistics_s
-            layer_s[i] = float((batches * (costs.compute_s + costs.statistics_s) + once_s)[0])
+            each_s = costs.compute_s + costs.statistics_s + costs.completion_s
+            layer_s[i] = float((batches * each_s + costs.total_s - each_s)[0])
         sent_s = np.zeros((len(spaces), len(spaces) + 1))
         price = transfer_prices(self.part)
         for u, edges in enumerate(graph.outgoing if here is not after else ()):

@@ -76,7 +76,10 @@ def additive_s(
 
 
 def _needs_program(model: CostModel, strategy: Strategy) -> bool:
-    """Return whether phases of the program are added up: of buckets, storage and collectives there are no tables."""
+    """Return whether phases of the program are added up: of buckets and storage there are no tables.
+
+    Those of meshes are of whole searches (``planner.search.search_tables.mesh_problem``); their sums are the same.
+    """
     meshes = any(each.mesh is not None for each in strategy.values())
     return meshes or model.conditions.framework.is_synchronous or model.conditions.storage.divides
 

@@ -1,0 +1,59 @@
+"""Tables of configurations on meshes, with splits of sums and repeated layers, against replays and regions."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from mesh_cases import mesh_questions, spaces_on, strategy_of
+from plans import residual_block, star
+
+from planner.cost.cost_model import CostModel
+from planner.elimination.search_problem import strategy_cost
+from planner.graph.shapes import SUMMED
+from planner.layouts.configurations import space_of
+from planner.search.search_tables import mesh_problem
+from planner.simulation.additive_cost import additive_s
+
+
+@settings(max_examples=15, deadline=None)
+@given(mesh_questions())
+def test_tables_are_the_additive_replay(question):
+    """Eq. 1 of random strategies that split sums, repeat layers and share tensors: the program's phases in turn."""
+    model, count, rng = question
+    spaces = spaces_on(model.graph, count)
+    problem = mesh_problem(model, spaces)
+    for _ in range(4):
+        choice = [int(rng.integers(space.size)) for space in spaces]
+        replayed_s = additive_s(model, strategy_of(model.graph, spaces, choice))
+        assert strategy_cost(problem, choice) == pytest.approx(replayed_s, rel=1e-9)
+
+
+def test_a_space_is_that_of_its_configurations():
+    """Degrees, sums and repeats of each are those of the space that holds it alone."""
+    graph = residual_block()
+    for layer, space in zip(graph.layers, spaces_on(graph, 4), strict=True):
+        for c in range(space.size):
+            alone, same = space_of(layer, space.configuration(c), 4), space.alone(c)
+            for name in ("degrees", "device_start", "devices", "sums", "completed", "repeats", "on_meshes"):
+                assert np.array_equal(getattr(alone, name), getattr(same, name))
+
+
+def test_axes_split_what_is_summed_over_or_nothing():
+    """Two axes of a convolution with four dimensions and a sum, or none: 21 choices, in the order of parts."""
+    graph = residual_block()
+    space = spaces_on(graph, 4)[graph.index["first"]]
+    assert space.size == 21
+    splits = {space.configuration(c).splits for c in range(space.size)}
+    assert {(SUMMED, SUMMED), ("sample", None), (None, None), ("channel", SUMMED)} <= splits
+    assert (None, "sample") not in splits
+
+
+def test_equal_pairs_of_layouts_are_priced_once():
+    """The table of an edge has a row for each layout that is made, and a column for each that is read."""
+    graph = residual_block()
+    model, spaces = CostModel(graph, star(4)), spaces_on(graph, 4)
+    edge = graph.producers[graph.index["first"]][0]
+    model.transfer_times.layout_tables(edge, spaces[edge.producer], spaces[edge.consumer])
+    priced = model.transfer_times.pairs_priced
+    assert priced < 2 * spaces[edge.producer].size * spaces[edge.consumer].size
+    model.transfer_times.layout_tables(edge, spaces[edge.producer], spaces[edge.consumer])
+    assert model.transfer_times.pairs_priced == priced
