@@ -45,6 +45,9 @@ class PartContext:
     """Slice of each parameter that the part computes with, by name."""
     samples: BatchSamples
     """Samples that the layer's tensors hold."""
+    largest: tuple[int, ...] = ()
+    """Sizes of the largest region of the first input that a part of the layer reads: all choose their memory layout by
+    it, so that they all take as much memory as is predicted."""
 
 
 class PartLayer(ABC):

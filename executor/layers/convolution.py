@@ -43,7 +43,7 @@ class ConvolutionPart(EpiloguePart):
         given = context.inputs[0]
         windows = windows_of(operation.interval_maps(0, context.layer.input_shapes), context.product, given)
         self._operation = operation
-        self.reads_last = channels_last(given.shape)
+        self.reads_last = channels_last(context.largest)
         self._segments = _segments(operation, context)
         self._in_padding: tuple[int, ...] | None = None
         native = [window.left if window.symmetric else 0 for window in windows]

@@ -86,13 +86,14 @@ def _context(graph: ComputationGraph, index: int, space: ConfigSpace, part: int,
     """Return the regions that a part computes and reads."""
     layer = graph.layers[index]
     operation, shapes = layer.operation, layer.input_shapes
-    given = [
-        Box.of(needed_regions(space, operation.interval_maps(slot, shapes), shape), part)
-        for slot, shape in enumerate(shapes)
-    ]
+    needed = [needed_regions(space, operation.interval_maps(slot, shapes), shape) for slot, shape in enumerate(shapes)]
     parameters = parameter_boxes(layer, space, part)
     held, product = (Box.of(held_regions(each), part) for each in (space, product_space(space)))
-    return PartContext(layer, index, held, product, tuple(given), parameters, samples)
+    given, largest = (
+        tuple(Box.of(regions, part) for regions in needed),
+        Box.of(needed[0], int(needed[0].volume.argmax())),
+    )
+    return PartContext(layer, index, held, product, given, parameters, samples, largest.shape)
 
 
 _PLAIN_PARTS: dict[type[Operation], Callable[..., PartLayer]] = {

@@ -34,8 +34,8 @@ CHANNELS_LAST_POSITIONS = 144
 cores, that saves a fifth to a half of the time at 12 x 12 positions and above, and costs up to a half at 8 x 8."""
 _BLOCK = 16
 """Channels that oneDNN keeps together where processors have AVX-512; it fills the last block up."""
-_PLAIN_CHANNELS = 4
-"""Input channels up to which oneDNN reads images as they are, without blocks."""
+_PLAIN_CHANNELS = 3
+"""Input channels up to which oneDNN computes the gradient of weights from images as they are, without blocks."""
 
 WEIGHTS_A_WINDOW = 4096
 """Weights for each of a part's windows from which one product with all windows takes 0.2 to 0.9 of oneDNN's time,
@@ -112,30 +112,52 @@ class CpuMemory:
 def _reordered_bytes(parts: ConvolutionParts) -> dict[str, Floats]:
     """Return the copies that oneDNN makes of a convolution's operands.
 
-    It copies the weights into blocks; where the tensors have their channels first, it copies these too.
+    It copies the weights into blocks; where the tensors have their channels first, it copies these too.  A convolution
+    of one group, or of a group for each channel, fills its blocks up; other groups are copied as they are.  Of a few
+    channels, unless every position is a window of its own, the input is read as it is, and the gradient of the weights
+    takes half blocks.  With strides the gradient of the input is made beside two more of its size, or beside
+    one and the weights.
     """
-    part, size, volume = parts.part, float(parts.element_bytes), math.prod(parts.operation.kernel)
-    group_in = part.inputs[0].size("channel") // parts.operation.groups
-    plain_in = group_in <= _PLAIN_CHANNELS
-    weights = part.channels * group_in * volume * size
-    blocked = _filled(part.channels) * (group_in if plain_in else _filled(group_in)) * volume * size
+    operation, part, windows, size = parts.operation, parts.part, parts.windows, float(parts.element_bytes)
+    volume, groups = math.prod(operation.kernel), operation.groups
+    channels, made_channels = windows[:, 1].astype(float), part.channels
+    group_in = channels if groups == 1 else np.full(len(windows), part.inputs[0].size("channel") / groups)
+    group_out = operation.channels / groups
+    filled = groups == 1 or (group_in.max() == group_out == 1)
+
+    def copies(block: int) -> tuple[Floats, Floats, Floats]:
+        """Return the bytes of the input, the output and the weights in blocks of some channels."""
+        return (
+            given / channels * _filled(channels, block),
+            part.columns * _filled(made_channels, block) * size,
+            _filled(made_channels, block) * _filled(group_in, block if groups == 1 else 1) * volume * size,
+        )
+
+    given, outputs = windows.prod(axis=1) * size, part.outputs * size
+    inputs, made, blocked = copies(_BLOCK if filled else 1)
     if parts.channels_last:
         return {"forward": 2 * blocked, "activation_gradient": 2 * blocked, "weight_gradient": 3 * blocked}
-    windows = parts.windows
-    given = windows.prod(axis=1) * size
-    inputs = np.zeros_like(given) if plain_in else given / windows[:, 1] * _filled(windows[:, 1].astype(float))
-    outputs = part.outputs * size
-    made = part.columns * _filled(part.channels) * size
+    strided = groups == 1 and max(operation.stride) > 1
+    few = (groups == 1) & (volume > 1 or strided) & (group_in < _BLOCK)
+    forward = made + np.where(few, blocked / _filled(group_in, _BLOCK) * group_in, inputs + blocked)
+    weight_gradient = np.where(few, sum(copies(_BLOCK // 2)), inputs + made + blocked)
+    plain = few & (group_in <= _PLAIN_CHANNELS)
+    weight_gradient = np.where(plain, forward, weight_gradient)
+    weights = part.channels * group_in * volume * size
+    if not filled and (group_in.max() % (_BLOCK // 2) or group_out % (_BLOCK // 2)):  # small products instead
+        weight_gradient = weights
     return {
-        "forward": np.maximum(inputs + blocked + made, made + outputs) - outputs,
-        "activation_gradient": np.maximum(inputs + blocked + made, inputs + given) - given,
-        "weight_gradient": np.maximum(inputs + made + blocked, blocked + weights) - weights,
+        "forward": np.maximum(forward, made + outputs) - outputs,
+        "activation_gradient": np.maximum(given, blocked) + given
+        if strided
+        else np.maximum(inputs + blocked + made, inputs + given) - given,
+        "weight_gradient": np.maximum(weight_gradient, blocked + weights) - weights,
     }
 
 
-def _filled(channels: Floats | float) -> Floats:
+def _filled(channels: Floats, block: int) -> Floats:
     """Fill channels up to whole blocks."""
-    return np.asarray(np.ceil(np.asarray(channels) / _BLOCK) * _BLOCK)
+    return np.asarray(np.ceil(channels / block) * block)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
