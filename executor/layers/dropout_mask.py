@@ -21,7 +21,8 @@ class DropoutMask:
 
     def __init__(self, context: PartContext, share: float, number: int = 0) -> None:
         self._context, self._share, self._number = context, share, (number,) if number else ()
-        self._factor: Tensor | None = None
+        self._dropped: Tensor | None = None
+        """Which elements are dropped: a byte each."""
 
     def forward(self, output: Tensor, step: TrainingStep) -> Tensor:
         """Return the output with elements dropped; ``output`` itself where the share is 0."""
@@ -32,17 +33,21 @@ class DropoutMask:
         whole = (context.samples.batch, *context.layer.output.sizes[1:])
         # a micro-batch holds samples from several places of the mini-batch; the mask is keyed by those places
         boxes = context.samples.boxes(context.held)
-        rows = [uniform(key, box, whole, dtype=output.dtype, device=output.device) for box in boxes]
-        random = torch.cat(rows) if len(rows) > 1 else rows[0]
-        self._factor = random.ge_(self._share).mul_(1 / (1 - self._share))
-        return output * self._factor
+        rows = [uniform(key, box, whole, dtype=output.dtype, device=output.device) < self._share for box in boxes]
+        self._dropped = torch.cat(rows) if len(rows) > 1 else rows[0]
+        return self._scaled(output.masked_fill(self._dropped, 0.0))
 
     def backward(self, gradient: Tensor, *, in_place: bool = False) -> Tensor:
         """Return the gradient of the tensor that ``forward`` was given."""
-        if self._factor is None:
+        if self._dropped is None:
             return gradient
-        return gradient.mul_(self._factor) if in_place else gradient * self._factor
+        fill = gradient.masked_fill_ if in_place else gradient.masked_fill
+        return self._scaled(fill(self._dropped, 0.0))
 
     def release(self) -> None:
         """Release the mask."""
-        self._factor = None
+        self._dropped = None
+
+    def _scaled(self, kept: Tensor) -> Tensor:
+        """Scale what is left of a tensor, in place."""
+        return kept.mul_(1 / (1 - self._share))

@@ -266,7 +266,7 @@ class _Steps:
         size, form = self.outputs, step.form
         none, whole = {_INPUTS: self.zero, _WEIGHTS: self.zero}, {_INPUTS: self.zero, _WEIGHTS: size}
         if form == "dropout" and not is_view(step):
-            self.tape.keep(("factors", id(result)), size)
+            self.tape.index_bytes = self.tape.index_bytes + size  # which elements are dropped, a byte each
         elif form == "embedding":
             self.tape.index_bytes = self.tape.index_bytes + _INDEX_BYTES * operands["indices"].size
         elif form == "attention":
@@ -339,6 +339,9 @@ class _Steps:
         scores = scores * operation.keys
         for name, each in (("weights", scores), ("queries", size), ("keys", size), ("values", size)):
             tape.keep(name, each)
+        if operation.drops:
+            tape.keep("dropped", scores)
+            tape.index_bytes = tape.index_bytes + scores
         tape.note(scores + 2 * size)
         return {_INPUTS: scores + size, _WEIGHTS: 2 * scores}
 

@@ -16,7 +16,7 @@ from planner.layouts.regions import Regions, held_regions, needed_regions, part_
 from planner.lowering.program import Program
 from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts
 from planner.memory.memory_policy import MemoryPolicy
-from planner.operations.base import Part
+from planner.operations.base import ELEMENT_BYTES, Part
 from planner.operations.convolution import Convolution
 from planner.operations.joining import Concat
 from planner.operations.linear import Linear
@@ -124,6 +124,8 @@ class _PartMemories:
             scratch = {**scratch, "forward": output}  # the squares
         elif isinstance(operation, Loss) and operation.reads_rows:
             scratch, gradient_last = {**scratch, "forward": zeros if last else output}, True
+            if size < ELEMENT_BYTES:
+                output, scratch = self._float32_loss(part)
         elif isinstance(operation, LocalResponseNorm):
             scratch = {**scratch, **_normalisation_scratch(layer, space, size)}
         elif isinstance(operation, Concat):  # channels first where some input has them first
@@ -148,6 +150,16 @@ class _PartMemories:
             gradient_in_place=in_place,
             gradient_channels_last=gradient_last and not isinstance(operation, Linear),
         )
+
+    def _float32_loss(self, part: Part) -> tuple[Floats, dict[str, Floats]]:
+        """Return the bytes of the probabilities of sixteen-bit scores, and of what is allocated beside them by phase.
+
+        They are float32.  Software that joins calls makes them, and from them the gradient, in place; by single calls
+        the converted scores are held meanwhile, and the gradients of the probabilities and of the converted scores.
+        """
+        whole, apart = ELEMENT_BYTES * part.outputs, not self.program.conditions.software.fused
+        beside = {"forward": 1, "activation_gradient": 2, "weight_gradient": 0}
+        return whole, {phase: count * apart * whole for phase, count in beside.items()}
 
     def _recorded(self, i: int, layer: Layer, space: ConfigSpace) -> PartMemory:
         """Return the memory of the parts of a layer whose computation is recorded."""

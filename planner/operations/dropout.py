@@ -38,11 +38,9 @@ class Dropout(OperationBase):
         return single(self.kind, inputs)
 
     def saved_tensors(self, part: Part) -> SavedTensors:
-        """Return the factors of all elements; the gradient is multiplied by them."""
+        """Return which elements are dropped, a byte each; the gradient is multiplied by them."""
         drops = self.dropout > 0
-        return SavedTensors(
-            elements=part.outputs if drops else 0.0, before_output=drops, transforms=drops, passes_on=True
-        )
+        return SavedTensors(index_bytes=part.outputs * drops, before_output=drops, transforms=drops, passes_on=True)
 
     def _forward(self, part: Part) -> Kernels:
         return self._pass(part, _ACCESSES)

@@ -67,12 +67,13 @@ class Linear(OperationBase):
         return (weight, Parameter("bias", (self.channels,))) if self.bias else (weight,)
 
     def saved_tensors(self, part: Part) -> SavedTensors:
-        """Return the input and the output; with dropout, instead of the output, its values before and the factors."""
+        """Return the input and the output; with dropout, instead of the output, its values before and what is kept."""
         drops, activates = self.dropout > 0, self.activation is not None
         return SavedTensors(
             inputs=True,
             output=activates and not drops,
-            elements=(1 + activates) * part.outputs / part.slices if drops else 0.0,
+            elements=part.outputs / part.slices if drops and activates else 0.0,
+            index_bytes=part.outputs / part.slices if drops else 0.0,
             before_output=drops,
             transforms=activates or drops,
         )

@@ -151,8 +151,9 @@ class Attention(Mapped):
 
     def saved_tensors(self, part: Part) -> SavedTensors:
         """Return queries, keys, values, and the output with each query's logarithm of its sum, or all weights."""
-        if not self.fused:  # what dropout leaves of the weights, and a mask of a byte an element
-            return SavedTensors(inputs=True, elements=self._scores(part) * (2.25 if self.drops else 1.0))
+        if not self.fused:
+            scores = self._scores(part)  # also what dropout leaves of the weights, and a byte for each that it kept
+            return SavedTensors(inputs=True, elements=(1 + self.drops) * scores, index_bytes=self.drops * scores)
         return SavedTensors(inputs=True, output=True, elements=part.columns * self._heads(part))
 
     def fused_kernels(

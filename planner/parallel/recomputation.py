@@ -12,7 +12,6 @@ Source:
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -20,12 +19,15 @@ from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.storage_units import block_of
 from planner.operations.base import Part
+from planner.operations.products import PRODUCTS
 from planner.parallel.micro_batches import MicroBatching
 
 SEGMENTS = "segments"
 """Request for segments of about equal size; see ``recompute_of``."""
 FULL = "full"
 """Request for a segment for each block of the network."""
+SELECTIVE = "selective"
+"""Request for a segment for the scores of each attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,9 @@ class Recompute:
     """Segments of layers whose activations are computed again for the backward pass."""
 
     ends: tuple[str, ...] = ()
-    """Last layer of every segment, in order; each segment begins behind the one before."""
+    """Last layer of every segment, in order."""
+    begins: tuple[str, ...] = ()
+    """First layer of every segment; none: each segment begins behind the one before."""
 
     def __bool__(self) -> bool:
         return bool(self.ends)
@@ -49,17 +53,18 @@ def recompute_of(graph: ComputationGraph, spec: str, micro_batching: MicroBatchi
     Args:
         graph: The network.
         spec: ``none``; ``full`` for a segment for each block, whose layers agree in their names up to a number;
+            ``selective`` for segments of attention alone, from the product of queries and keys to that with values;
             ``segments`` for about sqrt(n) segments that keep equally much and end at single tensors; or the last layers
             of the segments, separated by commas.
         micro_batching: Micro-batches, whose stages begin segments of their own.
 
     Raises:
-        ConfigError: No such layer, layers out of order, or a network without blocks.
+        ConfigError: No such layer, layers out of order, or a network without blocks, or attention.
 
     Source:
         Chen et al., "Training deep nets with sublinear memory cost", 2016, Sec. 4, for ``segments``.
         Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, Sec. 5, for
-        ``full``.
+        ``full`` and ``selective``.
     """
     if spec in ("", "none"):
         return KEEP_ACTIVATIONS
@@ -74,6 +79,12 @@ def recompute_of(graph: ComputationGraph, spec: str, micro_batching: MicroBatchi
                 f"none: {SEGMENTS} divides any network"
             )
         return Recompute(tuple(sorted(last.values(), key=lambda name: graph.index[name])))
+    if spec == SELECTIVE:
+        found = [(i, end) for i in range(len(graph.layers)) if (end := _attention_from(graph, i)) is not None]
+        if not found:
+            raise ConfigError(f"recompute={SELECTIVE} must have attention, {graph.name} has none")
+        begins, ends = (tuple(graph.layers[i].name for i in each) for each in zip(*found, strict=True))
+        return Recompute(ends, begins)
     chosen = Recompute(tuple(name.strip() for name in spec.split(",")))
     segments_of(graph, chosen, micro_batching)
     return chosen
@@ -90,20 +101,23 @@ def segments_of(graph: ComputationGraph, recompute: Recompute, micro_batching: M
     Raises:
         ConfigError: No such layer, or layers out of order.
     """
-    for name in recompute.ends:
+    for name in (*recompute.begins, *recompute.ends):
         if name not in graph.index:
-            raise ConfigError(f"recompute must name layers of {graph.name}, none, {FULL} or {SEGMENTS}, got {name!r}")
+            words = f"none, {FULL}, {SELECTIVE} or {SEGMENTS}"
+            raise ConfigError(f"recompute must name layers of {graph.name}, {words}, got {name!r}")
     ends = [graph.index[name] for name in recompute.ends]
-    if any(b <= a for a, b in pairwise(ends)):
+    behind = [0, *(end + 1 for end in ends)]
+    begins = [graph.index[name] for name in recompute.begins] or behind[:-1]
+    if any(not least <= begin <= end for least, begin, end in zip(behind[:-1], begins, ends, strict=True)):
         raise ConfigError(f"recompute must name layers in order, each once, got {','.join(recompute.ends)}")
-    segments, segment, begins = list[int](), 0, {*micro_batching.starts} if micro_batching.parts > 1 else set[int]()
-    for i in range(len(graph.layers)):
-        if i in begins:
-            segment += 1
-        segments.append(segment if ends and i <= ends[-1] and graph.has_gradient(i) else -1)
-        if i in ends:
-            segment += 1
-    return tuple(segments)
+    segment_of = np.full(len(graph.layers), -1)
+    for begin, end in zip(begins, ends, strict=True):
+        segment_of[begin : end + 1] = begin
+    if micro_batching.parts > 1:
+        for start in micro_batching.starts:  # a stage begins a segment
+            cut = segment_of[start:]
+            cut[(cut == segment_of[start]) & (cut >= 0)] = start
+    return tuple(each if graph.has_gradient(i) else -1 for i, each in enumerate(segment_of.tolist()))
 
 
 def frontiers(graph: ComputationGraph) -> list[int]:
@@ -117,6 +131,22 @@ def frontiers(graph: ComputationGraph) -> list[int]:
             crossings.append(i)
         reach = max([reach, *(edge.consumer for edge in graph.consumers[i])])
     return crossings
+
+
+def _attention_from(graph: ComputationGraph, first: int) -> int | None:
+    """Return the last layer of the attention that a layer begins; None where it begins none.
+
+    Apart, attention is a product of two tensors, what works on its scores, and a product that reads these.
+    """
+    kinds = [layer.operation.kind for layer in graph.layers]
+    if kinds[first] != "batched_product":
+        return first if kinds[first] == "attention" else None
+    at = first
+    while len(graph.consumers[at]) == 1:
+        at = graph.consumers[at][0].consumer
+        if kinds[at] in PRODUCTS:
+            return at if kinds[at] == "batched_product" else None
+    return None
 
 
 def _default(graph: ComputationGraph, micro_batching: MicroBatching) -> Recompute:

@@ -39,7 +39,7 @@ def save_plan(plan: Plan, path: AnyPath) -> None:
     content: dict[str, Any] = {"version": PLAN_VERSION}
     content |= {field.name: getattr(plan.request, field.name) for field in fields(PlanRequest)}
     content |= {field.name: getattr(plan, field.name) for field in _RESULTS}
-    content["recompute_ends"] = plan.recompute.ends
+    content |= {f"recompute_{each}": getattr(plan.recompute, each) for each in ("ends", "begins")}
     content["configurations"], meshes = rows_of(plan.configurations)
     content |= {"meshes": meshes} if meshes else {}
     try:
@@ -75,7 +75,7 @@ def load_plan(path: AnyPath) -> Plan:
 def _file_model() -> type[BaseModel]:
     """Return the model that a file is checked against: the fields of a request and of a plan, side by side."""
     columns = {**_columns(PlanRequest, fields(PlanRequest)), **_columns(Plan, _RESULTS)}
-    columns["recompute_ends"] = (tuple[str, ...], ())
+    columns |= {f"recompute_{each}": (tuple[str, ...], ()) for each in ("ends", "begins")}
     columns |= {"configurations": (dict[str, ConfigurationRow], ...), "meshes": (tuple[Mesh, ...], ())}
     config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
     model: type[BaseModel] = create_model("PlanFile", __config__=config, version=(int, ...), **columns)
@@ -106,7 +106,7 @@ def _plan(values: dict[str, Any]) -> Plan:
     values["configurations"] = configurations_of(values["configurations"], values["meshes"])
     return Plan(
         request=PlanRequest(**{each.name: values[each.name] for each in fields(PlanRequest)}),
-        recompute=Recompute(values["recompute_ends"]),
+        recompute=Recompute(values["recompute_ends"], values["recompute_begins"]),
         **{each.name: values[each.name] for each in _RESULTS},
     )
 

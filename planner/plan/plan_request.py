@@ -171,7 +171,8 @@ class PlanRequest:
     recompute: str = option(
         "none",
         help="Activations that are dropped and computed again in the backward pass: none; full, all but the input of "
-        "each block; segments, about the square root of the number of layers; or the last layers of the segments, A,B.",
+        "each block; selective, attention's scores; segments, about the square root of the number of layers; or the "
+        "last layers of the segments, A,B.",
         metavar="R",
     )
     optimizer: Literal["sgd", "momentum", "adam"] = option(

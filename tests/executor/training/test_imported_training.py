@@ -17,6 +17,8 @@ from executor.runtime.optimizer_spec import OptimizerSpec
 from planner.cost.cost_model import CostModel
 from planner.importing.graph_of import imported_graph
 from planner.lowering.lower_strategy import lower
+from planner.parallel.micro_batches import WHOLE_BATCH
+from planner.parallel.recomputation import recompute_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
 from planner.tracing.exported import trace_of
@@ -93,6 +95,18 @@ def test_divided_training_is_that_of_the_module(ranks, name, strategy):
     graph = imported(name)
     chosen, devices = strategy_of(strategy, graph)
     check_trained(ranks, name, program_of(CostModel(graph, star(devices), "ring", "reduced"), chosen))
+
+
+@pytest.mark.parametrize(("name", "recomputed"), [("gpt2-tiny", 2), ("bert-tiny", 2 * 4)])
+def test_attention_alone_is_computed_again(ranks, name, recomputed):
+    """One layer a block, or two products with the scaled scores and their softmax between."""
+    graph = imported(name)
+    spaces = spaces_of(graph, named_strategy("data", graph, RANKS), RANKS)
+    again = recompute_of(graph, "selective", WHOLE_BATCH)
+    program = lower(CostModel(graph, star(RANKS), "ring", "reduced"), spaces, recompute=again)
+
+    assert len({*program.layer[program.recomputed].tolist()}) == recomputed
+    check_trained(ranks, name, program)
 
 
 def test_tied_parameters_travel_between_stages(ranks):

@@ -4,7 +4,9 @@ import pytest
 
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
+from planner.cost.software import software_of
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import WHOLE_BATCH
@@ -12,18 +14,48 @@ from planner.parallel.recomputation import recompute_of
 from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
 
+HIDDEN, HEADS, POSITIONS = 128, 4, 64
+NOT_ACTIVATIONS = ("parameters", "optimizer state", "parameter gradients")
 
-def peak_bytes(layers, batch):
-    graph = load_model(f"gpt2:layers={layers},hidden=128,heads=4,sequence=64,words=512", batch=batch)
-    model = CostModel(graph, load_cluster("dgx-a100"), "ring")
-    again = recompute_of(graph, "full", WHOLE_BATCH)
-    return peak_memory_bytes(lowered(model, named_strategy("data", graph, 1), recompute=again))[0]
+
+def activation_bytes(layers, batch, recompute, *, strategy="data", devices=1, software="ideal"):
+    """Bytes of activations of a GPT-2 of 16-bit elements that drops hidden values and weights of attention."""
+    sizes = f"hidden={HIDDEN},heads={HEADS},sequence={POSITIONS},words=512,attention_dropout_percent=10"
+    graph = load_model(f"gpt2:layers={layers},{sizes}", batch=batch, element_bytes=2)
+    model = CostModel(graph, load_cluster("dgx-a100"), "ring", conditions=Conditions(software=software_of(software)))
+    again = recompute_of(graph, recompute, WHOLE_BATCH)
+    program = lowered(model, named_strategy(strategy, graph, devices, model.cluster), recompute=again)
+    return peak_memory_bytes(program, without=NOT_ACTIVATIONS)[0]
 
 
 def test_full_recomputation_keeps_the_input_of_each_block():
     # Korthikanti et al., 2023, Sec. 5: sbh elements a block in place of some 34 sbh; differences leave out all else
-    grown = [peak_bytes(layers, 1024) - peak_bytes(layers, 512) for layers in (4, 8)]
-    assert grown[1] - grown[0] == 4 * 512 * 64 * 128 * 4
+    grown = [activation_bytes(layers, 1024, "full") - activation_bytes(layers, 512, "full") for layers in (4, 8)]
+    assert grown[1] - grown[0] == 4 * 512 * POSITIONS * HIDDEN * 2
+
+
+@pytest.mark.parametrize("degree", [1, 4])
+@pytest.mark.parametrize(("recompute", "software"), [("none", 0), ("selective", 0), ("none", 2)])
+def test_blocks_keep_what_the_closed_form_says(degree, recompute, software):
+    """Of one device, and of tensor parallelism; scores lie in memory, are computed again, or never lie there.
+
+    Korthikanti et al., 2023, Eq. 1 and 2 and Sec. 5, in bytes: sbh (10 + 24 / t + 5 as / ht), without its last term
+    where scores are not kept.  The two norms of a block have a mean and a deviation of each position beside.
+    """
+    strategy = {"strategy": f"tensor={degree}" if degree > 1 else "data", "devices": degree}
+    fewer, more = (
+        activation_bytes(layers, 32, recompute, software=f"megatron-2021:flash={software}", **strategy)
+        for layers in (2, 6)
+    )
+    scores = 5 * HEADS * POSITIONS / HIDDEN if recompute == "none" and software == 0 else 0
+    statistics = 2 * 2 * 2 / HIDDEN + (HEADS * 2 / HIDDEN / degree if software else 0)
+    expected = 32 * POSITIONS * HIDDEN * (10 + 24 / degree + scores / degree + statistics)
+    assert (more - fewer) / 4 == pytest.approx(expected, rel=1e-12)
+
+
+def test_selective_recomputation_needs_attention():
+    with pytest.raises(ConfigError, match=r"recompute=selective must have attention, vgg16 has none"):
+        recompute_of(load_model("vgg16", batch=8), "selective", WHOLE_BATCH)
 
 
 def test_full_recomputation_needs_blocks():
