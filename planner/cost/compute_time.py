@@ -25,7 +25,7 @@ from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Laye
 from planner.graph.shapes import SUMMED
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.regions import part_sizes
-from planner.operations.base import ELEMENT_BYTES
+from planner.operations.base import ELEMENT_BYTES, Part, trained_elements
 from planner.operations.convolution import Convolution
 
 _TRANSPOSED = 2.0
@@ -45,6 +45,7 @@ class ComputeTimes:
         cluster: The devices.
         arithmetic: Arithmetic of products; empty: that of the profiles.
         software: The kernels that software makes of the network.
+        gradient_bytes: Bytes of an element of gradients as they are summed; 0: those of the network's tensors.
 
     Raises:
         ConfigError: A profile has codec times of an unknown data type, or does not know the arithmetic.
@@ -57,8 +58,10 @@ class ComputeTimes:
         arithmetic: str = "",
         *,
         software: Software = IDEAL_SOFTWARE,
+        gradient_bytes: int = 0,
     ) -> None:
         self.graph, self.software = graph, software
+        self._gradient_bytes = gradient_bytes or graph.element_bytes
         kinds = [(device.profile, device.speed) for device in cluster.devices]
         index_of = {kind: k for k, kind in enumerate(dict.fromkeys(kinds))}
         self.profiles = tuple(
@@ -145,6 +148,52 @@ class ComputeTimes:
             self._parts[key] = self._part_s(index, space)
         return self._parts[key]
 
+    def later_s(self, index: int, space: ConfigSpace) -> Floats:
+        """Compute the time by which gradients of a later micro-batch take longer, as they are added to those before.
+
+        Args:
+            index: The layer.
+            space: A space of one configuration.
+
+        Returns:
+            Seconds, shape (parts,).
+        """
+        profile_of, later_s = self.profile_of[space.devices], np.zeros(len(space.devices))
+        if self.software.sums > 1 or not self.graph.has_phase(index, "update"):
+            return later_s
+        part = part_sizes(space)
+        for number, profile in enumerate(self.profiles):
+            added_s = self._added_s(profile, index, part) if self.software.sums else self._read_s(profile, index, part)
+            later_s = np.where(profile_of == number, added_s, later_s)
+        return later_s
+
+    def _added_s(self, profile: ComputeProfile, index: int, part: dict[str, Floats]) -> Floats:
+        """Return the time of kernels that read gradients of parts and their sums, and write these."""
+        made, summed = self._gradient_sizes(profile, index, part)
+        return _streamed_s(profile, made + 2.0 * summed)
+
+    def _read_s(self, profile: ComputeProfile, index: int, part: dict[str, Floats]) -> Floats:
+        """Return the time by which products take longer if they read the sums that they add to; tables add by rows."""
+        alone = stored_kernels(
+            profile,
+            self.graph.layers[index].kernels("weight_gradient", part),
+            "weight_gradient",
+            self.graph.element_bytes,
+        )
+        _, summed = self._gradient_sizes(profile, index, part)
+        both = replace(alone, memory_bytes=alone.memory_bytes + summed * (alone.rows > 0))
+        return np.asarray(
+            profile.time_s(both, phase="weight_gradient") - profile.time_s(alone, phase="weight_gradient")
+        )
+
+    def _gradient_sizes(self, profile: ComputeProfile, index: int, part: dict[str, Floats]) -> tuple[Floats, Floats]:
+        """Return the bytes of the gradients that parts make, and of their sums over micro-batches."""
+        layer, graph = self.graph.layers[index], self.graph
+        parts, completes_sums = Part(layer.input_shapes, layer.output, part), layer.operation.completes_sums
+        held = trained_elements(layer.parameters, parts, completes_sums=completes_sums)
+        made = held * _stored_bytes(profile, graph.element_bytes)
+        return made, made * (self._gradient_bytes / graph.element_bytes)
+
     def layer_key(self, index: int) -> tuple[object, ...]:
         """Return what determines the times of a layer by configuration; measured layers have times of their own."""
         if index not in self._keys:
@@ -172,16 +221,22 @@ class ComputeTimes:
         rows = [
             kernel_s(p, graph.name, layer, phase, part, graph.element_bytes, inner=inner, fused=self.software.fused)
             + sums * _summed_s(p, layer, part, graph.element_bytes)
-            + self._around_s(p, layer, phase, part)
+            + self._around_s(p, index, phase, part)
             for p in self.profiles
         ]
         return np.column_stack(rows)
 
-    def _around_s(self, profile: ComputeProfile, layer: Layer, phase: str, part: dict[str, Floats]) -> Floats | float:
-        """Return the time of what software runs beside the parts of a convolution: its bias, and transposed images."""
-        operation, element_bytes, seconds = layer.operation, self.graph.element_bytes, 0.0 * part["sample"]
+    def _around_s(self, profile: ComputeProfile, index: int, phase: str, part: dict[str, Floats]) -> Floats | float:
+        """Return the time of what software runs beside the parts of a layer.
+
+        These are sums of gradients in a buffer, a convolution's bias, and its transposed images.
+        """
+        layer, element_bytes, seconds = self.graph.layers[index], self.graph.element_bytes, 0.0 * part["sample"]
+        operation = layer.operation
+        if phase == "weight_gradient" and self.software.sums > 1 and self.graph.has_phase(index, "update"):
+            seconds = seconds + self._added_s(profile, index, part)
         if not isinstance(operation, Convolution) or phase not in PROFILE_PHASES[:3]:
-            return 0.0
+            return seconds
         if self.software.channels_first:
             seconds = seconds + transposed_s(profile, layer, phase, part, element_bytes)
         if operation.bias and not self.software.fused and phase in _BIAS_ACCESSES:

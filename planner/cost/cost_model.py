@@ -77,7 +77,11 @@ class CostModel:
             self.graph, self.network, self.gradient_sync, self.batch_norm, gradient_bytes=self.gradient_bytes
         )
         self.compute_times = ComputeTimes(
-            self.graph, self.cluster, self.conditions.arithmetic, software=self.conditions.software
+            self.graph,
+            self.cluster,
+            self.conditions.arithmetic,
+            software=self.conditions.software,
+            gradient_bytes=self.gradient_bytes,
         )
         self.transfer_times = TransferTimes(self.graph, self.network)
 
@@ -120,7 +124,7 @@ class CostModel:
         """
         model = CostModel(self.graph, cluster, self.gradient_sync, self.batch_norm, conditions)
         kinds = [[(device.profile, device.speed) for device in each.devices] for each in (self.cluster, cluster)]
-        priced = [(each.arithmetic, each.software) for each in (self.conditions, conditions)]
+        priced = [(each.arithmetic, each.software, each.gradient_bytes) for each in (self.conditions, conditions)]
         if kinds[0] == kinds[1] and priced[0] == priced[1]:
             model.compute_times = self.compute_times
             model._by_batch = {batch: each.on(cluster, conditions) for batch, each in self._by_batch.items()}

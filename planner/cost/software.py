@@ -10,7 +10,10 @@ the device waits where they are shorter than their launches, unless a graph of a
 Source:
     Paszke et al., "PyTorch", NeurIPS 2019, Sec. 5.1 and 5.2: control on the host runs ahead of the device.
     NVIDIA/Megatron-LM of 2021, megatron/timers.py and p2p_communication.py: timers of passes, and receives, wait for
-    the device; fused_softmax.py: the kernel of attention's scores.
+    the device; fused_softmax.py: the kernel of attention's scores; model/distributed.py: each gradient is added to a
+    buffer that was set to zero.
+    huggingface/nanotron, optim/gradient_accumulator.py: the same, in float32.
+    pytorch/pytorch, autograd/functions/accumulate_grad.h: the first gradient is kept, others are added to it.
 """
 
 from collections.abc import Mapping
@@ -41,6 +44,9 @@ class Software:
     """True if images lie in memory channel by channel, so that libraries transpose them for tensor cores and back."""
     flash: int = ATTENTION_VERSIONS[-1]
     """Version of FlashAttention that computes attention; 0: separate kernels, with all scores in memory."""
+    sums: int = 0
+    """Kernels that add a gradient to those of the micro-batches before.  0: none, as the product adds to what it reads;
+    1: one a tensor, from the second micro-batch on; 2: one a tensor in every micro-batch, to a buffer that was zero."""
 
     def graph_of(self, graph: ComputationGraph) -> ComputationGraph:
         """Return a network with its attention as the software computes it."""
@@ -68,12 +74,19 @@ _NANOTRON_LAUNCH_US = 62.0
 one sequence, of which 128 and 256, take 71 and 74 ms a micro-batch, for 1,186 launches.  They are no rows of
 ``nanotron_iterations.csv``."""
 SOFTWARE: Mapping[str, Mapping[str, float]] = {
-    "ideal": {"fused": 1, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 0},
-    "pytorch": {"fused": 0, "launch_us": _LAUNCH_US, "waits": 0, "flash": 2, "channels_first": 1},
-    "torch-compile": {"fused": 1, "launch_us": _LAUNCH_US, "waits": 0, "flash": 2, "channels_first": 0},
-    "megatron-2021": {"fused": 1, "launch_us": _MEGATRON_LAUNCH_US, "waits": 1, "flash": 0, "channels_first": 0},
-    "nanotron": {"fused": 0, "launch_us": _NANOTRON_LAUNCH_US, "waits": 0, "flash": 2, "channels_first": 0},
-    "cuda-graph": {"fused": 0, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 1},
+    "ideal": {"fused": 1, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 0, "sums": 0},
+    "pytorch": {"fused": 0, "launch_us": _LAUNCH_US, "waits": 0, "flash": 2, "channels_first": 1, "sums": 1},
+    "torch-compile": {"fused": 1, "launch_us": _LAUNCH_US, "waits": 0, "flash": 2, "channels_first": 0, "sums": 1},
+    "megatron-2021": {
+        "fused": 1,
+        "launch_us": _MEGATRON_LAUNCH_US,
+        "waits": 1,
+        "flash": 0,
+        "channels_first": 0,
+        "sums": 2,
+    },
+    "nanotron": {"fused": 0, "launch_us": _NANOTRON_LAUNCH_US, "waits": 0, "flash": 2, "channels_first": 0, "sums": 2},
+    "cuda-graph": {"fused": 0, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 1, "sums": 1},
 }
 """Software by name, with the defaults of its parameters."""
 
@@ -94,6 +107,8 @@ def software_of(text: str) -> Software:
     if values["flash"] not in ATTENTION_VERSIONS:
         versions = ", ".join(map(str, ATTENTION_VERSIONS))
         raise ConfigError(f"{name}.flash must be one of {versions}, got {values['flash']:g}")
+    if values["sums"] not in (0, 1, 2):
+        raise ConfigError(f"{name}.sums must be 0, 1 or 2, got {values['sums']:g}")
     return Software(
         text=text,
         fused=values["fused"] > 0,
@@ -101,4 +116,5 @@ def software_of(text: str) -> Software:
         waits=values["waits"] > 0,
         channels_first=values["channels_first"] > 0,
         flash=int(values["flash"]),
+        sums=int(values["sums"]),
     )

@@ -138,6 +138,12 @@ class _Lowering:
             batched.model_at(i).compute_times.part_s(i, batched.spaces_at(i)[i]) for i in range(len(batched.spaces))
         ]
         """Time of each part, by layer and phase."""
+        self.later_s: dict[int, Floats] = {
+            i: batched.micro_model.compute_times.later_s(i, batched.micro_spaces[i])
+            for i in range(len(batched.spaces))
+            if batched.takes_micro_batches(i) and not batched.micro_batching.update_each
+        }
+        """Time by which a part's gradients of later micro-batches take longer, by layer with micro-batches."""
 
     def run(self) -> Program:
         """Append all tasks: the schedule of the micro-batches between layers of the whole batch."""
@@ -349,6 +355,9 @@ class _Lowering:
         work_s = self.times[i][phase]
         if phase == "update":
             work_s = work_s / storage_shards(self.batched.model.conditions.storage, self.spaces[i])
+        later_s = self.later_s.get(i, 0.0) if phase == "weight_gradient" else 0.0
+        if self.sharded and self.sharded.sums_each(i):  # each device adds to its shard
+            later_s = later_s / storage_shards(self.sharded.storage, self.spaces[i])
         self.computed_s[devices] += work_s
         return self.tasks.add(
             phase,
@@ -358,6 +367,7 @@ class _Lowering:
             part=np.arange(len(devices)),
             backward=backward,
             work_s=work_s,
+            later_s=later_s,
             micro_batch=micro_batch,
             recomputed=recomputed,
         )

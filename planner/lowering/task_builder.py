@@ -32,6 +32,7 @@ _COLUMNS = {
     "group": -1,
     "size_bytes": 0.0,
     "work_s": 0.0,
+    "later_s": 0.0,
     "compressed_bytes": 0.0,
     "decompressed_bytes": 0.0,
     "link_use": 1.0,
@@ -136,7 +137,7 @@ class Tasks:
             layer: Layer of all tasks.
             count: Number of tasks.
             **values: Columns of ``Program``: one value for all tasks, or shape (count,); ``micro_batch`` counts where
-                tasks have one copy.
+                tasks have one copy, and copies behind the first take ``later_s`` longer.
 
         Returns:
             Their ids, shape (count,).
@@ -218,6 +219,8 @@ class ProgramTasks:
         columns = {name: column[self.made] for name, column in self._columns.items()}
         micro_batch = self._order - self._start[self.made]
         columns["micro_batch"] = np.where(np.diff(self._start)[self.made] > 1, micro_batch, columns["micro_batch"])
+        first = np.repeat(np.minimum.reduceat(self._place, self._start[:-1]), np.diff(self._start))
+        columns["work_s"] = columns["work_s"] + columns.pop("later_s") * (self._place > first)[self._order]
         # a group has a copy at each of its places
         begins = (np.diff(columns["group"], prepend=-1) != 0) | (np.diff(self._place[self._order], prepend=-1) != 0)
         columns["group"] = np.cumsum(begins) - 1

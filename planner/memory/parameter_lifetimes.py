@@ -34,7 +34,7 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
         rows.append(BufferRows("parameters", i, devices, size / (shards if zero > 2 else 1), 0.0, never))
         state = size * account.memory_policy.states_of(program.graph.element_bytes)
         rows.append(BufferRows("optimizer state", i, devices, state / shards, 0.0, never))
-        if account.synchronised[i]:
+        if account.synchronised[i] or program.conditions.software.sums > 1:
             kept = wider * size / (shards if zero > 1 else 1)
             rows.append(BufferRows("parameter gradients", i, devices, kept, 0.0, never))
         if program.graph.layers[i].operation.statistics:
@@ -139,16 +139,19 @@ def _shard_buffers(program: Program) -> BufferRows:
 def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:
     """Return gradients from a layer's weight gradient to its update or, if synchronised, into their buffer."""
     program, micro_batching, rows = account.program, account.program.micro_batching, list[BufferRows]()
+    added_each = program.conditions.software.sums > 1
     update = np.full(times.cells, -np.inf)
     tasks = np.flatnonzero(program.kind == _UPDATE)
     np.maximum.at(update, times.unit[tasks], times.end_s[tasks])
     for i, devices in account.parameter_devices.items():
         cells, count = account.cells_of[i].reshape(len(devices), -1), micro_batching.of(i)
-        begin, end, synchronised = times.weight.second[cells], times.weight.end[cells], account.synchronised[i]
+        begin, end = times.weight.second[cells], times.weight.end[cells]
+        synchronised = account.synchronised[i] or added_each
         same_type = program.gradient_bytes == program.graph.element_bytes
-        each, in_place = np.repeat(devices, count), synchronised & same_type & account.parts[i].gradient_in_place
+        into_buffer = synchronised and same_type and not added_each
+        each, in_place = np.repeat(devices, count), into_buffer & account.parts[i].gradient_in_place
         size = np.where(in_place, 0.0, account.parameter_bytes[i])
-        if micro_batching.update_each or count == 1 or program.conditions.storage.zero > 1:
+        if micro_batching.update_each or count == 1 or added_each or program.conditions.storage.zero > 1:
             until = end if synchronised else np.maximum(update[cells], end)
             rows.append(
                 BufferRows("parameter gradients", i, each, np.repeat(size, count), begin.ravel(), until.ravel())

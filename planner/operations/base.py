@@ -233,11 +233,7 @@ class OperationBase(ABC):
 
     def _update(self, part: Part) -> Kernels:
         """Return the work of SGD with momentum on the parameters that each part holds."""
-        share = part.channels / part.output.size("channel")
-        held: Floats | float = 0.0
-        for parameter in self.parameters(part.inputs):
-            slices = part.slices if self.completes_sums else parameter_slices(parameter, part)
-            held = held + parameter.elements * (share if parameter.split else 1.0) / slices
+        held = trained_elements(self.parameters(part.inputs), part, completes_sums=self.completes_sums)
         return part.streaming(flop=UPDATE_FLOP * held, elements=UPDATE_ACCESSES * held)
 
     def read_elements(self, part: Part, slot: int = 0) -> Floats:
@@ -251,6 +247,22 @@ class OperationBase(ABC):
             else:
                 elements = elements * _extent(read, part.sizes[read.dim], size)
         return elements
+
+
+def trained_elements(parameters: Sequence[Parameter], part: Part, *, completes_sums: bool) -> Floats:
+    """Return the elements that each part trains of some parameters of a layer, shape (C,).
+
+    Args:
+        parameters: The parameters.
+        part: Parts of the layer's output.
+        completes_sums: As of the layer's operation: every parameter is divided by slices of a sum.
+    """
+    share = part.channels / part.output.size("channel")
+    held = np.zeros_like(part.samples)
+    for parameter in parameters:
+        slices = part.slices if completes_sums else parameter_slices(parameter, part)
+        held = held + parameter.elements * (share if parameter.split else 1.0) / slices
+    return held
 
 
 def parameter_slices(parameter: Parameter, part: Part) -> Floats | float:

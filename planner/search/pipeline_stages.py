@@ -214,6 +214,7 @@ class _Tables:
             # Gradients are synchronised once an iteration, everything else happens for every micro-batch.
             each_s = costs.compute_s + costs.statistics_s + costs.completion_s
             layer_s[i] = float((batches * each_s + costs.total_s - each_s)[0])
+            layer_s[i] += (batches - 1) * float(self.part.compute_times.later_s(i, space).max())
         sent_s = np.zeros((len(spaces), len(spaces) + 1))
         price = transfer_prices(self.part)
         for u, edges in enumerate(graph.outgoing if here is not after else ()):

@@ -138,6 +138,8 @@ def additive_terms(
             gradient_sync_s = sum(choice.price_s for choice in compressed_choices(model, kind, i, spaces[i]))
         once_s = float(costs.phase_s["update"][0]) + gradient_sync_s
         terms.compute_s[i] = micro_batching.of(i) * float(costs.compute_s[0])
+        if not micro_batching.update_each:
+            terms.compute_s[i] += (micro_batching.of(i) - 1) * used.compute_times.later_s(i, rows[i]).max(initial=0.0)
         statistics_s = micro_batching.of(i) * float(costs.statistics_s[0])
         terms.gradient_sync_s[i] = statistics_s + once_s * (micro_batching.of(i) if micro_batching.update_each else 1)
     for edges in model.graph.outgoing:

@@ -94,6 +94,14 @@ def _launches(program: Program) -> tuple[Ints, Ints, Ints]:
         counts = [launched_kernels(program.graph, i, phase, fused=fused) for i in range(len(program.graph.layers))]
         kernels[tasks] = np.array(counts)[program.layer[tasks]]
     kernels[program.kind == KINDS.index("update")] = 0
+    if sums := program.conditions.software.sums:
+        tasks = np.flatnonzero(program.kind == KINDS.index("weight_gradient"))
+        tensors = np.array([sum(p.elements > 0 for p in layer.parameters) for layer in program.graph.layers])
+        kernels[tasks] += tensors[program.layer[tasks]]
+        if sums == 1:  # the first gradient is kept
+            keys = program.layer[tasks] * len(program.cluster.devices) + program.device[tasks]
+            first = tasks[np.unique(keys, return_index=True)[1]]
+            kernels[first] -= tensors[program.layer[first]]
     alone = np.flatnonzero(program.is_compute & (kernels > 0))
     rows = [(alone, program.device[alone])]
     for task, collective in program.collectives.items():

@@ -8,7 +8,7 @@ from groundwork.array_types import Floats, Ints
 from groundwork.errors import InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Layer
-from planner.layouts.configurations import Configuration
+from planner.layouts.configurations import Configuration, space_of
 from planner.parallel.pipeline_schedule import PipelineSchedule
 from planner.search.pipeline_stages import stage_bounds
 from studies.oracle import alpha_beta as wires
@@ -33,12 +33,13 @@ def pipeline_makespan_s(
 
     Args:
         forward_s: Forward pass of a micro-batch on each of p stages, shape (p,).
-        backward_s: Backward pass of a micro-batch on each stage, shape (p,).
+        backward_s: Backward pass of each micro-batch on each stage, in the order in which they go back, shape (p, S) or
+            (p, 1).
         update_s: Update on each stage, shape (p,).
         transfer_s: Transfer from each stage to the next, and of the gradient back, shape (p - 1,).
         segments: Number of micro-batches, >= 1.
         behind_s: Part of ``backward_s`` that a stage computes after the gradient that it sends back, which does not
-            wait for it: the weight gradient of its first layer; shape (p,).  None: nothing.
+            wait for it: the weight gradient of its first layer; same shape.  None: nothing.
 
     Returns:
         Seconds until the last stage has updated.
@@ -46,32 +47,47 @@ def pipeline_makespan_s(
     Source:
         Huang et al., "GPipe", NeurIPS 2019, Fig. 2c: with equal stages and free transfers (p + S - 1) (FW + BW) + WU.
     """
-    turns, ready, done = np.arange(segments), np.zeros(segments), []
-    for stage, seconds in enumerate(forward_s.tolist()):
-        ends = _ends(ready, seconds, turns, 0.0)
+    ready, done, once = np.zeros(segments), [], np.ones(segments)
+    for stage, seconds in enumerate(forward_s):
+        ends = _ends(ready, seconds * once, 0.0)
         done.append(float(ends[-1]))
         ready = ends + transfer_s[stage] if stage < len(transfer_s) else ends
     finished, ready = 0.0, np.full(segments, done[-1])
     for stage in range(len(forward_s) - 1, -1, -1):
-        ends = _ends(ready, float(backward_s[stage]), turns, done[stage])
+        ends = _ends(ready, backward_s[stage] * once, done[stage])
         finished = max(finished, float(ends[-1] + update_s[stage]))
         if stage:
             ready = ends + transfer_s[stage - 1] - (0.0 if behind_s is None else behind_s[stage])
     return finished
 
 
-def _ends(ready: Floats, seconds: float, turns: Ints, begin: float) -> Floats:
-    """Return the end of each of equally long tasks that run one after another, each once it is ready.
+def _ends(ready: Floats, seconds: Floats, begin: float) -> Floats:
+    """Return the end of each of some tasks that run one after another, each once it is ready.
 
-    Task k ends at ``seconds * (k + 1)`` plus the latest start that it, or a task before it, would have needed.
+    A task ends after the time of all up to it plus the latest start that it, or a task before it, would have needed.
 
     Args:
         ready: Earliest start of each task, shape (S,).
-        seconds: Time of each task.
-        turns: 0, 1, ..., S - 1.
+        seconds: Time of each task, shape (S,).
         begin: Earliest start of the first task.
     """
-    return np.asarray(seconds * (turns + 1) + np.maximum(np.maximum.accumulate(ready - seconds * turns), begin))
+    until = np.cumsum(seconds)
+    return np.asarray(until + np.maximum(np.maximum.accumulate(ready - until + seconds), begin))
+
+
+def later_gradients_s(model: CostModel, case: OracleCase) -> Floats:
+    """Return the time by which each layer's gradients take longer once they are added to those of a micro-batch before.
+
+    Args:
+        model: Prices of the network on the cluster.
+        case: A pipeline.
+
+    Returns:
+        Shape (layers,), with each layer on the first device.
+    """
+    priced, count = model.for_batch(case.batch // case.segments), len(model.cluster.devices)
+    spaces = [space_of(layer, _whole(layer, (0,)), count) for layer in priced.graph.layers]
+    return np.array([float(priced.compute_times.later_s(i, space)[0]) for i, space in enumerate(spaces)])
 
 
 def planned_bounds(model: CostModel, case: OracleCase) -> Ints | None:

@@ -18,7 +18,7 @@ from studies.oracle.layer_sizes import Sizes
 from studies.oracle.oracle_memory import case_memory_bytes, least_memory_bytes
 from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.oracle_table import Limit, OracleRow
-from studies.oracle.pipelines import boundaries_s, pipeline_makespan_s, planned_bounds
+from studies.oracle.pipelines import boundaries_s, later_gradients_s, pipeline_makespan_s, planned_bounds
 from studies.oracle.splits import Split, layer_times
 
 
@@ -135,9 +135,11 @@ def _pipeline(
         compute_s = float(forms.pipeline_computation_s(forward, backward, update, case.segments))
         return compute_s, update_s, stage_transfers_s(model.network, sizes, case, bounds), bounds
     sent_s = boundaries_s(model, sizes, case, bounds)
-    behind_s = shares.weight_gradient_s[bounds[:-1]]
+    layer_s, later = later_gradients_s(model, case), np.arange(case.segments) > 0
+    backward_s = backward[:, None] + np.add.reduceat(layer_s, bounds[:-1])[:, None] * later
+    behind_s = (shares.weight_gradient_s[:, None] + layer_s[:, None] * later)[bounds[:-1]]
     free_s, all_s = (
-        pipeline_makespan_s(forward, backward, update, transfer_s, case.segments, behind_s)
+        pipeline_makespan_s(forward, backward_s, update, transfer_s, case.segments, behind_s)
         for transfer_s in (np.zeros_like(sent_s), sent_s)
     )
     return free_s, update_s, all_s - free_s, bounds

@@ -195,7 +195,8 @@ class _SubTasks:
     def seconds(self, layer: int, sub_batch: int, kind: int) -> Floats:
         """Return the time of one kind of sub-task for each part of a layer.
 
-        It is the roofline's, or its share of the measured time of the whole weight gradient.
+        It is the roofline's, or its share of the measured time of the whole weight gradient; products of later
+        sub-batches also add to the gradients before.
         """
         program, model, row = self._program, self._model, self._layer(layer)
         devices = program.spaces[layer].devices
@@ -207,12 +208,17 @@ class _SubTasks:
                 phase = "bias_gradient" if each in (_BIAS, _EPILOGUE) else "weight_gradient"
                 work = sub_kernels(row, KINDS[each], sizes)
                 times[each][mine] = profile.time_s(work, phase=phase)[mine]
+        whole = self._whole(layer, sub_batch)
         if not self._measured(layer):
-            return times[kind]
-        lowered = (program.kind == _WEIGHT) & (program.layer == layer) & (program.micro_batch == sub_batch)
-        whole = np.empty(len(devices))
-        whole[program.part[lowered]] = program.work_s[lowered]
+            return times[kind] + (whole - self._whole(layer, 0) if kind == _WEIGHT else 0.0)
         return np.asarray(times[kind] * whole / np.sum(list(times.values()), axis=0))
+
+    def _whole(self, layer: int, sub_batch: int) -> Floats:
+        """Return the time of the whole weight gradient of each part of a layer, as it was lowered."""
+        program, whole = self._program, np.empty(len(self._program.spaces[layer].devices))
+        lowered = (program.kind == _WEIGHT) & (program.layer == layer) & (program.micro_batch == sub_batch)
+        whole[program.part[lowered]] = program.work_s[lowered]
+        return whole
 
     def _measured(self, layer: int) -> bool:
         """Return whether some profile has measured the layer's weight gradient."""

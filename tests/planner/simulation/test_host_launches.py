@@ -60,14 +60,16 @@ def test_stages_that_wait_for_their_launches_take_the_closed_form(stages, micro_
         strategy=f"pipeline={stages}",
         micro_batches=micro_batches,
         stage_at=at,
-        software=f"torch-compile:launch_us={launch_us},waits=1",
+        software=f"torch-compile:launch_us={launch_us},waits=1,sums=2",  # sums=1 has fewer launches at first
         interference=False,
         spread=False,
     ).replayed
     blocks = [layer for layer in graph.layers if layer.name.startswith("transformer.h.")]
     each_s = launch_us * 1e-6 * sum(kernel_count(layer, phase, fused=True) for layer in blocks for phase in PHASES)
+    each_s += launch_us * 1e-6 * sum(len(layer.parameters) for layer in blocks)
     ends = [layer for layer in graph.layers if not layer.name.startswith("transformer.h.")]
     ends_s = launch_us * 1e-6 * sum(kernel_count(layer, phase, fused=True) for layer in ends for phase in PHASES)
+    ends_s += launch_us * 1e-6 * sum(len(layer.parameters) for layer in ends)
     expected_s = (micro_batches + stages - 1) * each_s / stages
     assert expected_s < found.iteration_s < expected_s + (micro_batches + 1) * ends_s
 
@@ -94,11 +96,13 @@ def test_without_launches_the_graph_is_the_same():
         ),
         (
             "pytorch:launch=3",
-            "parameters of software pytorch must be fused, launch_us, waits, flash, channels_first, got 'launch=3'",
+            "parameters of software pytorch must be fused, launch_us, waits, flash, channels_first, sums, got "
+            "'launch=3'",
         ),
         ("pytorch:channels_first=2", "pytorch.channels_first must be 0 or 1, got 2"),
         ("pytorch:launch_us=-1", "pytorch.launch_us must be 0 or a number from 1e-09 to 1e+06, got '-1'"),
         ("pytorch:fused=2", "pytorch.fused must be 0 or 1, got 2"),
+        ("nanotron:sums=3", "nanotron.sums must be 0, 1 or 2, got 3"),
         ("pytorch:flash=3", "pytorch.flash must be one of 0, 1, 2, got 3"),
     ],
 )

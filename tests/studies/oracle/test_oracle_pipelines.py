@@ -26,17 +26,17 @@ def by_loops(forward, backward, update, transfer, segments, behind):
             came[m] = free[k] + (transfer[k] if k + 1 < len(forward) else 0.0)
     came = [free[-1]] * segments
     for k in reversed(stages):
-        for m in reversed(range(segments)):
-            handed = max(free[k], came[m]) + backward[k] - behind[k]
-            free[k], came[m] = handed + behind[k], handed + (transfer[k - 1] if k else 0.0)
+        for turn, m in enumerate(reversed(range(segments))):
+            handed = max(free[k], came[m]) + backward[k, turn] - behind[k, turn]
+            free[k], came[m] = handed + behind[k, turn], handed + (transfer[k - 1] if k else 0.0)
     return max(free[k] + update[k] for k in stages)
 
 
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 2**32))
 def test_the_makespan_is_that_of_a_plain_loop(stages, segments, seed):
     rng = np.random.default_rng(seed)
-    forward, backward, update = rng.random((3, stages))
-    transfer, behind = rng.random(stages - 1), backward * rng.random(stages)
+    forward, update, backward = rng.random(stages), rng.random(stages), rng.random((stages, segments))
+    transfer, behind = rng.random(stages - 1), backward * rng.random((stages, segments))
 
     found = pipeline_makespan_s(forward, backward, update, transfer, segments, behind)
 
@@ -48,7 +48,7 @@ def test_equal_stages_and_free_transfers_are_row_layer(stages, segments):
     """(p + S - 1) (FW + BW) + WU."""
     ones = np.ones(stages)
 
-    found = pipeline_makespan_s(2 * ones, 3 * ones, 5 * ones, np.zeros(stages - 1), segments)
+    found = pipeline_makespan_s(2 * ones, 3 * ones[:, None], 5 * ones, np.zeros(stages - 1), segments)
 
     assert found == pytest.approx((stages + segments - 1) * 5 + 5)
 

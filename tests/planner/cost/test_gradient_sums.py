@@ -1,0 +1,82 @@
+"""Gradients of micro-batches that are added up, against the bytes that kernels read and write."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from plans import cluster_of
+
+from hwprofiles.compute.fused_kernels import elementwise_kernels
+from hwprofiles.compute.fused_times import fused_s
+from planner.cost.cost_model import CostModel
+from planner.lowering.program import KINDS
+from planner.memory.peak_memory import peak_memory_bytes
+from planner.models.registry import load_model
+from planner.plan.make_plan import simulated_plan
+
+NETWORK = "llama-1b:layers=1,hidden=512,heads=4,kv_heads=4,ffn=1024,words=1024,sequence=128"
+
+
+def _program(software, parts, **options):
+    graph = load_model(NETWORK, batch=8 * parts, element_bytes=2)
+    planned = simulated_plan(
+        graph,
+        cluster_of("dgx-h100", 1),
+        strategy="data=1",
+        dtype="bfloat16",
+        software=software,
+        micro_batches=parts if parts > 1 else None,
+        **options,
+    )
+    return planned.replayed.program, CostModel(
+        graph, planned.replayed.program.cluster, conditions=planned.replayed.program.conditions
+    ).profiles[0]
+
+
+def _weight_s(program, layer):
+    """Seconds of a layer's weight gradients, by micro-batch."""
+    tasks = np.flatnonzero((program.kind == KINDS.index("weight_gradient")) & (program.layer == layer))
+    return program.work_s[tasks[np.argsort(program.micro_batch[tasks])]]
+
+
+@pytest.mark.parametrize(("options", "summed_bytes"), [({}, 2), ({"gradient_dtype": "float32"}, 4)])
+@pytest.mark.parametrize(("name", "added"), [("pytorch", [0, 1, 1, 1]), ("nanotron", [1, 1, 1, 1])])
+def test_kernels_that_add_read_a_gradient_and_read_and_write_the_sum(name, added, options, summed_bytes):
+    """AccumulateGrad of PyTorch keeps the first gradient; buffers that were zero take each."""
+    program, profile = _program(name, 4, **options)
+    alone, _ = _program("pytorch", 1, **options)
+    for layer, row in enumerate(program.graph.layers):
+        elements = float(sum(parameter.elements for parameter in row.parameters))
+        if not elements:
+            continue
+        moved = elementwise_kernels(
+            elements=np.array([elements * (2 + 2 * summed_bytes)]), accesses=1.0, element_bytes=1
+        )
+        expected = _weight_s(alone, layer) + np.array(added) * fused_s(profile, moved)
+        assert _weight_s(program, layer) == pytest.approx(expected, rel=1e-9), row.name
+
+
+def test_products_that_add_read_the_sums_where_memory_bounds_them():
+    program, profile = _program("ideal", 4)
+    more = []
+    for layer, row in enumerate(program.graph.layers):
+        if row.operation.kind not in ("linear", "matrix_product") or not row.trains:
+            continue
+        part = {dim: np.array([float(size)]) for dim, size in zip(row.output.dims, row.output.sizes, strict=True)}
+        part["sample"] /= 4
+        work = row.kernels("weight_gradient", part)
+        halved = replace(work, memory_bytes=work.memory_bytes / 2, streamed_bytes=work.streamed_bytes / 2)
+        arithmetic_s, traffic_s, _ = profile.terms_s(halved, "weight_gradient")
+        with_sums_s = traffic_s * (1 + 2 * row.parameters[0].elements / halved.memory_bytes)
+        more.append(float(np.maximum(arithmetic_s, with_sums_s)[0] - np.maximum(arithmetic_s, traffic_s)[0]))
+        taken_s = _weight_s(program, layer)
+        assert taken_s[1:] - taken_s[0] == pytest.approx(more[-1], rel=1e-6, abs=1e-15), row.name
+    assert max(more) > 0
+
+
+def test_a_buffer_of_sums_is_there_for_the_whole_run():
+    """Four bytes a parameter in float32, beside the gradient that is added."""
+    program, _ = _program("nanotron", 4, gradient_dtype="float32")
+    peak, without = (float(peak_memory_bytes(program, without=names).max()) for names in ((), ("parameter gradients",)))
+    counts = [layer.parameter_count for layer in program.graph.layers]
+    assert 4 * sum(counts) <= peak - without <= 4 * sum(counts) + 2 * max(counts)
