@@ -2,11 +2,12 @@
 
 Each degree splits all layers alike: ``data`` splits samples, ``spatial`` positions, ``filter`` output channels, and
 ``channel`` input channels (output channels of layers that read the data or do not sum over input channels);
-``pipeline`` assigns runs of consecutive layers to groups of devices.  Devices form nested groups, those that
-communicate most innermost: filter parallelism gathers whole tensors, spatial parallelism moves halos, data parallelism
-synchronises gradients once an iteration, and pipeline stages pass on one tensor.  A layer whose size a degree does not
-divide is split by the largest smaller degree that divides it, on the first devices of each group; a layer without
-positions is split by the degree of ``spatial`` in its channels.
+``pipeline`` assigns runs of consecutive layers to groups of devices.  ``context`` and ``tensor`` are axes of a mesh
+(``planner.parallel.tensor``).  Devices form nested groups, those that communicate most innermost: filter parallelism
+gathers whole tensors, spatial parallelism moves halos, data parallelism synchronises gradients once an iteration, and
+pipeline stages pass on one tensor.  A layer whose size a degree does not divide is split by the largest smaller degree
+that divides it, on the first devices of each group; a layer without positions is split by the degree of ``spatial`` in
+its channels.
 """
 
 import math
@@ -25,7 +26,7 @@ from planner.layouts.mesh import Mesh
 from planner.layouts.storage import REPLICATED_STORAGE, STAGES, Storage
 from planner.parallel.device_groups import grouped_devices
 from planner.parallel.strategy_file import SUFFIXES
-from planner.parallel.tensor import tensor_splits
+from planner.parallel.tensor import context_splits, tensor_splits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class Hybrid:
     spatial: int = 1
     filter: int = 1
     channel: int = 1
+    context: int = 1
     tensor: int = 1
     sequence: bool = False
     """Split positions where tensor parallelism would repeat the computation."""
@@ -80,7 +82,8 @@ class Hybrid:
         return ",".join([*words, *(word for word in HYBRID_FLAGS if getattr(self, word)), *numbers]) or "data=1"
 
 
-_DEGREES = ("pipeline", "data", "spatial", "filter", "channel", "tensor")
+_MESH_AXES = ("data", "context", "tensor")
+_DEGREES = ("pipeline", "data", "spatial", "filter", "channel", "context", "tensor")
 _NUMBERS = ("zero", "hsdp")
 HYBRID_FLAGS = ("sequence", "fsdp", "gathered")
 """Words of a hybrid without a number."""
@@ -94,7 +97,8 @@ LayerSplit = Callable[[Layer, Sequence[int]], Configuration]
 _ASKED_FOR = {
     ("tensor", "tp", "megatron"): "tensor parallelism is tensor=N, such as tensor=8,sequence",
     ("sequence",): "sequence must stand beside tensor=N",
-    ("context", "expert"): "context and expert parallelism cannot be planned; nearest are tensor=N,sequence and data=N",
+    ("context", "cp"): "context parallelism is context=N, such as context=2,tensor=4",
+    ("expert",): "expert parallelism cannot be planned; nearest are tensor=N and data=N",
     ("zero", "fully-sharded"): "sharded storage is zero=1, zero=2, fsdp or hsdp=N, such as data=8,zero=1",
 }
 """What to say of strategies that people ask for by other names, or that cannot be planned, by how names begin."""
@@ -181,19 +185,25 @@ def hybrid_strategy(
 
 def layer_split(hybrid: Hybrid, graph: ComputationGraph) -> LayerSplit:
     """Return the function that splits a layer over the devices of its stage, in the order of their nested groups."""
-    if hybrid.tensor == 1:
+    if hybrid.tensor == hybrid.context == 1:
         return lambda layer, devices: split_layer(layer, hybrid, devices)
-    splits = tensor_splits(graph, hybrid.tensor, sequence=hybrid.sequence)
-    axes = tuple((name, hybrid.degrees[name]) for name in ("data", "tensor") if hybrid.degrees[name] > 1)
+    splits = _mesh_splits(hybrid, graph)
+    axes = tuple((name, hybrid.degrees[name]) for name in _MESH_AXES if hybrid.degrees[name] > 1)
     meshes: dict[tuple[int, ...], Mesh] = {}
 
     def on_mesh(layer: Layer, devices: Sequence[int]) -> Configuration:
         """Return the configuration of a layer on the mesh of its stage."""
         mesh = meshes.setdefault(tuple(devices), Mesh(axes, tuple(devices)))
-        indices = ["sample" if name == "data" else splits[layer.name] for name, _ in axes]
+        indices = [splits[name][layer.name] if name in splits else "sample" for name, _ in axes]
         return Configuration.on(mesh, indices, layer.parallel_dims)
 
     return on_mesh
+
+
+def _mesh_splits(hybrid: Hybrid, graph: ComputationGraph) -> dict[str, dict[str, str | None]]:
+    """Return the index that each layer splits, by axis of the mesh but that of the samples."""
+    tensor = tensor_splits(graph, hybrid.tensor, sequence=hybrid.sequence, context=hybrid.context)
+    return {"context": context_splits(graph, hybrid.context), "tensor": tensor}
 
 
 def stage_groups(
@@ -212,7 +222,7 @@ def stage_groups(
     """
     check_hybrid(hybrid, graph, device_count)
     width = hybrid.filter * hybrid.channel * hybrid.tensor
-    sizes = [width, width * hybrid.spatial, hybrid.parts // hybrid.pipeline]
+    sizes = [width, width * hybrid.spatial * hybrid.context, hybrid.parts // hybrid.pipeline]
     devices = grouped_devices(cluster, hybrid.parts, sizes) if cluster else list(range(hybrid.parts))
     return [devices[begin : begin + sizes[-1]] for begin in range(0, hybrid.parts, sizes[-1])]
 
@@ -235,8 +245,10 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
             f"batch must be a multiple of data={hybrid.data} for equal parts of the samples, got {graph.batch}; "
             f"the nearest is {nearest}"
         )
-    if hybrid.tensor > 1 or hybrid.sequence:
-        _check_tensor(hybrid, graph)
+    if hybrid.sequence and hybrid.tensor == 1:
+        raise ConfigError(f"{where}: sequence must stand beside tensor=N, whose devices it lets split positions")
+    if hybrid.tensor > 1 or hybrid.context > 1:
+        _check_mesh(hybrid, graph)
     for kind, sizes in (("filter", _channels(graph)), ("channel", _input_channels(graph)), ("spatial", {})):
         degree = hybrid.degrees[kind]
         reached = {name: largest_divisor(size, degree) for name, size in sizes.items()}
@@ -250,27 +262,30 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
             )
 
 
-def _check_tensor(hybrid: Hybrid, graph: ComputationGraph) -> None:
-    """Refuse tensor parallelism beside splits of channels and positions, and where it would repeat all layers."""
-    where = f"strategy {hybrid.text}"
-    if hybrid.tensor == 1:
-        raise ConfigError(f"{where}: sequence must stand beside tensor=N, whose devices it lets split positions")
+def _check_mesh(hybrid: Hybrid, graph: ComputationGraph) -> None:
+    """Refuse axes of a mesh beside splits of channels and positions, and those on which all layers would repeat."""
+    where, splits = f"strategy {hybrid.text}", _mesh_splits(hybrid, graph)
     for name in ("spatial", "filter", "channel"):
         if hybrid.degrees[name] > 1:
-            raise ConfigError(f"{where}: {name} must be 1 beside tensor, which splits channels and positions")
-    if not any(tensor_splits(graph, hybrid.tensor, sequence=hybrid.sequence).values()):
-        raise ConfigError(
-            f"{where}: tensor must be a number of parts that some product of the network can have, with "
-            f"all that is computed from it up to a sum, got {hybrid.tensor}; no layer can be split"
-        )
+            axes = " and ".join(axis for axis in splits if hybrid.degrees[axis] > 1)
+            raise ConfigError(f"{where}: {name} must be 1 beside {axes}, which split channels and positions")
+    for axis, parts in (
+        ("context", "positions that some layer has"),
+        ("tensor", "parts that some product can have, with all that is computed from it up to a sum"),
+    ):
+        if hybrid.degrees[axis] > 1 and not any(splits[axis].values()):
+            raise ConfigError(
+                f"{where}: {axis} must be a number of {parts}, got {hybrid.degrees[axis]}; no layer can be split"
+            )
 
 
 def _check_storage(hybrid: Hybrid) -> None:
     """Refuse a storage without replicas to divide it, or groups that do not divide these."""
     where = f"strategy {hybrid.text}"
-    if hybrid.data % max(hybrid.storage.group, 1):
-        raise ConfigError(f"{where}: hsdp must divide the {hybrid.data} replicas, got {hybrid.hsdp}")
-    if hybrid.data < _LEAST_REPLICAS and not hybrid.sequence:
+    replicas = hybrid.data * hybrid.context
+    if replicas % max(hybrid.storage.group, 1):
+        raise ConfigError(f"{where}: hsdp must divide the {replicas} replicas, got {hybrid.hsdp}")
+    if replicas < _LEAST_REPLICAS and not hybrid.sequence:
         raise ConfigError(f"{where}: data must be at least 2, for replicas to divide what they hold, got {hybrid.data}")
 
 

@@ -1,4 +1,6 @@
-"""Tensor parallelism, from index spaces alone: columns and rows of products in turn, all else repeated.
+"""Tensor and context parallelism, from index spaces alone.
+
+Tensor parallelism splits columns and rows of products in turn, and repeats all else.
 
 An output that is split along channels goes on split through the layers that read only their own channels, up to one
 that sums over them: its parts hold partial sums of the same region, of which a redistribution makes the whole::
@@ -14,9 +16,12 @@ large is gathered: the loss of a language model goes on with the words that each
 and sum over an index, as embeddings over their words, sum over slices of it.  With ``sequence`` the layers that would
 repeat their computation split positions instead.
 
+Context parallelism splits positions of every layer that has some, attention's queries too, which read all keys.
+
 Source:
     Shoeybi et al., "Megatron-LM", 2019, Sec. 3.  Korthikanti et al., "Reducing Activation Recomputation in Large
-    Transformer Models", MLSys 2023, Sec. 4.2: splits of positions.
+    Transformer Models", MLSys 2023, Sec. 4.2: splits of positions.  Grattafiori et al., "The Llama 3 Herd of Models",
+    2024, Sec. 3.3.2: context parallelism that gathers keys and values.
 """
 
 from collections.abc import Mapping
@@ -26,13 +31,26 @@ from planner.graph.shapes import SUMMED, IntervalMap
 from planner.layouts.configurations import part_bounds
 
 
-def tensor_splits(graph: ComputationGraph, degree: int, *, sequence: bool = False) -> dict[str, str | None]:
+def context_splits(graph: ComputationGraph, degree: int) -> dict[str, str | None]:
+    """Return the positions that an axis of context parallelism splits, by layer; None where it repeats the computation.
+
+    Args:
+        graph: The network.
+        degree: Size of the axis.
+    """
+    return {layer.name: _position(layer, degree) for layer in graph.layers}
+
+
+def tensor_splits(
+    graph: ComputationGraph, degree: int, *, sequence: bool = False, context: int = 1
+) -> dict[str, str | None]:
     """Return the index that an axis of tensor parallelism splits, by layer; None where it repeats the computation.
 
     Args:
         graph: The network.
         degree: Size of the axis.
         sequence: Whether layers split positions that would repeat their computation.
+        context: Parts into which another axis splits positions.
     """
     rule = _Rule(graph, degree)
     splits: dict[str, str | None] = {}
@@ -51,7 +69,8 @@ def tensor_splits(graph: ComputationGraph, degree: int, *, sequence: bool = Fals
         elif layer.reads_data and layer.operation.summed_size(layer.input_shapes) >= degree:
             splits[layer.name] = SUMMED
         else:
-            splits[layer.name] = rule.position(layer) if sequence or (gathers and not graph.consumers[i]) else None
+            spread = sequence or (gathers and not graph.consumers[i])
+            splits[layer.name] = _position(layer, degree * context) if spread else None
     return splits
 
 
@@ -59,6 +78,12 @@ def _made(layer: Layer, splits: Mapping[str, str | None]) -> str | None:
     """Return the dimension that splits a layer's output: channels of one that completes its sums; None for none."""
     index = splits[layer.name]
     return index if index != SUMMED else "channel" if layer.operation.completes_sums else None
+
+
+def _position(layer: Layer, degree: int) -> str | None:
+    """Return the first position dimension that a layer can split so many times."""
+    dims = (dim for dim in layer.parallel_dims if dim not in ("sample", "channel"))
+    return next((dim for dim in dims if layer.output.size(dim) >= degree), None)
 
 
 class _Rule:
@@ -110,8 +135,3 @@ class _Rule:
         if carried in ("", SUMMED):
             return carried == SUMMED or not self.graph.consumers[edge.consumer]
         return self._ends_in_sums(edge.consumer, carried)
-
-    def position(self, layer: Layer) -> str | None:
-        """Return the first position dimension that a layer can split so many times."""
-        dims = (dim for dim in layer.parallel_dims if dim not in ("sample", "channel"))
-        return next((dim for dim in dims if layer.output.size(dim) >= self.degree), None)

@@ -108,12 +108,14 @@ def check_equal(ranks, expected, programs):
 
 
 def test_named_strategies(ranks, expected):
-    """Tensor and sequence parallelism, alone, beside replicas, and in the stages of a pipeline."""
+    """Tensor, sequence and context parallelism, alone, beside replicas, and in the stages of a pipeline."""
     names = ("tensor=2", "tensor=4", "tensor=2,sequence", "data=2,tensor=2")
-    programs = {name: program_of(model(), named_strategy(name, graph(), RANKS)) for name in names}
-    strategy, micro = strategy_and_micro_batching(model(), "pipeline=2,tensor=2")
-    assert all(program.statistics.any() for program in programs.values())  # of the loss, whose words are split
-    programs["pipeline=2,tensor=2"] = lower(model(), spaces_of(graph(), strategy, RANKS), micro_batching=micro)
+    contexts = ("context=3", "context=4", "data=2,context=2", "context=2,tensor=2,sequence")
+    programs = {name: program_of(model(), named_strategy(name, graph(), RANKS)) for name in (*names, *contexts)}
+    assert all(programs[name].statistics.any() for name in names)  # of the loss, whose words are split
+    for name in ("pipeline=2,tensor=2", "pipeline=2,context=2"):
+        strategy, micro = strategy_and_micro_batching(model(), name)
+        programs[name] = lower(model(), spaces_of(graph(), strategy, RANKS), micro_batching=micro)
     check_equal(ranks, expected, programs)
 
 

@@ -157,8 +157,9 @@ def test_convolutions(ranks, devices):
     check_equal(ranks, graph, {each: lowered(graph, each, devices) for each in words}, ADAM)
 
 
-def test_beside_tensor_and_sequence_parallelism(ranks):
-    words = [f"{mesh},{each}" for mesh in ("tensor=2", "tensor=2,sequence") for each in ("zero=1", "zero=2", "fsdp")]
+def test_beside_tensor_sequence_and_context_parallelism(ranks):
+    meshes = ("tensor=2", "tensor=2,sequence", "context=2")
+    words = [f"{mesh},{each}" for mesh in meshes for each in ("zero=1", "zero=2", "fsdp")]
     check_equal(ranks, transformer(), {each: lowered(transformer(), each) for each in words})
 
 

@@ -130,7 +130,25 @@ def test_data_beside_tensor_sums_over_replicas_alone():
             assert len(each.devices) == 4
 
 
-@pytest.mark.parametrize("words", ["tensor=8", "tensor=8,sequence", "data=2,tensor=4,sequence"])
+@pytest.mark.parametrize(("words", "all_reduces"), [("context=8", 0), ("context=4,tensor=2", 4)])
+def test_context_parallelism_gathers_keys_and_values(words, all_reduces):
+    """Beside tensor parallelism its all-reduces stay, of each device's positions; nothing else moves."""
+    program, found = program_of(words, "llama-1b:layers=2"), Counter()
+    keys = 8 * 64  # channels of keys, and of values, in a quarter of the heads of queries
+    channels = {"all-gather": keys, "reduce-scatter": keys, "all-reduce": HIDDEN}
+    for task, each in program.collectives.items():
+        name = program.graph.layers[program.consumer[task]].name
+        if program.moves_activations[task] and f"{name}.".startswith("model.layers.1."):
+            groups = 8 / len(each.devices)
+            found[each.kind] += 1 / groups
+            assert each.buffer_bytes == BATCH * LENGTH * channels[each.kind] * 2 / groups
+    assert found == Counter({"all-gather": 2, "reduce-scatter": 2, "all-reduce": all_reduces})
+    assert not (program.kind == KINDS.index("transfer")).any()
+
+
+@pytest.mark.parametrize(
+    "words", ["tensor=8", "tensor=8,sequence", "data=2,tensor=4,sequence", "context=8", "context=2,tensor=4,sequence"]
+)
 def test_collectives_cost_what_the_library_takes_and_expand_into_as_many_bytes(words):
     graph, cluster = load_model("llama-1b:layers=2", batch=BATCH, element_bytes=2), load_cluster("dgx-h100")
     prices, strategy = CostModel(graph, cluster, "library"), named_strategy(words, graph, 8, cluster)
