@@ -22,6 +22,7 @@ _OPTION_GROUPS = {
         "group",
         "strategy",
         "strategies",
+        "mesh",
         "refine",
         "segments",
         "schedules",

@@ -139,21 +139,25 @@ class TransferTimes:
         """Return the transfer time of one pair of configurations in one direction."""
         if backward and not self.graph.returns_gradient(edge):
             return 0.0
-        shared, network = self.graph.shared.get(edge), self.network
-        way = None if shared else self.redistribution(edge, producer, consumer)
+        way = None if edge in self.graph.shared else self.redistribution(edge, producer, consumer)
         if way is not None:
             steps, source = way.backward if backward else way.forward, self._source(edge)
-            return sum(step_s(network, step, way.mesh, source, self.graph.element_bytes) for step in steps)
-        if not backward:
-            regions = self.regions(edge, producer, consumer)
-        elif shared:
-            regions = shared_gradient_regions(producer, consumer, shared, network.device_count)
-        else:
-            regions = self.gradient_regions(edge, producer, consumer)
-        regions = regions.take(producer.devices[regions.part] != regions.device)
+            return sum((step_s(self.network, step, way.mesh, source, self.graph.element_bytes) for step in steps), 0.0)
+        regions = self._away(edge, producer, consumer, backward=backward)
         size = (regions.high - regions.low).prod(axis=1) * float(self.graph.element_bytes)
         ends = producer.devices[regions.part], regions.device
         return self.messages_s(*(ends[::-1] if backward else ends), size)
+
+    def _away(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, *, backward: bool) -> TransferRegions:
+        """Return the regions that travel in one direction, between different devices."""
+        shared = self.graph.shared.get(edge)
+        if backward and shared:
+            regions = shared_gradient_regions(producer, consumer, shared, self.network.device_count)
+        elif backward and (producer.has_copies or consumer.has_copies):
+            regions = self.gradient_regions(edge, producer, consumer)
+        else:
+            regions = self.regions(edge, producer, consumer)
+        return regions.take(producer.devices[regions.part] != regions.device)
 
     def seconds(
         self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: Ints, v: Ints, *, samples: int = 0

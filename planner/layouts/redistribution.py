@@ -80,6 +80,7 @@ def redistribution_of(
     return None if forward is None or backward is None else Redistribution(mesh, forward, backward)
 
 
+@lru_cache(maxsize=65536)
 def made_in(space: ConfigSpace) -> Placements | None:
     """Return the placements of a layer's output on its mesh; its space holds one configuration on a mesh.
 
@@ -98,7 +99,8 @@ def made_in(space: ConfigSpace) -> Placements | None:
     return tuple(places[index] for index in splits)
 
 
-def read_in(space: ConfigSpace, interval_maps: Sequence[IntervalMap], source: Shape) -> Placements | None:
+@lru_cache(maxsize=65536)
+def read_in(space: ConfigSpace, interval_maps: tuple[IntervalMap, ...], source: Shape) -> Placements | None:
     """Return the placements in which a layer reads an input.
 
     Args:

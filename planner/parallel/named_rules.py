@@ -103,6 +103,6 @@ NAMED: dict[str, Callable[[ComputationGraph, int], Strategy]] = {
 }
 """Rules that split outputs only, by name: candidates and starting points of the searches."""
 REDUCING: dict[str, Callable[[ComputationGraph, int], Strategy]] = {"channel": _channel}
-"""Rules that split input channels, by name; the searches do not consider such splits."""
+"""Rules that split input channels, by name; of the searches that on a mesh considers such splits."""
 ALIASES = {"filter": "model"}
 """Other names of rules: filters are output channels (ParaDL's word)."""

@@ -23,6 +23,7 @@ from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
 from planner.search.layerwise import LayerwiseResult, search_layerwise
+from planner.search.mesh_search import search_on_mesh
 from planner.search.near_best_strategies import near_best
 from planner.search.refinement import Refined, refine
 from planner.simulation.lower_bound import arithmetic_s, busiest_s
@@ -83,12 +84,17 @@ class NoCandidateFitsError(InfeasiblePlanError):
 
 
 def layerwise(
-    model: CostModel, *, progress: Progress | None = None, known: Sequence[SimulatedStrategy] = ()
+    model: CostModel,
+    *,
+    mesh: bool = False,
+    progress: Progress | None = None,
+    known: Sequence[SimulatedStrategy] = (),
 ) -> tuple[LayerwiseResult, SimulatedStrategy, tuple[str, ...]]:
     """Search the strategy of least additive cost, and choose by simulation among it and the usual strategies.
 
     Args:
         model: Prices of a model on a cluster.
+        mesh: Whether to search on a mesh too (``search_on_mesh``).
         progress: Called as ``progress(label, done, total)``.
         known: Strategies that were simulated already, whose replays are used again.
 
@@ -99,7 +105,7 @@ def layerwise(
     Raises:
         InfeasiblePlanError: No candidate fits in memory.
     """
-    searched, candidates, notes = _candidates(model, progress)
+    searched, candidates, notes = _candidates(model, progress, mesh=mesh)
     best: SimulatedStrategy | None = None
     optimum, refused = "does not fit in memory", dict[str, InfeasiblePlanError]()
     for done, (name, strategy) in enumerate(candidates.items()):
@@ -194,8 +200,13 @@ def refined(
     return searched, best, tuple(notes)
 
 
-def _candidates(model: CostModel, progress: Progress | None) -> tuple[LayerwiseResult, dict[str, Strategy], list[str]]:
-    """Return the result of the search, the strategies to simulate by name, and notes on those that cannot be had."""
+def _candidates(
+    model: CostModel, progress: Progress | None, *, mesh: bool = False
+) -> tuple[LayerwiseResult, dict[str, Strategy], list[str]]:
+    """Return the result of the search, the strategies to simulate by name, and notes on those that cannot be had.
+
+    With ``mesh`` the optimum without one stays a candidate where one on the mesh has a smaller additive cost.
+    """
     count, notes = len(model.cluster.devices), []
     usual: dict[str, Strategy] = {}
     for name in NAMED:
@@ -206,6 +217,8 @@ def _candidates(model: CostModel, progress: Progress | None) -> tuple[LayerwiseR
     if progress:
         progress("searching", 0, len(usual) + 2)
     searched = search_layerwise(model, known=list(usual.values()))
+    if mesh and (on_mesh := search_on_mesh(model, searched)).strategy != searched.strategy:
+        usual, searched = {"plain layerwise": searched.strategy, **usual}, on_mesh
     if not searched.exact:
         notes.append(
             "layerwise: so many branches lie side by side that an exact search would take too long; the least sum of "

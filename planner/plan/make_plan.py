@@ -167,7 +167,7 @@ def choose(
         InfeasiblePlanError: Nothing that was tried fits in memory.
     """
     if request.strategy == "layerwise":
-        return _layerwise(model, request.refine, known, progress)
+        return _layerwise(model, request, known, progress)
     if request.strategy == HYBRID:
         return _hybrid(model, request.refine, progress)
     planned = planned or derived(model, request, progress=progress)
@@ -177,20 +177,20 @@ def choose(
 
 
 def _layerwise(
-    model: CostModel, plans: int, known: Sequence["SimulatedStrategy"], progress: Progress | None
+    model: CostModel, request: PlanRequest, known: Sequence["SimulatedStrategy"], progress: Progress | None
 ) -> ChosenStrategy:
     """Return the layer-wise optimum, or one of the usual strategies where that is faster."""
     # Imported here: strategies that follow a rule, such as data, need none of the search's compiled kernels.
     from planner.plan.layerwise_choice import layerwise, refined
 
-    if not plans:
-        searched, fastest, notes = layerwise(model, progress=progress, known=known)
+    if not request.refine:
+        searched, fastest, notes = layerwise(model, mesh=request.mesh, progress=progress, known=known)
         return ChosenStrategy(
             planned=PlannedStrategy(strategy=fastest.strategy, notes=notes),
             replayed=fastest.replayed,
             statistics=_search_statistics(searched),
         )
-    searched, best, notes = refined(model, plans, progress=progress)
+    searched, best, notes = refined(model, request.refine, progress=progress)
     return ChosenStrategy(
         planned=PlannedStrategy(strategy=best.strategy, notes=notes),
         replayed=replay_that_fits(best.program),

@@ -178,6 +178,12 @@ class PlanRequest:
     optimizer: Literal["sgd", "momentum", "adam"] = option(
         "momentum", help="Optimizer whose state must fit in memory beside the parameters."
     )
+    mesh: bool = option(
+        False,
+        help="Let layerwise also search on a mesh of all devices, where layers may split what they sum over, or repeat "
+        "a computation.",
+        names=("--mesh",),
+    )
     refine: int = option(
         0,
         help="Plans to simulate to improve on the layer-wise optimum; 0 compares it with the usual strategies only.",
@@ -200,11 +206,7 @@ class PlanRequest:
             object.__setattr__(self, "strategy", self._default_strategy)
         object.__setattr__(self, "text", self.text or self.strategy)
         name, searched = self.strategy, self.strategy in SEARCHED
-        if self.refine < 0 or (self.refine and not searched):
-            raise ConfigError(
-                "refine must be >= 0, and 0 for strategies other than layerwise and hybrid, "
-                f"got {self.refine} for {name}"
-            )
+        self._check_search(searched=searched)
         if self.sub_batches > 1 and has_stages(name):
             raise ConfigError(
                 f"sub_batches must be 1 for {name}, which has micro-batches of its own, got {self.sub_batches}"
@@ -224,6 +226,19 @@ class PlanRequest:
         if searched and self._unknown_to_searches:
             field, only, given = self._unknown_to_searches
             raise ConfigError(f"{field} must be {only} for {name}, whose search does not know it, got {given!r}")
+
+    def _check_search(self, *, searched: bool) -> None:
+        """Refuse options of searches beside strategies that are not searched so."""
+        if self.refine < 0 or (self.refine and not searched):
+            raise ConfigError(
+                "refine must be >= 0, and 0 for strategies other than layerwise and hybrid, "
+                f"got {self.refine} for {self.strategy}"
+            )
+        if self.mesh and (self.strategy != "layerwise" or self.refine):
+            raise ConfigError(
+                f"mesh must be left out except for strategy layerwise with refine 0, got {self.strategy} with refine "
+                f"{self.refine}"
+            )
 
     def resolved(self, cluster: "DeviceGraph") -> "PlanRequest":
         """Return the request with the conditions that a cluster declares where none are given.

@@ -96,7 +96,7 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
         found, searched_s = _timed(partial(search_wide, problem, partial(_price_among, model, spaces), known_s))
         fewer = []
     for count in fewer:
-        some = _cheaper(model, model.all_configurations(count), found.cost_s)
+        some = cheaper_configurations(model, model.all_configurations(count), found.cost_s)
         if some is not None:
             problem, samples = _problem(model, some)
             other, more_s = _exact(model, some, problem, (), bounds=samples > 0, below_s=found.cost_s)
@@ -131,7 +131,7 @@ def _problem(model: CostModel, spaces: Sequence[ConfigSpace]) -> tuple[SearchPro
     return search_problem(model, spaces, partial(model.transfer_times.table, samples=samples)), samples
 
 
-def _cheaper(model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> list[ConfigSpace] | None:
+def cheaper_configurations(model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> list[ConfigSpace] | None:
     """Return the configurations that strategies below a cost may have, as if transfers were free; None if none may.
 
     Layers with one space still share one.

@@ -6,9 +6,13 @@ from plans import SMALL_MODELS, cluster_of, device_count, inception_module, resi
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names
 from planner.cost.cost_model import CostModel
+from planner.graph.parameters import Parameter
+from planner.graph.shapes import IntervalMap
 from planner.layouts.configurations import mesh_configurations
 from planner.layouts.mesh import Mesh
+from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
+from planner.operations.products import TensorProduct
 from simulator.collectives.schemes import ALL_REDUCES
 
 MODELS = (*SMALL_MODELS, "gpt2:layers=1,hidden=64,words=64", "module", "block")
@@ -39,3 +43,37 @@ def mesh_questions(draw):
     scheme, norm = draw(st.sampled_from([*ALL_REDUCES, "auto"])), draw(st.sampled_from(["local", "reduced"]))
     model = CostModel(graph, cluster_of(spec, count), scheme, norm)
     return model, count, np.random.default_rng(draw(st.integers(0, 2**32)))
+
+
+def product(net, channels, source=None):
+    """A product of the channels with one matrix at each position, whose readers add partial sums."""
+    depth, length = net.channels(source), net.positions(source)[0]
+    operation = TensorProduct(
+        kind="matrix_product",
+        dims=("channel", "length"),
+        sizes=(channels, length),
+        reads=((IntervalMap(dim="sample"), IntervalMap(dim=None), IntervalMap(dim="length")),),
+        weights=(Parameter("weight", (channels, depth)), Parameter("bias", (channels,))),
+        depth=float(depth),
+    )
+    return net.add(operation, *(() if source is None else (source,)))
+
+
+def small_network(rng):
+    """A chain of two to five convolutions, products and poolings, some of which two layers read, and a loss."""
+    net = ModelBuilder("small", batch=int(rng.choice([2, 4])), image=(4, 6))
+    last = product(net, 4)
+    for _ in range(int(rng.integers(1, 4))):
+        kind = rng.choice(["product", "window", "pool", "sum"])
+        if kind == "window":
+            last = net.conv(net.channels(last), 3, last, pad=1)
+        elif kind == "pool":
+            last = net.pool("max", 3, last, stride=1, pad=1)
+        elif kind == "sum":
+            last = net.sum([last, product(net, net.channels(last), last)])
+        else:
+            last = product(net, int(rng.choice([2, 4, 6])), last)
+    if rng.random() < 0.5:
+        net.linear(4, last)
+    net.loss()
+    return net.build()
