@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import networkx
 
 from groundwork.errors import ConfigError
-from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.devices.link import Link
 
 MOST_HOSTS = 16
 """Most hosts of a lab: a port has a class for every pair of hosts whose route crosses it."""

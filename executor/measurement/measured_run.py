@@ -111,7 +111,7 @@ class Measurement:
         from simulator.formats.chrome_trace import write_trace
 
         rows = self.timeline(program).drop(columns=["ready_s", "latency_s"])
-        names = np.array([device.name for device in program.cluster.devices] + ["collectives"])
+        names = np.array([*program.cluster.devices.names, "collectives"])
         rows["process"] = names[program.device]
         rows["stream"] = rows["stream"].where(rows["kind"] != "transfer", "send")
         waits = program.waiting

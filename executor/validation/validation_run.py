@@ -208,7 +208,7 @@ def _compared(
         model=job.graph.name,
         batch=job.graph.batch,
         cluster=job.cluster.name,
-        devices=tuple(device.name for device in job.cluster.devices),
+        devices=tuple(job.cluster.devices.names),
         stand_in=job.options.stand_in,
         stand_in_compression=job.options.stand_in_compression,
         lab=job.hosts is not None,

@@ -1,18 +1,24 @@
 """Changes to a cluster: other link speeds, slower devices, failures, as assignments next to its parameters."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from groundwork.array_types import Bools
 from groundwork.errors import ConfigError
 from groundwork.suggestions import did_you_mean
 from groundwork.units import GIB
 from hwprofiles.catalogue.switch_sharing import with_devices_per_port
 from hwprofiles.catalogue.transports import FarSteps, load_transport
-from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.columns import ClusterLinks
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.latency import Latency
+from hwprofiles.devices.link import Link
 
 _EXCLUDES = {
     "bandwidth_gbyte_per_s": "bandwidth_gbit_per_s",
@@ -149,7 +155,7 @@ def changed_graph(graph: DeviceGraph, changes: Iterable[ClusterChange]) -> Devic
         ConfigError: A change matches nothing, sets a key of link classes for single links, or leaves no device.
         UnreachableError: No route joins two devices any more.
     """
-    classes = list(dict.fromkeys(link.link_class for link in graph.links))
+    classes = list(dict.fromkeys(link.link_class for link in graph.links.kinds))
     failed: set[str] = set()  # by name, because removing one renumbers the others
     for change in changes:
         if change.of == "link" and not _sets_class(change, classes):
@@ -162,36 +168,38 @@ def changed_graph(graph: DeviceGraph, changes: Iterable[ClusterChange]) -> Devic
                 failed.update(device.name for device, hit in zip(graph.devices, chosen, strict=True) if hit)
             else:
                 graph = _with_devices(graph, change, chosen)
-    left = [i for i, device in enumerate(graph.devices) if device.name not in failed]
+    if not failed:
+        return graph
+    left = [i for i, name in enumerate(graph.devices.names) if name not in failed]
     if not left:
         raise ConfigError(f"failed devices must leave one of {graph.name!r}, got all {len(failed)}")
-    return graph.only(left) if failed else graph
+    return graph.only(left)
 
 
-def links_left(graph: DeviceGraph, failures: Iterable[ClusterChange]) -> list[Link]:
+def links_left(graph: DeviceGraph, failures: Iterable[ClusterChange]) -> ClusterLinks:
     """Return the links of a graph that failures of links leave.
 
     Args:
         graph: The device graph.
         failures: Changes of links, whose quantity is ``failed``.
     """
-    patterns = [change.which for change in failures]
-    return [link for link in graph.links if not any(_is(which, link.name, link.link_class) for which in patterns)]
+    links, patterns = graph.links, [change.which for change in failures]
+    classes = links.classes
+    failed = [_chosen(which, links.names, classes) for which in patterns]
+    return links.some(np.flatnonzero(~np.logical_or.reduce(failed)) if failed else np.arange(len(links)))
 
 
 def _with_links(graph: DeviceGraph, change: ClusterChange, classes: list[str]) -> DeviceGraph:
     """Return the graph with a change of links."""
-    names = [link.name for link in graph.links]
-    chosen = [_is(change.which, link.name, link.link_class) for link in graph.links]
-    if not any(chosen):
+    names, links = graph.links.names, graph.links
+    chosen = _chosen(change.which, names, links.classes)
+    if not chosen.any():
         raise _unknown(change, f"class of links ({', '.join(classes)}) or pattern of their names", [*classes, *names])
     if change.quantity in (*_EXCLUDES, _TRANSPORT):
         raise ConfigError(f"{change.text}: of single links set {' or '.join(_FACTORS)}, or name a class of {classes}")
     if change.quantity == "failed":
         return graph.with_links(links_left(graph, [change]))
-    return graph.with_links(
-        [_scaled(link, change) if hit else link for link, hit in zip(graph.links, chosen, strict=True)]
-    )
+    return graph.with_links(links.changed(chosen, lambda link: _scaled(link, change)))
 
 
 def _scaled(link: Link, change: ClusterChange) -> Link:
@@ -202,20 +210,21 @@ def _scaled(link: Link, change: ClusterChange) -> Link:
     return replace(link, latency=Latency(link.latency.sizes_bytes, seconds))
 
 
-def _devices(graph: DeviceGraph, change: ClusterChange) -> list[bool]:
+def _devices(graph: DeviceGraph, change: ClusterChange) -> Bools:
     """Return flags of the devices that a change is for."""
     if change.of == "node":
         if change.which not in map(str, range(graph.node_count)):
             raise ConfigError(f"{change.text}: node must be in 0 .. {graph.node_count - 1}, got {change.which!r}")
-        return [str(device.node) == change.which for device in graph.devices]
-    chosen = [_is(change.which, device.name, device.profile) for device in graph.devices]
-    if not any(chosen):
-        known = [name for device in graph.devices for name in (device.profile, device.name)]
+        return np.asarray(graph.devices.node == int(change.which))
+    names, profiles = graph.devices.names, graph.devices.of_each(lambda device: device.profile)
+    chosen = _chosen(change.which, names, profiles)
+    if not chosen.any():
+        known = [name for pair in zip(profiles.tolist(), names, strict=True) for name in pair]
         raise _unknown(change, "compute profile or pattern of device names", known)
     return chosen
 
 
-def _with_devices(graph: DeviceGraph, change: ClusterChange, chosen: list[bool]) -> DeviceGraph:
+def _with_devices(graph: DeviceGraph, change: ClusterChange, chosen: Bools) -> DeviceGraph:
     """Return the graph with a change of the speed, memory or profile of some devices."""
     all_fields: dict[str, dict[str, Any]] = {
         "speed": {"speed": change.value},
@@ -223,14 +232,12 @@ def _with_devices(graph: DeviceGraph, change: ClusterChange, chosen: list[bool])
         "memory_gib": {"memory_bytes": change.value * GIB},
     }
     fields = all_fields[change.quantity]
-    return graph.with_devices(
-        [replace(device, **fields) if hit else device for device, hit in zip(graph.devices, chosen, strict=True)]
-    )
+    return graph.with_devices(graph.devices.changed(chosen, lambda device: replace(device, **fields)))
 
 
-def _is(which: str, name: str, kind: str) -> bool:
-    """Return whether a selection is the kind of a component or matches its name."""
-    return which == kind or fnmatchcase(name, which)
+def _chosen(which: str, names: Sequence[str], kinds: NDArray[np.str_]) -> Bools:
+    """Return flags of the components whose kind a selection is, or whose names it matches."""
+    return np.asarray((kinds == which) | np.array([fnmatchcase(name, which) for name in names], dtype=np.bool_))
 
 
 def _unknown(change: ClusterChange, what: str, known: list[str]) -> ConfigError:

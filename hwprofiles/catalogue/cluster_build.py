@@ -4,15 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+import numpy as np
+
+from groundwork.array_types import Ints
 from groundwork.errors import ConfigError
 from groundwork.suggestions import did_you_mean
 from hwprofiles.catalogue.cluster_file import ClusterFile, DeviceGroup, Level, LinkRule, SwitchGroup
+from hwprofiles.devices.columns import ClusterDevices, ClusterLinks, LinkNames
 from hwprofiles.devices.copy_engines import CopyEngines
 from hwprofiles.devices.device import Device
-from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.devices.link import Link
 
-MOST_VERTICES = 200_000
-"""Devices and switches of the largest cluster, ten times as many as of the largest that is known."""
+MOST_VERTICES = 500_000
+"""Devices and switches of the largest cluster: some 150,000 GPUs with a network card each."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,8 +36,8 @@ class _LevelCopy:
     """Flag of each vertex that is a host's memory."""
     node_count: int = 0
     """Number of machines."""
-    links: list[tuple[int, int, str, int]] = field(default_factory=list)
-    """Links as two vertices, class, number of parallel cables."""
+    cables: list[Ints] = field(default_factory=list)
+    """Blocks of cables as rows of two vertices and the index of their kind, as of ``_cable_kinds``."""
     children: list[tuple[str, int, "_LevelCopy"]] = field(default_factory=list)
     """Name, first vertex and copy of each child; equal children are one object."""
     matches: dict[str, list[int]] = field(default_factory=dict)
@@ -113,7 +118,7 @@ def _adopt(copy: _LevelCopy, name: str, child: _LevelCopy) -> None:
     copy.hosts += child.hosts
     copy.nodes += [copy.node_count + node for node in child.nodes]
     copy.node_count += child.node_count
-    copy.links += [(first + a, first + b, kind, count) for a, b, kind, count in child.links]
+    copy.cables += [cables + np.array([first, first, 0]) for cables in child.cables]
 
 
 def _add_own(copy: _LevelCopy, level: Level) -> None:
@@ -136,16 +141,17 @@ def _add_links(copy: _LevelCopy, rule: LinkRule, file: ClusterFile, where: str) 
             f"{file.name}: {where}.class: must be one of {', '.join(file.link_classes) or 'link_classes'}, "
             f"got {rule.link_class!r}{did_you_mean(rule.link_class, file.link_classes)}"
         )
-    joined: set[tuple[int, int]] = set()
-    for i in range(rule.each or 1):
-        ends = [_matches(copy, pattern.replace("{i}", str(i)), file, where) for pattern in rule.between]
-        for a in ends[0]:
-            for b in ends[1]:
-                # A rule between vertices of one pattern matches every pair twice.
-                pair = (min(a, b), max(a, b))
-                if a != b and pair not in joined:
-                    joined.add(pair)
-                    copy.links.append((a, b, rule.link_class, rule.count))
+    ends = [
+        [_matches(copy, pattern.replace("{i}", str(i)), file, where) for pattern in rule.between]
+        for i in range(rule.each or 1)
+    ]
+    pairs = np.concatenate([np.stack(np.meshgrid(*pair, indexing="ij"), axis=-1).reshape(-1, 2) for pair in ends])
+    # A rule between vertices of one pattern matches every pair twice.
+    low, high = pairs.min(axis=1), pairs.max(axis=1)
+    first = np.sort(np.unique(low * len(copy.names) + high, return_index=True)[1])
+    pairs = pairs[first[low[first] < high[first]]]
+    kind = _cable_kinds(file).index((rule.link_class, rule.count))
+    copy.cables.append(np.column_stack([pairs, np.full(len(pairs), kind)]))
 
 
 def _matches(copy: _LevelCopy, pattern: str, file: ClusterFile, where: str) -> list[int]:
@@ -159,52 +165,71 @@ def _matches(copy: _LevelCopy, pattern: str, file: ClusterFile, where: str) -> l
 
 def _graph(file: ClusterFile, name: str, copy: _LevelCopy) -> DeviceGraph:
     """Return the device graph of the copy of the outermost level: devices first, then switches."""
-    devices = [i for i, group in enumerate(copy.devices) if group is not None]
-    switches = [i for i, group in enumerate(copy.devices) if group is None]
-    vertex = {old: new for new, old in enumerate([*devices, *switches])}
+    groups = {id(group): group for group in copy.devices if group is not None}
+    number = {key: i for i, key in enumerate(groups)}
+    kind = np.array([-1 if group is None else number[id(group)] for group in copy.devices], dtype=np.int64)
+    order = np.argsort(kind < 0, kind="stable")
+    devices = order[: np.count_nonzero(kind >= 0)]
+    vertices = [copy.names[i] for i in order.tolist()]
+    vertex = np.empty(len(order), dtype=np.int64)
+    vertex[order] = np.arange(len(order))
     return DeviceGraph(
         name,
-        [
-            Device(
-                name=copy.names[i],
-                node=copy.nodes[i],
-                profile=group.profile,
-                memory_bytes=group.memory_bytes,
-                memory_reserve=group.memory_reserve.in_bytes,
-                copy_engines=CopyEngines(**group.copy_engines.model_dump()),
-                message_overhead=group.message_overhead.in_seconds,
-                communication_channels=group.communication_channels,
-                step_spread=group.step_spread,
-                board_speed=group.board_speed,
-            )
-            for i, group in enumerate(copy.devices)
-            if group is not None
-        ],
-        [copy.names[i] for i in switches],
-        _links(file, copy, vertex),
+        ClusterDevices(
+            [_device(group) for group in groups.values()],
+            kind[devices],
+            vertices[: len(devices)],
+            np.array(copy.nodes, dtype=np.int64)[devices],
+        ),
+        vertices[len(devices) :],
+        _links(file, copy, vertex, vertices),
         hosts={name: node for name, node, is_host in zip(copy.names, copy.nodes, copy.hosts, strict=True) if is_host},
         library=None if file.library is None else file.library.in_seconds(file.transport),
     )
 
 
-def _links(file: ClusterFile, copy: _LevelCopy, vertex: dict[int, int]) -> list[Link]:
+def _device(group: DeviceGroup) -> Device:
+    """Return a device of a group, without its name, in node 0."""
+    return Device(
+        name="",
+        node=0,
+        profile=group.profile,
+        memory_bytes=group.memory_bytes,
+        memory_reserve=group.memory_reserve.in_bytes,
+        copy_engines=CopyEngines(**group.copy_engines.model_dump()),
+        message_overhead=group.message_overhead.in_seconds,
+        communication_channels=group.communication_channels,
+        step_spread=group.step_spread,
+        board_speed=group.board_speed,
+    )
+
+
+def _cable_kinds(file: ClusterFile) -> list[tuple[str, int]]:
+    """Return the class and the number side by side of all kinds of cables of a file."""
+    return list(dict.fromkeys((rule.link_class, rule.count) for level in file.levels for rule in level.links))
+
+
+def _links(file: ClusterFile, copy: _LevelCopy, vertex: Ints, vertices: Sequence[str]) -> ClusterLinks:
     """Return the links, one for each direction of a full-duplex one; ``vertex`` renumbers vertices."""
-    links = []
-    latency = {kind: link_class.latency for kind, link_class in file.link_classes.items()}
-    for a, b, kind, count in copy.links:
-        link_class = file.link_classes[kind]
-        half = link_class.duplex == "half"
-        for source, target in [(a, b)] if half else [(a, b), (b, a)]:
-            links.append(
-                Link(
-                    name=f"{copy.names[source]} {'--' if half else '->'} {copy.names[target]}",
-                    source=vertex[source],
-                    target=vertex[target],
-                    both_ways=half,
-                    bandwidth_bytes_per_s=link_class.bandwidth_bytes_per_s * count,
-                    latency=latency[kind],
-                    exclusive=link_class.sharing == "exclusive",
-                    link_class=kind,
-                )
+    cables = np.concatenate([np.empty((0, 3), dtype=np.int64), *copy.cables])
+    kinds = []
+    for name, count in _cable_kinds(file):
+        link_class = file.link_classes[name]
+        kinds.append(
+            Link(
+                name="",
+                source=0,
+                target=0,
+                both_ways=link_class.duplex == "half",
+                bandwidth_bytes_per_s=link_class.bandwidth_bytes_per_s * count,
+                latency=link_class.latency,
+                exclusive=link_class.sharing == "exclusive",
+                link_class=name,
             )
-    return links
+        )
+    half = np.array([each.both_ways for each in kinds], dtype=np.bool_)[cables[:, 2]]
+    row = np.repeat(np.arange(len(cables)), np.where(half, 1, 2))
+    back = np.concatenate([[False], row[1:] == row[:-1]])[: len(row)]
+    ends = vertex[cables[row, :2]]
+    source, target = np.where(back, ends[:, 1], ends[:, 0]), np.where(back, ends[:, 0], ends[:, 1])
+    return ClusterLinks(kinds, cables[row, 2], LinkNames(vertices, source, target, half[row]), source, target)

@@ -3,7 +3,8 @@
 from collections import deque
 from collections.abc import Sequence
 
-from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.devices.link import Link
 
 
 def cut_off_devices(graph: DeviceGraph, links: Sequence[Link]) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from groundwork.errors import ConfigError
-from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.devices.link import Link
 
 
 def with_devices_per_port(graph: DeviceGraph, pattern: str, count: int) -> DeviceGraph:

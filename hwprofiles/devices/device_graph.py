@@ -1,9 +1,8 @@
 """The device graph: devices, switches, the links that their transfers share, and the routes over them."""
 
 import hashlib
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, takewhile
 from types import MappingProxyType
@@ -15,49 +14,20 @@ from groundwork.errors import ConfigError, UnreachableError
 from groundwork.notebook_tables import html_table
 from groundwork.units import GIB
 from hwprofiles.devices.collective_library import CollectiveLibrary
+from hwprofiles.devices.columns import ClusterDevices, ClusterLinks
 from hwprofiles.devices.device import Device
-from hwprofiles.devices.latency import Latency
-from hwprofiles.devices.routes import Arc, Router, RouteTable, unreachable_pair
+from hwprofiles.devices.link import Link
+from hwprofiles.devices.route_search import Arcs, RouteSearch
+from hwprofiles.devices.routes import RouteTable, unreachable_pair
 
-ROUTING_BYTES = float(2**20)
-"""Size of the message whose time over the links of a route, one after another, is least."""
-PICOSECONDS = 1e12
-"""Picoseconds in a second."""
 _LEAVING = 10**16
 """Cost of leaving a node, in picoseconds: more than any way inside takes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """A resource that transfers share: one direction of a full-duplex link, or both of a half-duplex one."""
-
-    name: str
-    source: int
-    """Vertex of the device graph."""
-    target: int
-    """Vertex of the device graph."""
-    both_ways: bool
-    """Flag of a half-duplex link: transfers from target to source share it too."""
-    bandwidth_bytes_per_s: float
-    """Payload rate, not the signalling rate."""
-    latency: Latency
-    exclusive: bool
-    """Flag that the link serves one transfer at a time; otherwise transfers share it fairly."""
-    link_class: str
-    """Kind of link, such as ``nvlink1``."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.bandwidth_bytes_per_s < math.inf:
-            raise ConfigError(
-                "Link.bandwidth_bytes_per_s must be finite and > 0 B/s, "
-                f"got {self.bandwidth_bytes_per_s!r} for {self.name!r}"
-            )
-
-    @property
-    def routing_cost(self) -> int:
-        """Time of a message of ``ROUTING_BYTES`` over this link alone, in picoseconds."""
-        seconds = self.latency.at(ROUTING_BYTES) + ROUTING_BYTES / self.bandwidth_bytes_per_s
-        return round(seconds * PICOSECONDS)
+def _beginning(paths: Iterable[str]) -> str:
+    """Return the words that paths have in common at their beginning; empty where there are none."""
+    words = zip(*(path.split("/") for path in paths), strict=False)
+    return "/".join(level[0] for level in takewhile(lambda level: len(set(level)) == 1, words))
 
 
 class DeviceGraph:
@@ -95,20 +65,20 @@ class DeviceGraph:
         self.name = name
         self.spec = name
         """Specification from which ``load_cluster`` loads this graph."""
-        self.devices = tuple(devices)
-        self.vertices = (*(device.name for device in self.devices), *switches)
-        self.links = tuple(links)
+        self.devices = ClusterDevices.of(devices)
+        self.vertices = (*self.devices.names, *switches)
+        self.links = ClusterLinks.of(links)
         self.hosts = dict(hosts)  # no proxy: ranks get the graph pickled
         """Node of each switch that is a host's memory."""
         self.library = library
         """Library of collectives; None where it is not known."""
         self._check()
-        self.node_count = 1 + max(device.node for device in self.devices)
-        arcs = self._arcs()
-        pair = unreachable_pair(len(self.devices), len(self.vertices), arcs)
+        self.node_count = 1 + int(self.devices.node.max())
+        arcs, part = self._arcs()
+        pair = unreachable_pair(len(self.devices), len(self.vertices), arcs.source, arcs.target)
         if pair is not None:
             self._raise_unreachable(*pair)
-        self._router = Router(len(self.devices), len(self.vertices), arcs)
+        self._search = RouteSearch(len(self.devices), part, arcs)
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def __repr__(self) -> str:
@@ -148,39 +118,51 @@ class DeviceGraph:
         count, switches = len(self.vertices), self.vertices[len(self.devices) :]
         for host in sorted(set(self.hosts).difference(switches)):
             raise ConfigError(f"hosts of {self.name!r} must be switches of it, got {host!r}")
-        for link in self.links:
-            if not (0 <= link.source < count and 0 <= link.target < count and link.source != link.target):
-                raise ConfigError(
-                    f"link {link.name!r} must join two different vertices of 0 .. {count - 1}, "
-                    f"got {link.source} and {link.target}"
-                )
+        source, target = self.links.source, self.links.target
+        joins = (np.minimum(source, target) >= 0) & (np.maximum(source, target) < count) & (source != target)
+        for link in np.flatnonzero(~joins)[:1].tolist():
+            raise ConfigError(
+                f"link {self.links.names[link]!r} must join two different vertices of 0 .. {count - 1}, "
+                f"got {source[link]} and {target[link]}"
+            )
 
-    def _arcs(self) -> list[Arc]:
-        """Return the directions in which links can be crossed, with their costs."""
-        arcs = []
-        costs: dict[tuple[float, Latency], int] = {}  # a thousand devices have few kinds of links
-        node_of = self._node_of_vertices()
-        for i, link in enumerate(self.links):
-            kind = (link.bandwidth_bytes_per_s, link.latency)
-            cost = costs[kind] if kind in costs else costs.setdefault(kind, link.routing_cost)
-            ways = ((link.source, link.target), (link.target, link.source))
-            for source, target in ways if link.both_ways else ways[:1]:
-                leaves = node_of[source] and not node_of[target]
-                arcs.append(Arc(source, target, i, cost + _LEAVING if leaves else cost))
-        return arcs
+    def _arcs(self) -> tuple[Arcs, Ints]:
+        """Return the directions in which links can be crossed, with their costs, and the part of each vertex."""
+        links, (node, part) = self.links, self._places()
+        ways = 1 + links.of_each(lambda link: link.both_ways).astype(np.int64)
+        link = np.repeat(np.arange(len(links)), ways)
+        back = np.concatenate([[False], link[1:] == link[:-1]])[: len(link)]  # the second way of a link
+        source = np.where(back, links.target[link], links.source[link])
+        target = np.where(back, links.source[link], links.target[link])
+        cost = links.of_each(lambda link: link.routing_cost).astype(np.int64)[link]
+        leaves = (node[source] >= 0) & (node[target] < 0)
+        return Arcs(source, target, link, cost + _LEAVING * leaves), part
 
-    def _node_of_vertices(self) -> list[str]:
-        """Return the node of each vertex, by the beginning that the names of its devices share; empty outside nodes."""
-        names: dict[int, list[list[str]]] = {}
-        for device in self.devices:
-            names.setdefault(device.node, []).append(device.name.split("/"))
-        levels = (zip(*row, strict=False) for row in names.values() if len(row) > 1)
-        shared = (takewhile(lambda words: len(set(words)) == 1, row) for row in levels)
-        starts = {"/".join(words[0] for words in row) for row in shared}
-        return [
-            next((start for start in accumulate(vertex.split("/"), "{}/{}".format) if start in starts), "")
-            for vertex in self.vertices
-        ]
+    def _places(self) -> tuple[Ints, Ints]:
+        """Return the node and the part of each vertex, shape (V,), which names show; -1 outside all.
+
+        Nodes are named by the beginning that the names of their devices share, parts by the first word in which the
+        names of devices differ: racks of nodes, or nodes where there are no racks.
+        """
+        above = [name.rpartition("/")[0] for name in self.vertices]
+        rows: dict[int, dict[str, int]] = {}  # paths of the devices of each node, with how many have it
+        for path, node in zip(above, self.devices.node.tolist(), strict=False):
+            paths = rows.setdefault(node, {})
+            paths[path] = paths.get(path, 0) + 1
+        # Where one device alone is on a node, its own name is all that it shares.
+        shared = [_beginning(paths) for paths in rows.values() if len(paths) > 1 or min(paths.values()) > 1]
+        starts = {start: i for i, start in enumerate(shared) if start}
+        whole = _beginning(dict.fromkeys(above[: len(self.devices)]))
+        depth = whole.count("/") + 1 if whole else 0
+        parts: dict[str, int] = {}
+        places: dict[str, tuple[int, int]] = {}
+        for path in dict.fromkeys(above):
+            levels = list(accumulate(path.split("/"), "{}/{}".format))
+            node = next((starts[level] for level in levels if level in starts), -1)
+            part = parts.setdefault(levels[depth], len(parts)) if path and len(levels) > depth else -1
+            places[path] = node, part
+        table = np.array([places[path] for path in above], dtype=np.int64).reshape(-1, 2)
+        return table[:, 0], table[:, 1]
 
     def _raise_unreachable(self, source: int, target: int) -> None:
         """Raise the error of two devices that no route joins."""
@@ -199,15 +181,23 @@ class DeviceGraph:
             for device in (source, target):
                 if not 0 <= device < len(self.devices):
                     raise ConfigError(f"device must be in 0 .. {len(self.devices) - 1}, got {device}")
-            route = self._router.route(source, target)
-            assert route is not None, "connectivity was checked when the graph was made"
-            self._routes[source, target] = route
+            _, links = self._search.find(np.array([source]), np.array([target]))
+            self._routes[source, target] = tuple(links.tolist())
         return self._routes[source, target]
+
+    def routes(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
+        """Return the number of links of the route of each pair of devices, and all their links, route after route.
+
+        Args:
+            source: Devices, shape (pairs,).
+            target: Devices, shape (pairs,).
+        """
+        return self._search.find(source, target)
 
     @cached_property
     def bandwidth(self) -> Floats:
         """Bandwidth of every link in bytes/s, shape (L,)."""
-        return np.array([link.bandwidth_bytes_per_s for link in self.links], dtype=np.float64)
+        return self.links.of_each(lambda link: link.bandwidth_bytes_per_s).astype(np.float64)
 
     def latency_s(self, source: int, target: int, size_bytes: float) -> float:
         """Return the sum of the latencies along a route, for a message of ``size_bytes``."""
@@ -220,51 +210,20 @@ class DeviceGraph:
     @cached_property
     def _route_table(self) -> RouteTable:
         """Routes of all pairs of devices."""
-        return self._router.table()
-
-    def latency_table(self) -> tuple[Floats, Floats, Ints]:
-        """Return the latencies of all links as arrays, for compiled code.
-
-        Returns:
-            Sizes in bytes and seconds, shape (L, K) each, and the number of rows that count, shape (L,);
-            padding repeats the last row.
-        """
-        return self._latency_table
-
-    @cached_property
-    def _latency_table(self) -> tuple[Floats, Floats, Ints]:
-        """Latencies of all links; see ``latency_table``."""
-        count = np.array([len(link.latency.seconds) for link in self.links], dtype=np.int64)
-        width = int(count.max(initial=1))
-
-        def padded(row: tuple[float, ...]) -> tuple[float, ...]:
-            """Return a row with its last value repeated up to the width of the table."""
-            return row + row[-1:] * (width - len(row))
-
-        shape = (len(self.links), width)
-        sizes = np.array([padded(link.latency.sizes_bytes) for link in self.links], dtype=np.float64)
-        seconds = np.array([padded(link.latency.seconds) for link in self.links], dtype=np.float64)
-        return sizes.reshape(shape), seconds.reshape(shape), count
+        return self._search.router.table()
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the whole graph; what was added to devices later counts where any of them has it."""
-        text = repr((self.name, self.devices, self.vertices, self.links))
-        engines = [device.copy_engines for device in self.devices]
-        if self.hosts or any(each.declared for each in engines):
-            text += repr((engines, sorted(self.hosts)))
-        speeds = [device.speed for device in self.devices]
-        if set(speeds) != {1.0}:
-            text += repr(speeds)
-        overheads = [device.message_overhead for device in self.devices]
-        if any(overheads):
-            text += repr(overheads)
-        shared = [(each.communication_channels, each.step_spread, each.board_speed) for each in self.devices]
-        if set(shared) != {(0, 0.0, 1.0)}:
-            text += repr(shared)
-        if self.library is not None:
-            text += repr(self.library)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """Hash of the whole graph, but for the names of links."""
+        parts = [self.name, *self.vertices, repr(sorted(self.hosts.items())), repr(self.library)]
+        hashed = hashlib.sha256("\n".join(parts).encode())
+        for rows in (self.devices, self.links):
+            kinds, kind = rows.told_apart()
+            hashed.update("\n".join(map(repr, kinds)).encode())
+            hashed.update(kind.tobytes())
+        for column in (self.devices.node, self.links.source, self.links.target):
+            hashed.update(column.tobytes())
+        return hashed.hexdigest()[:16]
 
     def with_links(self, links: Sequence[Link]) -> "DeviceGraph":
         """Return the same devices and switches joined by other links."""

@@ -229,79 +229,65 @@ class Router:
         return hanging
 
 
-def unreachable_pair(device_count: int, vertex_count: int, arcs: Sequence[Arc]) -> tuple[int, int] | None:
+def unreachable_pair(device_count: int, vertex_count: int, source: Ints, target: Ints) -> tuple[int, int] | None:
     """Return the first pair of devices (a, b) such that no route leads from a to b; None where all are joined.
 
     It is fast where links lead both ways, as in every cluster file: then a device reaches what its groups of
     connected switches reach, and what it is linked to.  One-way links are searched in full.
+
+    Args:
+        device_count: Number D of devices.
+        vertex_count: Number V of devices and switches.
+        source: Vertices that links lead from, shape (arcs,).
+        target: Vertices that they lead to, shape (arcs,).
     """
-    pairs = {(arc.source, arc.target) for arc in arcs}
-    if any((target, source) not in pairs for source, target in pairs):
-        reach = _reach_by_search(device_count, vertex_count, arcs)
+    if not np.array_equal(np.sort(source * vertex_count + target), np.sort(target * vertex_count + source)):
+        reach = _reach_by_search(device_count, vertex_count, source, target)
     else:
-        memberships = _memberships(device_count, vertex_count, pairs)
-        if (pair := _unreached_by_first(device_count, pairs, memberships)) is not None:
-            return pair  # found before a matrix of all pairs is made
-        reach = _reach_by_groups(device_count, pairs, memberships)
+        # Two devices reach each other where a group has both as members, or a link joins them.
+        group = _connected(device_count, vertex_count, source, target)
+        member = (source < device_count) & (target >= device_count)
+        held = np.sort(group[target[member]] * device_count + source[member])
+        groups, devices = np.divmod(held[np.diff(held, prepend=-1) > 0], device_count)
+        if device_count == 1 or np.bincount(groups, minlength=1).max() == device_count:
+            return None  # one group joins all, as nearly always: a matrix of pairs would take seconds
+        between = np.maximum(source, target) < device_count
+        own = np.isin(groups, groups[devices == 0])
+        first = np.unique(np.concatenate([[0], target[between & (source == 0)], devices[own]]))
+        if len(first) < device_count:  # found before a matrix of all pairs is made
+            return 0, int(np.setdiff1d(np.arange(device_count), first)[0])
+        column = np.unique(groups, return_inverse=True)[1]
+        table = np.zeros((device_count, int(column.max(initial=-1)) + 1), dtype=np.float32)
+        table[devices, column] = 1
+        reach = (table @ table.T > 0) | np.eye(device_count, dtype=np.bool_)
+        reach[source[between], target[between]] = True
     if reach.all():
         return None
-    first, second = np.unravel_index(int(reach.argmin()), reach.shape)
-    return int(first), int(second)
+    pair = np.unravel_index(int(reach.argmin()), reach.shape)
+    return int(pair[0]), int(pair[1])
 
 
-def _reach_by_search(device_count: int, vertex_count: int, arcs: Sequence[Arc]) -> Bools:
-    """Return which device reaches which, shape (D, D), by a search for every pair."""
-    router = Router(device_count, vertex_count, arcs)
-    devices = range(device_count)
+def _reach_by_search(device_count: int, vertex_count: int, source: Ints, target: Ints) -> Bools:
+    """Return which device reaches which, shape (D, D), by a search for every pair; arguments as above."""
+    arcs = [Arc(a, b, link, 0) for link, (a, b) in enumerate(zip(source.tolist(), target.tolist(), strict=True))]
+    router, devices = Router(device_count, vertex_count, arcs), range(device_count)
     return np.array([[router.route(a, b) is not None for b in devices] for a in devices], dtype=bool).reshape(
         device_count, device_count
     )
 
 
-def _memberships(device_count: int, vertex_count: int, pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Return devices with the groups of connected switches that they are linked to (union-find).
+def _connected(device_count: int, vertex_count: int, source: Ints, target: Ints) -> Ints:
+    """Return the smallest switch that each switch is connected to over others, shape (V,); a device itself.
 
-    Args:
-        device_count: Number D of devices.
-        vertex_count: Number of devices and switches.
-        pairs: Vertices that links join, in both directions.
+    Each switch takes the smallest of its neighbours, and what that has taken, until nothing changes.
     """
-    group = list(range(vertex_count))
-
-    def root(vertex: int) -> int:
-        """Return the vertex that stands for the group of a switch."""
-        while group[vertex] != vertex:
-            group[vertex] = group[group[vertex]]
-            vertex = group[vertex]
-        return vertex
-
-    for a, b in pairs:
-        if min(a, b) >= device_count:
-            group[root(a)] = root(b)
-    return {(a, root(b)) for a, b in pairs if a < device_count <= b}
-
-
-def _unreached_by_first(
-    device_count: int, pairs: set[tuple[int, int]], memberships: set[tuple[int, int]]
-) -> tuple[int, int] | None:
-    """Return the first device and the first that it does not reach; None if it reaches all."""
-    own = {group for device, group in memberships if device == 0}
-    reached = {0, *(b for a, b in pairs if a == 0), *(device for device, group in memberships if group in own)}
-    missing = next((device for device in range(device_count) if device not in reached), None)
-    return None if missing is None else (0, missing)
-
-
-def _reach_by_groups(device_count: int, pairs: set[tuple[int, int]], memberships: set[tuple[int, int]]) -> Bools:
-    """Return which device reaches which, shape (D, D); arguments as for ``_unreached_by_first``."""
-    # Two devices reach each other where a group has both as members: a product of membership matrices.
-    column = {group: number for number, group in enumerate(dict.fromkeys(group for _, group in sorted(memberships)))}
-    member = np.zeros((device_count, len(column)), dtype=np.float32)
-    for a, group_root in memberships:
-        member[a, column[group_root]] = 1
-    if member.all(axis=0).any():  # one group joins all, as nearly always: a matrix of pairs would take seconds
-        return np.broadcast_to(np.True_, (device_count, device_count))
-    reach = np.eye(device_count, dtype=np.bool_)
-    for a, b in pairs:
-        if max(a, b) < device_count:
-            reach[a, b] = True
-    return np.asarray(reach | (member @ member.T > 0))
+    group = np.arange(vertex_count)
+    inner = np.minimum(source, target) >= device_count
+    source, target = source[inner], target[inner]
+    while True:
+        least = group.copy()
+        np.minimum.at(least, source, group[target])
+        least = least[least]
+        if np.array_equal(least, group):
+            return group
+        group = least

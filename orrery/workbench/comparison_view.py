@@ -31,8 +31,8 @@ def partial_comparison(
         model=graph.name,
         cluster=cluster.name,
         batch=graph.batch,
-        devices=tuple(device.name for device in cluster.devices),
-        device_memory_bytes=tuple(device.usable_bytes for device in cluster.devices),
+        devices=tuple(cluster.devices.names),
+        device_memory_bytes=tuple(cluster.devices.of_each(lambda device: device.usable_bytes).tolist()),
         samples_are=graph.samples_are,
         one_device_s=rows[0].speedup * rows[0].expected_s if rows else float("nan"),
         strategies=tuple(rows),
@@ -99,6 +99,6 @@ def timeline_view(name: str, shown: Replay | StrategyResult, cluster: DeviceGrap
     return {
         "name": name,
         "colours": kind_colours(str(kind) for kind in timeline["kind"].unique()),
-        "timeline": pack_timeline(with_members(timeline, members), [device.name for device in cluster.devices]),
+        "timeline": pack_timeline(with_members(timeline, members), list(cluster.devices.names)),
         "use": dict(zip(use.links, use.share.mean(axis=1).clip(0, 1).round(4).tolist(), strict=True)),
     }

@@ -176,6 +176,6 @@ def check_profiles(cluster: DeviceGraph) -> None:
         ConfigError: A device names one.
     """
     known = profile_names()
-    for name in dict.fromkeys(device.profile for device in cluster.devices):
+    for name in dict.fromkeys(device.profile for device in cluster.devices.kinds):
         if name.partition("@")[0] not in known:
             raise ConfigError(f"compute profile must be one of the catalogue, got {name!r}{did_you_mean(name, known)}")

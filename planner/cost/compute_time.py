@@ -62,14 +62,15 @@ class ComputeTimes:
     ) -> None:
         self.graph, self.software = graph, software
         self._gradient_bytes = gradient_bytes or graph.element_bytes
-        kinds = [(device.profile, device.speed) for device in cluster.devices]
-        index_of = {kind: k for k, kind in enumerate(dict.fromkeys(kinds))}
+        index_of: dict[tuple[str, float], int] = {}
+        self.profile_of = cluster.devices.of_each(
+            lambda device: index_of.setdefault((device.profile, device.speed), len(index_of))
+        )
+        """Shape (devices,): index into ``profiles`` for every device."""
         self.profiles = tuple(
             with_attention(profile_in(name, arithmetic), software.flash).faster(speed) for name, speed in index_of
         )
         """Different profiles of the cluster; devices of another speed have profiles of their own."""
-        self.profile_of = np.array([index_of[kind] for kind in kinds])
-        """Shape (devices,): index into ``profiles`` for every device."""
         for profile in self.profiles:
             check_codec_times(profile)
         self._keys: dict[int, tuple[object, ...]] = {}

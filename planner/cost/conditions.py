@@ -107,9 +107,9 @@ IDEAL_CONDITIONS = Conditions()
 
 def interferes(cluster: DeviceGraph) -> bool:
     """Return whether any device declares communication channels, or the speed of its board."""
-    return any(device.communication_channels or device.board_speed < 1 for device in cluster.devices)
+    return any(device.communication_channels or device.board_speed < 1 for device in cluster.devices.kinds)
 
 
 def spreads(cluster: DeviceGraph) -> bool:
     """Return whether any device declares a spread."""
-    return any(device.step_spread for device in cluster.devices)
+    return any(device.step_spread for device in cluster.devices.kinds)

@@ -123,7 +123,10 @@ class CostModel:
             ConfigError: As of the class.
         """
         model = CostModel(self.graph, cluster, self.gradient_sync, self.batch_norm, conditions)
-        kinds = [[(device.profile, device.speed) for device in each.devices] for each in (self.cluster, cluster)]
+        kinds = [
+            each.devices.of_each(lambda device: f"{device.profile} {device.speed!r}").tolist()
+            for each in (self.cluster, cluster)
+        ]
         priced = [(each.arithmetic, each.software, each.gradient_bytes) for each in (self.conditions, conditions)]
         if kinds[0] == kinds[1] and priced[0] == priced[1]:
             model.compute_times = self.compute_times

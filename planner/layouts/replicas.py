@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from groundwork.array_types import Ints
-from hwprofiles.devices.device import Device
+from hwprofiles.devices.columns import ClusterDevices
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.layouts.configurations import ConfigSpace, Configuration, space_of
 from planner.layouts.mesh import Mesh
@@ -57,7 +57,7 @@ class Replicas:
         return self.devices[:, column[groups]].reshape(-1, groups.shape[1])
 
 
-def like_replicas(graph: ComputationGraph, spaces: Sequence[ConfigSpace], devices: Sequence[Device]) -> Replicas | None:
+def like_replicas(graph: ComputationGraph, spaces: Sequence[ConfigSpace], devices: ClusterDevices) -> Replicas | None:
     """Return the most replicas in which a network falls, all of equal devices; None where it is one.
 
     Args:
@@ -71,7 +71,7 @@ def like_replicas(graph: ComputationGraph, spaces: Sequence[ConfigSpace], device
     degrees = [int(space.degrees[0, 0]) for space in spaces]
     if any(size % degree for size, degree in zip(sizes, degrees, strict=True)):
         return None
-    most, kinds = math.gcd(*degrees), _kinds(devices)
+    most, kinds = math.gcd(*degrees), devices.told_apart()[1]
     for count in (n for n in range(most, 1, -1) if most % n == 0):
         if graph.batch % count == 0:
             grid = _grid(spaces, count, len(devices))
@@ -80,22 +80,6 @@ def like_replicas(graph: ComputationGraph, spaces: Sequence[ConfigSpace], device
                 like[grid] = grid[0]
                 return Replicas(grid, like, np.empty(0, dtype=np.int64))
     return None
-
-
-def _kinds(devices: Sequence[Device]) -> Ints:
-    """Return a number for each device, the same for those that differ in name and node alone."""
-    known: dict[Device, int] = {}
-    first: dict[tuple[object, ...], int] = {}  # without a copy of each of thousands of equal devices
-    found = []
-    for device in devices:
-        key = (
-            *(device.profile, device.memory_bytes, device.speed, device.communication_channels, device.step_spread),
-            *(device.board_speed, id(device.copy_engines), id(device.message_overhead), id(device.memory_reserve)),
-        )
-        if key not in first:
-            first[key] = known.setdefault(replace(device, name="", node=0), len(known))
-        found.append(first[key])
-    return np.array(found, dtype=np.int64)
 
 
 def _grid(spaces: Sequence[ConfigSpace], count: int, device_count: int) -> Ints | None:

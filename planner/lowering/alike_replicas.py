@@ -60,7 +60,7 @@ def lower_alike(
     graph, devices, conditions = model.graph, model.cluster.devices, model.conditions
     if conditions.framework.has_servers or compressed or micro_batching.update_each:
         return None
-    if conditions.interference and any(device.board_speed < 1 for device in devices):
+    if conditions.interference and any(device.board_speed < 1 for device in devices.kinds):
         return None  # boards slow down by what all of their devices do
     replicas = like_replicas(graph, spaces, devices)
     if replicas is None:
@@ -125,13 +125,7 @@ class _Links:
     def __init__(self, program: Program, cluster: DeviceGraph) -> None:
         assert program.replicas is not None, "only replicas are alike"
         self._program, self._replicas, self._network = program, program.replicas, routes_of_cluster(cluster)
-        kinds: dict[tuple[object, ...], int] = {}
-        self._kind = np.array(
-            [
-                kinds.setdefault((link.bandwidth_bytes_per_s, link.exclusive, link.link_class), len(kinds))
-                for link in cluster.links
-            ]
-        )
+        self._kind = cluster.links.told_apart()[1]
         self._like = np.full(len(cluster.links), -1, dtype=np.int64)
         self._user = np.full(len(cluster.links), -1, dtype=np.int64)
         """Replica that uses each link alone, the first being 0; -1 where none does."""

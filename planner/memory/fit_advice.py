@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-import numpy as np
-
 from groundwork.errors import FittingChange, OrreryError
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import space_of
@@ -88,7 +86,7 @@ def _tried(lowered: Callable[[], Program]) -> Program | None:
 
 def _fits(program: Program) -> bool:
     """Return whether a program fits into the memory of its devices."""
-    capacity = np.array([device.usable_bytes for device in program.cluster.devices])
+    capacity = program.cluster.devices.of_each(lambda device: device.usable_bytes)
     return bool((peak_memory_bytes(program) <= capacity).all())
 
 

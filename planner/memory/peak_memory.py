@@ -56,7 +56,7 @@ def peak_by_kind_bytes(program: Program, memory_policy: MemoryPolicy | None = No
     """
     lifetimes = BufferLifetimes(program, memory_policy)
     buffers = Buffers.of([lifetimes.persistent(), lifetimes.transient(*program_order(program))])
-    capacity = np.array([device.usable_bytes for device in program.cluster.devices])
+    capacity = program.cluster.devices.of_each(lambda device: device.usable_bytes)
     base, start, time_s, held = held_over_time(buffers, len(capacity))
     # A device whose buffers never change has no moments, and holds the same throughout.
     peak = np.array([held[begin:end].argmax() + begin if end > begin else -1 for begin, end in pairwise(start)])
@@ -113,7 +113,7 @@ def check_plan_memory(
     Raises:
         DeviceMemoryError: A device has less memory than it needs; the message names the fullest device.
     """
-    capacity = np.array([device.usable_bytes for device in program.cluster.devices])
+    capacity = program.cluster.devices.of_each(lambda device: device.usable_bytes)
     worst = int((needed / capacity).argmax())
     if needed[worst] > capacity[worst]:
         tried = ": no recomputation, sub-batches, named strategy or smaller batch that was tried fits"

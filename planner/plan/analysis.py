@@ -95,7 +95,7 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
     owner = graph.use_owners
     bounds, order = grouped_rows(graph.use_resource, len(graph.capacity))
     start_s, end_s = (np.clip(times, begin, end)[owner[order]] for times in (schedule.start_s, schedule.end_s))
-    kinds = [link.link_class for link in cluster.links] + [device.profile for device in cluster.devices]
+    kinds = [*cluster.links.classes.tolist(), *cluster.devices.of_each(lambda device: device.profile).tolist()]
     kinds += copy_engines_of(cluster).kinds
     kinds += ["board"] * (len(graph.capacity) - len(kinds))  # under interference, devices of a board share its power
     like = _resources_like(replayed.program, len(use))

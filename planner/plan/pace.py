@@ -15,7 +15,7 @@ sets the pace, the sentence says why.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hwprofiles.devices.device_graph import Link
+from hwprofiles.devices.link import Link
 from planner.plan.analysis import Analysis, ResourceUse, resource_uses
 from planner.simulation.program_replay import Replay
 from planner.simulation.sensitivity import Sensitivity
@@ -189,7 +189,8 @@ def _pace(replayed: Replay, uses: Sequence[ResourceUse], path: CriticalPath) -> 
 
 def _setters(path: CriticalPath, replayed: Replay, busiest: Sequence[ResourceUse]) -> tuple[PaceSetter, ...]:
     """Return the resources of the path's steps with their shares and what each can save."""
-    profile = {device.name: device.profile for device in replayed.program.cluster.devices}
+    devices = replayed.program.cluster.devices
+    profile = dict(zip(devices.names, devices.of_each(lambda device: device.profile).tolist(), strict=True))
     seconds: dict[tuple[str, str], dict[str, float]] = {}
 
     def count(kind: str, of: str, where: str, spent_s: float) -> None:

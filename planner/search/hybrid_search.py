@@ -190,7 +190,7 @@ class _Bounds:
 
     def __init__(self, model: CostModel) -> None:
         self.model = model
-        self.capacity_bytes = max(device.usable_bytes for device in model.cluster.devices)
+        self.capacity_bytes = max(device.usable_bytes for device in model.cluster.devices.kinds)
         self._known: dict[tuple[object, ...], tuple[float, float, float]] = {}
 
     def of(self, hybrid: Hybrid, micro_batches: int) -> tuple[float, float]:

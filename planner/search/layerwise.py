@@ -119,7 +119,7 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
 
 def _fewer(cluster: DeviceGraph) -> list[int]:
     """Return the numbers of first devices to search alone, the largest first."""
-    nodes = [device.node for device in cluster.devices]
+    nodes = cluster.devices.node.tolist()
     most = min(len(nodes) - 1, FEW_NODES_DEVICES)
     return [count for count in range(most, 0, -1) if count <= FEW_DEVICES or nodes[count - 1] != nodes[count]]
 

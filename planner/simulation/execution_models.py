@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
+from groundwork.joined_names import JoinedNames
 from groundwork.sparse_rows import row_owners
 from planner.lowering.program import Program
 from planner.simulation.collective_use import CollectiveEngines, CollectiveLinks
@@ -313,11 +314,13 @@ def _repeat(
         after += [early + (k - 1) * size for k in range(1, iterations)]  # all later ones have one pattern, moved on
     counts = np.tile(np.diff(activities.uses.start), iterations)
     cluster = program.cluster
-    names = [link.name for link in cluster.links] + [device.name for device in cluster.devices] + list(engines.names)
+    links, devices = cluster.links, cluster.devices
+    exclusive = np.zeros(len(links) + len(devices) + len(engines.names), dtype=np.bool_)
+    exclusive[: len(links)] = links.of_each(lambda link: link.exclusive)
     graph = TaskGraph(
-        resource_names=tuple(names),
-        capacity=np.concatenate([cluster.bandwidth, np.ones(len(cluster.devices)), engines.capacity]),
-        exclusive=np.array([link.exclusive for link in cluster.links] + [False] * (len(names) - len(cluster.links))),
+        resource_names=JoinedNames(links.names, devices.names, engines.names),
+        capacity=np.concatenate([cluster.bandwidth, np.ones(len(devices)), engines.capacity]),
+        exclusive=exclusive,
         work=np.tile(activities.work, iterations),
         latency_s=np.tile(activities.latency_s, iterations),
         start_s=np.zeros(size * iterations),

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
+from groundwork.joined_names import JoinedNames
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.conditions import Conditions
@@ -73,7 +74,7 @@ def with_interference(program: Program, program_graph: ProgramGraph) -> ProgramG
     more = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=graph.size))])
     changed = replace(
         graph,
-        resource_names=(*graph.resource_names, *boards),
+        resource_names=JoinedNames(graph.resource_names, tuple(boards)),
         capacity=np.append(capacity, [seconds for _, seconds in boards.values()]),
         exclusive=np.append(graph.exclusive, np.zeros(len(boards), dtype=np.bool_)),
         work=work,
@@ -87,14 +88,10 @@ def with_interference(program: Program, program_graph: ProgramGraph) -> ProgramG
 def _boards(cluster: DeviceGraph) -> dict[str, tuple[list[int], float]]:
     """Return the devices of each board that slows them down, and their speeds all together, by the board's name."""
     members: dict[str, list[int]] = {}
-    for i, device in enumerate(cluster.devices):
-        if device.board_speed < 1:
-            members.setdefault(device.name.rpartition("/")[0], []).append(i)
-    return {
-        f"{name} board": (row, sum(cluster.devices[i].board_speed for i in row))
-        for name, row in members.items()
-        if len(row) > 1
-    }
+    speed, names = cluster.devices.of_each(lambda device: device.board_speed), cluster.devices.names
+    for i in np.flatnonzero(speed < 1).tolist():
+        members.setdefault(names[i].rpartition("/")[0], []).append(i)
+    return {f"{name} board": (row, sum(speed[row].tolist())) for name, row in members.items() if len(row) > 1}
 
 
 def _computing(program: Program, boards: dict[str, tuple[list[int], float]]) -> tuple[Ints, Ints]:
@@ -119,9 +116,9 @@ def _shares(program: Program, moving: Ints, taken_s: Floats) -> tuple[Ints, Ints
         Index into ``moving``, device and share of each use, shape (uses,) each.
     """
     devices = program.cluster.devices
-    profiles = {device.profile: load_profile(device.profile) for device in devices}
-    channels = np.array([each.communication_channels / profiles[each.profile].multiprocessors for each in devices])
-    memory_bytes_per_s = np.array([profiles[each.profile].memory_bytes_per_s * each.speed for each in devices])
+    profiles = {device.profile: load_profile(device.profile) for device in devices.kinds}
+    channels = devices.of_each(lambda each: each.communication_channels / profiles[each.profile].multiprocessors)
+    memory_bytes_per_s = devices.of_each(lambda each: profiles[each.profile].memory_bytes_per_s * each.speed)
     owner, device, accessed = (np.concatenate(each) for each in zip(*_accesses(program, moving), strict=True))
     used = channels[device] > 0
     owner, device, accessed = owner[used], device[used], accessed[used]

@@ -55,7 +55,7 @@ class MemoryCurve:
     @property
     def fullest(self) -> int:
         """Device whose peak is the largest share of its memory."""
-        capacity = np.array([device.usable_bytes for device in self.program.cluster.devices])
+        capacity = self.program.cluster.devices.of_each(lambda device: device.usable_bytes)
         return int((self.peak_bytes / capacity).argmax())
 
     def peak_time_s(self, device: int) -> float:

@@ -30,12 +30,12 @@ class MessageOverheads:
     """
 
     def __init__(self, cluster: DeviceGraph) -> None:
-        rows = [device.message_overhead for device in cluster.devices]
-        self.declared = any(set(rows))  # equal devices are looked at once
+        devices = cluster.devices
+        self.declared = any(device.message_overhead for device in devices.kinds)
         """True if any device has an overhead."""
-        self._message_s = np.array([row.message_s for row in rows])
-        self._byte_s = np.array([row.byte_s for row in rows])
-        self._add_byte_s = np.array([row.add_byte_s for row in rows])
+        self._message_s = devices.of_each(lambda device: device.message_overhead.message_s)
+        self._byte_s = devices.of_each(lambda device: device.message_overhead.byte_s)
+        self._add_byte_s = devices.of_each(lambda device: device.message_overhead.add_byte_s)
 
     def of(self, source: Ints, target: Ints, size_bytes: Floats) -> ArithmeticUses:
         """Return the arithmetic that messages between pairs of different devices use.

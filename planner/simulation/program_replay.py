@@ -106,7 +106,7 @@ class Replay:
     def time_parts(self) -> TimeParts:
         """Shares of the iteration, from which follows what it is expected to take."""
         program, devices = self.program, len(self.program.cluster.devices)
-        profiles = {device.profile for device in program.cluster.devices}
+        profiles = {device.profile for device in program.cluster.devices.kinds}
         sent = np.flatnonzero(~program.is_compute)
         # the bytes of a collective are those of all its messages: about twice the buffer for every device
         of_collectives = np.isin(sent, list(program.collectives))
@@ -233,11 +233,11 @@ class Replay:
         if self.program.replicas is not None:
             share = share[self.program.replicas.link_like]
         return LinkUse(
-            links=tuple(link.name for link in links),
+            links=tuple(links.names),
             edges_s=edges - self.shown[1],
             share=share,
             moved_bytes=carried_bytes(self.program, routes_of_cluster(self.program.cluster)),
-            classes=tuple(link.link_class for link in links),
+            classes=tuple(links.classes.tolist()),
         )
 
     def write_trace(self, path: AnyPath) -> None:
@@ -252,7 +252,7 @@ class Replay:
             ConfigError: The file cannot be written.
         """
         rows, program, use = self.timeline(), self.program, self.link_use()
-        names = np.array([device.name for device in program.cluster.devices] + ["collectives"])
+        names = np.array([*program.cluster.devices.names, "collectives"])
         rows["process"] = names[program.device]
         rows["stream"] = rows["stream"].where(rows["kind"] != "transfer", "send")
         waits = program.waiting

@@ -46,7 +46,7 @@ def wait_share(program: Program) -> float:
     Conditions(spread=True).check(program.cluster)
     used = np.unique(program.device[program.is_compute])
     ranks = len(used) * (1 if program.replicas is None else program.replicas.count)
-    spread = np.array([device.step_spread for device in program.cluster.devices])
+    spread = program.cluster.devices.of_each(lambda device: device.step_spread)
     return late_deviations(ranks) * float(spread[used].max())
 
 
@@ -65,7 +65,7 @@ def drawn_factors(cluster: DeviceGraph, seed: int, iterations: int) -> Floats:
         ConfigError: No device declares a spread.
     """
     Conditions(spread=True).check(cluster)
-    spread = np.array([device.step_spread for device in cluster.devices])
+    spread = cluster.devices.of_each(lambda device: device.step_spread)
     scale = spread * _SCALE
     delays = np.random.default_rng(seed).gumbel(-np.euler_gamma, 1.0, (iterations, len(spread)))
     return np.maximum(1.0 + scale * delays, _LEAST)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
-from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.latency import Latency
+from hwprofiles.devices.link import Link
 from planner.lowering.program import Program
 from planner.simulation.execution_models import ITERATIONS
 from planner.simulation.program_replay import Replay, replay
@@ -105,8 +106,8 @@ def _link_uses(replayed: Replay) -> tuple[Ints, Ints, Floats]:
 
 def _quantities(cluster: DeviceGraph) -> list[tuple[str, str]]:
     """Return the quantities of a cluster, each with its link class or compute profile."""
-    classes = dict.fromkeys(link.link_class for link in cluster.links)
-    profiles = dict.fromkeys(device.profile for device in cluster.devices)
+    classes = dict.fromkeys(cluster.links.classes.tolist())
+    profiles = dict.fromkeys(device.profile for device in cluster.devices.kinds)
     links = [(quantity, name) for name in classes for quantity in ("bandwidth", "latency")]
     return links + [("speed", name) for name in profiles]
 
@@ -118,13 +119,13 @@ def faster(cluster: DeviceGraph, factors: Mapping[tuple[str, str], float]) -> De
         cluster: Today's cluster.
         factors: Factors of (``bandwidth`` or ``latency``, link class) and (``speed``, profile); 1 if left out.
     """
-    devices = [
-        replace(device, speed=device.speed * factors.get(("speed", device.profile), 1.0)) for device in cluster.devices
-    ]
-    links = [_changed(link, factors) for link in cluster.links]
-    if devices != list(cluster.devices):
+    devices = cluster.devices.changed_kinds(
+        lambda device: replace(device, speed=device.speed * factors.get(("speed", device.profile), 1.0))
+    )
+    links = cluster.links.changed_kinds(lambda link: _changed(link, factors))
+    if devices.kinds != cluster.devices.kinds:
         cluster = cluster.with_devices(devices)
-    return cluster.with_links(links) if links != list(cluster.links) else cluster
+    return cluster.with_links(links) if links.kinds != cluster.links.kinds else cluster
 
 
 def _changed(link: Link, factors: Mapping[tuple[str, str], float]) -> Link:

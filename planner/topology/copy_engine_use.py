@@ -50,23 +50,20 @@ class CopyEngineUses:
             kind: np.full(len(cluster.devices), -1) for kind in ("total", "host_to_device", "device_to_host", "peer")
         }
         """Engine of each device, shape (devices,), by kind; -1 where it has none."""
-        declared = {engines: engines.declared for engines in {device.copy_engines for device in cluster.devices}}
-        for i, device in enumerate(cluster.devices):
-            for kind, count in declared[device.copy_engines].items():
+        devices = cluster.devices
+        declared = [device.copy_engines.declared for device in devices.kinds]
+        for i in np.flatnonzero(devices.of_each(lambda device: bool(device.copy_engines.declared))).tolist():
+            for kind, count in declared[devices.kind[i]].items():
                 self.by_kind[kind][i] = len(names)
-                names.append(f"{device.name} copies, {kind.replace('_', ' ')}")
+                names.append(f"{devices.names[i]} copies, {kind.replace('_', ' ')}")
                 capacity.append(count)
                 self.kinds.append(kind)
         self.names = tuple(names)
         """Name of each engine."""
         self.capacity: Floats = np.array(capacity, dtype=np.float64)
         """Number of equal engines behind each name."""
-        self._at_host: Bools = np.array(
-            [
-                any(cluster.vertices[end] in cluster.hosts for end in (link.source, link.target))
-                for link in cluster.links
-            ]
-        )
+        hosts = np.array([vertex in cluster.hosts for vertex in cluster.vertices], dtype=np.bool_)
+        self._at_host: Bools = hosts[cluster.links.source] | hosts[cluster.links.target]
 
     def of(self, source: Ints, target: Ints) -> EngineUses:
         """Return the engines that messages between pairs of different devices use.

@@ -18,15 +18,15 @@ def racks_of(cluster: DeviceGraph) -> Ints:
     part; 0 for all devices where paths have no racks.
     """
     shared: dict[int, list[str]] = {}
-    for device in cluster.devices:
-        path = device.name.split("/")
+    for name, node in zip(cluster.devices.names, cluster.devices.node.tolist(), strict=True):
+        path = name.split("/")
         # Devices of a node share the beginning of their paths: each device shortens it to what it has in common.
-        known = shared.setdefault(device.node, path[:-1])
+        known = shared.setdefault(node, path[:-1])
         same = next((i for i, pair in enumerate(zip(known, path, strict=False)) if pair[0] != pair[1]), len(known))
-        shared[device.node] = known[:same]
+        shared[node] = known[:same]
     numbers: dict[tuple[str, ...], int] = {}
     rack = {node: numbers.setdefault(tuple(path[:-1]), len(numbers)) for node, path in shared.items()}
-    return np.array([rack[device.node] for device in cluster.devices], dtype=np.int64)
+    return np.array([rack[node] for node in cluster.devices.node.tolist()], dtype=np.int64)
 
 
 def ring_ranks(node: Ints, seconds_per_byte: Floats, routes: Callable[[Ints, Ints], tuple[Ints, Ints]]) -> Ints:

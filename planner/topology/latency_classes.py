@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
-from hwprofiles.devices.device_graph import Link
+from hwprofiles.devices.columns import ClusterLinks
 from hwprofiles.devices.latency import Latency
 
 
@@ -36,9 +36,9 @@ class LatencyClasses:
         links: Links of the cluster.
     """
 
-    def __init__(self, links: Sequence[Link]) -> None:
+    def __init__(self, links: ClusterLinks) -> None:
         kinds: dict[Latency, int] = {}
-        self._link_kind = np.array([kinds.setdefault(link.latency, len(kinds)) for link in links], dtype=np.int64)
+        self._link_kind = links.of_each(lambda link: kinds.setdefault(link.latency, len(kinds))).astype(np.int64)
         self._kinds = list(kinds)
         self._class_of: dict[bytes, int] = {}
         self._functions: list[tuple[Floats, Floats]] = []

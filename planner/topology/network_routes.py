@@ -31,7 +31,7 @@ class ClusterRoutes:
         """Number n of devices."""
         self.seconds_per_byte: Floats = 1.0 / cluster.bandwidth
         """Inverse bandwidth of every link, shape (L,)."""
-        self.node: Ints = np.array([device.node for device in cluster.devices], dtype=np.int64)
+        self.node: Ints = cluster.devices.node
         """Node of every device, shape (n,)."""
         self.has_tables = self.device_count <= _TABLE_DEVICES
         """Flag that the cluster is small enough for the routes between all devices: ``forward`` and ``backward``."""

@@ -50,10 +50,7 @@ class RouteStore:
             self.add_all()
             return rows
         if len(missing):
-            pairs = zip(*(part.tolist() for part in np.divmod(missing, self._count)), strict=True)
-            routes = [self._cluster.route(a, b) for a, b in pairs]
-            lengths = np.array([len(route) for route in routes], dtype=np.int64)
-            self._add(missing, lengths, np.array([link for route in routes for link in route], dtype=np.int64))
+            self._add(missing, *self._cluster.routes(*np.divmod(missing, self._count)))
         return np.searchsorted(self._rows, rows)
 
     def add_all(self) -> None:

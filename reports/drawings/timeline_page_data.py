@@ -23,7 +23,7 @@ def timeline_data(replay: Replay, path: CriticalPath, measured: pd.DataFrame | N
         path: Critical path of the replay.
         measured: Measured timeline of the same program, shown below the simulated one row by row.
     """
-    names = [device.name for device in replay.program.cluster.devices]
+    names = list(replay.program.cluster.devices.names)
     members = replay.program.collective_devices
     shown = with_members(replay.timeline(), members)
     if measured is not None:

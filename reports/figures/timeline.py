@@ -26,7 +26,7 @@ def timeline_figure(replay: Replay, *, most_bars: int = _MOST_BARS) -> go.Figure
             and a cell shows the kind that takes most of its time.
     """
     tasks = replay.timeline()
-    rows, row = timeline_rows(tasks, [device.name for device in replay.program.cluster.devices])
+    rows, row = timeline_rows(tasks, list(replay.program.cluster.devices.names))
     unit = time_unit([float(tasks["end_s"].max())])
     exact = len(tasks) <= most_bars
     figure = _bars(tasks, row, unit) if exact else _cells(tasks, row, len(rows), unit)

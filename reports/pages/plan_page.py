@@ -107,7 +107,7 @@ def _use(view: PlanView) -> dict[str, Any]:
         "bin_s": float(edges[1] - edges[0]),
         "bins": _BINS,
         "links": pack_json([link.name for link in cluster.links]),
-        "devices": pack_json([device.name for device in cluster.devices]),
+        "devices": pack_json(list(cluster.devices.names)),
         "moved": pack_json([moved.text(size) for size in use.moved_bytes.tolist()]),
         "moved_unit": moved.name,
         "share": pack_array(_half_percents(use.share)),
@@ -140,8 +140,8 @@ def _memory(view: PlanView) -> dict[str, Any]:
     span_s = end - begin
     return {
         "span_s": span_s,
-        "names": pack_json([device.name for device in view.program.cluster.devices]),
-        "capacity": pack_array(np.array([device.usable_bytes for device in view.program.cluster.devices])),
+        "names": pack_json(list(view.program.cluster.devices.names)),
+        "capacity": pack_array(view.program.cluster.devices.of_each(lambda device: device.usable_bytes)),
         "count": pack_array(np.array(counts)),
         # a billionth of the span, and a KiB, are less than a pixel
         "time": pack_array(np.rint(np.concatenate(times) / span_s * 1e9).astype(np.int64)),

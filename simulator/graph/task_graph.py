@@ -35,7 +35,7 @@ class TaskGraph:
     then works until ``work`` is done at a rate that max-min sharing gives it.
     """
 
-    resource_names: tuple[str, ...]
+    resource_names: Sequence[str]
     capacity: Floats
     """Units of work a second, > 0, shape (R,): bytes/s for a link, 1 for the arithmetic of a device."""
     exclusive: Bools

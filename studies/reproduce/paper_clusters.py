@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.latency import Latency
+from hwprofiles.devices.link import Link
 
 BUS_BYTES_PER_S = {"k80": 4.5e9, "p100": 18e9, "p100-4": 18e9}
 """The one bandwidth of the papers' form.  K80: the one that Table 2 of DeePa implies, 2 x 16 x 9216 x 4096 x 4 B /

@@ -49,7 +49,7 @@ class PricedOutcome:
     @cached_property
     def fits(self) -> bool:
         """True if the memory of every device suffices."""
-        capacity = np.array([device.usable_bytes for device in self.model.cluster.devices])
+        capacity = self.model.cluster.devices.of_each(lambda device: device.usable_bytes)
         return bool((peak_memory_bytes(_lowered(self.model, self.strategy)) <= capacity).all())
 
 

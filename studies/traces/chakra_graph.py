@@ -92,7 +92,9 @@ def chakra_graph(traces: Sequence[Sequence[ChakraNode]], cluster: DeviceGraph) -
     _add_collectives(rows, groups, network)
     names = [link.name for link in cluster.links] + [device.name for device in cluster.devices]
     capacity = np.concatenate([cluster.bandwidth, np.ones(len(cluster.devices))])
-    exclusive = np.array([link.exclusive for link in cluster.links] + [False] * len(cluster.devices))
+    exclusive = np.array(
+        [*cluster.links.of_each(lambda link: link.exclusive).tolist()] + [False] * len(cluster.devices)
+    )
     return ChakraGraph(_graph(rows, traces, names, capacity, exclusive), rows.names, rows.kinds)
 
 

@@ -9,7 +9,8 @@ import pandas as pd
 from groundwork.errors import ConfigError, OrreryError
 from groundwork.progress import Progress, keeping
 from hwprofiles.catalogue.cluster_catalogue import cluster_with, load_cluster, load_surviving
-from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.devices.link import Link
 from planner.expected.likely_times import TimeParts, likely_ratio
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model

@@ -40,8 +40,8 @@ def refused(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("count: 4, profile", "count: 1000000, profile", "must be at most 200,000"),
-        ("count: nodes", "count: 1000000", "must be at most 200,000"),
+        ("count: 4, profile", "count: 1000000, profile", "must be at most 500,000"),
+        ("count: nodes", "count: 1000000", "must be at most 500,000"),
         ("count: 4, profile", "count: 100000, profile", "no route leads from device 'node0/gpu0' to 'node0/gpu4'"),
         ("titanx-nervana", r'"a\0b"', "control characters"),
         ("bandwidth_gbyte_per_s: 14", "bandwidth_gbyte_per_s: 1.0e-320", "must be greater than or equal to"),

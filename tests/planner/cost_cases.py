@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 
 from hwprofiles.devices.device import Device
-from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.latency import Latency
+from hwprofiles.devices.link import Link
 from planner.cost.all_reduce import replica_groups
 from planner.layouts.regions import needed_regions
 from planner.topology.network_routes import routes_of_cluster

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.devices.device import Device
-from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.latency import Latency
+from hwprofiles.devices.link import Link
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import Configuration, all_configurations
 from planner.lowering.lower_strategy import lower

@@ -18,8 +18,9 @@ from executor.lab.wiring import lab_cluster, wiring_of
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device import Device
-from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.latency import Latency
+from hwprofiles.devices.link import Link
 
 LAB = "lab-2x2"
 HOLD = Path(__file__).parents[1].joinpath("lab_hold.py")

@@ -9,8 +9,9 @@ from plans import lowering_of, program_of, questions
 
 from hwprofiles.devices.copy_engines import CopyEngines
 from hwprofiles.devices.device import Device
-from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.latency import Latency
+from hwprofiles.devices.link import Link
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import Configuration
 from planner.lowering.program import KINDS

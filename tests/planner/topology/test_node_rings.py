@@ -8,8 +8,9 @@ from hypothesis import given, settings, strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device import Device
-from hwprofiles.devices.device_graph import DeviceGraph, Link
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.latency import Latency
+from hwprofiles.devices.link import Link
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 from planner.topology.node_rings import chain_order, ring_orders
 

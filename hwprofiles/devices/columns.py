@@ -1,0 +1,238 @@
+"""The devices and the links of a cluster as columns: thousands of rows of a few kinds, made into objects on demand.
+
+A cluster of four devices of two kinds, one a node::
+
+    kinds  [a, b]      kind  [0, 0, 0, 1]      node  [0, 1, 2, 3]      names  ("node0/gpu0", ...)
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple, replace
+from typing import Any, Generic, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groundwork.array_types import Bools, Ints
+from hwprofiles.devices.device import Device
+from hwprofiles.devices.link import Link
+
+_Row = TypeVar("_Row")
+
+
+class _Columns(Sequence[_Row], Generic[_Row]):
+    """Rows that are equal but for their names and places to one of a few kinds.
+
+    Args:
+        kinds: A row of each kind, without name and place.
+        kind: Kind of each row, shape (rows,).
+        names: Name of each row.
+    """
+
+    def __init__(self, kinds: Sequence[_Row], kind: Ints, names: Sequence[str]) -> None:
+        self.kinds = tuple(kinds)
+        """A row of each kind, without name and place."""
+        self.kind = kind
+        """Kind of each row, shape (rows,)."""
+        self.names = names
+        """Name of each row."""
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def _row(self, index: int) -> _Row:
+        """Return a row as an object."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, index: int) -> _Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[_Row, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> _Row | tuple[_Row, ...]:
+        if isinstance(index, slice):
+            return tuple(self._row(i) for i in range(*index.indices(len(self))))
+        return self._row(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[_Row]:
+        return map(self._row, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(_same, self, other))
+
+    __hash__ = None  # type: ignore[assignment]  # as a list, it is compared by what it holds
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def of_each(self, value: Callable[[_Row], Any]) -> NDArray[Any]:
+        """Return a value of each row that its kind decides, shape (rows,)."""
+        return np.array([value(kind) for kind in self.kinds])[self.kind]
+
+    def _changed_kinds(self, chosen: Bools, change: Callable[[_Row], _Row]) -> tuple[list[_Row], Ints]:
+        """Return the kinds that are left of rows of which some were changed alike, and that of each row."""
+        hit = np.unique(self.kind[chosen])
+        kind, number = self.kind.copy(), np.zeros(len(self.kinds), dtype=np.int64)
+        number[hit] = len(self.kinds) + np.arange(len(hit))
+        kind[chosen] = number[kind[chosen]]
+        kinds = [*self.kinds, *(change(self.kinds[i]) for i in hit.tolist())]
+        # As from the rows themselves, kinds are in the order in which they first occur.
+        left = kind[np.sort(np.unique(kind, return_index=True)[1])]
+        number = np.zeros(len(kinds), dtype=np.int64)
+        number[left] = np.arange(len(left))
+        return [kinds[i] for i in left.tolist()], number[kind]
+
+    def told_apart(self) -> tuple[list[tuple[Any, ...]], Ints]:
+        """Return what the kinds hold, as they first occur and each once, and the index of each row's, shape (rows,)."""
+        used, first = np.unique(self.kind, return_index=True)
+        known: dict[tuple[Any, ...], int] = {}
+        number = np.zeros(len(self.kinds), dtype=np.int64)
+        for kind in used[np.argsort(first)].tolist():
+            number[kind] = known.setdefault(astuple(self.kinds[kind]), len(known))
+        return list(known), number[self.kind]
+
+
+def _same(one: object, other: object) -> bool:
+    return one == other
+
+
+def _by_kind(
+    rows: Iterable[_Row], key: Callable[[_Row], object], kind: Callable[[_Row], _Row]
+) -> tuple[list[_Row], Ints]:
+    """Return the kinds of rows, and that of each; equal rows may have several keys."""
+    known: dict[_Row, int] = {}
+    first: dict[object, int] = {}  # without a copy of each of thousands of equal rows
+    found = []
+    for row in rows:
+        if (short := key(row)) not in first:
+            first[short] = known.setdefault(kind(row), len(known))
+        found.append(first[short])
+    return list(known), np.array(found, dtype=np.int64)
+
+
+class ClusterDevices(_Columns[Device]):
+    """The devices of a cluster.
+
+    Args:
+        kinds: A device of each kind, without a name, in node 0.
+        kind: Kind of each device, shape (devices,).
+        names: Name of each device.
+        node: Node of each device, shape (devices,).
+    """
+
+    def __init__(self, kinds: Sequence[Device], kind: Ints, names: Sequence[str], node: Ints) -> None:
+        super().__init__(kinds, kind, names)
+        self.node = node
+        """Node of each device, shape (devices,)."""
+
+    @classmethod
+    def of(cls, devices: Sequence[Device]) -> "ClusterDevices":
+        """Return devices as columns."""
+        if isinstance(devices, ClusterDevices):
+            return devices
+        kinds, kind = _by_kind(devices, _device_key, lambda device: replace(device, name="", node=0))
+        node = np.array([device.node for device in devices], dtype=np.int64)
+        return cls(kinds, kind, tuple(device.name for device in devices), node)
+
+    def _row(self, index: int) -> Device:
+        kind: Device = self.kinds[self.kind[index]]
+        return replace(kind, name=self.names[index], node=int(self.node[index]))
+
+    def changed_kinds(self, change: Callable[[Device], Device]) -> "ClusterDevices":
+        """Return the devices with each kind changed; their names and nodes stay."""
+        return ClusterDevices([change(kind) for kind in self.kinds], self.kind, self.names, self.node)
+
+    def changed(self, chosen: Bools, change: Callable[[Device], Device]) -> "ClusterDevices":
+        """Return the devices with some changed alike; their names and nodes stay."""
+        return ClusterDevices(*self._changed_kinds(chosen, change), self.names, self.node)
+
+
+def _device_key(device: Device) -> object:
+    """Return a key that devices of different kinds do not share."""
+    return (
+        *(device.profile, device.memory_bytes, device.speed, device.communication_channels, device.step_spread),
+        *(device.board_speed, id(device.copy_engines), id(device.message_overhead), id(device.memory_reserve)),
+    )
+
+
+class LinkNames(Sequence[str]):
+    """Names that say which vertices a link joins: ``node0/gpu0 -> node0/nic0``, or ``--`` for both ways.
+
+    Args:
+        vertices: Names of the vertices.
+        source: Vertex of each link, shape (L,).
+        target: Vertex of each link, shape (L,).
+        both_ways: Flag of each link, shape (L,).
+    """
+
+    def __init__(self, vertices: Sequence[str], source: Ints, target: Ints, both_ways: Bools) -> None:
+        self._vertices, self._source, self._target, self._both_ways = vertices, source, target, both_ways
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        ends = self._vertices[self._source[index]], self._vertices[self._target[index]]
+        return f"{ends[0]} {'--' if self._both_ways[index] else '->'} {ends[1]}"
+
+
+class ClusterLinks(_Columns[Link]):
+    """The links of a cluster.
+
+    Args:
+        kinds: A link of each kind, without a name, from vertex 0 to vertex 0.
+        kind: Kind of each link, shape (L,).
+        names: Name of each link.
+        source: Vertex of each link, shape (L,).
+        target: Vertex of each link, shape (L,).
+    """
+
+    def __init__(self, kinds: Sequence[Link], kind: Ints, names: Sequence[str], source: Ints, target: Ints) -> None:
+        super().__init__(kinds, kind, names)
+        self.source, self.target = source, target
+        """Vertices that each link joins, shape (L,)."""
+
+    @classmethod
+    def of(cls, links: Sequence[Link]) -> "ClusterLinks":
+        """Return links as columns."""
+        if isinstance(links, ClusterLinks):
+            return links
+        kinds, kind = _by_kind(links, _link_key, lambda link: replace(link, name="", source=0, target=0))
+        ends = np.array([(link.source, link.target) for link in links], dtype=np.int64).reshape(-1, 2)
+        return cls(kinds, kind, tuple(link.name for link in links), ends[:, 0], ends[:, 1])
+
+    def _row(self, index: int) -> Link:
+        ends = int(self.source[index]), int(self.target[index])
+        kind: Link = self.kinds[self.kind[index]]
+        return replace(kind, name=self.names[index], source=ends[0], target=ends[1])
+
+    @property
+    def classes(self) -> NDArray[np.str_]:
+        """Class of each link, shape (L,)."""
+        return self.of_each(lambda link: link.link_class)
+
+    def changed_kinds(self, change: Callable[[Link], Link]) -> "ClusterLinks":
+        """Return the links with each kind changed; their names and ends stay."""
+        return ClusterLinks([change(kind) for kind in self.kinds], self.kind, self.names, self.source, self.target)
+
+    def changed(self, chosen: Bools, change: Callable[[Link], Link]) -> "ClusterLinks":
+        """Return the links with some changed alike; their names and ends stay."""
+        return ClusterLinks(*self._changed_kinds(chosen, change), self.names, self.source, self.target)
+
+    def some(self, indices: Ints) -> "ClusterLinks":
+        """Return some of the links, in the order given."""
+        names = tuple(self.names[i] for i in indices.tolist())
+        return ClusterLinks(self.kinds, self.kind[indices], names, self.source[indices], self.target[indices])
+
+
+def _link_key(link: Link) -> object:
+    """Return a key that links of different kinds do not share."""
+    return (link.bandwidth_bytes_per_s, id(link.latency), link.exclusive, link.link_class, link.both_ways)

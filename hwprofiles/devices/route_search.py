@@ -1,0 +1,224 @@
+"""Routes between many pairs of devices: one search for all pairs that parts of one build, such as machines, make alike.
+
+Two machines ``a`` and ``b`` of eight thousand that are wired alike, inside and to the switches outside, can change
+places: what is the shortest route from ``a/gpu0`` to ``b/gpu3`` is, by other names, that between any two of them.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from groundwork.array_types import Bools, Ints
+from groundwork.sparse_rows import grouped_rows, row_entries
+from hwprofiles.devices.routes import Arc, Router
+
+_OUTSIDE = 2
+"""Owner of links that both ends of a route may use, beside the parts of its source and of its target."""
+
+
+class Arcs(NamedTuple):
+    """The directions in which links can be crossed, in the order of links."""
+
+    source: Ints
+    """Vertex, shape (arcs,)."""
+    target: Ints
+    """Vertex, shape (arcs,)."""
+    link: Ints
+    """Link, shape (arcs,), rising."""
+    cost: Ints
+    """Time in picoseconds, shape (arcs,)."""
+
+    def some(self, chosen: Bools, renumbered: Ints) -> list[Arc]:
+        """Return some arcs one by one, between vertices of other numbers."""
+        rows = (renumbered[self.source[chosen]], renumbered[self.target[chosen]], self.link[chosen], self.cost[chosen])
+        return [Arc(*row) for row in zip(*(row.tolist() for row in rows), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """A route as places in the parts of its source and of its target, link by link."""
+
+    owner: Ints
+    """0 for a link of the source's part, 1 for one of the target's, ``_OUTSIDE`` for others."""
+    place: Ints
+    """Place of the link among those of its part; the link itself outside."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Near:
+    """The network around two parts: what lies outside, and one third part of each kind."""
+
+    ends: tuple[int, int]
+    """The two parts."""
+    router: Router
+    """Searches in it."""
+    number: Ints
+    """Number of each vertex of the whole network in it; -1 of others."""
+    arcs: Ints
+    """Its arcs, in the order of links."""
+
+
+class RouteSearch:
+    """The routes of a cluster, searched once for all pairs of devices that symmetries make alike.
+
+    Parts are alike where their arcs, and the vertices outside that these lead to, are the same: any two of them can
+    change places.  A third part is only crossed where it is the smallest of its kind, for another would do as well.
+    So a route is searched in a network of the two parts, one other of each kind, and what lies outside; if it crosses
+    no third part even where ties go to those, it is the route between all parts of the two kinds in that order.
+
+    Args:
+        device_count: Devices are the vertices 0 .. ``device_count`` - 1.
+        part: Part of each vertex, shape (V,); -1 outside all.
+        arcs: Directions in which links can be crossed.
+    """
+
+    def __init__(self, device_count: int, part: Ints, arcs: Arcs) -> None:
+        self._device_count, self._part, self._arcs = device_count, part, arcs
+        self._images: dict[int, _Image | None] = {}
+        self._networks: dict[tuple[int, int, int], _Near] = {}
+
+    @cached_property
+    def router(self) -> Router:
+        """Searches in the whole network."""
+        every = np.ones(len(self._arcs.link), dtype=np.bool_)
+        return Router(self._device_count, len(self._part), self._arcs.some(every, np.arange(len(self._part))))
+
+    @cached_property
+    def _members(self) -> tuple[Ints, Ints]:
+        """Vertices of each part, in order: first of each, and the vertices, part by part; those outside come first."""
+        return grouped_rows(self._part + 1, int(self._part.max(initial=-1)) + 2)
+
+    @cached_property
+    def _local(self) -> Ints:
+        """Place of each vertex in its part, shape (V,)."""
+        start, order = self._members
+        local = np.empty(len(self._part), dtype=np.int64)
+        local[order] = np.arange(len(order)) - np.repeat(start[:-1], np.diff(start))
+        return local
+
+    @cached_property
+    def _owner(self) -> Ints:
+        """Part of each arc, shape (arcs,); -1 outside."""
+        return np.maximum(self._part[self._arcs.source], self._part[self._arcs.target])
+
+    @cached_property
+    def _rows(self) -> tuple[Ints, Ints]:
+        """Arcs of each part: first of each, and the arcs, part by part; those outside come first."""
+        return grouped_rows(self._owner + 1, int(self._part.max(initial=-1)) + 2)
+
+    @cached_property
+    def _kind(self) -> Ints:
+        """Kind of each part, shape (parts,): parts of one kind are alike.  No parts where no two may be."""
+        part, ends = self._part, (self._part[self._arcs.source], self._part[self._arcs.target])
+        behind = part[self._device_count :]
+        ordered = np.where(behind < 0, len(part), behind)
+        # Ties go to smaller vertices: the order of parts must be that of their switches, and what is outside the last.
+        if (part[: self._device_count] < 0).any() or (np.diff(ordered) < 0).any():
+            return np.empty(0, dtype=np.int64)
+        start, arcs = self._rows
+        vertices = (self._arcs.source, self._arcs.target)
+        rows = [np.where(side < 0, -1 - end, self._local[end]) for side, end in zip(ends, vertices, strict=True)]
+        table = np.column_stack([*rows, self._arcs.cost])[arcs]
+        count = len(start) - 2
+        sizes = [
+            np.bincount(each[each >= 0], minlength=count).tolist() for each in (part[: self._device_count], behind)
+        ]
+        joined = (ends[0] >= 0) & (ends[1] >= 0) & (ends[0] != ends[1])
+        alone = np.zeros(count, dtype=np.bool_)  # parts that cables join to others cannot change places with any
+        for side in ends:
+            alone[side[joined]] = True
+        known: dict[object, int] = {}
+        kind = [
+            known.setdefault(i if alone[i] else (*size, table[start[i + 1] : start[i + 2]].tobytes()), len(known))
+            for i, size in enumerate(zip(*sizes, strict=True))
+        ]
+        return np.array(kind if 2 * len(known) <= count else [], dtype=np.int64)
+
+    def find(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
+        """Return the number of links of the route of each pair of devices, and all their links, in order.
+
+        Args:
+            source: Devices, shape (pairs,).
+            target: Devices, shape (pairs,).
+        """
+        if not len(self._kind):
+            return self._one_by_one(source, target)
+        ends = self._part[source], self._part[target]
+        count, size = int(self._kind.max()) + 1, int(self._local[: self._device_count].max()) + 1
+        kinds, locals_ = [self._kind[end] for end in ends], [self._local[each] for each in (source, target)]
+        order = np.sign(ends[1] - ends[0])
+        key = ((kinds[0] * count + kinds[1]) * size + locals_[0]) * size + locals_[1]
+        _, example, group = np.unique(key * 3 + order + 1, return_index=True, return_inverse=True)
+        images = [self._image(int(source[i]), int(target[i]), int(key[i] * 3 + order[i] + 1)) for i in example.tolist()]
+        if any(image is None for image in images):
+            return self._one_by_one(source, target)
+        start = np.cumsum([0, *(len(image.place) for image in images if image is not None)])
+        owner = np.concatenate([image.owner for image in images if image is not None])
+        place = np.concatenate([image.place for image in images if image is not None])
+        counts = np.diff(start)[group]
+        entries = row_entries(start[group], counts)
+        owner, place = owner[entries], place[entries]
+        first, arcs = self._rows
+        at = np.where(owner == 0, np.repeat(ends[0], counts), np.repeat(ends[1], counts))
+        inside = owner != _OUTSIDE
+        links = place.copy()
+        links[inside] = self._arcs.link[arcs[first[at[inside] + 1] + place[inside]]]
+        return counts, links
+
+    def _one_by_one(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
+        """Return routes, each by a search of its own; as ``find``."""
+        routes = [self.router.route(a, b) for a, b in zip(source.tolist(), target.tolist(), strict=True)]
+        links = [link for route in routes for link in route or ()]
+        return np.array([len(route or ()) for route in routes], dtype=np.int64), np.array(links, dtype=np.int64)
+
+    def _image(self, source: int, target: int, key: int) -> _Image | None:
+        """Return the route of all pairs that are alike; None where it crosses a third part."""
+        if key not in self._images:
+            self._images[key] = self._searched(source, target)
+        return self._images[key]
+
+    def _searched(self, source: int, target: int) -> _Image | None:
+        """Return the route of all pairs that are like this one; None where it crosses a third part."""
+        near = self._near(int(self._part[source]), int(self._part[target]))
+        start, vertices = self._members
+        there = [
+            int(near.number[vertices[start[end + 1] + self._local[device]]])
+            for device, end in zip((source, target), near.ends, strict=True)
+        ]
+        route = near.router.route(*there)
+        assert route is not None, "connectivity was checked when the graph was made"
+        arc = near.arcs[np.searchsorted(self._arcs.link[near.arcs], np.array(route, dtype=np.int64))]
+        parts = self._owner[arc]
+        if not np.isin(parts, (-1, *near.ends)).all():
+            return None
+        first, arcs = self._rows
+        rows = {end: arcs[first[end + 1] : first[end + 2]] for end in near.ends}
+        place = [
+            int(np.flatnonzero(rows[part] == each)[0]) if part >= 0 else int(self._arcs.link[each])
+            for part, each in zip(parts.tolist(), arc.tolist(), strict=True)
+        ]
+        owner = np.where(parts < 0, _OUTSIDE, np.where(parts == near.ends[0], 0, 1))
+        return _Image(owner, np.array(place, dtype=np.int64))
+
+    def _near(self, first: int, second: int) -> _Near:
+        """Return the network around two parts of the kinds of these, and in their order."""
+        key = (int(self._kind[first]), int(self._kind[second]), int(np.sign(second - first)))
+        if key not in self._networks:
+            ends = (first, second)
+            left = np.setdiff1d(np.arange(len(self._kind)), ends)
+            third = left[np.unique(self._kind[left], return_index=True)[1]]
+            # Third parts get the smallest numbers, so that ties go to them, and what is outside the largest.
+            chosen = np.array([*sorted(third.tolist()), *sorted({*ends})], dtype=np.int64)
+            place = np.full(len(self._kind) + 1, -1)  # the last entry is that of the part -1
+            place[chosen], place[-1] = np.arange(len(chosen)), len(chosen)
+            at = place[self._part]
+            kept = np.flatnonzero(at >= 0)
+            kept = kept[np.lexsort((kept, at[kept], kept >= self._device_count))]
+            number = np.full(len(self._part), -1, dtype=np.int64)
+            number[kept] = np.arange(len(kept))
+            used = (number[self._arcs.source] >= 0) & (number[self._arcs.target] >= 0)
+            router = Router(int(np.count_nonzero(kept < self._device_count)), len(kept), self._arcs.some(used, number))
+            self._networks[key] = _Near(ends, router, number, np.flatnonzero(used))
+        return self._networks[key]
