@@ -120,19 +120,19 @@ class TransferTimes:
         made, rows = dict[tuple[object, ...], int](), list[Floats]()
         _, first, layout_of = np.unique(layout, return_index=True, return_inverse=True)
         readers = [consumer.alone(v) for v in first.tolist()]
-        for u in range(producer.size):
-            maker = producer.alone(u)
-            row = made.setdefault(_made(maker), len(rows))
-            if row == len(rows):
+        makers = [producer.alone(u) for u in range(producer.size)]
+        keys = [(_made(maker), edge in self.graph.shared and int(maker.completed[0])) for maker in makers]
+        for maker, key in zip(makers, keys, strict=True):
+            if made.setdefault(key, len(rows)) == len(rows):
                 rows.append(np.array([self._way_s(edge, maker, reader, backward=backward) for reader in readers]))
                 self.pairs_priced += len(readers)
-        of = [made[_made(producer.alone(u))] for u in range(producer.size)]
-        return np.ascontiguousarray(np.array(rows)[of][:, layout_of])
+        return np.ascontiguousarray(np.array(rows)[[made[key] for key in keys]][:, layout_of])
 
     def _returned(self, edge: Edge, consumer: ConfigSpace) -> tuple[object, ...]:
         """Return what tells apart the layouts in which a reader makes gradients of a tensor or a shared parameter."""
         if edge in self.graph.shared:
-            return (equal_gradients(consumer, self.graph.shared[edge].needed).tobytes(),)
+            equal = equal_gradients(consumer, self.graph.shared[edge].needed)
+            return equal.shape, equal.tolist() if equal.shape[1] > 1 else []
         return gradient_layout(consumer, None)
 
     def _way_s(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, *, backward: bool) -> float:

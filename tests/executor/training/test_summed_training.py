@@ -15,7 +15,7 @@ from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
-from planner.graph.shapes import SUMMED
+from planner.graph.shapes import REPEATED, SUMMED
 from planner.layouts.configurations import Configuration
 from planner.layouts.mesh import Mesh
 from planner.lowering.lower_strategy import lower
@@ -25,6 +25,8 @@ from planner.models.registry import load_model
 from planner.parallel.micro_batches import WHOLE_BATCH, micro_batching_of
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.parallel.strategies import named_strategy
+from planner.search.layerwise import search_layerwise
+from planner.search.mesh_search import search_on_mesh
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 
 pytestmark = pytest.mark.timeout(300)
@@ -261,3 +263,12 @@ def test_axes_in_any_order(ranks):
         dims = graph.layers[graph.index[name]].parallel_dims
         strategy = {**strategy, name: Configuration.on(mesh, (SUMMED, "channel"), dims)}
     check(ranks, graph, lowered(graph, strategy, 4), options(seed=8))
+
+
+def test_a_strategy_that_was_searched(ranks):
+    """The optimum on a mesh of four devices splits a sum, and repeats a layer: it trains the undivided network."""
+    graph = wide(load_model("lenet5", batch=256))
+    model = CostModel(graph, cluster_of("titanx-4", 4), "ring", "reduced")
+    strategy = search_on_mesh(model, search_layerwise(model)).strategy
+    assert {SUMMED, REPEATED} <= {index for each in strategy.values() for index in each.degrees}
+    check(ranks, graph, lowered(graph, strategy, 4), options(optimizer=SPECS[0]))

@@ -1,5 +1,7 @@
 """Tables of configurations on meshes, with splits of sums and repeated layers, against replays and regions."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from planner.cost.cost_model import CostModel
 from planner.elimination.search_problem import strategy_cost
 from planner.graph.shapes import SUMMED
 from planner.layouts.configurations import space_of
+from planner.models.registry import load_model
 from planner.search.search_tables import mesh_problem
 from planner.simulation.additive_cost import additive_s
 
@@ -22,7 +25,19 @@ def test_tables_are_the_additive_replay(question):
     spaces = spaces_on(model.graph, count)
     problem = mesh_problem(model, spaces)
     for _ in range(4):
-        choice = [int(rng.integers(space.size)) for space in spaces]
+        # the last configuration of each layer repeats it on all devices
+        choice = [space.size - 1 if rng.random() < 0.3 else int(rng.integers(space.size)) for space in spaces]
+        replayed_s = additive_s(model, strategy_of(model.graph, spaces, choice))
+        assert strategy_cost(problem, choice) == pytest.approx(replayed_s, rel=1e-9)
+
+
+def test_tables_of_borrowed_parameters():
+    """However the layers that train and borrow a table of words are split, or repeated: who makes equal gradients."""
+    model = CostModel(load_model("gpt2:layers=1,hidden=64,words=64", batch=2), star(2))
+    spaces = spaces_on(model.graph, 2)
+    problem, (way, *_) = mesh_problem(model, spaces), model.graph.shared
+    for u, v in itertools.product(range(spaces[way.producer].size), range(spaces[way.consumer].size)):
+        choice = [{way.producer: u, way.consumer: v}.get(i, 0) for i in range(len(spaces))]
         replayed_s = additive_s(model, strategy_of(model.graph, spaces, choice))
         assert strategy_cost(problem, choice) == pytest.approx(replayed_s, rel=1e-9)
 
