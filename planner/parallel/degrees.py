@@ -268,7 +268,7 @@ def _check_mesh(hybrid: Hybrid, graph: ComputationGraph) -> None:
     for name in ("spatial", "filter", "channel"):
         if hybrid.degrees[name] > 1:
             axes = " and ".join(axis for axis in splits if hybrid.degrees[axis] > 1)
-            raise ConfigError(f"{where}: {name} must be 1 beside {axes}, which split channels and positions")
+            raise ConfigError(f"{where}: {name} must be 1 beside {axes}, as axes of a mesh split what it splits")
     for axis, parts in (
         ("context", "positions that some layer has"),
         ("tensor", "parts that some product can have, with all that is computed from it up to a sum"),

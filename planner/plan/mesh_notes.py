@@ -29,8 +29,13 @@ def mesh_notes(model: CostModel, strategy: Strategy) -> tuple[str, ...]:
     repeated = [layer for layer in layers if strategy[layer.name].degrees.get(REPEATED, 1) > 1 and _has_product(layer)]
     if repeated:
         notes.append(f"products that several devices compute alike: {_names(repeated)}")
-    if uneven := [layer for layer in layers if _is_uneven(layer, strategy[layer.name])]:
-        notes.append(f"layers in parts of unequal size, of which the largest sets the time: {_names(uneven)}")
+    uneven = {layer: sizes for layer in layers if (sizes := _uneven_sizes(layer, strategy[layer.name]))}
+    if uneven:
+        equal = {f"{size + -size % degree:,} for {size:,}" for sizes in uneven.values() for size, degree in sizes}
+        notes.append(
+            f"layers in parts of unequal size, of which the largest sets the time: {_names([*uneven])}; equal with "
+            f"{', '.join(sorted(equal)[:_NAMED])}"
+        )
     return tuple(notes)
 
 
@@ -40,11 +45,12 @@ def _has_product(layer: Layer) -> bool:
     return bool(layer.kernels("forward", whole).rows[0] > 0)
 
 
-def _is_uneven(layer: Layer, configuration: Configuration) -> bool:
-    """Return whether a degree does not divide what it splits."""
+def _uneven_sizes(layer: Layer, configuration: Configuration) -> list[tuple[int, int]]:
+    """Return the sizes of a layer that a degree does not divide, with the degree."""
     sizes = dict(zip(layer.output.dims, layer.output.sizes, strict=True))
     sizes[SUMMED] = layer.operation.summed_size(layer.input_shapes)
-    return any(sizes[dim] % degree for dim, degree in configuration.degrees.items() if dim in sizes and degree > 1)
+    degrees = configuration.degrees.items()
+    return [(sizes[dim], degree) for dim, degree in degrees if dim in sizes and sizes[dim] % degree]
 
 
 def _names(layers: Sequence[Layer]) -> str:

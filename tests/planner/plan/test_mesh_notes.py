@@ -18,6 +18,7 @@ def notes_of(model, words):
         ("tensor=8", "products that several devices compute alike: transformer.h.0.attn.c_attn"),  # 12 heads
         ("tensor=4", "4 of 8 devices idle"),
         ("tensor=4", "parts of unequal size, of which the largest sets the time: transformer.wte, lm_head"),
+        ("tensor=4", "equal with 50,260 for 50,257"),
     ],
 )
 def test_what_is_not_divided_is_said(words, said):
