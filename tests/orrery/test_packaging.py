@@ -58,8 +58,8 @@ def environment_beside_a_user(wheel, tmp_path_factory):
     venv.create(root, with_pip=False)
     site = Path(sysconfig.get_path("purelib", "venv", vars={"base": root}))
     wheel.extractall(site)
-    kernels = "simulator/compiled"  # again, as compiled kernels go by the times of their sources
-    shutil.copytree(ROOT / kernels, site / kernels, dirs_exist_ok=True)
+    for name in PACKAGES:  # the same files again, as compiled modules and kernels go by the times of their sources
+        shutil.copytree(ROOT / name, site / name, dirs_exist_ok=True)
     (site / "libraries.pth").write_text(str(Path(pytest.__file__).parents[1]))
     user = root / "user"
     for name in PACKAGES:
@@ -77,7 +77,7 @@ def environment_beside_a_user(wheel, tmp_path_factory):
         (
             ".",
             [
-                "plan lenet5 --cluster titanx-4 --batch 8 --strategy data --out plan.json",
+                "plan lenet5 --cluster lab-4:nodes=2 --batch 8 --strategy data --out plan.json",
                 "run plan.json --steps 1",
                 "import net:made --input 3x4 --out net.yaml",
             ],

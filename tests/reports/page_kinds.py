@@ -241,9 +241,13 @@ KINDS = SimpleNamespace(
 """By name of the template, what makes a page of it."""
 
 
+_made = {}
+
+
 def page_of(kind, folder):
-    """Write a page of a kind; returns its path."""
+    """Write a page of a kind, which is made once; returns its path."""
     path = folder / f"{kind}.html"
-    html = getattr(KINDS, kind)(folder)
-    path.write_text(html, encoding="utf-8")
+    if kind not in _made:
+        _made[kind] = getattr(KINDS, kind)(folder)
+    path.write_text(_made[kind], encoding="utf-8")
     return path
