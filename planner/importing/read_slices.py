@@ -47,7 +47,7 @@ def sliced(
         total = reader.shapes[value.layer].size(dim)
         if first.size * first.stride == total:  # an offset into the dimension, by whole indices of its outer atom
             if first.stride == 1:
-                maps[dim] = IntervalMap(dim=str(id(new)), offset=-start)
+                maps[dim] = IntervalMap(dim=str(id(new)), offset=-(start // inner))
             else:
                 result = _outer_slice(reader, node, value, axis, start // inner, new, tags, pairs)
                 return reader.computes(result, "take", "slice", [("self", value)], where)
@@ -322,8 +322,9 @@ def index(reader: GraphReader, node: TraceNode) -> TracedValue:
         return reader.unknown(node, "it looks up rows of constants by data")
     chosen = [i for i, each in enumerate(indices) if each is not None]
     fixed = all(isinstance(indices[i], Fixed) for i in chosen)
-    together = chosen == list(range(chosen[0], chosen[0] + len(chosen))) if chosen else False
-    if not fixed or not together or any(a.dim == "sample" for i in chosen for a in value.axes[i]):
+    if chosen and chosen[-1] - chosen[0] >= len(chosen):
+        raise reader.problem(node, "is not supported where its result has no axis of samples first (indices apart)")
+    if not fixed or not chosen or any(a.dim == "sample" for i in chosen for a in value.axes[i]):
         return reader.unknown(node, "its indices depend on the data, or choose samples")
     out, first = node.results[0].shape, chosen[0]
     new = out[first : first + len(out) - (len(value.axes) - len(chosen))]
