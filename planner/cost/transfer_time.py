@@ -16,6 +16,7 @@ import numpy as np
 from groundwork.array_types import Floats, Ints
 from planner.cost.layout_time import step_s
 from planner.cost.overlaps import Overlaps, overlaps_of
+from planner.cost.region_time import region_times
 from planner.cost.transfer_kernel import TransferPairs, price_pairs
 from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.graph.shapes import IntervalMap, Shape
@@ -117,16 +118,46 @@ class TransferTimes:
         self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, layout: Ints, *, backward: bool
     ) -> Floats:
         """Return the transfer times of all pairs in one direction, one priced for each different pair of layouts."""
+        if backward and not self.graph.returns_gradient(edge):
+            return np.zeros((producer.size, consumer.size))
         made, rows = dict[tuple[object, ...], int](), list[Floats]()
-        _, first, layout_of = np.unique(layout, return_index=True, return_inverse=True)
-        readers = [consumer.alone(v) for v in first.tolist()]
+        _, readers, layout_of = np.unique(layout, return_index=True, return_inverse=True)
         makers = [producer.alone(u) for u in range(producer.size)]
         keys = [(_made(maker), edge in self.graph.shared and int(maker.completed[0])) for maker in makers]
-        for maker, key in zip(makers, keys, strict=True):
+        for u, key in enumerate(keys):
             if made.setdefault(key, len(rows)) == len(rows):
-                rows.append(np.array([self._way_s(edge, maker, reader, backward=backward) for reader in readers]))
+                rows.append(self._from_one_s(edge, producer, consumer, u, readers, backward=backward))
                 self.pairs_priced += len(readers)
         return np.ascontiguousarray(np.array(rows)[[made[key] for key in keys]][:, layout_of])
+
+    def _from_one_s(
+        self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: int, v: Ints, *, backward: bool
+    ) -> Floats:
+        """Return the transfer times between configuration ``u`` and each of ``v`` in one direction, shape (K,)."""
+        maker, readers = producer.alone(u), [consumer.alone(each) for each in v.tolist()]
+        if edge in self.graph.shared:
+            return np.array([self._shared_way_s(edge, maker, reader, backward=backward) for reader in readers])
+        source, seconds, apart = self._source(edge), np.zeros(len(v)), list[int]()
+        for k, reader in enumerate(readers):
+            way = self.redistribution(edge, maker, reader)
+            if way is None:
+                apart.append(k)
+                continue
+            for step in way.backward if backward else way.forward:
+                seconds[k] += step_s(self.network, step, way.mesh, source, self.graph.element_bytes)
+        if apart:
+            times = region_times(self.network, producer, consumer, self._needs(edge), source, self.graph.element_bytes)
+            seconds[apart] = (times.backward_s if backward else times.forward_s)(u, v[apart])
+        return seconds
+
+    def _shared_way_s(self, edge: Edge, owner: ConfigSpace, borrower: ConfigSpace, *, backward: bool) -> float:
+        """Return the time of a shared parameter in one direction, for a pair of configurations."""
+        way = shared_gradient_regions if backward else shared_regions
+        regions = way(owner, borrower, self.graph.shared[edge], self.network.device_count)
+        regions = regions.take(owner.devices[regions.part] != regions.device)
+        size = (regions.high - regions.low).prod(axis=1) * float(self.graph.element_bytes)
+        ends = owner.devices[regions.part], regions.device
+        return self.messages_s(*(ends[::-1] if backward else ends), size)
 
     def _returned(self, edge: Edge, consumer: ConfigSpace) -> tuple[object, ...]:
         """Return what tells apart the layouts in which a reader makes gradients of a tensor or a shared parameter."""
@@ -134,30 +165,6 @@ class TransferTimes:
             equal = equal_gradients(consumer, self.graph.shared[edge].needed)
             return equal.shape, equal.tolist() if equal.shape[1] > 1 else []
         return gradient_layout(consumer, None)
-
-    def _way_s(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, *, backward: bool) -> float:
-        """Return the transfer time of one pair of configurations in one direction."""
-        if backward and not self.graph.returns_gradient(edge):
-            return 0.0
-        way = None if edge in self.graph.shared else self.redistribution(edge, producer, consumer)
-        if way is not None:
-            steps, source = way.backward if backward else way.forward, self._source(edge)
-            return sum((step_s(self.network, step, way.mesh, source, self.graph.element_bytes) for step in steps), 0.0)
-        regions = self._away(edge, producer, consumer, backward=backward)
-        size = (regions.high - regions.low).prod(axis=1) * float(self.graph.element_bytes)
-        ends = producer.devices[regions.part], regions.device
-        return self.messages_s(*(ends[::-1] if backward else ends), size)
-
-    def _away(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, *, backward: bool) -> TransferRegions:
-        """Return the regions that travel in one direction, between different devices."""
-        shared = self.graph.shared.get(edge)
-        if backward and shared:
-            regions = shared_gradient_regions(producer, consumer, shared, self.network.device_count)
-        elif backward and (producer.has_copies or consumer.has_copies):
-            regions = self.gradient_regions(edge, producer, consumer)
-        else:
-            regions = self.regions(edge, producer, consumer)
-        return regions.take(producer.devices[regions.part] != regions.device)
 
     def seconds(
         self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: Ints, v: Ints, *, samples: int = 0

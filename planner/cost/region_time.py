@@ -1,0 +1,115 @@
+"""Time of regions that travel one by one between configurations on one mesh, for many pairs at once.
+
+Each device reads what it lacks from every slice of a sum, and of the devices that hold the same from one, as
+``planner.layouts.regions`` has it; all regions of a direction start together.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from groundwork.array_types import Floats, Ints
+from planner.graph.shapes import IntervalMap, Shape
+from planner.layouts.configurations import ConfigSpace
+from planner.layouts.regions import held_regions, needed_regions
+from planner.topology.network_routes import ClusterRoutes
+
+
+class RegionTimes:
+    """Times between all configurations of two layers on one mesh.
+
+    Args:
+        network: Routes of the cluster.
+        producer: Space of the layer that makes a tensor; all configurations have as many parts.
+        consumer: Space of the layer that reads it, likewise.
+        interval_maps: For each dimension of the tensor, the interval that the consumer's operation reads.
+        source: Shape of the tensor.
+        element_bytes: Bytes of one element.
+    """
+
+    def __init__(
+        self,
+        network: ClusterRoutes,
+        producer: ConfigSpace,
+        consumer: ConfigSpace,
+        interval_maps: tuple[IntervalMap, ...],
+        source: Shape,
+        element_bytes: int,
+    ) -> None:
+        self._network, self._producer, self._consumer, self._bytes = network, producer, consumer, float(element_bytes)
+        held, needed = held_regions(producer), needed_regions(consumer, interval_maps, source)
+        shape = (-1, int(producer.parts[0]), len(source.sizes))
+        self._held = held.low.reshape(shape), held.high.reshape(shape)
+        self._needed = needed.low.reshape(shape), needed.high.reshape(shape)
+        self._makers, self._readers = producer.devices.reshape(shape[:2]), consumer.devices.reshape(shape[:2])
+
+    def forward_s(self, u: int, v: Ints) -> Floats:
+        """Return the time to bring the tensor from configuration ``u`` to each of ``v``, seconds, shape (K,)."""
+        sums, repeats = int(self._producer.sums[u]), int(self._producer.repeats[u])
+        behind, makers, readers = int(self._producer.degrees[u, 2:].prod()), self._makers[u], self._readers[v]
+        part = np.arange(len(makers)).reshape(-1, sums, behind, repeats)
+        held = part[:, 0, :, 0].ravel()  # one part of each region
+        holders = np.moveaxis(part, 1, 2).reshape(len(held), sums, repeats)  # all parts of it
+        low, high = (each[u][held] for each in self._held)
+        shared = _overlaps(*(each[v][:, :, None] for each in self._needed), low, high)
+        # of the devices that hold the same one serves, in turn, but where the reader is among them
+        turn = (np.cumsum(shared.reshape(len(v), -1) > 0, axis=1) - 1).reshape(shared.shape) % repeats
+        own = np.full((len(held), sums, self._network.device_count), -1)
+        region, place, copy = np.indices(holders.shape)
+        own[region, place, makers[holders]] = copy
+        mine = np.moveaxis(own[:, :, readers], (2, 3), (0, 1))
+        copies = np.where(mine >= 0, mine, turn[..., None])
+        sources = makers[holders[region[..., 0], place[..., 0], copies]]
+        targets = np.broadcast_to(readers[:, :, None, None], sources.shape)
+        return self._seconds(sources, targets, np.broadcast_to(shared[..., None], sources.shape))
+
+    def backward_s(self, u: int, v: Ints) -> Floats:
+        """Return the time to bring the gradient from each of ``v`` back to configuration ``u``; as ``forward_s``."""
+        seconds, repeats_of = np.zeros(len(v)), self._consumer.repeats[v]
+        makers, low, high = self._makers[u], *(each[u][:, None] for each in self._held)
+        for repeats in np.unique(repeats_of).tolist():
+            rows = np.flatnonzero(repeats_of == repeats)
+            readers = self._readers[v[rows]]
+            shared = _overlaps(low, high, *(each[v[rows]][:, None, ::repeats] for each in self._needed))
+            place_on = np.argsort(readers, axis=1)[:, np.argsort(np.argsort(makers))]  # of each part's device
+            place, copy = (each[:, :, None] for each in np.divmod(place_on, repeats))
+            turn = (np.arange(len(makers)) % repeats)[:, None]
+            at = np.arange(shared.shape[2])
+            chosen = at * repeats + np.where(place == at, copy, turn)
+            sources = np.take_along_axis(readers[:, None], chosen, axis=2)
+            targets = np.broadcast_to(makers[:, None], sources.shape)
+            seconds[rows] = self._seconds(sources, targets, shared)
+        return seconds
+
+    def _seconds(self, sources: Ints, targets: Ints, elements: Ints) -> Floats:
+        """Return the time of messages that start together, of shape (K, ...) each, for each of K pairs."""
+        pairs, network = len(elements), self._network
+        moved = np.flatnonzero((elements > 0) & (sources != targets))
+        pair, size = moved // (elements.size // pairs), elements.ravel()[moved] * self._bytes
+        ends = sources.ravel()[moved], targets.ravel()[moved]
+        counts, links = network.routes(*ends)
+        at = np.repeat(pair, counts) * len(network.seconds_per_byte) + links
+        busy_s = np.repeat(size, counts) * network.seconds_per_byte[links]
+        loads = np.bincount(at, busy_s, minlength=pairs * len(network.seconds_per_byte)).reshape(pairs, -1)
+        longest_s = np.zeros(pairs)
+        np.maximum.at(longest_s, pair, network.latencies_s(*ends, size))
+        return np.asarray(loads.max(axis=1) + longest_s)
+
+
+@lru_cache(maxsize=64)
+def region_times(
+    network: ClusterRoutes,
+    producer: ConfigSpace,
+    consumer: ConfigSpace,
+    interval_maps: tuple[IntervalMap, ...],
+    source: Shape,
+    element_bytes: int,
+) -> RegionTimes:
+    """Return the times between two layers, one object for equal arguments; these are as for ``RegionTimes``."""
+    return RegionTimes(network, producer, consumer, interval_maps, source, element_bytes)
+
+
+def _overlaps(low: Ints, high: Ints, other_low: Ints, other_high: Ints) -> Ints:
+    """Return the elements that regions share, whose last axis is that of their dimensions."""
+    lengths = np.minimum(high, other_high) - np.maximum(low, other_low)
+    return np.asarray(np.maximum(lengths, 0).prod(axis=-1))
