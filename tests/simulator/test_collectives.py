@@ -136,6 +136,9 @@ def test_traffic_is_the_textbooks(scheme, case):
             assert source != target
             sent[source] += step.share * step.repeats
             received[target] += step.share * step.repeats
+        carried = step.traffic  # links carry the messages, and ranks copy nothing beside them
+        assert set(carried.sent) == set(carried.taken) == {step.share * step.repeats}
+        assert carried.copied_s_per_byte == 0.0
 
     assert sum(sent.values()) == pytest.approx(2 * (count - 1))
     assert max(sent.values()) >= 2 * (count - 1) / count * (1 - 1e-12)

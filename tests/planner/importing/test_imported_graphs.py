@@ -128,6 +128,70 @@ def test_a_parameter_along_two_axes_joins_no_chain():
     assert [p.shared for layer in graph.layers for p in layer.parameters] == ["", graph.layers[0].name]
 
 
+@pytest.mark.parametrize(
+    ("window", "kind"),
+    [
+        ({"padding": 2}, "convolution"),
+        ({"padding": (0, 2)}, "convolution"),
+        ({"padding": 4, "dilation": 2}, "convolution"),
+        ({"padding": 3}, "convolution_of_any_kind"),  # whole windows lie in the padding
+        ({"padding": (0, 3)}, "convolution_of_any_kind"),
+        ({"padding": 5, "dilation": 2}, "convolution_of_any_kind"),
+    ],
+)
+def test_windows_that_meet_the_input_make_a_convolution(window, kind):
+    """One that pads more than a window less one element is of another kind; sizes and work are PyTorch's."""
+    module = nn.Conv2d(4, 6, 3, **window)
+    with FlopCounterMode(display=False) as counter:
+        made = module(torch.zeros(2, 4, 9, 9))
+    found = imported(module, "2x4x9x9")
+    layer = found.graph.layers[0]
+
+    assert (layer.operation.kind, layer.output.sizes) == (kind, tuple(made.shape))
+    assert found.product_flop == pytest.approx(counter.get_total_flops(), rel=1e-12)
+
+
+def test_convolutions_share_weights_beside_biases_of_their_own():
+    """One tensor of two layers is enough for them to be such that know of it."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+            self.two.weight = self.one.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.two(self.one(x).tanh())
+
+    graph = imported(Twice(), "2x4x5x5").graph
+    assert graph.parameter_count == sum(p.numel() for p in Twice().parameters())
+
+
+@pytest.mark.parametrize(
+    ("shape", "factors", "is_run"),
+    [
+        ((6,), {}, True),
+        ((6,), {"alpha": 2.0}, False),
+        ((6,), {"beta": 0.5}, False),
+        ((4, 6), {}, False),  # of a row for each sample
+    ],
+)
+def test_only_a_plain_bias_is_added_by_a_product(shape, factors, is_run):
+    """Any other sum with a product is planned alone: the step that it would be run by has no factors and no rows."""
+
+    class Added(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.added, self.weight = nn.Parameter(torch.ones(shape)), nn.Parameter(torch.ones(8, 6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.addmm(self.added, x, self.weight, **factors)
+
+    layer = imported(Added(), "4x8").graph.layers[0]
+    assert bool(layer.operation.computes) is is_run
+    assert layer.output.sizes == (4, 6)
+
+
 def test_no_module_is_taken_for_data():
     """A layer of a module that is called as data are gets another name, and reads its own input."""
 

@@ -118,3 +118,12 @@ def test_other_slices_leave_a_product_as_it_is(read, width):
 
     assert product.output.dims == ("sample", "channel", "length")
     assert [each.shape for each in product.parameters] == [(width, 8), (width,)]
+
+
+def test_a_product_of_three_positions_has_no_dimension_left_for_sections():
+    module = Packed(gated)
+    graph = imported_graph(trace_of(module, input_specs(["2x3x4x5x8"])), name="packed", loss="mean_squared_error").graph
+    product = graph.layers[0]
+
+    assert sorted(product.output.sizes) == [2, 3, 4, 5, 24]
+    assert [each.shape for each in product.parameters] == [(24, 8), (24,)]

@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 from plans import program_of, random_strategy, star
 from torch import nn
 
@@ -63,6 +64,30 @@ def test_a_shared_parameter_is_one():
     assert [(way.producer, way.consumer) for way in graph.shared] == [(0, graph.index["head"])]
     assert (dict(words.keys)["weight"], words.aliases) == ("words.weight", (("weight", "head.weight"),))
     assert head.parameter_count == 24
+
+
+class Scaled(nn.Module):
+    """Two layers with one scale of a single element, trained or frozen."""
+
+    def __init__(self, trains):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
+        self.scale = nn.Parameter(torch.tensor(2.0), requires_grad=trains)
+
+    def forward(self, x):
+        return self.last((self.first(x) * self.scale).tanh()) * self.scale
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_shared_scalar_is_one_element(trains):
+    """Without axes of its own it is held and needed as one element, and frozen for all where it is frozen."""
+    graph = imported_graph(trace_of(Scaled(trains), input_specs(["8x4"])), name="scaled").graph
+    assert graph.parameter_count == sum(p.numel() for p in Scaled(trains).parameters())
+    (shared,) = graph.shared.values()
+    assert (shared.shape.sizes, shared.frozen) == ((1,), not trains)
+    (held,), (needed,) = shared.held, shared.needed
+    for each in (held, needed):
+        assert [int(bound) for bound in each.interval(np.array(0), np.array(1), 1)] == [0, 1]
 
 
 def test_replayed_phases_are_the_additive_cost():

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.graph.parameters import Parameter
-from planner.graph.shapes import IntervalMap, Shape
+from planner.graph.shapes import SUMMED, IntervalMap, Shape
 from planner.operations.checks import position_dims
 from planner.operations.convolution import Convolution
 from planner.operations.dropout import Dropout
@@ -30,6 +30,10 @@ def shape(*sizes):
 def convolution(**fields):
     window = {"kernel": (3, 3), "stride": (1, 1), "pad": (1, 1), "dilation": (1, 1)}
     return Convolution(**{"channels": 32, **window, **fields})
+
+
+def product(**fields):
+    return TensorProduct(kind="matrix_product", **{"reads": ((),), "depth": 1, **fields})
 
 
 def pooling(**fields):
@@ -152,6 +156,38 @@ def test_convolution_bytes_by_hand():
     assert np.max(activated.streamed_bytes) / 4 == 3 * written
 
 
+@pytest.mark.parametrize("slices", [1, 2, 3])
+def test_slices_of_the_summed_channels_share_what_follows_the_product(slices):
+    """Each of the slices multiplies its channels of all outputs, and passes over its share of the outputs."""
+    inputs, written = [shape(8, 12, 12, 24)], 8 * 32 * 12 * 24
+    operation = convolution(batch_norm=True)
+    sizes = {dim: np.array([float(size)]) for dim, size in zip(shape(*IMAGE).dims, (8, 32, 12, 24), strict=True)}
+    parts = sizes | {SUMMED: np.array([float(slices)])}
+    kernels = {phase: operation.kernels(phase, inputs, operation.output(inputs), parts) for phase in LAYER_PHASES[:3]}
+    products = {phase: (k.rows[0], k.columns[0], k.depth[0]) for phase, k in kernels.items()}
+    positions, read = 8 * 12 * 24, 12 // slices
+    assert products == {
+        "forward": (32, positions, read * 9),
+        "activation_gradient": (read, positions, 32 * 9),
+        "weight_gradient": (32, read * 9, positions),
+    }
+    streamed = {phase: np.max(k.streamed_bytes) / 4 for phase, k in kernels.items()}
+    assert streamed == {
+        "forward": 3 * written / slices,
+        "activation_gradient": 0,
+        "weight_gradient": 5 * written / slices,
+    }
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_dropout_passes_over_what_it_drops_by_hand(share):
+    """Twice forward, three times backward and one operation an element; nothing where nothing is dropped."""
+    elements = math.prod(IMAGE) if share else 0
+    for phase, accesses in (("forward", 2), ("activation_gradient", 3)):
+        kernels = work(Dropout(dropout=share), phase, [shape(*IMAGE)])
+        assert (kernels.flop[0], kernels.memory_bytes[0]) == (elements, 4 * accesses * elements)
+
+
 def test_strides_beyond_the_window_pass_over_rows():
     """A 1 x 1 window of stride 2 reads every other row, though of these all bytes; its gradient writes all rows."""
     inputs = [shape(8, 16, 12, 24)]
@@ -242,6 +278,8 @@ def test_concat_adds_the_channels():
 def test_only_samples_of_a_loss_are_split():
     """Table 1 of the layer-wise paper, and all dimensions of a convolution or pooling."""
     assert Loss().parallel_dims(shape(8, 10)) == ("sample",)
+    assert Loss().parallel_dims(shape(8, 10, 6)) == ("sample",)
+    assert Loss(function="softmax_per_position").parallel_dims(shape(8, 10, 6)) == ("sample", "length")
     assert Linear(channels=10).parallel_dims(shape(8, 10)) == ("sample", "channel")
     assert convolution().parallel_dims(shape(*IMAGE)) == ("sample", "channel", "height", "width")
 
@@ -262,6 +300,9 @@ def test_only_samples_of_a_loss_are_split():
         (lambda: pooling(mode="min"), r"pooling\.mode must be one of max, average, got 'min'"),
         (lambda: pooling(pad=(2, 2)), r"pooling\.pad must be at most half the kernel 3, got 2"),
         (lambda: LocalResponseNorm(size=4), r"local_response_norm\.size must be odd, got 4"),
+        (lambda: product(dims=("length", "channel"), sizes=(3, 4)), r"dims must be channel and up to three positions"),
+        (lambda: product(dims=("channel", "length"), sizes=(4,)), r"dims must .*, with as many sizes, got .* \[4\]"),
+        (lambda: product(dims=("channel", "time"), sizes=(4, 3)), r"dims must .*, got \['channel', 'time'\]"),
         (lambda: Loss(function="hinge"), r"loss\.function must be one of softmax, .* got 'hinge'"),
     ],
 )
