@@ -51,7 +51,8 @@ class RegionTimes:
         held = part[:, 0, :, 0].ravel()  # one part of each region
         holders = np.moveaxis(part, 1, 2).reshape(len(held), sums, repeats)  # all parts of it
         low, high = (each[u][held] for each in self._held)
-        shared = _overlaps(*(each[v][:, :, None] for each in self._needed), low, high)
+        needed_low, needed_high = (each[v][:, :, None] for each in self._needed)
+        shared = _overlaps(needed_low, needed_high, low, high)
         # of the devices that hold the same one serves, in turn, but where the reader is among them
         turn = (np.cumsum(shared.reshape(len(v), -1) > 0, axis=1) - 1).reshape(shared.shape) % repeats
         own = np.full((len(held), sums, self._network.device_count), -1)
@@ -66,11 +67,12 @@ class RegionTimes:
     def backward_s(self, u: int, v: Ints) -> Floats:
         """Return the time to bring the gradient from each of ``v`` back to configuration ``u``; as ``forward_s``."""
         seconds, repeats_of = np.zeros(len(v)), self._consumer.repeats[v]
-        makers, low, high = self._makers[u], *(each[u][:, None] for each in self._held)
+        makers, (low, high) = self._makers[u], (each[u][:, None] for each in self._held)
         for repeats in np.unique(repeats_of).tolist():
             rows = np.flatnonzero(repeats_of == repeats)
             readers = self._readers[v[rows]]
-            shared = _overlaps(low, high, *(each[v[rows]][:, None, ::repeats] for each in self._needed))
+            needed_low, needed_high = (each[v[rows]][:, None, ::repeats] for each in self._needed)
+            shared = _overlaps(low, high, needed_low, needed_high)
             place_on = np.argsort(readers, axis=1)[:, np.argsort(np.argsort(makers))]  # of each part's device
             place, copy = (each[:, :, None] for each in np.divmod(place_on, repeats))
             turn = (np.arange(len(makers)) % repeats)[:, None]
@@ -85,7 +87,7 @@ class RegionTimes:
         """Return the time of messages that start together, of shape (K, ...) each, for each of K pairs."""
         pairs, network = len(elements), self._network
         moved = np.flatnonzero((elements > 0) & (sources != targets))
-        pair, size = moved // (elements.size // pairs), elements.ravel()[moved] * self._bytes
+        pair, size = moved // (elements.size // pairs), elements.ravel()[moved].astype(np.float64) * self._bytes
         ends = sources.ravel()[moved], targets.ravel()[moved]
         counts, links = network.routes(*ends)
         at = np.repeat(pair, counts) * len(network.seconds_per_byte) + links

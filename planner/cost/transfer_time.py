@@ -13,7 +13,7 @@ from zlib import crc32
 
 import numpy as np
 
-from groundwork.array_types import Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from planner.cost.layout_time import step_s
 from planner.cost.overlaps import Overlaps, overlaps_of
 from planner.cost.region_time import region_times
@@ -61,7 +61,7 @@ class TransferTimes:
         self.pairs_priced = 0
         """Number of pairs of configurations priced exactly so far."""
         self._tables: dict[tuple[object, ...], Floats] = {}
-        self._layout_tables: dict[tuple[object, ...], tuple[LayoutTable, LayoutTable]] = {}
+        self._layout_tables: dict[tuple[object, ...], LayoutTable] = {}
         self._shared_s: dict[tuple[object, ...], float] = {}
         """Times of shared parameters, by what tells apart their distributions over devices."""
 
@@ -86,10 +86,16 @@ class TransferTimes:
             self._tables[key] = np.ascontiguousarray(seconds[:, layout_of])
         return self._tables[key]
 
-    def layout_tables(
-        self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace
-    ) -> tuple[LayoutTable, LayoutTable]:
-        """Return the transfer times of all pairs of configurations on one mesh: forward, and those of gradients back.
+    def layout_table(
+        self,
+        edge: Edge,
+        producer: ConfigSpace,
+        consumer: ConfigSpace,
+        *,
+        backward: bool,
+        keep: tuple[Bools, Bools] | None = None,
+    ) -> LayoutTable:
+        """Return the transfer times of pairs of configurations on one mesh, of a tensor or of its gradient.
 
         One configuration is priced for each different pair of layouts, as the program has them: by collectives along
         the axes of the mesh, or by regions one by one.
@@ -98,37 +104,60 @@ class TransferTimes:
             edge: The edge.
             producer: Space of the layer that makes the tensor, C_u configurations.
             consumer: Space of the layer that reads it, C_v configurations.
+            backward: Whether the gradient is brought back.
+            keep: Masks of the configurations to price, shapes (C_u,) and (C_v,); times of all others are zero.
+
+        Returns:
+            The table; the same object for equal edges and masks.
         """
-        key = ("layouts", *self.key(edge, producer, consumer))
+        u, v = (np.flatnonzero(mask) for mask in keep) if keep else (np.arange(s.size) for s in (producer, consumer))
+        key = (*self.key(edge, producer, consumer), backward, u.tobytes(), v.tobytes())
         if key not in self._layout_tables:
-            read = self.layouts(edge, consumer)
-            kinds = [self._returned(edge, consumer.alone(v)) for v in range(consumer.size)]
-            returned = np.array([_key(row) for row in zip(read.tolist(), kinds, strict=True)])
-            if edge in self.graph.shared:  # who makes gradients of another layout borrows a parameter apart
-                read = returned
-            rows = ((read, False), (returned, True))
-            forward, backward = (
-                LayoutTable(self._distinct(edge, producer, consumer, layout, backward=backward), layout)
-                for layout, backward in rows
-            )
-            self._layout_tables[key] = forward, backward
+            layout = self._layout_keys(edge, consumer, backward=backward)
+            seconds = np.zeros((producer.size, consumer.size))
+            if not backward or self.graph.returns_gradient(edge):
+                seconds[np.ix_(u, v)] = self._distinct(edge, producer, consumer, (u, v), layout[v], backward=backward)
+            self._layout_tables[key] = LayoutTable(seconds, layout)
         return self._layout_tables[key]
 
+    def _layout_keys(self, edge: Edge, consumer: ConfigSpace, *, backward: bool) -> Ints:
+        """Return a key of the layout that each configuration of a consumer reads, or makes a gradient in; (C_v,)."""
+        read = self.layouts(edge, consumer)
+        if not backward and edge not in self.graph.shared:
+            return read
+        # who makes gradients of another layout borrows a parameter apart
+        kinds = [self._returned(edge, consumer.alone(v)) for v in range(consumer.size)]
+        return np.array([_key(row) for row in zip(read.tolist(), kinds, strict=True)])
+
     def _distinct(
-        self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, layout: Ints, *, backward: bool
+        self,
+        edge: Edge,
+        producer: ConfigSpace,
+        consumer: ConfigSpace,
+        pairs: tuple[Ints, Ints],
+        layout: Ints,
+        *,
+        backward: bool,
     ) -> Floats:
-        """Return the transfer times of all pairs in one direction, one priced for each different pair of layouts."""
-        if backward and not self.graph.returns_gradient(edge):
-            return np.zeros((producer.size, consumer.size))
+        """Return the transfer times in one direction between configurations, one priced for each pair of layouts.
+
+        Args:
+            edge: The edge.
+            producer: Space of the layer that makes the tensor.
+            consumer: Space of the layer that reads it.
+            pairs: Configurations of both.
+            layout: Layouts of those of the consumer.
+            backward: Whether the gradient is brought back.
+        """
         made, rows = dict[tuple[object, ...], int](), list[Floats]()
-        _, readers, layout_of = np.unique(layout, return_index=True, return_inverse=True)
-        makers = [producer.alone(u) for u in range(producer.size)]
+        _, first, layout_of = np.unique(layout, return_index=True, return_inverse=True)
+        makers = [producer.alone(u) for u in pairs[0].tolist()]
         keys = [(_made(maker), edge in self.graph.shared and int(maker.completed[0])) for maker in makers]
-        for u, key in enumerate(keys):
+        for u, key in zip(pairs[0].tolist(), keys, strict=True):
             if made.setdefault(key, len(rows)) == len(rows):
-                rows.append(self._from_one_s(edge, producer, consumer, u, readers, backward=backward))
-                self.pairs_priced += len(readers)
-        return np.ascontiguousarray(np.array(rows)[[made[key] for key in keys]][:, layout_of])
+                rows.append(self._from_one_s(edge, producer, consumer, u, pairs[1][first], backward=backward))
+                self.pairs_priced += len(first)
+        return np.array(rows)[[made[key] for key in keys]][:, layout_of]
 
     def _from_one_s(
         self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: int, v: Ints, *, backward: bool

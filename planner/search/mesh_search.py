@@ -1,8 +1,12 @@
 """Layer-wise search on a mesh: layers may split what they sum over, and repeat a computation on several devices.
 
-The mesh has an axis for each prime factor of the number of devices, those inside machines last.  Along each axis a
-layer splits an index, or none.  What a strategy that was found costs rules out configurations before anything is
-priced: those whose layer costs so much more than its cheapest one that no strategy with it can be cheaper.
+The mesh has an axis for each prime factor of the number of devices, those inside machines last; of many devices one
+for machines and one for the devices of each.  Along each axis a layer splits an index, or none.
+
+What a strategy that was found costs rules out configurations: first those whose layer costs so much more than its
+cheapest one that no strategy with it can be cheaper, if nothing travelled; then those that are dominated if gradients
+travelled free.  Only for what is left the ways of gradients are priced.  Whatever is ruled out costs more, so the
+search stays exact.
 
 Source:
     Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5, for
@@ -14,17 +18,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from groundwork.array_types import Bools
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
-from planner.elimination.bounds import SLACK
+from planner.elimination.bounds import SLACK, keep_within, relax
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.elimination_state import GraphTooWideError
-from planner.elimination.search_problem import restrict
-from planner.elimination.wide_search import WIDE_LIMIT_SUMS, FoundStrategy, search_wide
+from planner.elimination.search_problem import SearchProblem, restrict
+from planner.elimination.wide_search import WIDE_LIMIT_SUMS, FoundStrategy, search_wide, whole_choice
 from planner.layouts.configurations import mesh_configurations
 from planner.layouts.mesh import Mesh
 from planner.search.layerwise import LayerwiseResult, cheaper_configurations
-from planner.search.search_tables import mesh_problem
+from planner.search.search_tables import mesh_bounds, mesh_problem
+
+_FEW_DEVICES = 16
+"""Most devices that have an axis for each prime factor: a layer has up to 126 configurations on their mesh."""
 
 
 def search_on_mesh(model: CostModel, found: LayerwiseResult) -> LayerwiseResult:
@@ -42,14 +50,14 @@ def search_on_mesh(model: CostModel, found: LayerwiseResult) -> LayerwiseResult:
     spaces = cheaper_configurations(model, offered, found.cost_s)
     best, searched_s = None, 0.0
     if spaces is not None:
-        problem, start = mesh_problem(model, spaces), time.perf_counter()
-        try:
-            solution = eliminate(problem, limit_sums=WIDE_LIMIT_SUMS)
-            cost_s = solution.cost_s
-            best = FoundStrategy(choice=solution.choice, cost_s=cost_s, least_s=cost_s, width=solution.width)
-        except GraphTooWideError:
-            best = search_wide(problem, partial(restrict, problem), ())
-        searched_s = time.perf_counter() - start
+        keep = _within(mesh_bounds(model, spaces), found.cost_s)
+        problem = mesh_problem(model, spaces, keep) if keep else None
+        kept = problem and _within(problem, found.cost_s)
+        if keep and problem and kept:
+            start = time.perf_counter()
+            best = _best(restrict(problem, kept))
+            best = replace(best, choice=whole_choice(keep, whole_choice(kept, best.choice)))
+            searched_s = time.perf_counter() - start
     result = replace(
         found,
         least_s=min(found.least_s, best.least_s) if best else found.least_s,
@@ -66,11 +74,34 @@ def search_on_mesh(model: CostModel, found: LayerwiseResult) -> LayerwiseResult:
     return replace(result, strategy=strategy, cost_s=best.cost_s)
 
 
+def _within(problem: SearchProblem, upper_s: float) -> list[Bools]:
+    """Return masks of the configurations that strategies up to a cost may have; none where there is no strategy.
+
+    Equal layers keep the configurations that any of them keeps, so that elimination still solves them once.
+    """
+    joined: dict[int, Bools] = {}
+    masks = keep_within(relax(problem).node_s, upper_s)
+    for cost, mask in zip(problem.node_cost_s, masks, strict=True):
+        joined[id(cost)] = joined.get(id(cost), False) | mask
+    return [joined[id(cost)] for cost in problem.node_cost_s] if all(mask.any() for mask in masks) else []
+
+
+def _best(problem: SearchProblem) -> FoundStrategy:
+    """Return the strategy of least cost, or on too wide a graph the best one found."""
+    try:
+        solution = eliminate(problem, limit_sums=WIDE_LIMIT_SUMS)
+    except GraphTooWideError:
+        return search_wide(problem, partial(restrict, problem), ())
+    cost_s = solution.cost_s
+    return FoundStrategy(choice=solution.choice, cost_s=cost_s, least_s=cost_s, width=solution.width)
+
+
 def mesh_of(cluster: DeviceGraph) -> Mesh:
-    """Return the mesh of all devices of a cluster with an axis for each prime factor, those between machines first."""
-    count, nodes = len(cluster.devices), cluster.node_count
-    sizes = [*_primes(nodes), *_primes(count // nodes)] if count % nodes == 0 else list(_primes(count))
-    axes = tuple((f"axis {number}", size) for number, size in enumerate(sizes, 1))
+    """Return the mesh of all devices of a cluster, with axes between machines first."""
+    count, nodes = len(cluster.devices), cluster.node_count if len(cluster.devices) % cluster.node_count == 0 else 1
+    factors = [nodes, count // nodes]
+    sizes = [prime for each in factors for prime in _primes(each)] if count <= _FEW_DEVICES else factors
+    axes = tuple((f"axis {number}", size) for number, size in enumerate((s for s in sizes if s > 1), 1))
     return Mesh(axes, tuple(range(count)))
 
 

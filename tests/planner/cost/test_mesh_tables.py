@@ -67,8 +67,10 @@ def test_equal_pairs_of_layouts_are_priced_once():
     graph = residual_block()
     model, spaces = CostModel(graph, star(4)), spaces_on(graph, 4)
     edge = graph.producers[graph.index["first"]][0]
-    model.transfer_times.layout_tables(edge, spaces[edge.producer], spaces[edge.consumer])
+    ends = edge, spaces[edge.producer], spaces[edge.consumer]
+    table = model.transfer_times.layout_table(*ends, backward=False)
     priced = model.transfer_times.pairs_priced
-    assert priced < 2 * spaces[edge.producer].size * spaces[edge.consumer].size
-    model.transfer_times.layout_tables(edge, spaces[edge.producer], spaces[edge.consumer])
+    assert priced < spaces[edge.producer].size * spaces[edge.consumer].size
+    assert priced % len(set(table.layout.tolist())) == 0
+    assert model.transfer_times.layout_table(*ends, backward=False) is table
     assert model.transfer_times.pairs_priced == priced

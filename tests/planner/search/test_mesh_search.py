@@ -77,6 +77,7 @@ def test_axes_are_prime_factors_of_machines_and_of_their_devices():
     assert mesh_of(load_cluster("titanx-4").take(3)).sizes == (3,)
     assert mesh_of(load_cluster("fdr-32x3:nodes=2")).sizes == (2, 3)
     assert mesh_of(load_cluster("titanx-4").take(1)).sizes == ()
+    assert mesh_of(load_cluster("p100-4x4:nodes=8")).sizes == (8, 4)
 
 
 def test_plans_split_sums_where_that_pays():
