@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groundwork.array_types import Bools, Ints
+from groundwork.sparse_rows import distinct
 
 LINKS_BITS = 16
 """Bits of the number of links in the integer that the search compares: the cost, shifted by these, plus the links."""
@@ -247,8 +248,7 @@ def unreachable_pair(device_count: int, vertex_count: int, source: Ints, target:
         # Two devices reach each other where a group has both as members, or a link joins them.
         group = _connected(device_count, vertex_count, source, target)
         member = (source < device_count) & (target >= device_count)
-        held = np.sort(group[target[member]] * device_count + source[member])
-        groups, devices = np.divmod(held[np.diff(held, prepend=-1) > 0], device_count)
+        groups, devices = np.divmod(distinct(group[target[member]] * device_count + source[member]), device_count)
         if device_count == 1 or np.bincount(groups, minlength=1).max() == device_count:
             return None  # one group joins all, as nearly always: a matrix of pairs would take seconds
         between = np.maximum(source, target) < device_count

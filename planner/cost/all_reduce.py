@@ -17,6 +17,7 @@ import numpy as np
 
 from groundwork.array_types import Floats, Ints
 from groundwork.errors import ConfigError
+from groundwork.sparse_rows import distinct
 from planner.compression.settings import AUTO, LIBRARY
 from planner.cost.library_choice import LibraryChoice, is_library_scheme, library_choice, library_families
 from planner.cost.library_rounds import library_rounds
@@ -131,7 +132,7 @@ def _rounds(network: ClusterRoutes, scheme: str, shape: tuple[int, ...], devices
         tuple(classes),
         np.array(fixed_s),
         np.array(copied_s),
-        (len(np.unique(network.node[groups[0]])), groups.shape[1]),
+        (len(distinct(network.node[groups[0]])), groups.shape[1]),
     )
 
 
@@ -271,7 +272,7 @@ def _library_choice(
     network: ClusterRoutes, space: ConfigSpace, parameter_bytes: Floats | float, split: bool
 ) -> LibraryChoice:
     """Return what the cluster's library takes for each configuration of a space; arguments as for ``all_reduce_s``."""
-    families = library_families(network, np.unique(space.devices))
+    families = library_families(network, distinct(space.devices))
     seconds = [
         all_reduce_s(network, scheme, space, parameter_bytes, split=split) for family in families for scheme in family
     ]
@@ -285,7 +286,7 @@ def _spread(network: ClusterRoutes, space: ConfigSpace, split: bool) -> Spread:
     nodes, ranks, rates = np.ones(space.size), np.ones(space.size), np.full((2, space.size), np.inf)
     library = network.library
     assert library is not None, "it was asked for its algorithms"
-    if len(np.unique(network.node[np.unique(space.devices)])) > 1:
+    if len(distinct(network.node[distinct(space.devices)])) > 1:
         for c, shape, devices in _replicated(space, split):
             for place, algorithm in enumerate(("ring", "tree")):
                 scheme = f"{LIBRARY}-{algorithm}-{library.protocols[-1].name}"
@@ -336,7 +337,7 @@ def choose_all_reduce(
         split: Whether a split of the channel dimension splits the buffer.
     """
     if gradient_sync == LIBRARY:
-        families = library_families(network, np.unique(space.devices))
+        families = library_families(network, distinct(space.devices))
         schemes = [scheme for family in families for scheme in family]
         chosen = _library_choice(network, space, parameter_bytes, split)
         rest_s = np.delete(chosen.family_s[:, 0], chosen.family[0])

@@ -7,6 +7,7 @@ import numpy as np
 
 from groundwork.array_types import Floats, Ints
 from groundwork.errors import ConfigError
+from groundwork.sparse_rows import distinct
 from hwprofiles.devices.collective_library import CollectiveLibrary, LibraryProtocol
 from planner.compression.settings import LIBRARY
 from planner.cost.library_tuner import Spread, tuner_s
@@ -57,7 +58,7 @@ def library_families(network: ClusterRoutes, devices: Ints, collective: str = "a
         ConfigError: The cluster's library is not known.
     """
     library, sums = library_of(network), collective == "all-reduce"
-    between = len(np.unique(network.node[devices])) > 1
+    between = len(distinct(network.node[devices])) > 1
     if collective == "all-to-all":
         used = library.protocols[-1:] if between else library.protocols[:: max(len(library.protocols) - 1, 1)]
         return [(f"{LIBRARY}-ring-{protocol.name}",) for protocol in used]

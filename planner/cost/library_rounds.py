@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
+from groundwork.sparse_rows import distinct
 from hwprofiles.devices.collective_library import LibraryProtocol
 from planner.compression.settings import LIBRARY
 from planner.cost.library_choice import LONG, SHORT, library_choice, library_families, library_of
@@ -50,7 +51,7 @@ def _possible(network: ClusterRoutes, scheme: str, devices: Ints) -> str:
 
     Groups of one layer run by one scheme, and some may lie in a node and others not.
     """
-    inside = len(np.unique(network.node[devices])) == 1
+    inside = len(distinct(network.node[devices])) == 1
     if scheme.endswith("-network-sums") and not inside:
         return scheme
     if inside:
@@ -162,7 +163,7 @@ def library_collective_s(
 def _spread(network: ClusterRoutes, collective: str, devices: tuple[int, ...]) -> Spread:
     """Return how the ranks of a collective are spread, with what links allow rings and trees of the last protocol."""
     members, last = np.array(devices), library_of(network).protocols[-1].name
-    nodes = len(np.unique(network.node[members]))
+    nodes = len(distinct(network.node[members]))
     rates = dict.fromkeys(("ring", "tree"), np.asarray(np.inf))
     for algorithm in ("ring", "tree") if collective == "all-reduce" and nodes > 1 else ("ring",):
         rounds = library_collective(network, f"{LIBRARY}-{algorithm}-{last}", collective, devices)
@@ -221,7 +222,7 @@ def _scheme_s(
     per_byte = sum(_busiest_s_per_byte(network, step, members) + step.copied_s_per_byte for step in steps)
     filling = np.asarray(0.0)
     if collective == "broadcast":
-        others, between = len(devices) - 2, len(np.unique(network.node[members])) > 1
+        others, between = len(devices) - 2, len(distinct(network.node[members])) > 1
         flagged = between and scheme.endswith("-ll")
         # in a row a rank waits for one chunk, and once for the chain before it, of which ranks have half in the mean
         waits = min(others, 1) + between * others / 2 / _CALLS_IN_A_ROW if in_a_row else others
@@ -238,9 +239,9 @@ def _sends(network: ClusterRoutes, scheme: str, devices: Ints, pairs: Round) -> 
     """Return the round of an all-to-all with what links carry."""
     library, protocol = library_of(network), _protocol(network, scheme)
     step = _carrying(network, scheme, devices, pairs, 1)
-    inside = len(np.unique(network.node[devices])) == 1
+    inside = len(distinct(network.node[devices])) == 1
     if not inside:  # one thread posts the sends of a rank to other nodes, one after another
-        far = max(int((network.node[devices] != node).sum()) for node in np.unique(network.node[devices]))
+        far = max(int((network.node[devices] != node).sum()) for node in distinct(network.node[devices]))
         latency_s = (step.traffic.latency_s or 0.0) + (far - 1) * library.post_s
         return replace(step, carried=replace(step.traffic, latency_s=latency_s))
     if library.near_send_call_s is None or protocol != library.protocols[-1]:
@@ -318,7 +319,7 @@ def _carrying(
         # Inner nodes of trees carry all of it twice; of two nodes none is one, and each card has one direction of each
         # tree.  Inside a node chains carry it as often as rings, but for no device.
         protocol, share = _protocol(network, scheme), library.tree_share or 1.0
-        nodes, whole = len(np.unique(node)), protocol.wire_ratio * count / (count - 1)
+        nodes, whole = len(distinct(node)), protocol.wire_ratio * count / (count - 1)
         latency_s, copied_s = _tree_latency(network, scheme, devices)
         crossed = (nodes - 1) / nodes
         near = _Link(whole, library.near_share * share)
@@ -327,7 +328,7 @@ def _carrying(
         protocol = _protocol(network, scheme)
         share = float(is_far.mean())
         near_s = max(protocol.hop_s, protocol.step_s) if is_far.any() and own else protocol.hop_s
-        relayed = not own and len(np.unique(node)) > 2
+        relayed = not own and len(distinct(node)) > 2
         latency_s = protocol.call_s + steps * ((1 - share) * near_s + share * protocol.far_hop_s)
         copied_s = protocol.wire_ratio / count / library.copy_bytes_per_s if own else 0.0
         near, far = (
@@ -377,7 +378,7 @@ def _network_sums(network: ClusterRoutes, devices: Ints) -> tuple[_Link, _Link]:
     as often as rings do, but for no device.
     """
     library, count = library_of(network), len(devices)
-    whole, local = count / (count - 1), count / len(np.unique(network.node[devices]))
+    whole, local = count / (count - 1), count / len(distinct(network.node[devices]))
     assert library.in_network is not None, "the scheme comes from library_families"
     near, far = _Link(whole, library.near_share), _Link(whole / 2, library.in_network.link_share)
     if library.in_switch is not None and local >= _LEAST_IN_SWITCH:
@@ -402,7 +403,7 @@ def _tree_latency(network: ClusterRoutes, scheme: str, devices: Ints) -> tuple[f
 
     A step waits for all of a short buffer, and for a chunk of a long one.
     """
-    protocol, nodes = _protocol(network, scheme), len(np.unique(network.node[devices]))
+    protocol, nodes = _protocol(network, scheme), len(distinct(network.node[devices]))
     near, far = 2 * (len(devices) / nodes - 1), 2 * float(np.ceil(np.log2(nodes)))
     latency_s = protocol.call_s + near * protocol.tree_hop_s + far * protocol.tree_far_hop_s
     most_bytes, bytes_per_s, near_share = _HANDED_ON.get(protocol.name, _HANDED_ON["simple"])

@@ -342,10 +342,11 @@ def space_of(layer: Layer, configuration: Configuration, device_count: int) -> C
     parts, devices = math.prod(configuration.degrees.values()), configuration.devices
     if parts > device_count:
         raise ConfigError(f"{where}: degrees multiply to {parts} parts, the cluster has {device_count} devices")
-    if len(devices) != parts or len(set(devices)) != parts:
+    different, least, most = _extent(devices)
+    if len(devices) != parts or different != parts:
         raise ConfigError(f"{where}: devices must be {parts} different ones, got {len(devices)}: {list(devices)[:8]}")
-    if min(devices) < 0 or max(devices) >= device_count:
-        raise ConfigError(f"{where}: devices must be in 0..{device_count - 1}, got {min(devices)}..{max(devices)}")
+    if least < 0 or most >= device_count:
+        raise ConfigError(f"{where}: devices must be in 0..{device_count - 1}, got {least}..{most}")
     sums, completes = configuration.degrees.get(SUMMED, 1), layer.operation.completes_sums
     if sums > 1 and completes:
         channel = layer.output.dims.index("channel")
@@ -357,6 +358,12 @@ def space_of(layer: Layer, configuration: Configuration, device_count: int) -> C
             )
     given = _Given(tuple(configuration.degrees.items()), devices, mesh, configuration.splits)
     return _single(layer.output, layer.parallel_dims, tuple(degrees), given, completes=completes)
+
+
+@lru_cache(maxsize=4096)
+def _extent(devices: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return how many different devices there are, the first and the last; looked at once for all layers."""
+    return len(set(devices)), min(devices, default=0), max(devices, default=-1)
 
 
 class _Given(NamedTuple):

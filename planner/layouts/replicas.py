@@ -17,6 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from groundwork.array_types import Ints
+from groundwork.sparse_rows import distinct
 from hwprofiles.devices.columns import ClusterDevices
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.layouts.configurations import ConfigSpace, Configuration, space_of
@@ -93,7 +94,7 @@ def _grid(spaces: Sequence[ConfigSpace], count: int, device_count: int) -> Ints 
         grid = np.concatenate([grid, rows[:, new]], axis=1) if new.any() else grid
         if not np.array_equal(grid[:, column[rows[0]]], rows):
             return None
-    return grid if len(np.unique(grid)) == grid.size else None
+    return grid if len(distinct(grid.ravel())) == grid.size else None
 
 
 def of_one_replica(layer: Layer, space: ConfigSpace, count: int, device_count: int) -> ConfigSpace:

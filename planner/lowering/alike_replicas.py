@@ -176,18 +176,33 @@ class _Links:
         return bool((self._like[links] == here).all())
 
     def like(self) -> Ints | None:
-        """Return the link that stands for each; None where what all replicas send together loads them unequally."""
-        links = np.flatnonzero(self._like >= 0)
+        """Return the link that stands for each; None where what all replicas send together loads them unequally.
+
+        Links that all replicas use together, and none alone, fall into classes of equal links with equal loads.
+        """
+        links, shared, kind = np.flatnonzero(self._like >= 0), np.flatnonzero(self._like < 0), self._kind
         for loads in self._joint_loads():
             if not np.allclose(loads[links], loads[self._like[links]], rtol=_TOLERANCE, atol=0.0):
                 return None
-        return np.where(self._like >= 0, self._like, np.arange(len(self._like)))
+            mantissa, exponent = np.frexp(loads)
+            load = _numbered(np.ldexp(np.round(mantissa / _TOLERANCE), exponent))
+            kind = _numbered(kind * (load.max() + 1) + load)  # renumbered, so that it stays small
+        first = np.empty(kind.max() + 1, dtype=np.int64)
+        first[kind[shared[::-1]]] = shared[::-1]  # the first of a class is written last
+        like = self._like.copy()
+        like[shared] = first[kind[shared]]
+        return like
 
     def _joint_loads(self) -> list[Floats]:
         """Return what the different rounds between all replicas take of each link, by byte of their buffers."""
         rounds = dict.fromkeys(each.round for each in self._program.collectives.values() if not each.others)
         traffics = [each.traffic for each in rounds]
         return [self._network.link_loads(each.source, each.target, each.taken) for each in traffics]
+
+
+def _numbered(values: Floats | Ints) -> Ints:
+    """Return the rank of each value among the different ones, of which there are few."""
+    return np.searchsorted(np.unique(values), values)
 
 
 def _equal(first: Round, other: Round) -> bool:

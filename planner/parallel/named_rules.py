@@ -5,6 +5,7 @@ A new rule is a function here and a name in ``NAMED`` or ``REDUCING``.
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer
@@ -16,7 +17,13 @@ from planner.parallel.degrees import grid_of, largest_divisor
 def _packed(degrees: dict[str, int], device_count: int) -> Configuration:
     """Return a configuration of these degrees on the first devices."""
     parts = math.prod(degrees.values())
-    return Configuration.of(degrees, placement_devices("packed", parts, device_count).tolist())
+    return Configuration.of(degrees, _first_devices(parts, device_count))
+
+
+@lru_cache(maxsize=512)
+def _first_devices(parts: int, device_count: int) -> tuple[int, ...]:
+    """Return the devices of so many parts, one object for all layers."""
+    return tuple(placement_devices("packed", parts, device_count).tolist())
 
 
 def _split(layer: Layer, dim: str, device_count: int) -> Configuration:

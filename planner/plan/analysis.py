@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from groundwork.array_types import Ints
 from groundwork.progress import Progress
 from groundwork.sparse_rows import grouped_rows
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.lowering.program import Program
 from planner.simulation.collective_use import carried_bytes
-from planner.simulation.execution_models import ITERATIONS
+from planner.simulation.execution_models import ITERATIONS, resources_like
 from planner.simulation.memory_over_time import MemoryCurve, memory_curve
 from planner.simulation.program_replay import Replay, Shares, replay
 from planner.simulation.sensitivity import Sensitivity, sensitivities
@@ -98,7 +97,8 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
     kinds = [*cluster.links.classes.tolist(), *cluster.devices.of_each(lambda device: device.profile).tolist()]
     kinds += copy_engines_of(cluster).kinds
     kinds += ["board"] * (len(graph.capacity) - len(kinds))  # under interference, devices of a board share its power
-    like = _resources_like(replayed.program, len(use))
+    like = resources_like(replayed.program)
+    like = np.concatenate([like, np.arange(len(like), len(use))])  # boards are what they are
     use, rows = use[like], []
     for resource in np.flatnonzero(use > 0).tolist():
         uses = slice(bounds[like[resource]], bounds[like[resource] + 1])
@@ -115,15 +115,3 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
             )
         )
     return tuple(sorted(rows, key=lambda row: (-row.busy, -row.use)))
-
-
-def _resources_like(program: Program, count: int) -> Ints:
-    """Return the resource whose use is that of each of ``count``; others than itself for replicas not lowered."""
-    like, replicas, links = np.arange(count), program.replicas, len(program.cluster.links)
-    if replicas is not None:
-        devices = replicas.device_like
-        like[:links], like[links : links + len(devices)] = replicas.link_like, links + devices
-        for engines in copy_engines_of(program.cluster).by_kind.values():
-            known = engines >= 0
-            like[links + len(devices) + engines[known]] = links + len(devices) + engines[devices][known]
-    return like

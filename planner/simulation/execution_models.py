@@ -130,7 +130,7 @@ def _contending(program: Program, network: ClusterRoutes, engines: CopyEngineUse
         work[task], latency_s[task] = program.size_bytes[task], copy.latency_s
         links = np.array(copy.links)
         blocks.append((np.array([task]), np.array([len(links)]), links, np.array(copy.shares)))
-    links_of, engines_of = CollectiveLinks(network), CollectiveEngines(engines)
+    links_of, engines_of, like = CollectiveLinks(network), CollectiveEngines(engines), resources_like(program)
     for task, collective in program.collectives.items():
         used, share, latency_s[task] = links_of.of(collective)
         engine, busy = engines_of.of(collective)
@@ -139,10 +139,25 @@ def _contending(program: Program, network: ClusterRoutes, engines: CopyEngineUse
         busiest, resource = share.max(), np.concatenate([used, first_engine + engine, first_device + device])
         work[task] = busiest * collective.buffer_bytes
         weight = np.concatenate([share, busy, taken]) / busiest
+        itself = like[resource] == resource  # of resources that are used alike, one stands for all
+        resource, weight = resource[itself], weight[itself]
         blocks.append((np.array([task]), np.array([len(resource)]), resource, weight))
     uses = _ordered_uses(program.size, blocks)
     of, priority = np.arange(program.size), overheads.priority(program.priority, program.is_compute)
     return _Activities(of, work, latency_s, _streams(program), priority, uses, program.group)
+
+
+def resources_like(program: Program) -> Ints:
+    """Return the resource whose use is that of each; others than itself where one replica is lowered for all."""
+    engines, replicas, links = copy_engines_of(program.cluster), program.replicas, len(program.cluster.links)
+    like = np.arange(links + len(program.cluster.devices) + len(engines.names))
+    if replicas is not None:
+        devices = replicas.device_like
+        like[:links], like[links : links + len(devices)] = replicas.link_like, links + devices
+        for known in engines.by_kind.values():
+            there = known >= 0
+            like[links + len(devices) + known[there]] = links + len(devices) + known[devices][there]
+    return like
 
 
 def _streams(program: Program) -> Ints:

@@ -141,6 +141,8 @@ def _accesses(program: Program, moving: Ints) -> Iterator[tuple[Ints, Ints, Floa
         if key not in known:
             known[key] = _accessed_bytes(collective, len(program.cluster.devices))
         device = np.flatnonzero(known[key])
+        if program.replicas is not None:  # of others, nothing is replayed
+            device = device[program.replicas.device_like[device] == device]
         yield np.full(len(device), index), device, known[key][device]
 
 

@@ -34,10 +34,13 @@ def ring_orders(network: ClusterRoutes, devices: Ints) -> Ints:
         Positions in ``devices``, shape (rings, p).
     """
     node = network.node[devices]
-    members = [np.flatnonzero(node == each) for each in dict.fromkeys(node.tolist())]
-    size = len(members[0])
-    if any(len(each) != size for each in members) or size == 1:
+    counts, order = np.bincount(node), np.argsort(node, kind="stable")
+    counts = counts[counts > 0]
+    size = int(counts[0])
+    if (counts != size).any() or size == 1:
         return np.arange(len(devices))[None]
+    members = order.reshape(-1, size)
+    members = members[np.argsort(members[:, 0])]  # nodes as they first occur
     rings = _rings_inside(network, devices[members[0]])
     if len(members) == 1:
         return rings
@@ -46,7 +49,7 @@ def ring_orders(network: ClusterRoutes, devices: Ints) -> Ints:
     cost = [_crossing_cost(network, ends[0][ring[place - 1]], ends[1][ring[place]]) for ring, place in cuts]
     least = min(cost)
     rotated = [np.roll(ring, -place) for (ring, place), each in zip(cuts, cost, strict=True) if each == least]
-    return np.array([np.concatenate([row[order] for row in members]) for order in rotated])
+    return np.array([members[:, each].ravel() for each in rotated])
 
 
 def _crossing_cost(network: ClusterRoutes, source: int, target: int) -> tuple[float, int]:

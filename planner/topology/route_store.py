@@ -3,7 +3,7 @@
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
-from groundwork.sparse_rows import row_entries
+from groundwork.sparse_rows import distinct, row_entries
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.topology.latency_classes import LatencyClasses
 
@@ -45,12 +45,15 @@ class RouteStore:
         rows = source * self._count + target
         if len(self._rows) == self._count**2:
             return rows
-        missing = np.setdiff1d(rows, self._rows)  # each once, in order
+        at = np.searchsorted(self._rows, rows)
+        known = np.append(self._rows, -1)[at] == rows
+        if known.all():
+            return at
+        missing = distinct(rows[~known])
         if self._all_at_once and len(self._rows) + len(missing) > _FEW_OF_ALL * self._count**2:
             self.add_all()
             return rows
-        if len(missing):
-            self._add(missing, *self._cluster.routes(*np.divmod(missing, self._count)))
+        self._add(missing, *self._cluster.routes(*np.divmod(missing, self._count)))
         return np.searchsorted(self._rows, rows)
 
     def add_all(self) -> None:

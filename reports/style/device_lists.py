@@ -1,6 +1,9 @@
 """Compact lists of devices: ``0-31`` instead of 32 numbers."""
 
 from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
 
 
 def compact_devices(devices: Sequence[int]) -> str:
@@ -9,24 +12,24 @@ def compact_devices(devices: Sequence[int]) -> str:
     Part i of a layer lies on the i-th device, so the order is kept: packed devices give ``0-31``, devices spread over
     nodes ``0-12 by 4, 1-13 by 4``.
     """
+    return _compact(tuple(devices))
+
+
+@lru_cache(maxsize=64)
+def _compact(devices: tuple[int, ...]) -> str:
+    """Return the text of devices: all layers of a network may lie on the same thousands."""
+    steps = np.diff(np.array(devices, dtype=np.int64))
+    turns = np.flatnonzero(np.diff(steps)) + 1  # places of steps that differ from the one before
     runs, i = [], 0
     while i < len(devices):
-        length = _run_length(devices, i)
+        turn = int(np.searchsorted(turns, i, side="right"))
+        end = int(turns[turn]) if turn < len(turns) else len(devices) - 1
+        step = int(steps[i]) if i < len(steps) else 0
+        length = end - i + 1 if step > 0 else 1
+        length = length if length >= 3 or step == 1 else 1  # fewer than three with a gap are no run
         runs.append(_run_text(devices[i : i + length]))
         i += length
     return ", ".join(runs)
-
-
-def _run_length(devices: Sequence[int], start: int) -> int:
-    """Return the length of the run of one positive step at ``start``; 1 if it has fewer than three devices."""
-    step = devices[start + 1] - devices[start] if start + 1 < len(devices) else 0
-    if step <= 0:
-        return 1
-    end = start + 1
-    while end + 1 < len(devices) and devices[end + 1] - devices[end] == step:
-        end += 1
-    length = end - start + 1
-    return length if length >= 3 or step == 1 else 1
 
 
 def _run_text(run: Sequence[int]) -> str:

@@ -77,18 +77,22 @@ def _link(
 
 
 def initial_state(graph: TaskGraph) -> ReplayState:
-    """Copy a graph into the records of a replay, without the resources that are covered by others.
+    """Copy a graph into the records of a replay, without resources that are unused or covered by others.
 
     Scratch arrays are left uninitialised, so they take memory only where they are written.
     """
-    tasks, resources = graph.size, len(graph.capacity)
-    uses_of = np.array(graph.use_start, np.int64), np.array(graph.use_resource, np.int64), np.array(graph.use_weight)
-    covered = covered_resources(*uses_of, np.array(graph.capacity), np.array(graph.exclusive, np.bool_))
-    uses = int(np.count_nonzero(~covered[graph.use_resource]))
+    used = np.zeros(len(graph.capacity), dtype=np.bool_)
+    used[graph.use_resource] = True
+    number = np.cumsum(used) - 1  # of a million links, those of one replica may be all that are used
+    capacity, exclusive = np.array(graph.capacity[used]), np.array(graph.exclusive[used], np.bool_)
+    tasks, resources = graph.size, len(capacity)
+    uses_of = np.array(graph.use_start, np.int64), number[graph.use_resource], np.array(graph.use_weight)
+    covered = covered_resources(*uses_of, capacity, exclusive)
+    uses = int(np.count_nonzero(~covered[uses_of[1]]))
     task, resource = np.empty(tasks, TASK), np.zeros(resources, RESOURCE)
     task["work"], task["latency_s"], task["earliest_s"] = graph.work, graph.latency_s, graph.start_s
     task["alone"], task["priority"] = graph.rate_limit, graph.priority
-    resource["capacity"], resource["exclusive"] = graph.capacity, graph.exclusive
+    resource["capacity"], resource["exclusive"] = capacity, exclusive
     resource["touched"] = resource["offered"] = -1  # in no list yet
     state = ReplayState(
         task=task,
