@@ -104,7 +104,7 @@ def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> Non
     _section("What faster hardware would change", sensitivities)
     uses = [
         {
-            "name": row.name,
+            "name": row.name + (f" and {row.alike - 1:,} alike" if row.alike > 1 else ""),
             "of": row.of,
             "busy": f"{row.busy:.1%}",
             "use": f"{row.use:.1%}",

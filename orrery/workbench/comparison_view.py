@@ -43,7 +43,9 @@ def partial_comparison(
 def light_result(result: StrategyResult) -> StrategyResult:
     """Return a result without what is large: its timeline and its use of links."""
     use = result.link_use
-    none = LinkUse(links=(), edges_s=use.edges_s[:0], share=use.share[:0], moved_bytes=use.moved_bytes[:0])
+    none = LinkUse(
+        links=(), edges_s=use.edges_s[:0], share=use.share[:0], moved_bytes=use.moved_bytes[:0], like=use.like[:0]
+    )
     return replace(result, timeline=pd.DataFrame(), link_use=none)
 
 
@@ -96,9 +98,10 @@ def timeline_view(name: str, shown: Replay | StrategyResult, cluster: DeviceGrap
         timeline, use, members = shown.timeline, shown.link_use, shown.collective_devices
     else:
         timeline, use, members = shown.timeline(), shown.link_use(), shown.program.collective_devices
+    mean = use.share.mean(axis=1).clip(0, 1).round(4)
     return {
         "name": name,
         "colours": kind_colours(str(kind) for kind in timeline["kind"].unique()),
         "timeline": pack_timeline(with_members(timeline, members), list(cluster.devices.names)),
-        "use": dict(zip(use.links, use.share.mean(axis=1).clip(0, 1).round(4).tolist(), strict=True)),
+        "use": dict(zip(cluster.links.names, mean[use.like].tolist(), strict=True)),
     }

@@ -38,6 +38,8 @@ class ResourceUse:
     """Share of its capacity that is used, averaged over time."""
     moved_bytes: float
     """Bytes that a link moves in one iteration; 0 for other resources."""
+    alike: int = 1
+    """Resources that are used alike because one replica stands for all, of which this is the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +87,7 @@ def analyse(
 
 
 def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
-    """Return the use of every link, device and copy engine over the steady iterations, the busiest first."""
+    """Return the use of links, devices and copy engines over the steady iterations, the busiest first."""
     graph, schedule, cluster = replayed.program_graph.graph, replayed.schedule, replayed.program.cluster
     begin, end, _ = replayed.steady_s
     carried = carried_bytes(replayed.program, routes_of_cluster(cluster))
@@ -98,10 +100,11 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
     kinds += copy_engines_of(cluster).kinds
     kinds += ["board"] * (len(graph.capacity) - len(kinds))  # under interference, devices of a board share its power
     like = resources_like(replayed.program)
-    like = np.concatenate([like, np.arange(len(like), len(use))])  # boards are what they are
-    use, rows = use[like], []
-    for resource in np.flatnonzero(use > 0).tolist():
-        uses = slice(bounds[like[resource]], bounds[like[resource] + 1])
+    more = len(use) - len(like)  # boards stand for themselves
+    alike = np.append(np.bincount(like, minlength=len(like)), np.ones(more, dtype=np.int64))
+    rows = []
+    for resource in np.flatnonzero((use > 0) & (alike > 0)).tolist():
+        uses = slice(bounds[resource], bounds[resource + 1])
         starts, ends = union(start_s[uses], end_s[uses])
         is_link = resource < len(cluster.links)
         rows.append(
@@ -112,6 +115,7 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
                 busy=float((ends - starts).sum() / (end - begin)),
                 use=float(use[resource]),
                 moved_bytes=float(carried[resource]) if is_link else 0.0,
+                alike=int(alike[resource]),
             )
         )
     return tuple(sorted(rows, key=lambda row: (-row.busy, -row.use)))

@@ -229,15 +229,16 @@ class Replay:
         """
         begin, end = self.window_s
         edges, links = np.linspace(begin, end, bins + 1), self.program.cluster.links
-        share = resource_use(self.program_graph.graph, self.schedule, edges)[: len(links)].clip(min=0.0)
-        if self.program.replicas is not None:
-            share = share[self.program.replicas.link_like]
+        replicas = self.program.replicas
+        like = np.arange(len(links)) if replicas is None else replicas.link_like
+        shown = np.flatnonzero(like == np.arange(len(links)))
         return LinkUse(
-            links=tuple(links.names),
+            links=tuple(links.names[i] for i in shown.tolist()),
             edges_s=edges - self.shown[1],
-            share=share,
-            moved_bytes=carried_bytes(self.program, routes_of_cluster(self.program.cluster)),
-            classes=tuple(links.classes.tolist()),
+            share=resource_use(self.program_graph.graph, self.schedule, edges, shown).clip(min=0.0),
+            moved_bytes=carried_bytes(self.program, routes_of_cluster(self.program.cluster))[shown],
+            like=np.searchsorted(shown, like),
+            classes=tuple(links.classes[shown].tolist()),
         )
 
     def write_trace(self, path: AnyPath) -> None:

@@ -12,6 +12,8 @@ from planner.topology.latency_classes import LatencyClasses
 from planner.topology.route_levels import RouteLevels, levels_of
 from planner.topology.route_store import RouteStore, mirrors, swapped_routes, transposed
 
+_RECENT = 8
+"""Sets of routes that are kept as they were asked for: the rounds of a collective are looked at several times."""
 _TABLE_DEVICES = 512
 """Largest number of devices whose routes between all pairs are searched at once."""
 
@@ -39,6 +41,7 @@ class ClusterRoutes:
         """Library of collectives; None where it is not known."""
         self._cluster = cluster
         self._classes = LatencyClasses(cluster.links)
+        self._recent: list[tuple[tuple[Ints, Ints], tuple[Ints, Ints]]] = []
         self._store = RouteStore(cluster, self._classes, all_at_once=self.has_tables)
 
     @cached_property
@@ -57,10 +60,15 @@ class ClusterRoutes:
 
     def routes(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
         """Return the number of links of the route of each pair, and all their links, one route after the other."""
+        for ends, found in self._recent:
+            if ends[0] is source and ends[1] is target:
+                return found
         at = self._store.find(source, target)
         first = self._store.start[at]
         counts = self._store.start[at + 1] - first
-        return counts, self._store.links[row_entries(first, counts)]
+        found = counts, self._store.links[row_entries(first, counts)]
+        self._recent = [((source, target), found), *self._recent[: _RECENT - 1]]
+        return found
 
     def latency_classes(self, source: Ints, target: Ints) -> Ints:
         """Return the latency class of the route between each pair of devices."""

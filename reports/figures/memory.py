@@ -11,25 +11,29 @@ from reports.style.units import memory_unit
 
 
 def memory_figure(strategy: StrategyResult, devices: Sequence[str], capacity_bytes: Sequence[float]) -> go.Figure:
-    """Draw one bar for the peak memory of each device, and a line at the capacities.
+    """Draw one bar for the peak memory of each device, and a line at the capacities; one bar for replicas alike.
 
     Args:
         strategy: Result of one strategy, with the peak memory of every device.
         devices: Names of the devices.
         capacity_bytes: Memory of the devices.
     """
-    unit = memory_unit([*strategy.peak_memory_bytes, *capacity_bytes])
-    shares = [peak / size for peak, size in zip(strategy.peak_memory_bytes, capacity_bytes, strict=True)]
+    peaks = strategy.peak_memory_bytes
+    if strategy.replicas > 1:
+        alike: dict[tuple[float, float], list[str]] = {}
+        for name, *kind in zip(devices, peaks, capacity_bytes, strict=True):
+            alike.setdefault((kind[0], kind[1]), []).append(name)
+        peaks, capacity_bytes = zip(*alike, strict=True)
+        devices = [names[0] + (f" and {len(names) - 1:,} alike" if names[1:] else "") for names in alike.values()]
+    unit = memory_unit([*peaks, *capacity_bytes])
+    shares = [peak / size for peak, size in zip(peaks, capacity_bytes, strict=True)]
     figure = go.Figure()
     figure.add_bar(
         x=list(devices),
-        y=[peak / unit.factor for peak in strategy.peak_memory_bytes],
+        y=[peak / unit.factor for peak in peaks],
         name="peak",
         marker={"color": COMPUTE},
-        customdata=[
-            f"{unit.full(peak)}, {share:.1%} of capacity"
-            for peak, share in zip(strategy.peak_memory_bytes, shares, strict=True)
-        ],
+        customdata=[f"{unit.full(peak)}, {share:.1%} of capacity" for peak, share in zip(peaks, shares, strict=True)],
         hovertemplate="%{x}: %{customdata}<extra></extra>",
     )
     figure.add_scatter(

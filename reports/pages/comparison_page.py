@@ -127,5 +127,6 @@ def _strategy_data(strategy: StrategyResult, comparison: Comparison) -> dict[str
             # Shares are stored to a hundredth of a percent: a colour shows fewer than these four digits.
             "share": pack_array((use.share.clip(0, 1) * 10_000).round().astype("int64")),
             "moved_bytes": pack_array(use.moved_bytes),
+            "alike": pack_array(use.alike),
         },
     }

@@ -102,17 +102,18 @@ def _use(view: PlanView) -> dict[str, Any]:
     edges = np.linspace(*replay.window_s, _BINS + 1)
     rows = slice(len(cluster.links), len(cluster.links) + len(cluster.devices))
     busy = resource_use(replay.program_graph.graph, replay.schedule, edges)[rows]
-    moved = byte_unit(use.moved_bytes)
+    share, moved_bytes = use.share[use.like], use.moved_bytes[use.like]
+    moved = byte_unit(moved_bytes)
     return {
         "bin_s": float(edges[1] - edges[0]),
         "bins": _BINS,
-        "links": pack_json([link.name for link in cluster.links]),
+        "links": pack_json(list(cluster.links.names)),
         "devices": pack_json(list(cluster.devices.names)),
-        "moved": pack_json([moved.text(size) for size in use.moved_bytes.tolist()]),
+        "moved": pack_json([moved.text(size) for size in moved_bytes.tolist()]),
         "moved_unit": moved.name,
-        "share": pack_array(_half_percents(use.share)),
+        "share": pack_array(_half_percents(share)),
         "busy": pack_array(_half_percents(busy)),
-        "mean": pack_array(_half_percents(use.share.mean(axis=1))),
+        "mean": pack_array(_half_percents(share.mean(axis=1))),
         "mean_busy": pack_array(_half_percents(busy.mean(axis=1))),
     }
 

@@ -7,7 +7,7 @@ async function openLinks(strategy) {
 }
 // Rows of the picture: classes of links, or links with those of their class that are used alike.
 function linkRows() {
-  const { names, classes, share, moved_bytes, edges_s } = links, bins = edges_s.length - 1, wanted = $("links-filter").value.toLowerCase(), whole = $("links-count").value === "classes";
+  const { names, classes, share, moved_bytes, alike, edges_s } = links, bins = edges_s.length - 1, wanted = $("links-filter").value.toLowerCase(), whole = $("links-count").value === "classes";
   const hash = (i) => { let sum = 0; for (let k = i * bins; k < (i + 1) * bins; k++) sum = (sum * 31 + share[k]) % 1e15; return sum; };
   const groups = new Map();
   names.forEach((name, i) => {
@@ -16,15 +16,15 @@ function linkRows() {
     if (groups.has(key)) groups.get(key).push(i); else groups.set(key, [i]);
   });
   return [...groups.values()].map((of) => {
-    const mean = new Float64Array(bins), more = of.length > 1;
-    for (const i of of) for (let k = 0; k < bins; k++) mean[k] += share[i * bins + k] / 100 / of.length;
-    const use = mean.reduce((sum, part) => sum + part, 0) / bins, moved = of.reduce((sum, i) => sum + moved_bytes[i], 0) / of.length;
-    const name = whole ? `${classes[of[0]]} × ${of.length}` : names[of[0]] + (more ? ` and ${of.length - 1} alike` : "");
-    return { name, mean, use, moved, count: of.length };
+    const mean = new Float64Array(bins), count = of.reduce((sum, i) => sum + alike[i], 0);
+    for (const i of of) for (let k = 0; k < bins; k++) mean[k] += share[i * bins + k] / 100 * alike[i] / count;
+    const use = mean.reduce((sum, part) => sum + part, 0) / bins, moved = of.reduce((sum, i) => sum + moved_bytes[i] * alike[i], 0) / count;
+    const name = whole ? `${classes[of[0]]} × ${count}` : names[of[0]] + (count > 1 ? ` and ${count - 1} alike` : "");
+    return { name, mean, use, moved, count };
   }).sort((a, b) => b.use - a.use);
 }
 function drawLinks() {
-  const { names, edges_s } = links, [unit, size] = axisUnit(edges_s.at(-1)), found = linkRows(), most = Number($("links-count").value) || Infinity;
+  const { alike, edges_s } = links, [unit, size] = axisUnit(edges_s.at(-1)), found = linkRows(), most = Number($("links-count").value) || Infinity;
   const shown = found.slice(0, most), bins = edges_s.length - 1, words = shown.map((row) => `${row.name}: ${row.use.toFixed(1)} %`);
   const height = Math.max(160, shown.length * 19 + 70);
   const [byteName, byteSize] = unitOf(shown.map((row) => row.moved), BYTES);
@@ -44,7 +44,7 @@ function drawLinks() {
     font: { family: "system-ui, sans-serif", size: narrow ? 9 : 12 },
     yaxis: { range: [shown.length - 0.5, -0.5], tickvals: at, ticktext: words, zeroline: false, showgrid: false, automargin: true },
   }), CONFIG);
-  $("links-status").textContent = `${shown.reduce((sum, row) => sum + row.count, 0)} of ${names.length} links in ${shown.length} row${shown.length === 1 ? "" : "s"}, busiest first`;
+  $("links-status").textContent = `${shown.reduce((sum, row) => sum + row.count, 0)} of ${alike.reduce((sum, count) => sum + count, 0)} links in ${shown.length} row${shown.length === 1 ? "" : "s"}, busiest first`;
 }
 
 openStrategies((strategy) => {

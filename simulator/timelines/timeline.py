@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from groundwork.array_types import Floats
+from groundwork.array_types import Floats, Ints
 from simulator.engines.engine import simulate
 from simulator.graph.task_graph import Schedule, TaskGraph
 
@@ -64,7 +64,7 @@ def lower_bound(graph: TaskGraph) -> Bound:
     return Bound(seconds=resource_s, reason=f"busiest resource: {graph.resource_names[resource]}")
 
 
-def resource_use(graph: TaskGraph, schedule: Schedule, edges_s: Floats) -> Floats:
+def resource_use(graph: TaskGraph, schedule: Schedule, edges_s: Floats, resources: Ints | None = None) -> Floats:
     """Return the share of each resource's capacity in use, averaged over bins of time.
 
     The work of a task counts as spread evenly from its start to its end: the total is exact, and so is
@@ -74,27 +74,31 @@ def resource_use(graph: TaskGraph, schedule: Schedule, edges_s: Floats) -> Float
         graph: Task graph.
         schedule: Its times, as an engine returned them.
         edges_s: Edges of the bins, rising, shape (B + 1,).
+        resources: Resources that are asked for, shape (R,); None: all.
 
     Returns:
         Shares, shape (R, B).
     """
-    owner = graph.use_owners
+    rows = np.arange(len(graph.capacity)) if resources is None else resources
+    row = np.full(len(graph.capacity), -1)
+    row[rows] = np.arange(len(rows))
+    row, owner = row[graph.use_resource], graph.use_owners
     start_s, end_s = (np.clip(times, edges_s[0], edges_s[-1])[owner] for times in (schedule.start_s, schedule.end_s))
-    visible = end_s > start_s
-    owner, resource, start_s, end_s = owner[visible], graph.use_resource[visible], start_s[visible], end_s[visible]
+    visible = (end_s > start_s) & (row >= 0)
+    owner, row, start_s, end_s = owner[visible], row[visible], start_s[visible], end_s[visible]
     slope = graph.use_weight[visible] * graph.work[owner] / (schedule.end_s - schedule.start_s)[owner]
     first = np.searchsorted(edges_s, start_s, side="right") - 1
     last = np.searchsorted(edges_s, end_s, side="left") - 1
     width_s = np.diff(edges_s)
     # A use covers the bins between its outer two in full: differences of slopes, summed up once for all uses.
     # Its share of the outer two bins is added for each use.
-    whole = np.zeros((len(graph.capacity), len(edges_s)))
-    np.add.at(whole, (resource, first + 1), np.where(first < last, slope, 0.0))
-    np.add.at(whole, (resource, last), np.where(first < last, -slope, 0.0))
+    whole = np.zeros((len(rows), len(edges_s)))
+    np.add.at(whole, (row, first + 1), np.where(first < last, slope, 0.0))
+    np.add.at(whole, (row, last), np.where(first < last, -slope, 0.0))
     moved = np.cumsum(whole, axis=1)[:, :-1] * width_s
-    np.add.at(moved, (resource, first), slope * (np.minimum(end_s, edges_s[first + 1]) - start_s))
-    np.add.at(moved, (resource, last), np.where(first < last, slope * (end_s - edges_s[last]), 0.0))
-    return np.asarray(moved / (graph.capacity[:, None] * width_s), dtype=np.float64)
+    np.add.at(moved, (row, first), slope * (np.minimum(end_s, edges_s[first + 1]) - start_s))
+    np.add.at(moved, (row, last), np.where(first < last, slope * (end_s - edges_s[last]), 0.0))
+    return np.asarray(moved / (graph.capacity[rows, None] * width_s), dtype=np.float64)
 
 
 def union(start_s: Floats, end_s: Floats) -> tuple[Floats, Floats]:

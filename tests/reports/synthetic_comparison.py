@@ -121,7 +121,14 @@ def _link_use(rng: np.random.Generator, end_s: float, links: int) -> LinkUse:
     edges_s = np.linspace(0, end_s, 201)
     share[links // 2 :] = share[links // 2]  # half of them are used alike
     classes = tuple(("switch-port", "fdr")[i * 2 // links] for i in range(links))
-    return LinkUse(links=names, edges_s=edges_s, share=share, moved_bytes=share.sum(axis=1) * 1e7, classes=classes)
+    return LinkUse(
+        links=names,
+        edges_s=edges_s,
+        share=share,
+        moved_bytes=share.sum(axis=1) * 1e7,
+        like=np.arange(len(names)),
+        classes=classes,
+    )
 
 
 def make_timeline(rng: np.random.Generator, devices: tuple[str, ...], *, tasks: int, end_s: float) -> pd.DataFrame:
