@@ -3,6 +3,7 @@
 Every collective runs among all groups of devices along an axis at the same time, as the program has it.
 """
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -12,7 +13,7 @@ from planner.cost.library_rounds import collective_rounds
 from planner.graph.shapes import Shape
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.mesh import Mesh
-from planner.layouts.redistribution import RedistributionStep, group_elements, row_gathers
+from planner.layouts.redistribution import Placements, RedistributionStep, group_elements, row_gathers, steps_between
 from planner.layouts.regions import completed_sums
 from planner.topology.network_routes import ClusterRoutes
 
@@ -59,6 +60,24 @@ def step_s(network: ClusterRoutes, step: RedistributionStep, mesh: Mesh, source:
         return 0.0
     sizes = group_elements(step.buffer, step.axis, mesh, source) * element_bytes
     return collective_s(network, step.collective, mesh.groups(step.axis), sizes)
+
+
+@lru_cache(maxsize=2**18)
+def steps_s(
+    network: ClusterRoutes, mesh: Mesh, made: Placements, read: Placements, source: Shape, element_bytes: int
+) -> float:
+    """Return the time of the steps between two layouts on one mesh; NaN where regions travel one by one.
+
+    Args:
+        network: Routes of the cluster.
+        mesh: The mesh.
+        made: Placements in which a tensor is made.
+        read: Placements in which it is read.
+        source: Shape of the tensor.
+        element_bytes: Bytes of one element.
+    """
+    steps = steps_between(made, read, len(source.sizes))
+    return math.nan if steps is None else sum(step_s(network, step, mesh, source, element_bytes) for step in steps)
 
 
 def completions_s(network: ClusterRoutes, space: ConfigSpace, element_bytes: int, *, backward: bool) -> Floats:

@@ -14,14 +14,14 @@ from zlib import crc32
 import numpy as np
 
 from groundwork.array_types import Bools, Floats, Ints
-from planner.cost.layout_time import step_s
+from planner.cost.layout_time import steps_s
 from planner.cost.overlaps import Overlaps, overlaps_of
 from planner.cost.region_time import region_times
 from planner.cost.transfer_kernel import TransferPairs, price_pairs
 from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.graph.shapes import IntervalMap, Shape
 from planner.layouts.configurations import ConfigSpace
-from planner.layouts.redistribution import Redistribution, gradient_layout, made_in, redistribution_of
+from planner.layouts.redistribution import Redistribution, gradient_layout, layouts_between, made_in, redistribution_of
 from planner.layouts.regions import TransferRegions, gradient_regions, layout_keys, transfer_regions
 from planner.layouts.shared_regions import (
     equal_gradients,
@@ -166,16 +166,14 @@ class TransferTimes:
         maker, readers = producer.alone(u), [consumer.alone(each) for each in v.tolist()]
         if edge in self.graph.shared:
             return np.array([self._shared_way_s(edge, maker, reader, backward=backward) for reader in readers])
-        source, seconds, apart = self._source(edge), np.zeros(len(v)), list[int]()
+        network, element_bytes = self.network, self.graph.element_bytes
+        needs, source, seconds = self._needs(edge), self._source(edge), np.full(len(v), np.nan)
         for k, reader in enumerate(readers):
-            way = self.redistribution(edge, maker, reader)
-            if way is None:
-                apart.append(k)
-                continue
-            for step in way.backward if backward else way.forward:
-                seconds[k] += step_s(self.network, step, way.mesh, source, self.graph.element_bytes)
-        if apart:
-            times = region_times(self.network, producer, consumer, self._needs(edge), source, self.graph.element_bytes)
+            layouts = layouts_between(maker, reader, needs, source, backward=backward)
+            if layouts is not None:
+                seconds[k] = steps_s(network, *layouts, source, element_bytes)
+        if (apart := np.isnan(seconds)).any():
+            times = region_times(network, producer, consumer, needs, source, element_bytes)
             seconds[apart] = (times.backward_s if backward else times.forward_s)(u, v[apart])
         return seconds
 

@@ -70,14 +70,36 @@ def redistribution_of(
         interval_maps: For each dimension of the tensor, the interval that the consumer's operation reads.
         source: Shape of the tensor.
     """
+    there, back = (
+        layouts_between(producer, consumer, interval_maps, source, backward=backward) for backward in (False, True)
+    )
+    if there is None or back is None:
+        return None
+    forward, backward = (steps_between(made, read, len(source.sizes)) for _, made, read in (there, back))
+    return None if forward is None or backward is None else Redistribution(there[0], forward, backward)
+
+
+def layouts_between(
+    producer: ConfigSpace,
+    consumer: ConfigSpace,
+    interval_maps: tuple[IntervalMap, ...],
+    source: Shape,
+    *,
+    backward: bool,
+) -> tuple[Mesh, Placements, Placements] | None:
+    """Return the mesh of two layers, and the placements in which a tensor, or its gradient, is made and is needed.
+
+    Arguments as for ``redistribution_of``.
+
+    Returns:
+        None where the layers have no common mesh, or one of them has no layout on its axes.
+    """
     if producer.given is None or consumer.given is None or producer.given.mesh != consumer.given.mesh:
         return None
     mesh, made, read = producer.given.mesh, made_in(producer), read_in(consumer, interval_maps, source)
     if mesh is None or made is None or read is None:
         return None
-    forward = steps_between(made, read, mesh, source)
-    backward = steps_between(gradient_made_in(consumer, read), gradient_wanted_in(made), mesh, source)
-    return None if forward is None or backward is None else Redistribution(mesh, forward, backward)
+    return (mesh, gradient_made_in(consumer, read), gradient_wanted_in(made)) if backward else (mesh, made, read)
 
 
 @lru_cache(maxsize=65536)
@@ -144,23 +166,21 @@ def gradient_wanted_in(made: Placements) -> Placements:
     return tuple(REPLICATED if place == PARTIAL else place for place in made)
 
 
-def steps_between(
-    made: Placements, read: Placements, mesh: Mesh, source: Shape
-) -> tuple[RedistributionStep, ...] | None:
+@lru_cache(maxsize=65536)
+def steps_between(made: Placements, read: Placements, dims: int) -> tuple[RedistributionStep, ...] | None:
     """Return the steps between two layouts on one mesh: slices and sums, then what is gathered.
 
     Args:
         made: Placements in which the tensor is made.
         read: Placements in which it is read.
-        mesh: The mesh.
-        source: Shape of the tensor.
+        dims: Dimensions of the tensor.
 
     Returns:
         No steps where devices hold what they read.  None where a dimension would move from one axis to another, or an
         outer axis of a dimension without the inner ones: regions are then sent one by one.
     """
     now, steps = list(made), list[RedistributionStep]()
-    for dim in range(len(source.sizes)):
+    for dim in range(dims):
         before, after = ([a for a, place in enumerate(layout) if place == dim] for layout in (made, read))
         if before != after[: len(before)] and after != before[: len(after)]:
             return None
