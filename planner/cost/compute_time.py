@@ -334,7 +334,7 @@ def _unmeasured_s(
         inner: Whether the layer has an activation gradient, too.
         fused: Whether a chain of elementwise calls is one kernel.
     """
-    own = None if fused else _eager_s(profile, layer, phase, part, element_bytes)
+    own = _eager_s(profile, layer, phase, part, element_bytes, fused=fused)
     own = _fused_s(profile, layer, phase, part, element_bytes, inner=inner) if own is None else own
     seconds = seconds if own is None else own
     if profile.dispatch_s and phase != "update":
@@ -361,12 +361,12 @@ def _fused_s(
 
 
 def _eager_s(
-    profile: ComputeProfile, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int
+    profile: ComputeProfile, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int, *, fused: bool
 ) -> Floats | None:
     """Return the time of parts of a layer that is several kernels where nothing joins them; else None."""
     if phase not in ("forward", "activation_gradient"):
         return None
-    kernels = eager_bytes(layer, phase, part, _stored_bytes(profile, element_bytes))
+    kernels = eager_bytes(layer, phase, part, _stored_bytes(profile, element_bytes), fused=fused)
     if kernels is None:
         return None
     return sum((_streamed_s(profile, moved) for moved in kernels), np.zeros_like(part["sample"]))

@@ -11,8 +11,8 @@ Source:
     Paszke et al., "PyTorch", NeurIPS 2019, Sec. 5.1 and 5.2: control on the host runs ahead of the device.
     NVIDIA/Megatron-LM of 2021, megatron/timers.py and p2p_communication.py: timers of passes, and receives, wait for
     the device; fused_softmax.py: the kernel of attention's scores; model/distributed.py: each gradient is added to a
-    buffer that was set to zero.
-    huggingface/nanotron, optim/gradient_accumulator.py: the same, in float32.
+    buffer that was set to zero; mpu/cross_entropy.py: its loss.
+    huggingface/nanotron, optim/gradient_accumulator.py: the same, in float32; parallel/tensor_parallel/functional.py.
     pytorch/pytorch, autograd/functions/accumulate_grad.h: the first gradient is kept, others are added to it.
 """
 
@@ -25,6 +25,7 @@ from groundwork.units import MICRO
 from hwprofiles.compute.attention_versions import ATTENTION_VERSIONS
 from planner.cost.framework import parameter_values
 from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.operations.loss import LOSS_CALLS, Loss
 from planner.operations.products import Attention
 
 
@@ -44,21 +45,26 @@ class Software:
     """True if images lie in memory channel by channel, so that libraries transpose them for tensor cores and back."""
     flash: int = ATTENTION_VERSIONS[-1]
     """Version of FlashAttention that computes attention; 0: separate kernels, with all scores in memory."""
+    loss: str = ""
+    """How the cross-entropy of positions is computed, one of ``LOSS_CALLS``."""
     sums: int = 0
     """Kernels that add a gradient to those of the micro-batches before.  0: none, as the product adds to what it reads;
     1: one a tensor, from the second micro-batch on; 2: one a tensor in every micro-batch, to a buffer that was zero."""
 
     def graph_of(self, graph: ComputationGraph) -> ComputationGraph:
-        """Return a network with its attention as the software computes it."""
-        if self.flash or not any(isinstance(layer.operation, Attention) for layer in graph.layers):
-            return graph
-        return graph.with_layers([_apart(layer) for layer in graph.layers])
+        """Return a network with its attention and its loss as the software computes them."""
+        layers = [self._layer_of(layer) for layer in graph.layers]
+        same = all(new is old for new, old in zip(layers, graph.layers, strict=True))
+        return graph if same else graph.with_layers(layers)
 
-
-def _apart(layer: Layer) -> Layer:
-    """Return a layer whose attention, if it is some, is computed by separate kernels."""
-    operation = layer.operation
-    return replace(layer, operation=replace(operation, fused=False)) if isinstance(operation, Attention) else layer
+    def _layer_of(self, layer: Layer) -> Layer:
+        """Return a layer as the software computes it; the same one where that is by one kernel."""
+        operation = layer.operation
+        if isinstance(operation, Attention) and not self.flash:
+            return replace(layer, operation=replace(operation, fused=False))
+        if isinstance(operation, Loss) and operation.reads_rows and operation.calls != self.loss:
+            return replace(layer, operation=replace(operation, calls=self.loss))
+        return layer
 
 
 IDEAL_SOFTWARE = Software()
@@ -66,27 +72,22 @@ IDEAL_SOFTWARE = Software()
 _LAUNCH_US = 26.0
 """Microseconds from one launch to the next by PyTorch, Python and automatic differentiation included: of steps of GPT-2
 and Llama that are bound by it, 24 to 28, compiled ones not less (``hwprofiles/measured/h200_language_models.csv``)."""
-_MEGATRON_LAUNCH_US = 59.0
-"""The same of Megatron-LM in 2021: fitted to iterations of vTrain with a hidden size of 1,024 that are neither tensor-
-nor pipeline-parallel, of which it predicts eight within 3 %."""
-_NANOTRON_LAUNCH_US = 62.0
+_MEGATRON_LAUNCH_US = 48.0
+"""The same of Megatron-LM in 2021: fitted to the 55 iterations of vTrain with a hidden size of 1,024 that are neither
+tensor- nor pipeline-parallel, whose mean error it makes smallest."""
+_NANOTRON_LAUNCH_US = 54.0
 """The same of nanotron 0.5 in 2025: two iterations on one machine that split tensors 4 and 8 times, in micro-batches of
-one sequence, of which 128 and 256, take 71 and 74 ms a micro-batch, for 1,186 launches.  They are no rows of
+one sequence, of which 128 and 256, take 71 and 74 ms a micro-batch, for 1,353 launches.  They are no rows of
 ``nanotron_iterations.csv``."""
+_ALONE = {"fused": 1, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 0, "loss": 0, "sums": 0}
+_PYTORCH = {**_ALONE, "launch_us": _LAUNCH_US, "sums": 1}
 SOFTWARE: Mapping[str, Mapping[str, float]] = {
-    "ideal": {"fused": 1, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 0, "sums": 0},
-    "pytorch": {"fused": 0, "launch_us": _LAUNCH_US, "waits": 0, "flash": 2, "channels_first": 1, "sums": 1},
-    "torch-compile": {"fused": 1, "launch_us": _LAUNCH_US, "waits": 0, "flash": 2, "channels_first": 0, "sums": 1},
-    "megatron-2021": {
-        "fused": 1,
-        "launch_us": _MEGATRON_LAUNCH_US,
-        "waits": 1,
-        "flash": 0,
-        "channels_first": 0,
-        "sums": 2,
-    },
-    "nanotron": {"fused": 0, "launch_us": _NANOTRON_LAUNCH_US, "waits": 0, "flash": 2, "channels_first": 0, "sums": 2},
-    "cuda-graph": {"fused": 0, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 1, "sums": 1},
+    "ideal": _ALONE,
+    "pytorch": {**_PYTORCH, "fused": 0, "channels_first": 1, "loss": 1},
+    "torch-compile": _PYTORCH,
+    "megatron-2021": {**_ALONE, "launch_us": _MEGATRON_LAUNCH_US, "waits": 1, "flash": 0, "loss": 2, "sums": 2},
+    "nanotron": {**_ALONE, "fused": 0, "launch_us": _NANOTRON_LAUNCH_US, "loss": 2, "sums": 2},
+    "cuda-graph": {**_PYTORCH, "fused": 0, "launch_us": 0, "channels_first": 1, "loss": 1},
 }
 """Software by name, with the defaults of its parameters."""
 
@@ -107,8 +108,9 @@ def software_of(text: str) -> Software:
     if values["flash"] not in ATTENTION_VERSIONS:
         versions = ", ".join(map(str, ATTENTION_VERSIONS))
         raise ConfigError(f"{name}.flash must be one of {versions}, got {values['flash']:g}")
-    if values["sums"] not in (0, 1, 2):
-        raise ConfigError(f"{name}.sums must be 0, 1 or 2, got {values['sums']:g}")
+    for choice in ("loss", "sums"):
+        if values[choice] not in (0, 1, 2):
+            raise ConfigError(f"{name}.{choice} must be 0, 1 or 2, got {values[choice]:g}")
     return Software(
         text=text,
         fused=values["fused"] > 0,
@@ -116,5 +118,6 @@ def software_of(text: str) -> Software:
         waits=values["waits"] > 0,
         channels_first=values["channels_first"] > 0,
         flash=int(values["flash"]),
+        loss=LOSS_CALLS[int(values["loss"])],
         sums=int(values["sums"]),
     )

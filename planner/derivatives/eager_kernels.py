@@ -8,6 +8,11 @@ A chain of elementwise calls, x * tanh(x), whose kernels read and write an eleme
                                                      dx + dx'            3
 
 Loss functions compute in float32, whatever the data type of the scores: these and their gradient are converted.
+
+Source:
+    pytorch/pytorch, aten/src/ATen/native/cuda/SoftMax.cu: kernels of log_softmax and of its derivative, which read long
+    rows several times.
+    NVIDIA/Megatron-LM, megatron/mpu/cross_entropy.py: calls of the loss of a divided vocabulary.
 """
 
 from collections.abc import Mapping
@@ -24,7 +29,7 @@ from planner.operations.computation import Operand, Step
 from planner.operations.convolution import Convolution
 from planner.operations.joining import Add
 from planner.operations.linear import Linear
-from planner.operations.loss import Loss
+from planner.operations.loss import LOSS_CALLS, Loss
 from planner.operations.normalisation import BatchNorm
 from planner.operations.products import Attention
 from planner.operations.rearrangement import VIEWS
@@ -33,11 +38,19 @@ from planner.operations.streaming import Elementwise
 _ATTENTION_BACKWARD = 3
 """Kernels of fused attention's backward pass: sums of output times gradient, all gradients, those of queries rounded.
 """
+_ROW_ELEMENTS = 1024
+"""Elements of the longest row that PyTorch's kernels of a softmax keep in registers; longer ones are read for their
+maximum, again for the sum of exponentials (or of gradients), and once more for the result."""
+_LABEL_CALLS = 12, 6
+"""Kernels on one element a position, forward and backward, of the loss of a divided vocabulary: which labels lie here,
+their scores, the logarithm of the sum."""
 _NO_GRADIENT = frozenset(name for name, what in SAVED.items() if not what) - PASSED_ON - {"neg", "rsub"}
 """Calls whose result does not change with small changes of their operands."""
 
 
-def eager_bytes(layer: Layer, phase: str, part: Mapping[str, Floats], element_bytes: int) -> list[Floats] | None:
+def eager_bytes(
+    layer: Layer, phase: str, part: Mapping[str, Floats], element_bytes: int, *, fused: bool
+) -> list[Floats] | None:
     """Return the bytes that each kernel of a layer reads and writes, shape (C,) each.
 
     Args:
@@ -45,14 +58,15 @@ def eager_bytes(layer: Layer, phase: str, part: Mapping[str, Floats], element_by
         phase: ``forward`` or ``activation_gradient``; gradients of parameters are reductions of their own.
         part: Sizes of its parts by dimension, shape (C,) each.
         element_bytes: Bytes of an element in memory.
+        fused: Whether a chain of elementwise calls is one kernel.
 
     Returns:
         None for layers that are one kernel in each phase.
     """
     operation, held = layer.operation, Part(layer.input_shapes, layer.output, dict(part))
-    if isinstance(operation, Loss) and operation.reads_rows:
-        return [accesses * held.outputs for accesses in _loss_bytes(phase, element_bytes)]
-    if isinstance(operation, Elementwise) and len(operation.computes) > 1:
+    if isinstance(operation, Loss) and operation.calls:
+        return _loss_bytes(operation, phase, held, element_bytes)
+    if not fused and isinstance(operation, Elementwise) and len(operation.computes) > 1:
         chain = _Chain(layer, operation, held, element_bytes)
         return chain.forward if phase == "forward" else chain.backward()
     return None
@@ -99,8 +113,9 @@ def kernel_count(layer: Layer, phase: str, *, fused: bool, element_bytes: int = 
     """
     if phase == "update":
         return 0
-    one = {dim: np.ones(1) for dim in layer.output.dims}
-    if not fused and phase != "weight_gradient" and (each := eager_bytes(layer, phase, one, element_bytes)) is not None:
+    one = {dim: np.ones(1) for dim in layer.output.dims} | {"channel": np.array([float(layer.output.size("channel"))])}
+    each = None if phase == "weight_gradient" else eager_bytes(layer, phase, one, element_bytes, fused=fused)
+    if each is not None:
         return len(each)
     work = layer.kernels(phase, {dim: np.array([float(layer.output.size(dim))]) for dim in layer.output.dims})
     if not (work.flop + work.memory_bytes + work.streamed_bytes).any():
@@ -116,16 +131,29 @@ def kernel_count(layer: Layer, phase: str, *, fused: bool, element_bytes: int = 
     return 1 + sum(bool(getattr(operation, name, None)) for name in epilogue)
 
 
-def _loss_bytes(phase: str, element_bytes: int) -> list[float]:
-    """Return the bytes that kernels of cross-entropy move for each score, in float32.
+def _loss_bytes(operation: Loss, phase: str, part: Part, element_bytes: int) -> list[Floats]:
+    """Return the bytes that each kernel of a cross-entropy in float32 moves; those of single words count as none.
 
-    Forward: scores are converted, and the logarithms of their softmax computed.  Backward: a gradient of these is set
-    to zero but for the labels', that of the scores computed from both, and converted.
+    PyTorch's function.  Forward: scores are converted, the logarithms of their softmax computed, the labels' taken.
+    Backward: a gradient of these is set to zero but for the labels', that of the scores computed from both, and
+    converted.
+
+    That of a vocabulary that may be divided.  Forward: scores are converted; their maximum is found, subtracted,
+    exponentials taken and summed, and divided by the sum.  Backward: one is subtracted at the labels, the result
+    multiplied by the gradient of the loss and converted.
     """
-    converted = [float(element_bytes + ELEMENT_BYTES)] if element_bytes < ELEMENT_BYTES else []
+    scores = part.outputs * float(ELEMENT_BYTES)
+    converted = [part.outputs * float(element_bytes + ELEMENT_BYTES)] if element_bytes < ELEMENT_BYTES else []
+    again = np.where(part.channels > _ROW_ELEMENTS, 1.0, 0.0)
+    word = 0.0 * scores
+    divided = part.channels < part.output.size("channel")
+    if operation.calls == LOSS_CALLS[1] and not divided.any():
+        if phase == "forward":
+            return [*converted, (2.0 + 2.0 * again) * scores, word]
+        return [scores, word, (3.0 + again) * scores, *converted]
     if phase == "forward":
-        return [*converted, 2.0 * ELEMENT_BYTES]
-    return [1.0 * ELEMENT_BYTES, 3.0 * ELEMENT_BYTES, *converted]
+        return [*converted, scores, 2.0 * scores, 2.0 * scores, scores, 2.0 * scores, *[word] * _LABEL_CALLS[0]]
+    return [*[word] * _LABEL_CALLS[1], 2.0 * scores, *converted]
 
 
 class _Chain:

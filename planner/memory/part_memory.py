@@ -20,7 +20,7 @@ from planner.operations.base import ELEMENT_BYTES, Part
 from planner.operations.convolution import Convolution
 from planner.operations.joining import Concat
 from planner.operations.linear import Linear
-from planner.operations.loss import Loss
+from planner.operations.loss import LOSS_CALLS, Loss
 from planner.operations.mapped import Mapped
 from planner.operations.normalisation import LocalResponseNorm
 from planner.operations.pooling import Pooling
@@ -125,7 +125,7 @@ class _PartMemories:
         elif isinstance(operation, Loss) and operation.reads_rows:
             scratch, gradient_last = {**scratch, "forward": zeros if last else output}, True
             if size < ELEMENT_BYTES:
-                output, scratch = self._float32_loss(part)
+                output, scratch = _float32_loss(operation, part)
         elif isinstance(operation, LocalResponseNorm):
             scratch = {**scratch, **_normalisation_scratch(layer, space, size)}
         elif isinstance(operation, Concat):  # channels first where some input has them first
@@ -150,16 +150,6 @@ class _PartMemories:
             gradient_in_place=in_place,
             gradient_channels_last=gradient_last and not isinstance(operation, Linear),
         )
-
-    def _float32_loss(self, part: Part) -> tuple[Floats, dict[str, Floats]]:
-        """Return the bytes of the probabilities of sixteen-bit scores, and of what is allocated beside them by phase.
-
-        They are float32.  Software that joins calls makes them, and from them the gradient, in place; by single calls
-        the converted scores are held meanwhile, and the gradients of the probabilities and of the converted scores.
-        """
-        whole, apart = ELEMENT_BYTES * part.outputs, not self.program.conditions.software.fused
-        beside = {"forward": 1, "activation_gradient": 2, "weight_gradient": 0}
-        return whole, {phase: count * apart * whole for phase, count in beside.items()}
 
     def _recorded(self, i: int, layer: Layer, space: ConfigSpace) -> PartMemory:
         """Return the memory of the parts of a layer whose computation is recorded."""
@@ -274,6 +264,18 @@ class _PartMemories:
 def _reads(layer: Layer, space: ConfigSpace, slot: int = 0) -> Regions:
     """Return the regions of an input that the parts of a layer read."""
     return needed_regions(space, layer.operation.interval_maps(slot, layer.input_shapes), layer.input_shapes[slot])
+
+
+def _float32_loss(operation: Loss, part: Part) -> tuple[Floats, dict[str, Floats]]:
+    """Return the bytes of the probabilities of sixteen-bit scores, and of what is allocated beside them by phase.
+
+    They are float32.  One kernel, or the loss of a divided vocabulary, makes them in place, and the gradient from them;
+    by PyTorch's own calls the converted scores are held meanwhile, and the gradients of the logarithms and of the
+    converted scores.
+    """
+    whole, apart = ELEMENT_BYTES * part.outputs, operation.calls == LOSS_CALLS[1]
+    beside = {"forward": 1, "activation_gradient": 2, "weight_gradient": 0}
+    return whole, {phase: count * apart * whole for phase, count in beside.items()}
 
 
 def _normalisation_scratch(layer: Layer, space: ConfigSpace, element_bytes: float) -> dict[str, Floats]:

@@ -192,7 +192,7 @@ class _FileReader:
         """Return the operation of a layer."""
         made = operation_class(kind)
         given = {key: value for key, value in row.items() if key not in _LAYER_KEYS}
-        taken = {"dims", "sizes", "reads", "weights", "computes", "fused", *single_field(made, kind)}
+        taken = {"dims", "sizes", "reads", "weights", "computes", "fused", "calls", *single_field(made, kind)}
         known = [each.name for each in fields(made) if each.name not in taken]
         for key in given:
             if key not in known:

@@ -73,7 +73,16 @@ def _layer_row(layer: Layer) -> dict[str, Any]:
     """Return a layer as a mapping of a model file."""
     operation: Any = layer.operation
     row: dict[str, Any] = {"name": layer.name, "kind": operation.kind, "inputs": list(layer.inputs)}
-    hidden = {"dims", "sizes", "reads", "weights", "computes", "fused", *single_field(type(operation), operation.kind)}
+    hidden = {
+        "dims",
+        "sizes",
+        "reads",
+        "weights",
+        "computes",
+        "fused",
+        "calls",
+        *single_field(type(operation), operation.kind),
+    }
     for each in fields(operation):
         value = getattr(operation, each.name)
         if each.name not in hidden and (each.default is MISSING or value != each.default):

@@ -1,7 +1,7 @@
 """Last layer of a network: the loss of each sample."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from planner.operations.checks import single
 
 FLOP_PER_ELEMENT = {"softmax": 5, "softmax_per_position": 5, "mean_squared_error": 3}
 """Operations on each element: maximum, difference, exponential, sum, quotient; difference, square, sum."""
+LOSS_CALLS = ("", "cross_entropy", "vocabulary_parallel")
+"""How software computes the cross-entropy of positions: by one kernel, or in float32 by calls of PyTorch, those of its
+own function or those of one for a vocabulary that may be divided over devices."""
 SOFTMAX_STATISTICS = 2
 """Statistics of a part of a softmax: its largest value, and the sum of exponentials of what values are less than it."""
 
@@ -36,6 +39,8 @@ class Loss(OperationBase):
 
     function: str = "softmax"
     """``softmax``, ``softmax_per_position`` or ``mean_squared_error``."""
+    calls: str = field(default="", repr=False)
+    """One of ``LOSS_CALLS``, of a loss whose positions have labels."""
 
     def __post_init__(self) -> None:
         if self.function not in FLOP_PER_ELEMENT:
