@@ -112,20 +112,14 @@ def check_values(value: Any, origin: str) -> None:
     level = [value]
     for _ in range(MOST_LEVELS + 1):
         for each in level:
-            if type(each) is int:
-                _check_integer(each, origin)
+            if type(each) is int and not -(2**63) <= each < 2**63:  # NumPy's integers cannot hold it
+                raise ConfigError(f"{origin}: integers must fit in 64 bits, got one of {each.bit_length()} bits")
             if isinstance(each, str) and STEERING.search(each):
                 raise ConfigError(f"{origin}: texts must hold no control characters, got {each[:60]!r}")
         level = [part for each in level for part in _parts(each, origin)]
         if not level:
             return
     raise ConfigError(f"{origin} must be nested at most {MOST_LEVELS} levels deep")
-
-
-def _check_integer(value: int, origin: str) -> None:
-    """Refuse an integer that NumPy's integers cannot hold."""
-    if not -(2**63) <= value < 2**63:
-        raise ConfigError(f"{origin}: integers must fit in 64 bits, got one of {value.bit_length()} bits")
 
 
 def _parts(value: Any, origin: str) -> Iterator[Any]:

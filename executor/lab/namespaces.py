@@ -118,7 +118,8 @@ def remove_network(prefix: str) -> None:
         deadline_s = time.monotonic() + REMOVAL_S
         while (running := processes(name)) and time.monotonic() < deadline_s:  # a fork may escape one round
             for process in running:
-                _kill(process)
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
             time.sleep(0.005)
         call("ip", "netns", "delete", name)
 
@@ -130,11 +131,6 @@ def temporary_network(wiring: Wiring, prefix: str) -> Iterator[LabHosts]:
         yield make_network(wiring, prefix)
     finally:
         remove_network(prefix)
-
-
-def _kill(process: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(process, signal.SIGKILL)
 
 
 def _address(host: int) -> str:

@@ -108,16 +108,16 @@ def attended(context: StepContext) -> Tensor:
     keys = values["key"].sizes[-2]
     if "attn_mask" in values:
         mask = _mask(context, indices, keys)
-    elif causal and len(rows) != values["query"].sizes[-2]:
-        mask, causal = context.geometry.of(tensors[0], lambda: _seen(rows, keys, context.device)), False
+    elif causal and len(rows) != values["query"].sizes[-2]:  # queries see the keys up to themselves
+        causal, mask = (
+            False,
+            context.geometry.of(
+                tensors[0], lambda: torch.from_numpy(np.arange(keys) <= rows[:, None]).to(context.device)
+            ),
+        )
     scale: Any = step.argument("scale")
     query, key, value = tensors
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal, scale=scale)
-
-
-def _seen(rows: Ints, keys: int, device: torch.device) -> Tensor:
-    """Return the mask of queries that see the keys up to themselves."""
-    return torch.from_numpy(np.arange(keys) <= rows[:, None]).to(device)
 
 
 def _mask(context: StepContext, indices: list[Ints], keys: int) -> Tensor:

@@ -260,20 +260,15 @@ def _set_buffers(
     graph = view.program.graph
     for (i, micro_batch), part in parts.items():
         layer, held = graph.layers[i], view.parts.held(i)
-        part.constants = {
-            key: state[key].to(device.torch_device, _buffer_type(state[key], DTYPES[graph.element_bytes]))
-            for key in buffer_keys(layer)
-            if key in state
+        held_buffers = {key: state[key] for key in buffer_keys(layer) if key in state}
+        part.constants = {  # fractions in the network's type
+            key: each.to(device.torch_device, DTYPES[graph.element_bytes] if each.is_floating_point() else each.dtype)
+            for key, each in held_buffers.items()
         }
         prefix = norm_prefix(layer)
         for name, buffer in part.buffers.items() if micro_batch == 0 and prefix else ():
             if prefix + name in state:
                 buffer.copy_(state[prefix + name][held.low[1] : held.high[1]])
-
-
-def _buffer_type(tensor: Tensor, dtype: torch.dtype) -> torch.dtype:
-    """Return the type in which a part computes with a buffer: that of the network where it is a fraction."""
-    return dtype if tensor.is_floating_point() else tensor.dtype
 
 
 def _parts(

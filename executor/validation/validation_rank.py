@@ -8,9 +8,8 @@ messages: so one plan is open at a time, and has no receive left when the next i
 import pickle
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import torch
@@ -213,10 +212,5 @@ def _run(spec: ValidationSpec, where: RankEnvironment, status: RankStatus) -> No
         turns.run()
 
 
-def _main(arguments: Sequence[str]) -> NoReturn:
-    """Run as the process of one rank, which this ends."""
-    serve(lambda where, status: _run(read_spec(Path(arguments[0])), where, status))
-
-
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    serve(lambda where, status: _run(read_spec(Path(sys.argv[1])), where, status))

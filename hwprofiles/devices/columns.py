@@ -5,6 +5,7 @@ A cluster of four devices of two kinds, one a node::
     kinds  [a, b]      kind  [0, 0, 0, 1]      node  [0, 1, 2, 3]      names  ("node0/gpu0", ...)
 """
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, replace
 from typing import Any, Generic, TypeVar, overload
@@ -58,7 +59,7 @@ class _Columns(Sequence[_Row], Generic[_Row]):
         return map(self._row, range(len(self)))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(_same, self, other))
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(operator.eq, self, other))
 
     __hash__ = None  # type: ignore[assignment]  # as a list, it is compared by what it holds
 
@@ -90,10 +91,6 @@ class _Columns(Sequence[_Row], Generic[_Row]):
         for kind in used[np.argsort(first)].tolist():
             number[kind] = known.setdefault(astuple(self.kinds[kind]), len(known))
         return list(known), number[self.kind]
-
-
-def _same(one: object, other: object) -> bool:
-    return one == other
 
 
 def _by_kind(

@@ -34,8 +34,8 @@ def topology_of_nccl(system: Element, origin: str) -> Topology:
     nets.reverse()
     check_count(nets, "cards", origin)
     buses = [pci.get("busid", "").lower() for _, pci, _ in gpus]
-    if len(set(buses)) < len(buses):
-        raise ConfigError(f"{origin} contradicts itself: two GPUs have the bus {_repeated(buses)!r}")
+    if twice := [bus for bus in buses if buses.count(bus) > 1]:
+        raise ConfigError(f"{origin} contradicts itself: two GPUs have the bus {twice[0]!r}")
     pairs, switched = _nvlinks([gpu for _, _, gpu in gpus], buses, origin)
     return Topology(
         origin=origin,
@@ -120,8 +120,3 @@ def _natural(element: Element, key: str, origin: str) -> int:
     if value < 0:
         raise ConfigError(f"{origin}: {key} of {element.tag} must be a whole number >= 0, got {value}")
     return value
-
-
-def _repeated(names: list[str]) -> str:
-    """Return a name that occurs twice."""
-    return next(name for name in names if names.count(name) > 1)

@@ -55,7 +55,8 @@ def bench(pipe: Connection, folder: str) -> None:
     """
     follow_parent()
     os.chdir(folder)
-    _warm_up()
+    with suppress(OrreryError):  # loads the compiled kernels
+        compare(load_model("lenet5", batch=8), load_cluster("titanx-4"), ["data", "owt"])
     held, children = _Held(pipe), list[Child]()
     request: BenchRequest | None = None
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -72,12 +73,6 @@ def bench(pipe: Connection, folder: str) -> None:
             children = _heard(held, request, children, ready)
     for child in children:
         child.end()
-
-
-def _warm_up() -> None:
-    """Load the compiled kernels, by a small comparison."""
-    with suppress(OrreryError):
-        compare(load_model("lenet5", batch=8), load_cluster("titanx-4"), ["data", "owt"])
 
 
 def _begun(held: "_Held", request: BenchRequest) -> list[Child]:

@@ -56,7 +56,9 @@ def fused_layers(layers: Sequence[Layer], read: Sequence[str]) -> tuple[list[Lay
                 continue
             left.pop(source)
             name = layer.name if isinstance(joined.operation, Elementwise) else one.name
-            taken[name] = [*taken.pop(one.name, []), *_names(layer)]
+            operation = layer.operation
+            steps = operation.steps if isinstance(operation, Elementwise) else (operation.kind,)
+            taken[name] = [*taken.pop(one.name, []), *steps]
             renamed[layer.name] = name
             uses[name] = uses[layer.name]
             layer = replace(joined, name=name)
@@ -64,10 +66,6 @@ def fused_layers(layers: Sequence[Layer], read: Sequence[str]) -> tuple[list[Lay
         left[layer.name] = layer
     rows = [(name, left[name].operation, steps) for name, steps in taken.items()]
     return list(left.values()), [Fused(n, o.steps if isinstance(o, Elementwise) else tuple(s)) for n, o, s in rows]
-
-
-def _names(layer: Layer) -> tuple[str, ...]:
-    return layer.operation.steps if isinstance(layer.operation, Elementwise) else (layer.operation.kind,)
 
 
 def _joined(one: Layer, other: Layer, slot: int) -> Layer | None:

@@ -29,7 +29,7 @@ def batch_norm(reader: GraphReader, node: TraceNode) -> Any:
     value = reader.plain(node, given)
     if value is None:
         result = reader.unknown(node, "its batch is not an axis of its own")
-    elif _is_frozen(reader, node):
+    elif reader.argument(node, "training") is False and reader.trace.trains and not reader.trace.foreign:
         result = _fixed_statistics(reader, node, value, keys)
     elif _is_plain(reader, node, keys):
         name = reader.name_of(node)
@@ -52,11 +52,6 @@ def _is_plain(reader: GraphReader, node: TraceNode, keys: dict[str, str]) -> boo
     given = [reader.argument(node, name) for name in ("weight", "bias")]
     there = [each for each in given if each is not None]
     return len(there) == len(keys) in (0, 2) and not any(key in reader.owners for key in keys.values())
-
-
-def _is_frozen(reader: GraphReader, node: TraceNode) -> bool:
-    """Return whether a normalisation has fixed statistics in a program that is trained otherwise."""
-    return reader.argument(node, "training") is False and reader.trace.trains and not reader.trace.foreign
 
 
 def _fixed_statistics(reader: GraphReader, node: TraceNode, value: TracedValue, keys: dict[str, str]) -> TracedValue:

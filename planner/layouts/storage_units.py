@@ -34,17 +34,12 @@ def storage_units(graph: ComputationGraph, *, whole: bool) -> list[tuple[int, ..
                 held = 0
         return [tuple(reversed(unit)) for unit in reversed(units) if unit]
     blocks: dict[str, list[int]] = {"": []}
-    lent = _lenders(graph)
+    lent = {way.producer for way, shared in graph.shared.items() if not shared.frozen}
     numbered = any(block_of(graph.layers[i].name) for i in trained)  # without such names every layer is a unit
     for i in trained:
         block = block_of(graph.layers[i].name) if numbered else str(i)
         blocks.setdefault("" if i in lent else block, []).append(i)
     return [tuple(block) for block in blocks.values()]
-
-
-def _lenders(graph: ComputationGraph) -> set[int]:
-    """Return the layers that train parameters which others borrow."""
-    return {way.producer for way, shared in graph.shared.items() if not shared.frozen}
 
 
 def block_of(name: str) -> str:

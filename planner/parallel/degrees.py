@@ -299,11 +299,6 @@ def _input_channels(graph: ComputationGraph) -> dict[str, int]:
     return {layer.name: size for layer in graph.layers if (size := layer.operation.summed_size(layer.input_shapes))}
 
 
-def _position_dims(layer: Layer) -> list[str]:
-    """Return the names of a layer's position dimensions."""
-    return [dim for dim in layer.parallel_dims if dim not in ("sample", "channel")]
-
-
 def largest_divisor(size: int, most: int) -> int:
     """Return the largest number up to ``most`` that divides ``size``."""
     return next(degree for degree in range(min(size, most), 0, -1) if size % degree == 0)
@@ -314,7 +309,7 @@ def grid_of(layer: Layer, parts: int) -> dict[str, int]:
 
     A layer without positions has none.
     """
-    dims = _position_dims(layer)
+    dims = [dim for dim in layer.parallel_dims if dim not in ("sample", "channel")]
     if math.prod(layer.output.size(dim) for dim in dims) == 1:
         return {}
     choices: list[tuple[int, ...]] = [()]

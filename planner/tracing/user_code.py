@@ -32,7 +32,8 @@ def built_module(spec: str, *, file: Path | None = None) -> "torch.nn.Module":
     Raises:
         ConfigError: There is no such code, it raises an exception, or what it returns is no ``torch.nn.Module``.
     """
-    _check_torch()
+    if importlib.util.find_spec("torch") is None:
+        raise ConfigError("torch must be installed to import a model: pip install 'orrery-training[executor]'")
     import torch
 
     where, _, name = spec.rpartition(":")
@@ -49,12 +50,6 @@ def built_module(spec: str, *, file: Path | None = None) -> "torch.nn.Module":
     if not isinstance(module, torch.nn.Module):
         raise ConfigError(f"model: {spec} must return a torch.nn.Module, got {type(module).__name__}")
     return module
-
-
-def _check_torch() -> None:
-    """Refuse to import without PyTorch."""
-    if importlib.util.find_spec("torch") is None:
-        raise ConfigError("torch must be installed to import a model: pip install 'orrery-training[executor]'")
 
 
 def _called(build: Callable[[], Any], spec: str) -> Any:

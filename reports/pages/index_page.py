@@ -135,7 +135,8 @@ def _values(path: Path) -> tuple[str, str]:
         return "JSON", "cannot be read"
     if not isinstance(values, Mapping):
         return "JSON", f"{len(values):,} rows" if isinstance(values, list) else str(values)[:80]
-    words = [f"{key} {values[key]}" for key in ("model", "strategy", "cluster", "batch") if _has_text(values.get(key))]
+    known = {key: values.get(key) for key in ("model", "strategy", "cluster", "batch")}
+    words = [f"{key} {value}" for key, value in known.items() if isinstance(value, str | int | float) and value != ""]
     for key in ("expected_s", "iteration_s", "simulated_s", "additive_s", "measured_s", "makespan_s"):
         if isinstance(values.get(key), int | float):
             seconds = float(values[key])
@@ -143,10 +144,6 @@ def _values(path: Path) -> tuple[str, str]:
     winner = values.get("winner")
     words += [f"winner {winner}"] if isinstance(winner, str) and winner else []
     return _kind(values), ", ".join(words) or f"keys {', '.join(list(values)[:6])}"
-
-
-def _has_text(value: object) -> bool:
-    return isinstance(value, str | int | float) and value != ""
 
 
 def _kind(values: Mapping[str, Any]) -> str:

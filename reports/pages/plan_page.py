@@ -55,6 +55,8 @@ def plan_html(view: PlanView, *, links: Links = ()) -> str:
     memory, cluster = view.memory, view.program.cluster
     fullest, capacity = memory.fullest, cluster.devices[memory.fullest].usable_bytes
     view_of_cluster = cluster_view(cluster)
+    stands_for = ("machines", "link_sets", "device_sets", "classes", "link_class")
+    drawn = {key: pack_json(view_of_cluster[key]) for key in stands_for}
     peak, unit = float(memory.peak_bytes[fullest]), memory_unit([capacity])
     drawing, table = strategy_drawing(view.program.graph, view.layers), layer_table(view.layers)
     return rendered(
@@ -72,7 +74,7 @@ def plan_html(view: PlanView, *, links: Links = ()) -> str:
         fullest=f"The fullest is {cluster.devices[fullest].name}: {memory_unit([peak]).full(peak)} of "
         f"{unit.full(capacity)} usable ({peak / capacity:.1%})",
         alive=_alive(view),
-        data={"cluster": _use(view) | _drawn(view_of_cluster), "memory": _memory(view)},
+        data={"cluster": _use(view) | drawn, "memory": _memory(view)},
     )
 
 
@@ -116,11 +118,6 @@ def _use(view: PlanView) -> dict[str, Any]:
         "mean": pack_array(_half_percents(share.mean(axis=1))),
         "mean_busy": pack_array(_half_percents(busy.mean(axis=1))),
     }
-
-
-def _drawn(drawing: dict[str, Any]) -> dict[str, Any]:
-    """Return what the drawing of the cluster stands for."""
-    return {key: pack_json(drawing[key]) for key in ("machines", "link_sets", "device_sets", "classes", "link_class")}
 
 
 def _half_percents(share: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -35,11 +35,7 @@ def _todays_speed(sweep: CompressionSweep) -> float:
 
 
 def _with(point: CompressionPoint) -> str:
-    return f"{point.type} with {_parts(point.sub_batches)}"
-
-
-def _parts(count: int) -> str:
-    return f"{count} sub-batches" if count > 1 else "no sub-batches"
+    return f"{point.type} with {point.sub_batches if point.sub_batches > 1 else 'no'} sub-batches"
 
 
 def speed_text(sweep: CompressionSweep, factor: float) -> str:

@@ -137,14 +137,10 @@ def sensitivity_cells(row: Sensitivity) -> tuple[str, str, str]:
     Where the slopes on both sides differ by more than their mean, transfers take turns in another order after a small
     change: the replay with the large change is what counts then.
     """
-    unclear = row.elasticity_spread > abs(row.elasticity) or row.elasticity * _expected_sign(row) < 0
+    expected = 1 if row.quantity == "latency" else -1  # more speed shortens the iteration, more latency lengthens it
+    unclear = row.elasticity_spread > abs(row.elasticity) or row.elasticity * expected < 0
     slope = f"{row.elasticity:+z.3f} ± {row.elasticity_spread:.3f}"
     return row.change, f"{row.effect:+z.1%}", f"unclear ({slope})" if unclear and row.elasticity else slope
-
-
-def _expected_sign(row: Sensitivity) -> int:
-    """Return the sign of an elasticity: more speed shortens the iteration, more latency lengthens it."""
-    return 1 if row.quantity == "latency" else -1
 
 
 def sensitivity_table(result: WhatIf, top: int) -> Table:

@@ -1,6 +1,6 @@
 """Tables of whole networks on one device, and the two numbers of a profile that they determine."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -116,11 +116,6 @@ def _graph(model: str, batch: int) -> ComputationGraph:
     return load_model(model, batch=batch)
 
 
-def _logs(profile: ComputeProfile, rows: Iterable[MeasuredNetwork]) -> Floats:
-    """Return the logarithms of predicted over measured times."""
-    return np.array([np.log(iteration_s(profile, row.model, row.batch) / row.time_s) for row in rows])
-
-
 class _Terms:
     """The terms of all phases of networks, from which a time follows for every clock and host.
 
@@ -220,5 +215,6 @@ def held_out_networks(
     errors = []
     for model in sorted({row.model for row in rows}):
         profile = fit([row for row in rows if row.model != model])
-        errors.append(_logs(profile, [row for row in rows if row.model == model]))
-    return np.concatenate(errors)
+        held_out = [row for row in rows if row.model == model]
+        errors += [np.log(iteration_s(profile, row.model, row.batch) / row.time_s) for row in held_out]
+    return np.array(errors)

@@ -81,7 +81,8 @@ def run_sweep(
         if dask:
             results = compute_on_dask(missing, address=dask)
         else:
-            count = min(processes or _cores(), len(missing))
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            count = min(processes or cores, len(missing))
             check_free_memory(count * _WORKER_BYTES, f"a sweep by {count:,} processes")
             results = compute_locally(missing, processes=count)
         with keeping(outcome), closing(results):
@@ -91,7 +92,3 @@ def run_sweep(
                 if progress:
                     progress(f"{sweep.name}: {len(known) + done:,} of {len(digests):,} points", done, len(missing))
     return outcome()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
