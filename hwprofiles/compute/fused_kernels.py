@@ -45,7 +45,7 @@ class FusedKernels:
     flop: Floats
     """Floating-point operations of products; 0 for kernels that only stream."""
     memory_bytes: Floats
-    """Bytes read and written, each once."""
+    """Bytes read and written, each once; NaN for a part that is computed otherwise."""
     blocks: Floats
     """Blocks that run independently of each other, >= 1."""
     head_size: Floats

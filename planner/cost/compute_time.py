@@ -336,7 +336,7 @@ def _unmeasured_s(
     """
     own = _eager_s(profile, layer, phase, part, element_bytes, fused=fused)
     own = _fused_s(profile, layer, phase, part, element_bytes, inner=inner) if own is None else own
-    seconds = seconds if own is None else own
+    seconds = seconds if own is None else np.where(np.isnan(own), seconds, own)
     if profile.dispatch_s and phase != "update":
         seconds = np.where(seconds > 0, np.maximum(seconds, profile.dispatch_s), 0.0)
     return seconds
@@ -345,7 +345,7 @@ def _unmeasured_s(
 def _fused_s(
     profile: ComputeProfile, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int, *, inner: bool
 ) -> Floats | None:
-    """Return the time of parts whose kernel the profile has an efficiency of its own for; else None."""
+    """Return the time of parts whose kernel the profile has an efficiency of its own for, NaN for others; else None."""
     if not profile.fused:
         return None
     stored_bytes = _stored_bytes(profile, element_bytes)
@@ -357,7 +357,7 @@ def _fused_s(
     if work is None or not any(kind == work.kind for kind, _ in profile.fused):
         return None
     seconds = fused_s(profile, work, "forward" if phase == "forward" else "backward")
-    return np.where(work.flop + work.memory_bytes > 0, seconds, 0.0)  # some compute all gradients in one kernel
+    return np.where(work.flop + work.memory_bytes == 0, 0.0, seconds)  # some compute all gradients in one kernel
 
 
 def _eager_s(

@@ -62,7 +62,7 @@ def step_s(network: ClusterRoutes, step: RedistributionStep, mesh: Mesh, source:
     return collective_s(network, step.collective, mesh.groups(step.axis), sizes)
 
 
-@lru_cache(maxsize=2**18)
+@lru_cache(maxsize=65536)
 def steps_s(
     network: ClusterRoutes, mesh: Mesh, made: Placements, read: Placements, source: Shape, element_bytes: int
 ) -> float:

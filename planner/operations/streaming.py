@@ -122,7 +122,8 @@ class FeatureNorm(Mapped):
         if self.function not in ("layer_norm", "rms_norm") or phase == "update":
             return None
         held = Part(tuple(inputs), output, part)
-        if np.any(held.channels < output.size("channel")):  # a part of the channels reads all of them for its sums
+        whole = held.channels >= output.size("channel")  # a part of the channels reads all of them for its sums
+        if not whole.any():
             return None
         kernels = norm_kernels(
             rows=held.columns,
@@ -130,7 +131,8 @@ class FeatureNorm(Mapped):
             element_bytes=element_bytes,
             phase="forward" if phase == "forward" else "backward",
         )
-        return replace(kernels, memory_bytes=0.0 * kernels.memory_bytes) if phase == "weight_gradient" else kernels
+        moved = kernels.memory_bytes * (phase != "weight_gradient")
+        return replace(kernels, memory_bytes=np.where(whole, moved, np.nan))
 
     def _forward(self, part: Part) -> Kernels:
         return self._streams(part, FEATURE_NORM_FLOP, 2 * self._inputs(part) + part.outputs)

@@ -86,6 +86,18 @@ def test_norms_are_priced_by_their_own_kernels():
     )
 
 
+def test_configurations_are_priced_together_as_alone():
+    """Norms that are split in channels, which have no kernel of their own, stand beside whole ones in searches."""
+    graph = load_model("gpt2:layers=1,hidden=64,words=64", batch=4)
+    model = CostModel(graph, load_cluster("hgx-h200").take(4))
+    for i, space in enumerate(model.all_configurations()):
+        together = model.compute_times.slowest_part_s(i, space)
+        for c in range(space.size):
+            alone = model.compute_times.slowest_part_s(i, space.alone(c))
+            for phase, seconds in together.items():
+                assert seconds[c] == pytest.approx(alone[phase][0], rel=1e-12), graph.layers[i].name
+
+
 def test_devices_that_have_not_measured_it_price_it_as_products():
     graph, cluster = load_model("gpt2", batch=16), load_cluster("dgx1-p100")
     index = next(i for i, layer in enumerate(graph.layers) if layer.operation.kind == "attention")
