@@ -11,7 +11,7 @@ Source:
     Paszke et al., "PyTorch", NeurIPS 2019, Sec. 5.1 and 5.2: control on the host runs ahead of the device.
     NVIDIA/Megatron-LM of 2021, megatron/timers.py and p2p_communication.py: timers of passes, and receives, wait for
     the device; fused_softmax.py: the kernel of attention's scores; model/distributed.py: each gradient is added to a
-    buffer that was set to zero; mpu/cross_entropy.py: its loss.
+    buffer that was set to zero; mpu/cross_entropy.py: its loss; optimizer: gradients of words are summed over stages.
     huggingface/nanotron, optim/gradient_accumulator.py: the same, in float32; parallel/tensor_parallel/functional.py.
     pytorch/pytorch, autograd/functions/accumulate_grad.h: the first gradient is kept, others are added to it.
 """
@@ -50,6 +50,8 @@ class Software:
     sums: int = 0
     """Kernels that add a gradient to those of the micro-batches before.  0: none, as the product adds to what it reads;
     1: one a tensor, from the second micro-batch on; 2: one a tensor in every micro-batch, to a buffer that was zero."""
+    trains_copies: bool = False
+    """True if a stage trains a copy of a parameter that it shares with another, and so holds its gradient and state."""
 
     def graph_of(self, graph: ComputationGraph) -> ComputationGraph:
         """Return a network with its attention and its loss as the software computes them."""
@@ -79,14 +81,15 @@ _NANOTRON_LAUNCH_US = 54.0
 """The same of nanotron 0.5 in 2025: two iterations on one machine that split tensors 4 and 8 times, in micro-batches of
 one sequence, of which 128 and 256, take 71 and 74 ms a micro-batch, for 1,353 launches.  They are no rows of
 ``nanotron_iterations.csv``."""
-_ALONE = {"fused": 1, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 0, "loss": 0, "sums": 0}
+_ALONE = {"fused": 1, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 0, "loss": 0, "sums": 0, "copies": 0}
 _PYTORCH = {**_ALONE, "launch_us": _LAUNCH_US, "sums": 1}
+_MEGATRON = {**_ALONE, "loss": 2, "sums": 2, "copies": 1}
 SOFTWARE: Mapping[str, Mapping[str, float]] = {
     "ideal": _ALONE,
     "pytorch": {**_PYTORCH, "fused": 0, "channels_first": 1, "loss": 1},
     "torch-compile": _PYTORCH,
-    "megatron-2021": {**_ALONE, "launch_us": _MEGATRON_LAUNCH_US, "waits": 1, "flash": 0, "loss": 2, "sums": 2},
-    "nanotron": {**_ALONE, "fused": 0, "launch_us": _NANOTRON_LAUNCH_US, "loss": 2, "sums": 2},
+    "megatron-2021": {**_MEGATRON, "launch_us": _MEGATRON_LAUNCH_US, "waits": 1, "flash": 0},
+    "nanotron": {**_MEGATRON, "fused": 0, "launch_us": _NANOTRON_LAUNCH_US},
     "cuda-graph": {**_PYTORCH, "fused": 0, "launch_us": 0, "channels_first": 1, "loss": 1},
 }
 """Software by name, with the defaults of its parameters."""
@@ -102,7 +105,7 @@ def software_of(text: str) -> Software:
     if name not in SOFTWARE:
         raise ConfigError(f"software must be one of {', '.join(SOFTWARE)}, got {name!r}{did_you_mean(name, SOFTWARE)}")
     values = parameter_values("software", name, rest, SOFTWARE[name])
-    for switch in ("fused", "waits", "channels_first"):
+    for switch in ("fused", "waits", "channels_first", "copies"):
         if values[switch] not in (0, 1):
             raise ConfigError(f"{name}.{switch} must be 0 or 1, got {values[switch]:g}")
     if values["flash"] not in ATTENTION_VERSIONS:
@@ -120,4 +123,5 @@ def software_of(text: str) -> Software:
         flash=int(values["flash"]),
         loss=LOSS_CALLS[int(values["loss"])],
         sums=int(values["sums"]),
+        trains_copies=values["copies"] > 0,
     )

@@ -172,15 +172,29 @@ def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffer
 
 
 def _borrowed_parameters(account: MemoryAccount) -> list[BufferRows]:
-    """Return the copies of shared parameters on devices that do not hold all of what their layer borrows."""
-    program, graph, rows = account.program, account.program.graph, list[BufferRows]()
+    """Return the copies of shared parameters on devices that do not hold all of what their layer borrows.
+
+    Software that trains the copies holds their gradients and state too.
+    """
+    program, element_bytes, rows = account.program, account.program.graph.element_bytes, list[BufferRows]()
     for way in dict.fromkeys(program.borrowed_by.values()):
-        owner, borrower = program.spaces[way.producer], program.spaces[way.consumer]
-        regions = shared_regions(owner, borrower, graph.shared[way], account.devices)
-        away = np.unique(regions.device[owner.devices[regions.part] != regions.device])
-        size = _borrowed_bytes(account, way)[borrower.part_on(account.devices)[away]]
+        away = _away(account, way)
+        size = _borrowed_bytes(account, way)[program.spaces[way.consumer].part_on(account.devices)[away]]
         rows.append(BufferRows("parameters", way.consumer, away, size, 0.0, np.inf))
+        if program.conditions.software.trains_copies:
+            gradients = size * program.gradient_bytes / element_bytes
+            state = size * account.memory_policy.states_of(element_bytes) / account.storage_shards[way.producer]
+            rows.append(BufferRows("parameter gradients", way.consumer, away, gradients, 0.0, np.inf))
+            rows.append(BufferRows("optimizer state", way.consumer, away, state, 0.0, np.inf))
     return rows
+
+
+def _away(account: MemoryAccount, way: Edge) -> Ints:
+    """Return the devices that do not hold all of a shared parameter that their layer borrows."""
+    spaces, shared = account.program.spaces, account.program.graph.shared[way]
+    owner = spaces[way.producer]
+    regions = shared_regions(owner, spaces[way.consumer], shared, account.devices)
+    return np.unique(regions.device[owner.devices[regions.part] != regions.device])
 
 
 def _borrowed_bytes(account: MemoryAccount, way: Edge) -> Floats:
@@ -198,14 +212,18 @@ def _borrowed_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffer
     for way, by in program.borrowed_by.items():
         if not graph.returns_gradient(way):
             continue
-        devices = program.spaces[way.consumer].devices
+        space = program.spaces[way.consumer]
+        devices = space.devices
+        if program.conditions.software.trains_copies:
+            devices = np.setdiff1d(devices, _away(account, by))
         first, last = _weight_times(account, times, way.consumer, devices)
         last = np.maximum(last, _weight_times(account, times, way.producer, devices)[1])
         mine = (program.layer[sends] == by.producer) & (program.consumer[sends] == by.consumer)
         mine &= program.slot[sends] == by.slot
         sent = np.full(account.devices, -np.inf)
         np.maximum.at(sent, program.device[sends[mine]], until[mine])
-        size, released = _borrowed_bytes(account, way), np.maximum(last, sent[devices])
+        size = _borrowed_bytes(account, way)[space.part_on(account.devices)[devices]]
+        released = np.maximum(last, sent[devices])
         rows.append(BufferRows("parameter gradients", way.consumer, devices, size, first, released))
     return rows
 

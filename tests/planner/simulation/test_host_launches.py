@@ -96,12 +96,13 @@ def test_without_launches_the_graph_is_the_same():
         ),
         (
             "pytorch:launch=3",
-            "parameters of software pytorch must be fused, launch_us, waits, flash, channels_first, loss, sums, got "
-            "'launch=3'",
+            "parameters of software pytorch must be fused, launch_us, waits, flash, channels_first, loss, sums, "
+            "copies, got 'launch=3'",
         ),
         ("pytorch:channels_first=2", "pytorch.channels_first must be 0 or 1, got 2"),
         ("pytorch:launch_us=-1", "pytorch.launch_us must be 0 or a number from 1e-09 to 1e+06, got '-1'"),
         ("pytorch:fused=2", "pytorch.fused must be 0 or 1, got 2"),
+        ("nanotron:copies=2", "nanotron.copies must be 0 or 1, got 2"),
         ("nanotron:loss=0.5", "nanotron.loss must be 0, 1 or 2, got 0.5"),
         ("nanotron:sums=3", "nanotron.sums must be 0, 1 or 2, got 3"),
         ("pytorch:flash=3", "pytorch.flash must be one of 0, 1, 2, got 3"),
