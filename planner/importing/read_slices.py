@@ -230,12 +230,8 @@ def _read_at(
         and layout.shape.size(where) == new.size
         and first.size * first.stride == shape.size(first.dim)
     ):
-        inner = size_of(atoms[1:])
-        d = shape.dims.index(first.dim)
-        if inner == first.stride == 1:
-            reads[d] = IntervalMap(dim=where, offset=begin)
-        else:
-            reads[d] = IntervalMap(dim=where, shift=begin, group_out=inner, group_in=first.stride)
+        groups = {"group_out": size_of(atoms[1:]), "group_in": first.stride}
+        reads[shape.dims.index(first.dim)] = IntervalMap(dim=where, shift=begin, **groups)
     return tuple(reads)
 
 

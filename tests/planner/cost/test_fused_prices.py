@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.compute_profile import MeasuredRow
@@ -13,6 +15,7 @@ from hwprofiles.compute.profile_file import load_profile
 from planner.cost.compute_time import kernel_s
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
+from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
 
@@ -122,6 +125,32 @@ def test_a_measured_time_has_its_dispatch_in_it():
     whole = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
     assert kernel_s(measured, "lenet5", layer, "forward", whole) == pytest.approx([1e-5])
     assert kernel_s(profile, "lenet5", layer, "forward", whole) >= profile.dispatch_s
+
+
+def test_what_does_nothing_is_not_dispatched():
+    """Dropout that drops nothing takes no time, also where each kernel takes some to begin."""
+    net = ModelBuilder("none", batch=4, image=(3, 8, 8))
+    for share in (0.0, 0.5):
+        net.dropout(share)
+    net.linear(2)
+    net.loss()
+    graph, profile = net.build(), load_profile("v100-16gb")
+    whole = {dim: np.array([float(size)]) for dim, size in zip(graph.layers[0].output.dims, (4, 3, 8, 8), strict=True)}
+    nothing, something = (kernel_s(profile, "none", layer, "forward", whole)[0] for layer in graph.layers[:2])
+    assert (nothing, something) == (0.0, profile.dispatch_s)
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_fused_attention_computes_what_pytorch_counts(samples):
+    """Each query of a sample meets the keys of its own sample: two products forward."""
+    layer = next(each for each in load_model("gpt2", batch=samples).layers if each.operation.kind == "attention")
+    operation = replace(layer.operation, causal=False)
+    part = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
+    found = operation.fused_kernels("forward", layer.input_shapes, layer.output, part, 2)
+    one = torch.zeros(samples, 12, layer.output.size("length"), 64, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        torch.nn.functional.scaled_dot_product_attention(one, one, one)
+    assert found.flop == pytest.approx([counter.get_total_flops()])
 
 
 def test_elementwise_chains_move_what_they_read_and_write():

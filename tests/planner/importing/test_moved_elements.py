@@ -27,6 +27,18 @@ MOVES = {
     "parts of rows": ("2x3x4x2", lambda x: x.flatten(2)[:, :, 1:4], (0, 1, 2), 8),
     "parts of repetitions": ("2x3x4x2", lambda x: x[:, :, :1].expand(2, 3, 9, 2)[:, :, 1:5] + x, (0, 1, 2, 3), 2),
     "one of repetitions": ("2x3x1x2", lambda x: x.expand(2, 3, 9, 2)[:, :, 4:5] + x, (0, 1, 2, 3), 2),
+    "two of repetitions": (
+        "2x3x1x4",
+        lambda x: x.expand(2, 3, 9, 4)[:, :, 4:6] * torch.tensor([[1.0], [2.0]]),
+        (0, 1, 3, 2),
+        1,
+    ),
+    "rows of groups": (
+        "2x12x3x2",
+        lambda x: groups(x).transpose(2, 3).flatten(1, 2)[:, 3:].view(2, 2, 3, 4, 2).transpose(2, 3).flatten(1, 2),
+        (0, 1, 2, 3),
+        1,
+    ),
     "a slice of groups": ("2x12x3x2", lambda x: groups(x)[:, 1:].flatten(1, 2), (0, 1, 2, 3), 1),
     "the last group": ("2x12x3x2", lambda x: groups(x)[:, 2], (0, 1, 2, 3), 1),
     "a slice within groups": ("2x12x3x2", lambda x: groups(x)[:, :, 1:3].flatten(1, 2), (0, 1, 2, 3), 4),
