@@ -230,8 +230,8 @@ def _read_at(
         and layout.shape.size(where) == new.size
         and first.size * first.stride == shape.size(first.dim)
     ):
-        groups = {"group_out": size_of(atoms[1:]), "group_in": first.stride}
-        reads[shape.dims.index(first.dim)] = IntervalMap(dim=where, shift=begin, **groups)
+        inner, d = size_of(atoms[1:]), shape.dims.index(first.dim)
+        reads[d] = IntervalMap(dim=where, shift=begin, group_out=inner, group_in=first.stride)
     return tuple(reads)
 
 

@@ -23,6 +23,7 @@ from counted_memory import counted, imported, spread
 from imported_networks import NETWORKS
 from ranks import Ranks, options
 
+from executor.checks.program_check import check_program
 from executor.runtime.predicted_memory import predicted_bytes
 from groundwork.errors import ConfigError
 from planner.models.registry import load_model
@@ -53,6 +54,7 @@ def main():
             for name in given.strategies if count > 1 else given.strategies[:1]:
                 try:
                     program = spread(graph, name, count, **again)
+                    check_program(program, count)
                 except ConfigError:
                     continue
                 peaks = np.array([row[0] for row in pool.run(counted, program, chosen)])

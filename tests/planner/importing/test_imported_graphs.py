@@ -151,6 +151,26 @@ def test_windows_that_meet_the_input_make_a_convolution(window, kind):
     assert found.product_flop == pytest.approx(counter.get_total_flops(), rel=1e-12)
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_means_of_all_positions_are_pooling(rank):
+    """Whatever module or function makes them."""
+    kinds = [nn.Conv1d, nn.Conv2d, nn.Conv3d], [nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d]
+    convolution, pool = (row[rank - 1] for row in kinds)
+
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = convolution(3, 4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.conv(x).mean([*range(2, rank + 2)])
+
+    by_module = nn.Sequential(convolution(3, 4, 3), pool(1), nn.Flatten())
+    found = [imported(each, "x".join(["2x3", *["5"] * rank])).graph.layers[1] for each in (Mean(), by_module)]
+    assert found[0].operation == found[1].operation
+    assert found[0].operation.kind == "global_pooling"
+
+
 def test_convolutions_share_weights_beside_biases_of_their_own():
     """One tensor of two layers is enough for them to be such that know of it."""
 

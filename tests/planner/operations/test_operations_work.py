@@ -33,7 +33,16 @@ def convolution(**fields):
 
 
 def product(**fields):
-    return TensorProduct(kind="matrix_product", **{"reads": ((),), "depth": 1, **fields})
+    whole = {"dims": ("channel",), "sizes": (4,), "reads": ((),), "depth": 1}
+    return TensorProduct(kind="matrix_product", **{**whole, **fields})
+
+
+TWO = {"dims": ("channel", "length"), "sizes": (4, 2)}
+"""Of a product with two sections."""
+
+
+def sections(shape, axis):
+    return (Parameter("w", shape, axis=axis, sections=True),)
 
 
 def pooling(**fields):
@@ -303,6 +312,8 @@ def test_only_samples_of_a_loss_are_split():
         (lambda: product(dims=("length", "channel"), sizes=(3, 4)), r"dims must be channel and up to three positions"),
         (lambda: product(dims=("channel", "length"), sizes=(4,)), r"dims must .*, with as many sizes, got .* \[4\]"),
         (lambda: product(dims=("channel", "time"), sizes=(4, 3)), r"dims must .*, got \['channel', 'time'\]"),
+        (lambda: product(weights=sections((4, 4), 1)), r"parameter w must be behind one of its sections"),
+        (lambda: product(weights=sections((3, 4), 1), **TWO), r"w must .*, of which the last dimension has 2, got 1"),
         (lambda: Loss(function="hinge"), r"loss\.function must be one of softmax, .* got 'hinge'"),
     ],
 )

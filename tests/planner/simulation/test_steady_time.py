@@ -30,6 +30,23 @@ def test_any_strategy_takes_the_time_of_its_whole_replay(question, rung):
     assert steady_s(program, **rung) == replay(program, **rung).iteration_s
 
 
+def test_rungs_are_the_program_under_fewer_conditions():
+    """Contention is without interference and spread, whatever the program's conditions are; each rung adds one."""
+    graph, cluster = load_model("alexnet", batch=256), load_cluster("dgx1-p100")
+    model = CostModel(graph, cluster, "library", conditions=Conditions.of(cluster))
+    program = lower(model, spaces_of(graph, named_strategy("data", graph, 8), 8))
+    assert (program.conditions.interference, program.conditions.spread) == (True, True)
+    under = [
+        replace(program, conditions=replace(program.conditions, interference=interference, spread=spread))
+        for interference, spread in ((False, False), (True, False), (True, True))
+    ]
+    times = dict(
+        zip(("contention", "interference", "spread"), (replay(each).iteration_s for each in under), strict=True)
+    )
+    assert ladder.ladder_s(program, 1.0) == {"additive": 1.0, "overlap": steady_s(program, contention=False)} | times
+    assert len(set(times.values())) == 3
+
+
 @pytest.fixture
 def simulated(monkeypatch):
     """Numbers of tasks of the graphs that ``steady_s`` simulates."""
