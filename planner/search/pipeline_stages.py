@@ -9,6 +9,7 @@ Source:
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,8 +40,9 @@ def balanced(layer_s: Floats, stages: int) -> Ints:
     Returns:
         Bounds, shape (stages + 1,): stage k has the layers [bounds[k], bounds[k + 1]).
     """
-    table = _between(layer_s)
-    bounds, _ = _least_worst(lambda _: table, stages, len(layer_s))
+    count = len(layer_s)
+    table = _StageTable(_between(layer_s), np.full(count + 1, count))
+    bounds, _ = _least_worst(lambda _: table, stages, count)
     return np.array(bounds, dtype=np.int64)
 
 
@@ -75,17 +77,26 @@ def stage_bounds(
     if not 1 <= stages <= count:
         raise ConfigError(f"stages must be 1 to the {count} layers of {model.graph.name}, got {stages}")
     tables = _Tables(model, groups, layout, schedule)
-    bounds, slowest_s = _least_worst(tables.time_s, stages, count)
+    bounds, slowest_s = _least_worst(tables.times, stages, count)
     if np.isinf(slowest_s):
         _refuse(tables, stages, count)
     return bounds
 
 
-def _least_worst(table: Callable[[int], Floats], stages: int, count: int) -> tuple[tuple[int, ...], float]:
+class _StageTable(NamedTuple):
+    """The cost of a stage of the layers [row, column), for all rows and columns."""
+
+    cost: Floats
+    """Shape (G + 1, G + 1); without meaning where a stage has no layers."""
+    reach: Ints
+    """Last column of each row at which a stage fits in memory, shape (G + 1,)."""
+
+
+def _least_worst(table: Callable[[int], _StageTable], stages: int, count: int) -> tuple[tuple[int, ...], float]:
     """Return the stages with the least maximum cost and, among those, the least sum of squares: the most even ones.
 
     Args:
-        table: Function from a stage to its cost with the layers [row, column), shape (count + 1, count + 1).
+        table: Function from a stage to its table.
         stages: Number of stages.
         count: Number of layers.
 
@@ -94,15 +105,16 @@ def _least_worst(table: Callable[[int], Floats], stages: int, count: int) -> tup
     """
     _, worst = _least(table, stages, count, np.maximum)
 
-    def even(stage: int) -> Floats:
-        """Return squared costs; infinity above the least maximum."""
-        cost = table(stage)
-        return np.where(cost <= worst, cost**2, np.inf)
+    def evener(before: float, cost: Floats) -> Floats:
+        """Return the sum of squared costs; infinity above the least maximum."""
+        return np.where(cost <= worst, before + cost**2, np.inf)
 
-    return _least(even, stages, count, np.add)[0], worst
+    return _least(table, stages, count, evener)[0], worst
 
 
-def _least(table: Callable[[int], Floats], stages: int, count: int, join: np.ufunc) -> tuple[tuple[int, ...], float]:
+def _least(
+    table: Callable[[int], _StageTable], stages: int, count: int, join: Callable[[float, Floats], Floats]
+) -> tuple[tuple[int, ...], float]:
     """Return the bounds of stages whose joint cost, a maximum or a sum, is least, and that cost.
 
     ``best[c]`` is the least cost of the stages so far with the layers [0, c), and each row of ``last_bounds`` has, for
@@ -116,13 +128,17 @@ def _least(table: Callable[[int], Floats], stages: int, count: int, join: np.ufu
     """
     best, last_bounds = np.full(count + 1, np.inf), []
     best[0] = 0.0
-    empty = np.tril_indices(count + 1)  # stages without layers are not allowed
     for stage in range(stages):
-        cost = table(stage).copy()
-        cost[empty] = np.inf
-        joined = join(best[:, None], cost)
-        last_bounds.append(joined.argmin(axis=0))
-        best = joined.min(axis=0)
+        cost, reach = table(stage)
+        least, before = np.full(count + 1, np.inf), np.zeros(count + 1, dtype=np.int64)
+        for row in np.flatnonzero(np.isfinite(best)).tolist():
+            columns = slice(row + 1, int(reach[row]) + 1)  # no stage is empty
+            joined = join(float(best[row]), cost[row, columns])
+            less = joined < least[columns]
+            least[columns][less] = joined[less]
+            before[columns][less] = row
+        last_bounds.append(before)
+        best = least
     bounds = [count]
     for before in reversed(last_bounds):
         bounds.append(int(before[bounds[-1]]))
@@ -161,11 +177,12 @@ class _Tables:
         self.part = model.for_batch(model.graph.batch // schedule.micro_batches)
         self._times: dict[object, Floats] = {}
         self._needs: dict[int, _StageMemory] = {}
+        self._reach: dict[tuple[int, int, float], Ints] = {}
 
     def smallest_device(self, stage: int) -> Device:
         """Return the device of a stage that has the least memory for it."""
-        devices = (self.model.cluster.devices[device] for device in self._devices(stage))
-        return min(devices, key=lambda device: device.usable_bytes)
+        every, devices = self.model.cluster.devices, np.array(self._devices(stage))
+        return every[int(devices[every.of_each(lambda device: device.usable_bytes)[devices].argmin()])]
 
     def need_bytes(self, stage: int) -> Floats:
         """Return the bytes that a stage of the layers [row, column) needs, shape (G + 1, G + 1)."""
@@ -174,14 +191,19 @@ class _Tables:
             self._needs[len(devices)] = self._need(devices)
         return self._needs[len(devices)].of(self.schedule.in_flight[stage])
 
-    def time_s(self, stage: int) -> Floats:
-        """Return the time of a stage of the layers [row, column), shape (G + 1, G + 1); infinity if it does not fit."""
+    def times(self, stage: int) -> _StageTable:
+        """Return the times of a stage in seconds, as far as it fits in memory."""
         here = self._devices(stage)
         after = self._devices(stage + 1) if stage + 1 < len(self.schedule.groups) else here
         key = self._key(here, after)
         if key not in self._times:
             self._times[key] = self._time(here, after)
-        return np.where(self.need_bytes(stage) <= self.smallest_device(stage).usable_bytes, self._times[key], np.inf)
+        # A stage needs more with each layer that is added behind its last.
+        limit = (len(here), self.schedule.in_flight[stage], self.smallest_device(stage).usable_bytes)
+        if limit not in self._reach:
+            fits = np.triu(self.need_bytes(stage) <= limit[2], 1)
+            self._reach[limit] = np.where(fits, np.arange(len(fits)), 0).max(axis=1)
+        return _StageTable(self._times[key], self._reach[limit])
 
     def _devices(self, stage: int) -> Sequence[int]:
         """Return the devices of a stage."""
@@ -190,7 +212,9 @@ class _Tables:
     def _key(self, here: Sequence[int], after: Sequence[int]) -> object:
         """Return all that times depend on: profiles, nodes, and the route from the first device to the next stage."""
         cluster, network = self.model.cluster, self.model.network
-        rows = [(cluster.devices[d].profile, cluster.devices[d].node - cluster.devices[here[0]].node) for d in here]
+        devices = np.array(here)
+        node = network.node[devices]
+        rows = (cluster.devices.kind[devices].tobytes(), (node - node[0]).tobytes())
         _, links = network.routes(np.array(here[:1]), np.array(after[:1]))
         latency_s = network.latencies_s(np.array(here[:1]), np.array(after[:1]), np.zeros(1))
         return (*rows, len(after), *network.seconds_per_byte[links].tolist(), float(latency_s[0]))
@@ -270,12 +294,13 @@ class _Tables:
 def _refuse(tables: _Tables, stages: int, count: int) -> None:
     """Raise an error that names the fullest stage of the partition whose fullest stage is least full."""
 
-    def share(stage: int) -> Floats:
+    def share(stage: int) -> _StageTable:
         """Return the share of the capacity that a stage needs."""
-        return np.asarray(tables.need_bytes(stage) / tables.smallest_device(stage).usable_bytes)
+        shares = tables.need_bytes(stage) / tables.smallest_device(stage).usable_bytes
+        return _StageTable(shares, np.full(count + 1, count))
 
     bounds, _ = _least_worst(share, stages, count)
-    rows = [(float(share(s)[a, b]), s) for s, (a, b) in enumerate(pairwise(bounds))]
+    rows = [(float(share(s).cost[a, b]), s) for s, (a, b) in enumerate(pairwise(bounds))]
     _, stage = max(rows)
     need_bytes = tables.need_bytes(stage)[bounds[stage], bounds[stage + 1]]
     layers, device = tables.model.graph.layers, tables.smallest_device(stage)

@@ -43,6 +43,7 @@ def transfer_prices(model: CostModel, compressed: CompressionSettings = UNCOMPRE
     Source:
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
     """
+    known: dict[tuple[object, ...], Floats] = {}
 
     def price(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
         """Return the transfer time of an edge, from the tables if they can be used; shape (1, 1)."""
@@ -50,7 +51,10 @@ def transfer_prices(model: CostModel, compressed: CompressionSettings = UNCOMPRE
         kind = None if shared else compressed.activation(model.graph, edge.producer)
         if kind is None and (shared or model.network.has_tables):
             return model.transfer_times.table(edge, producer, consumer)
-        return _by_message(model, kind, edge, producer, consumer)
+        key = (kind, model.graph.has_gradient(edge.producer), *model.transfer_times.key(edge, producer, consumer))
+        if key not in known:  # the blocks of a transformer have equal edges
+            known[key] = _by_message(model, kind, edge, producer, consumer)
+        return known[key]
 
     return price
 
