@@ -210,7 +210,7 @@ class DeviceGraph:
     @cached_property
     def _route_table(self) -> RouteTable:
         """Routes of all pairs of devices."""
-        return self._search.router.table()
+        return self._search.table()
 
     @cached_property
     def digest(self) -> str:

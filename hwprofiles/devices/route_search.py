@@ -12,7 +12,7 @@ import numpy as np
 
 from groundwork.array_types import Bools, Ints
 from groundwork.sparse_rows import grouped_rows, row_entries
-from hwprofiles.devices.routes import Arc, Router
+from hwprofiles.devices.routes import Arc, Router, RouteTable
 
 _OUTSIDE = 2
 """Owner of links that both ends of a route may use, beside the parts of its source and of its target."""
@@ -166,6 +166,13 @@ class RouteSearch:
         links = place.copy()
         links[inside] = self._arcs.link[arcs[first[at[inside] + 1] + place[inside]]]
         return counts, links
+
+    def table(self) -> RouteTable:
+        """Return the routes of all pairs of devices."""
+        if not len(self._kind):
+            return self.router.table()
+        counts, links = self.find(*np.divmod(np.arange(self._device_count**2), self._device_count))
+        return RouteTable(np.concatenate([[0], np.cumsum(counts)]), links.astype(np.int32))
 
     def _one_by_one(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
         """Return routes, each by a search of its own; as ``find``."""

@@ -23,7 +23,6 @@ from planner.cost.all_reduce import SyncChoice, choose_all_reduce, group_rounds
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.compressed_sync import compressed_all_reduce, compressed_choice, groups_of
 from planner.cost.cost_model import CostModel
-from planner.cost.library_rounds import collective_rounds
 from planner.graph.computation_graph import Edge
 from planner.graph.shapes import Shape
 from planner.layouts.configurations import ConfigSpace
@@ -32,6 +31,7 @@ from planner.layouts.parameter_shards import shard_elements
 from planner.layouts.redistribution import RedistributionStep, group_elements, row_gathers
 from planner.layouts.regions import completed_sums
 from planner.layouts.replicas import Replicas
+from planner.lowering.chosen_rounds import ChosenRounds
 from planner.lowering.program import Collective
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
 from simulator.collectives.messages import Messages, messages_of
@@ -149,9 +149,9 @@ class GradientSyncTasks:
         Returns:
             Pairs (device, task that brings its result).
         """
-        rounds = collective_rounds(self.model.network, collective, groups, float(np.max(size_bytes)))
+        chosen = ChosenRounds.of(collective, groups, float(np.max(size_bytes)))
         before = self.tasks.size
-        arrived = self._send(add, groups, rounds, ready, size_bytes)
+        arrived = self._chosen(add, chosen, groups, ready, size_bytes)
         for task in filter(self.collectives.__contains__, range(before, self.tasks.size)):
             self.collectives[task] = replace(self.collectives[task], kind=collective, dim=dim)
         return arrived
@@ -250,20 +250,27 @@ class GradientSyncTasks:
         Returns:
             Pairs (device, task that brings its result); none where no part has a replica.
         """
-        model, network = self.model, self.model.network
+        model = self.model
         groups = groups_of(model, space, split=split)
         if not size or groups.shape[1] == 1:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         shards = int(space.shards[0, 1]) if split else 1
         if kind is None:
-            scheme = model.gradient_sync
-            if scheme not in ALL_REDUCES:  # to be chosen, or unknown
-                scheme = choose_all_reduce(network, scheme, space.in_all, size * shards, split=split).scheme
-            plans = group_rounds(network, scheme, groups)
-            return self._send(partial(add, "collective"), groups, plans, ready, size)
+            chosen = ChosenRounds.of("all-reduce", groups, size * shards, space.in_all, split=split)
+            return self._chosen(partial(add, "collective"), chosen, groups, ready, size)
         elements = round(size * shards) // model.graph.element_bytes
         scheme = compressed_choice(model, kind, space, elements, split=split).scheme
         return self._compressed(add, groups, kind, scheme, elements // shards, ready)
+
+    def _chosen(
+        self, add: _Add, chosen: ChosenRounds, groups: Ints, ready: TaskPairs, buffer_bytes: _Bytes
+    ) -> TaskPairs:
+        """Append the rounds of a collective, and note what they follow from; arguments as for ``_rounds``."""
+        plans, before = chosen.rounds(self.model.network, self.model.gradient_sync), self.tasks.size
+        arrived = self._send(add, groups, plans, ready, buffer_bytes)
+        for task in filter(self.collectives.__contains__, range(before, self.tasks.size)):
+            self.collectives[task] = replace(self.collectives[task], chosen=chosen)
+        return arrived
 
     def _compressed(
         self, add: _Add, groups: Ints, kind: Compression, scheme: str, elements: int, ready: TaskPairs
@@ -353,15 +360,21 @@ class GradientSyncTasks:
         place, after = TaskRows.of(*ready, self.model.network.device_count).take(devices)
         row, firsts = owner[place], [first for first, *_ in alike]  # group of each task, and the first of each kind
         buffers = np.broadcast_to(buffer_bytes, len(groups))[firsts]
-        for steps in zip(*plans, strict=True):
+        rounds = list(zip(*plans, strict=True))
+        for number, steps in enumerate(rounds):
             self.tasks.group += 1
             sizes = buffers * [steps[first].traffic.sent.sum() for first in firsts]
             tasks = add(count=len(alike), size_bytes=sizes)
             rows = zip(tasks.tolist(), alike, members, buffers.tolist(), strict=True)
             for task, same, lowered, size in rows:
-                among, *others = [_among(steps[g], tuple(groups[g].tolist())) for g in same]
+                among, *others = [round_among(steps[g], tuple(groups[g].tolist())) for g in same]
                 self.collectives[task] = Collective(
-                    tuple(lowered.tolist()), among, size, groups.shape[1], others=tuple(others)
+                    tuple(lowered.tolist()),
+                    among,
+                    size,
+                    groups.shape[1],
+                    others=tuple(others),
+                    place=(number, len(rounds), *same),
                 )
             self.tasks.wait(tasks[row], after)
             row, after = np.arange(len(alike)), tasks
@@ -433,7 +446,7 @@ class GradientSyncTasks:
 
 
 @lru_cache(maxsize=4096)
-def _among(step: Round, devices: tuple[int, ...]) -> Round:
+def round_among(step: Round, devices: tuple[int, ...]) -> Round:
     """Return a round between devices instead of ranks; layers with equal replicas share it."""
     return step.among(np.array(devices))
 

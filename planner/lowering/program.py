@@ -21,6 +21,7 @@ from simulator.collectives.rounds import Round
 
 if TYPE_CHECKING:
     from planner.cost.all_reduce import SyncChoice  # which loads the kernels that price all-reduces
+    from planner.lowering.chosen_rounds import ChosenRounds
 
 
 KINDS = (
@@ -83,6 +84,11 @@ class Collective:
     """Dimension of the tensor that is gathered or scattered; -1 for an all-reduce."""
     others: tuple[Round, ...] = ()
     """The same round between other sets of devices, at the same time, for all of which this one stands."""
+    chosen: "ChosenRounds | None" = None
+    """What its rounds follow from; None where messages are compressed."""
+    place: tuple[int, ...] = ()
+    """Number of the round, how many there are, then the groups between which it is: its own, and those of
+    ``others``."""
 
 
 @dataclass(frozen=True, slots=True)

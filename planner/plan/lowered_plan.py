@@ -225,7 +225,8 @@ def plan_lowering(
         if changed is cluster:
             return first()
         now = model.on(changed, model.conditions)
-        again = relinked(first(), model, now) if plan.gradient_sync_order == "end" else None
+        same = plan.gradient_sync_order == "end" and collectives == "activity"
+        again = relinked(first(), model, now) if same else None
         return again or planned.lowered(now, collectives=collectives, check_memory=False, folded=folded)
 
     return lower_on
