@@ -14,8 +14,8 @@ def relinked(program: Program, before: CostModel, now: CostModel) -> Program | N
     """Return what lowering a strategy again would give on a cluster with other links, or None.
 
     What is computed and sent does not depend on links, but where parameters go over the links of a host, and where
-    rings follow the fastest links.  The algorithms of collectives are chosen again: while they have as many rounds of as
-    many bytes, tasks stay what they are.
+    rings follow the fastest links.  The algorithms of collectives are chosen again: while they have as many rounds of
+    as many bytes, tasks stay what they are.
 
     Args:
         program: The strategy lowered before, each round of a collective as one task.
