@@ -366,10 +366,18 @@ def _eager_s(
     """Return the time of parts of a layer that is several kernels where nothing joins them; else None."""
     if phase not in ("forward", "activation_gradient"):
         return None
-    kernels = eager_bytes(layer, phase, part, _stored_bytes(profile, element_bytes), fused=fused)
-    if kernels is None:
+    stored_bytes = _stored_bytes(profile, element_bytes)
+    first = {dim: size[:1] for dim, size in part.items()}
+    if eager_bytes(layer, phase, first, stored_bytes, fused=fused) is None:
         return None
-    return sum((_streamed_s(profile, moved) for moved in kernels), np.zeros_like(part["sample"]))
+    # which kernels there are depends on the sizes: each different part is computed by itself
+    sizes, of = np.unique(np.column_stack(list(part.values())), axis=0, return_inverse=True)
+    seconds = np.zeros(len(sizes))
+    for row, each in enumerate(sizes):
+        one = {dim: size[None] for dim, size in zip(part, each, strict=True)}
+        kernels = eager_bytes(layer, phase, one, stored_bytes, fused=fused) or []
+        seconds[row] = sum(float(_streamed_s(profile, moved)[0]) for moved in kernels)
+    return np.asarray(seconds[of.ravel()])
 
 
 def _summed_s(profile: ComputeProfile, layer: Layer, part: dict[str, Floats], element_bytes: int) -> Floats:

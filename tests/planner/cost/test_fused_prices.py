@@ -15,9 +15,12 @@ from hwprofiles.compute.profile_file import load_profile
 from planner.cost.compute_time import kernel_s
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
+from planner.cost.software import software_of
+from planner.layouts.configurations import mesh_configurations
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
+from planner.search.mesh_search import mesh_of
 
 
 @pytest.mark.parametrize(("phase", "kernel"), [("forward", "forward"), ("activation_gradient", "backward")])
@@ -89,16 +92,19 @@ def test_norms_are_priced_by_their_own_kernels():
     )
 
 
-def test_configurations_are_priced_together_as_alone():
-    """Norms that are split in channels, which have no kernel of their own, stand beside whole ones in searches."""
-    graph = load_model("gpt2:layers=1,hidden=64,words=64", batch=4)
-    model = CostModel(graph, load_cluster("hgx-h200").take(4))
-    for i, space in enumerate(model.all_configurations()):
-        together = model.compute_times.slowest_part_s(i, space)
-        for c in range(space.size):
-            alone = model.compute_times.slowest_part_s(i, space.alone(c))
-            for phase, seconds in together.items():
-                assert seconds[c] == pytest.approx(alone[phase][0], rel=1e-12), graph.layers[i].name
+@pytest.mark.parametrize("software", ["ideal", "pytorch"])
+def test_configurations_are_priced_together_as_alone(software):
+    """Norms and losses that are split in channels, which have other kernels, stand beside whole ones in searches."""
+    graph = load_model("bert-base:layers=1,hidden=64,words=64", batch=4)
+    conditions = Conditions(software=software_of(software))
+    model = CostModel(graph, load_cluster("hgx-h200").take(4), conditions=conditions)
+    for i, layer in enumerate(model.graph.layers):
+        for space in (model.all_configurations()[i], mesh_configurations(layer, mesh_of(model.cluster))):
+            together = model.compute_times.slowest_part_s(i, space)
+            for c in range(space.size):
+                alone = model.compute_times.slowest_part_s(i, space.alone(c))
+                for phase, seconds in together.items():
+                    assert seconds[c] == pytest.approx(alone[phase][0], rel=1e-12), layer.name
 
 
 def test_devices_that_have_not_measured_it_price_it_as_products():
