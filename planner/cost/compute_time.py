@@ -20,12 +20,13 @@ from hwprofiles.compute.tile_convolution import are_aligned
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.data_types import check_codec_times
 from planner.cost.software import IDEAL_SOFTWARE, Software
+from planner.cost.update_traffic import gradient_pass_bytes, update_bytes
 from planner.derivatives.eager_kernels import eager_bytes, gradient_sums, gradients_added_in
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Layer
 from planner.graph.shapes import SUMMED
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.regions import part_sizes
-from planner.operations.base import ELEMENT_BYTES, Part, trained_elements
+from planner.operations.base import ELEMENT_BYTES, UPDATE_ACCESSES, Part, trained_elements
 from planner.operations.convolution import Convolution
 
 _TRANSPOSED = 2.0
@@ -46,6 +47,7 @@ class ComputeTimes:
         arithmetic: Arithmetic of products; empty: that of the profiles.
         software: The kernels that software makes of the network.
         gradient_bytes: Bytes of an element of gradients as they are summed; 0: those of the network's tensors.
+        optimizer: Optimizer that updates parameters: ``sgd``, ``momentum`` or ``adam``.
 
     Raises:
         ConfigError: A profile has codec times of an unknown data type, or does not know the arithmetic.
@@ -59,9 +61,12 @@ class ComputeTimes:
         *,
         software: Software = IDEAL_SOFTWARE,
         gradient_bytes: int = 0,
+        optimizer: str = "momentum",
     ) -> None:
         self.graph, self.software = graph, software
         self._gradient_bytes = gradient_bytes or graph.element_bytes
+        sizes = graph.element_bytes, self._gradient_bytes
+        self._update_bytes = update_bytes(software, optimizer, *sizes, scaled=arithmetic == "float16")
         index_of: dict[tuple[str, float], int] = {}
         self.profile_of = cluster.devices.of_each(
             lambda device: index_of.setdefault((device.profile, device.speed), len(index_of))
@@ -168,6 +173,40 @@ class ComputeTimes:
             later_s = np.where(profile_of == number, added_s, later_s)
         return later_s
 
+    def gradient_passes_s(self, index: int, space: ConfigSpace) -> Floats:
+        """Compute the share of an update's time in which software passes over all gradients, to clip them and the like.
+
+        Arguments and result as of ``later_s``.
+        """
+        profile_of, part = self.profile_of[space.devices], part_sizes(space)
+        rows = np.column_stack([self._passes_s(profile, index, part) for profile in self.profiles])
+        return np.asarray(rows[np.arange(len(profile_of)), profile_of])
+
+    def _passes_s(self, profile: ComputeProfile, index: int, part: dict[str, Floats]) -> Floats:
+        """Return the time of the passes over the gradients of parts once an iteration."""
+        _, summed = self._gradient_sizes(profile, index, part)
+        moved = summed * (gradient_pass_bytes(self.software, self._gradient_bytes) / self._gradient_bytes)
+        return np.where(moved > 0, _streamed_s(profile, moved), 0.0)
+
+    def before_sums_s(self, index: int, space: ConfigSpace) -> Floats:
+        """Compute the time of the kernels that convert and divide gradients before replicas sum them into shards.
+
+        Arguments and result as of ``later_s``.
+
+        Source:
+            pytorch/pytorch, torch/distributed/fsdp/_runtime_utils.py, ``_reduce_grad``: gradients are converted to the
+            type of their sum, and divided by about the root of the number of replicas.
+        """
+        profile_of, part = self.profile_of[space.devices], part_sizes(space)
+        found = np.zeros(len(profile_of))
+        if self.software.sums != 1 or not self.graph.has_phase(index, "update"):
+            return found
+        for number, profile in enumerate(self.profiles):
+            made, summed = self._gradient_sizes(profile, index, part)
+            converted = 0.0 if self._gradient_bytes == self.graph.element_bytes else made + summed
+            found = np.where(profile_of == number, _streamed_s(profile, converted + 2.0 * summed), found)
+        return found
+
     def _added_s(self, profile: ComputeProfile, index: int, part: dict[str, Floats]) -> Floats:
         """Return the time of kernels that read gradients of parts and their sums, and write these."""
         made, summed = self._gradient_sizes(profile, index, part)
@@ -219,8 +258,19 @@ class ComputeTimes:
         graph, layer = self.graph, self.graph.layers[index]
         inner = graph.has_phase(index, "activation_gradient")
         sums = self._sums(index) if phase == gradients_added_in(graph, index) else 0
+        traffic = self._update_bytes / (UPDATE_ACCESSES * max(graph.element_bytes, ELEMENT_BYTES))
         rows = [
-            kernel_s(p, graph.name, layer, phase, part, graph.element_bytes, inner=inner, fused=self.software.fused)
+            kernel_s(
+                p,
+                graph.name,
+                layer,
+                phase,
+                part,
+                graph.element_bytes,
+                inner=inner,
+                fused=self.software.fused,
+                traffic=traffic if phase == "update" else 1.0,
+            )
             + sums * _summed_s(p, layer, part, graph.element_bytes)
             + self._around_s(p, index, phase, part)
             for p in self.profiles
@@ -234,6 +284,8 @@ class ComputeTimes:
         """
         layer, element_bytes, seconds = self.graph.layers[index], self.graph.element_bytes, 0.0 * part["sample"]
         operation = layer.operation
+        if phase == "update":
+            seconds = seconds + self._passes_s(profile, index, part)
         if phase == "weight_gradient" and self.software.sums > 1 and self.graph.has_phase(index, "update"):
             seconds = seconds + self._added_s(profile, index, part)
         if not isinstance(operation, Convolution) or phase not in PROFILE_PHASES[:3]:
@@ -273,6 +325,7 @@ def kernel_s(
     *,
     inner: bool = True,
     fused: bool = True,
+    traffic: float = 1.0,
 ) -> Floats:
     """Compute the time of parts of a layer in one phase.
 
@@ -291,11 +344,13 @@ def kernel_s(
         element_bytes: Bytes of one element.
         inner: Whether the layer has an activation gradient, too; a kernel that computes all gradients counts there.
         fused: Whether a chain of elementwise calls is one kernel.
+        traffic: Memory traffic relative to that of the layer's kernels.
 
     Returns:
         Seconds, shape (C,).
     """
     work = layer.kernels(phase, part)
+    work = work if traffic == 1.0 else replace(work, memory_bytes=work.memory_bytes * traffic)
     seconds = profile.time_s(stored_kernels(profile, work, phase, element_bytes), phase=phase)
     parts = profile.measured_parts(model, layer.name, phase, layer.output.sizes)
     if parts is None:

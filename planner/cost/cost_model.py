@@ -82,6 +82,7 @@ class CostModel:
             self.conditions.arithmetic,
             software=self.conditions.software,
             gradient_bytes=self.gradient_bytes,
+            optimizer=self.conditions.optimizer,
         )
         self.transfer_times = TransferTimes(self.graph, self.network)
 
@@ -127,7 +128,10 @@ class CostModel:
             each.devices.of_each(lambda device: f"{device.profile} {device.speed!r}").tolist()
             for each in (self.cluster, cluster)
         ]
-        priced = [(each.arithmetic, each.software, each.gradient_bytes) for each in (self.conditions, conditions)]
+        priced = [
+            (each.arithmetic, each.software, each.gradient_bytes, each.optimizer)
+            for each in (self.conditions, conditions)
+        ]
         if kinds[0] == kinds[1] and priced[0] == priced[1]:
             model.compute_times = self.compute_times
             model._by_batch = {batch: each.on(cluster, conditions) for batch, each in self._by_batch.items()}

@@ -45,6 +45,11 @@ class Software:
     """True if images lie in memory channel by channel, so that libraries transpose them for tensor cores and back."""
     flash: int = ATTENTION_VERSIONS[-1]
     """Version of FlashAttention that computes attention; 0: separate kernels, with all scores in memory."""
+    update: int = 0
+    """Kernels of an update.  0: one for all; 1: one for parameters and optimizer state, others that convert gradients
+    and parameters of sixteen bits; 2: one for each operation of the optimizer, and those."""
+    clips: int = 0
+    """Times that each gradient is read or written to clip it: 1 for the norm, 2 more where it is scaled."""
     loss: str = ""
     """How the cross-entropy of positions is computed, one of ``LOSS_CALLS``."""
     sums: int = 0
@@ -81,15 +86,18 @@ _NANOTRON_LAUNCH_US = 54.0
 """The same of nanotron 0.5 in 2025: two iterations on one machine that split tensors 4 and 8 times, in micro-batches of
 one sequence, of which 128 and 256, take 71 and 74 ms a micro-batch, for 1,353 launches.  They are no rows of
 ``nanotron_iterations.csv``."""
-_ALONE = {"fused": 1, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 0, "loss": 0, "sums": 0, "copies": 0}
-_PYTORCH = {**_ALONE, "launch_us": _LAUNCH_US, "sums": 1}
-_MEGATRON = {**_ALONE, "loss": 2, "sums": 2, "copies": 1}
+_ALONE = {
+    **{"fused": 1, "launch_us": 0, "waits": 0, "flash": 2, "channels_first": 0},
+    **{"loss": 0, "sums": 0, "copies": 0, "update": 0, "clips": 0},
+}
+_PYTORCH = {**_ALONE, "launch_us": _LAUNCH_US, "sums": 1, "update": 2}
+_MEGATRON = {**_ALONE, "loss": 2, "sums": 2, "copies": 1, "update": 1}
 SOFTWARE: Mapping[str, Mapping[str, float]] = {
     "ideal": _ALONE,
     "pytorch": {**_PYTORCH, "fused": 0, "channels_first": 1, "loss": 1},
     "torch-compile": _PYTORCH,
-    "megatron-2021": {**_MEGATRON, "launch_us": _MEGATRON_LAUNCH_US, "waits": 1, "flash": 0},
-    "nanotron": {**_MEGATRON, "fused": 0, "launch_us": _NANOTRON_LAUNCH_US},
+    "megatron-2021": {**_MEGATRON, "launch_us": _MEGATRON_LAUNCH_US, "waits": 1, "flash": 0, "clips": 1},
+    "nanotron": {**_MEGATRON, "fused": 0, "launch_us": _NANOTRON_LAUNCH_US, "clips": 3},
     "cuda-graph": {**_PYTORCH, "fused": 0, "launch_us": 0, "channels_first": 1, "loss": 1},
 }
 """Software by name, with the defaults of its parameters."""
@@ -111,9 +119,9 @@ def software_of(text: str) -> Software:
     if values["flash"] not in ATTENTION_VERSIONS:
         versions = ", ".join(map(str, ATTENTION_VERSIONS))
         raise ConfigError(f"{name}.flash must be one of {versions}, got {values['flash']:g}")
-    for choice in ("loss", "sums"):
-        if values[choice] not in (0, 1, 2):
-            raise ConfigError(f"{name}.{choice} must be 0, 1 or 2, got {values[choice]:g}")
+    for choice, most in (("update", 2), ("clips", 3), ("loss", 2), ("sums", 2)):
+        if values[choice] not in range(most + 1):
+            raise ConfigError(f"{name}.{choice} must be a whole number from 0 to {most}, got {values[choice]:g}")
     return Software(
         text=text,
         fused=values["fused"] > 0,
@@ -121,6 +129,8 @@ def software_of(text: str) -> Software:
         waits=values["waits"] > 0,
         channels_first=values["channels_first"] > 0,
         flash=int(values["flash"]),
+        update=int(values["update"]),
+        clips=int(values["clips"]),
         loss=LOSS_CALLS[int(values["loss"])],
         sums=int(values["sums"]),
         trains_copies=values["copies"] > 0,

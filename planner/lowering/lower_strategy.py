@@ -354,10 +354,12 @@ class _Lowering:
         devices = self.spaces[i].devices
         work_s = self.times[i][phase]
         if phase == "update":
-            work_s = work_s / storage_shards(self.batched.model.conditions.storage, self.spaces[i])
+            work_s = self._update_s(i)
         later_s = self.later_s.get(i, 0.0) if phase == "weight_gradient" else 0.0
-        if self.sharded and self.sharded.sums_each(i):  # each device adds to its shard
-            later_s = later_s / storage_shards(self.sharded.storage, self.spaces[i])
+        shards = storage_shards(self.sharded.storage, self.spaces[i]) if self.sharded else 1
+        if self.sharded and shards > 1 and phase == "weight_gradient" and self.sharded.sums_each(i):
+            later_s = later_s / shards  # each device adds to its shard
+            work_s = work_s + self.batched.model_at(i).compute_times.before_sums_s(i, self.batched.spaces_at(i)[i])
         self.computed_s[devices] += work_s
         return self.tasks.add(
             phase,
@@ -371,6 +373,16 @@ class _Lowering:
             micro_batch=micro_batch,
             recomputed=recomputed,
         )
+
+    def _update_s(self, i: int) -> Floats:
+        """Return the time of a layer's update for each part, of which replicas may divide the parameters among them.
+
+        Passes over gradients take those that replicas do not divide.
+        """
+        storage = self.batched.model.conditions.storage
+        shards = storage_shards(storage, self.spaces[i])
+        passes_s = self.batched.model.compute_times.gradient_passes_s(i, self.spaces[i]) if storage.zero == 1 else 0.0
+        return np.asarray((self.times[i]["update"] - passes_s) / shards + passes_s)
 
     def _complete(self, i: int, ready: TaskPairs, *, backward: bool, recomputed: bool = False) -> TaskPairs:
         """Complete the partial sums of a layer, or gather their gradient; as ``GradientSyncTasks.complete``."""

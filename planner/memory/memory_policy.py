@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 from groundwork.errors import ConfigError
+from planner.cost.update_traffic import OPTIMIZERS
 from planner.memory.backend_memory import BackendMemory, GpuMemory
 from planner.memory.cpu_backend import CpuMemory
 
-OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
-"""Elements of state that an optimizer keeps for every parameter, beside its value and its gradient."""
 _STATE_BYTES = 4
 """Least bytes of an element of optimizer state."""
 _CPU, _GPU = CpuMemory(), GpuMemory()

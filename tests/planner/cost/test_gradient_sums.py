@@ -80,3 +80,38 @@ def test_a_buffer_of_sums_is_there_for_the_whole_run():
     peak, without = (float(peak_memory_bytes(program, without=names).max()) for names in ((), ("parameter gradients",)))
     counts = [layer.parameter_count for layer in program.graph.layers]
     assert 4 * sum(counts) <= peak - without <= 4 * sum(counts) + 2 * max(counts)
+
+
+def _divided(software, strategy, **options):
+    graph = load_model(NETWORK, batch=32, element_bytes=2)
+    planned = simulated_plan(
+        graph, cluster_of("dgx-h100", 2), strategy=strategy, dtype="bfloat16", software=software, **options
+    )
+    program = planned.replayed.program
+    return program, CostModel(graph, program.cluster, conditions=program.conditions).profiles[0]
+
+
+@pytest.mark.parametrize(("options", "moved_bytes"), [({}, 2 * 2), ({"gradient_dtype": "float32"}, 2 + 4 + 2 * 4)])
+def test_fully_sharded_gradients_are_converted_and_divided_before_they_are_summed(options, moved_bytes):
+    program, profile = _divided("pytorch", "fsdp", **options)
+    whole, _ = _divided("pytorch", "data", **options)
+    for layer, row in enumerate(program.graph.layers):
+        if elements := float(sum(parameter.elements for parameter in row.parameters)):
+            moved = elementwise_kernels(elements=np.array([elements * moved_bytes]), accesses=1.0, element_bytes=1)
+            more_s = _weight_s(program, layer) - _weight_s(whole, layer)
+            assert more_s == pytest.approx(float(fused_s(profile, moved)[0]), rel=1e-9), row.name
+
+
+def test_replicas_divide_updates_but_not_the_passes_over_gradients():
+    """Clipping and zeros take all gradients of float32 in ZeRO 1: 16 bytes a parameter by nanotron's four passes."""
+    options = {"gradient_dtype": "float32", "optimizer": "adam"}
+    (whole, profile), (divided, _) = (_divided("nanotron", each, **options) for each in ("data", "data=2,zero=1"))
+    for layer, row in enumerate(whole.graph.layers):
+        if elements := float(sum(parameter.elements for parameter in row.parameters)):
+            once_s, half_s = (
+                each.work_s[(each.kind == KINDS.index("update")) & (each.layer == layer)][0]
+                for each in (whole, divided)
+            )
+            passes = elementwise_kernels(elements=np.array([16 * elements]), accesses=1.0, element_bytes=1)
+            passes_s = float(fused_s(profile, passes)[0])
+            assert half_s == pytest.approx((once_s - passes_s) / 2 + passes_s, rel=1e-9), row.name

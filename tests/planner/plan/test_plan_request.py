@@ -13,7 +13,7 @@ import orrery
 from groundwork.errors import ConfigError
 from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.sync_time import BATCH_NORMS
-from planner.memory.memory_policy import OPTIMIZERS
+from planner.cost.update_traffic import OPTIMIZERS
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import ORDERS

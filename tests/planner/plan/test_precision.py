@@ -7,7 +7,8 @@ from plans import star
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.profile_file import catalogue
-from planner.memory.memory_policy import OPTIMIZERS, MemoryPolicy
+from planner.cost.update_traffic import OPTIMIZERS
+from planner.memory.memory_policy import MemoryPolicy
 from planner.models.registry import load_model
 from planner.plan.compare_strategies import compare
 from planner.plan.lowered_plan import cost_model_of, lower_plan

@@ -83,7 +83,9 @@ def test_the_critical_path_passes_launches_and_takes_the_whole_iteration():
 
 
 def test_without_launches_the_graph_is_the_same():
-    plain, graphed = (_replayed("lenet5", 2, text) for text in ("ideal", "cuda-graph:fused=1,channels_first=0"))
+    plain, graphed = (
+        _replayed("lenet5", 2, text) for text in ("ideal", "cuda-graph:fused=1,channels_first=0,update=0")
+    )
     np.testing.assert_array_equal(plain.schedule.end_s, graphed.schedule.end_s)
 
 
@@ -97,14 +99,14 @@ def test_without_launches_the_graph_is_the_same():
         (
             "pytorch:launch=3",
             "parameters of software pytorch must be fused, launch_us, waits, flash, channels_first, loss, sums, "
-            "copies, got 'launch=3'",
+            "copies, update, clips, got 'launch=3'",
         ),
         ("pytorch:channels_first=2", "pytorch.channels_first must be 0 or 1, got 2"),
         ("pytorch:launch_us=-1", "pytorch.launch_us must be 0 or a number from 1e-09 to 1e+06, got '-1'"),
         ("pytorch:fused=2", "pytorch.fused must be 0 or 1, got 2"),
         ("nanotron:copies=2", "nanotron.copies must be 0 or 1, got 2"),
-        ("nanotron:loss=0.5", "nanotron.loss must be 0, 1 or 2, got 0.5"),
-        ("nanotron:sums=3", "nanotron.sums must be 0, 1 or 2, got 3"),
+        ("nanotron:loss=0.5", "nanotron.loss must be a whole number from 0 to 2, got 0.5"),
+        ("nanotron:sums=3", "nanotron.sums must be a whole number from 0 to 2, got 3"),
         ("pytorch:flash=3", "pytorch.flash must be one of 0, 1, 2, got 3"),
     ],
 )
