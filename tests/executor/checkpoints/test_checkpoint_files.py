@@ -267,21 +267,30 @@ def test_claims_are_checked_before_memory_is_taken(tmp_path, name):
     assert match in refusal(path)
 
 
-def test_boxes_that_leave_a_gap_are_refused(tmp_path):
-    """Two boxes that overlap hold as many elements as the tensor, and not all of them."""
-    save_checkpoint(tmp_path, step=4, identity=IDENTITY, tensors={"x": part(torch.arange(4.0))})
+@pytest.mark.parametrize(
+    ("lows", "rest"),
+    [
+        ((0, 1), (Box((2,), (4,)), "its boxes hold 1 of 2 elements")),
+        ((0, 3, 4), (Box((2,), (6,)), "two boxes of x overlap")),
+    ],
+)
+def test_boxes_that_leave_a_gap_are_refused(tmp_path, lows, rest):
+    """Boxes of which two overlap hold as many elements as the tensor, and not all of them."""
+    size = 2 * len(lows)
+    save_checkpoint(tmp_path, step=4, identity=IDENTITY, tensors={"x": part(torch.arange(float(size)))})
     path = tmp_path / "step-000004"
-    shutil.copy(path / "rank-0000.safetensors", path / "rank-0001.safetensors")
+    for i in range(1, len(lows)):
+        shutil.copy(path / "rank-0000.safetensors", path / f"rank-000{i}.safetensors")
 
     def change(fields):
         row = fields["tensors"]["x"]
         box = {**row["boxes"][0], "shape": [2]}
-        row["boxes"] = [{**box, "low": [i], "file": f"rank-000{i}.safetensors"} for i in range(2)]
+        row["boxes"] = [{**box, "low": [low], "file": f"rank-000{i}.safetensors"} for i, low in enumerate(lows)]
 
     signed(path, change)
-    for box, said in ((Box((0,), (4,)), "two boxes of x overlap"), (Box((2,), (4,)), "its boxes hold 1 of 2 elements")):
+    for box, said in ((Box((0,), (size,)), "two boxes of x overlap"), rest):
         with pytest.raises(ConfigError, match=f"is damaged: {said}"):
-            load_checkpoint(path, IDENTITY, {"x": CheckpointPart(box, (4,), torch.zeros(box.shape))})
+            load_checkpoint(path, IDENTITY, {"x": CheckpointPart(box, (size,), torch.zeros(box.shape))})
 
 
 @pytest.mark.parametrize("name", ["checkpoint.json", "rank-0000.safetensors"])

@@ -208,6 +208,7 @@ def test_only_a_plain_bias_is_added_by_a_product(shape, factors, is_run):
             return torch.addmm(self.added, x, self.weight, **factors)
 
     layer = imported(Added(), "4x8").graph.layers[0]
+    assert dict(layer.keys) == {"weight": "weight", "bias": "added"}
     assert bool(layer.operation.computes) is is_run
     assert layer.output.sizes == (4, 6)
 

@@ -208,6 +208,25 @@ def test_strides_beyond_the_window_pass_over_rows():
     assert moved["activation_gradient"] == read + weights + written
 
 
+@pytest.mark.parametrize(
+    ("fields", "winograd", "fourier"),
+    [
+        ({}, True, False),
+        ({"stride": (2, 2)}, False, False),
+        ({"kernel": (5, 5), "pad": (2, 2)}, False, True),
+        ({"kernel": (5, 5), "pad": (2, 2), "stride": (2, 2)}, False, False),
+        ({"kernel": (5, 5), "pad": (2, 2), "stride": (1, 2)}, False, False),
+        ({"kernel": (5, 5), "pad": (2, 2), "dilation": (2, 2)}, False, False),
+        ({"kernel": (5, 5), "pad": (2, 2), "groups": 2}, False, False),
+        ({"kernel": (5, 7), "pad": (2, 3)}, False, False),
+    ],
+)
+def test_fast_algorithms_are_for_plain_square_windows(fields, winograd, fourier):
+    """3 x 3 by Winograd's algorithm, larger ones by Fourier transforms: stride 1, not dilated, one group."""
+    window = convolution(**fields).window
+    assert (window.winograd, window.fourier) == (winograd, fourier)
+
+
 def test_linear_flattens_positions():
     operation = Linear(channels=24)
     kernels = work(operation, "forward", [shape(8, 16, 3, 5)], {"channel": 4})

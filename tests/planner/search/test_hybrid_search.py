@@ -82,12 +82,13 @@ def test_the_answer_is_a_plan_that_is_stored_and_read(tmp_path):
     assert plan.simulated_s <= make_plan(graph, cluster, strategy="data").simulated_s * (1 + 1e-9)
 
 
-def test_fewer_replays_say_what_is_left_open():
+@pytest.mark.parametrize("replays", [1, 2])
+def test_fewer_replays_say_what_is_left_open(replays):
     model = CostModel(load_model("resnet-cifar:depth=8", batch=4), cluster_of("p100-4x4", 8))
 
-    found = search_hybrids(model, replays=2)
+    found = search_hybrids(model, replays=replays)
 
-    assert found.replayed == 2
+    assert found.replayed == replays
     assert found.rest_s < found.simulated_s
     assert f"the others take at least {1e3 * found.rest_s:.4g} ms" in found.notes[0]
 

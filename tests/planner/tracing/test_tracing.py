@@ -155,6 +155,20 @@ def test_an_exported_file_is_the_same_program(tmp_path):
     assert rows(trace_of_pt2(tmp_path / "net.pt2")) == rows(trace_of(Net(), input_specs(["2x3x6x6"])))
 
 
+def test_what_a_module_does_not_train_is_frozen():
+    module = Net()
+    first = next(iter(dict(module.named_parameters())))
+    module.get_parameter(first).requires_grad_(False)
+    graph = imported_graph(trace_of(module, input_specs(["2x3x6x6"])), name="net").graph
+    frozen = [
+        key
+        for layer in graph.layers
+        for name, key in layer.keys
+        if name in {p.name for p in layer.parameters if p.frozen}
+    ]
+    assert frozen == [first]
+
+
 class _Bomb:
     """An object that writes a file when it is unpickled."""
 
