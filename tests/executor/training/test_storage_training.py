@@ -41,7 +41,7 @@ from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 
 pytestmark = pytest.mark.timeout(120)
-RANKS, STEPS = 4, 2
+RANKS, STEPS = 4, 3
 SGD = OptimizerSpec(learning_rate=0.1, momentum=0.9)
 ADAM = OptimizerSpec(name="adam", learning_rate=1e-4)
 """Its steps are small: of a gradient that is zero but for rounding Adam makes some 1e-8 of one."""
@@ -101,22 +101,22 @@ def held_by(session):
     ]
 
 
-def train_all(rank, programs, optimizer, changes, steps=STEPS):
+def train_all(rank, programs, optimizer, changes):
     """Train by each program; losses, what the rank keeps, and what it sent for each task in each step."""
     rows = []
     for program in programs:
-        session = session_of(program, rank, steps, optimizer=optimizer, **changes)
-        results = [session.worker.step(number) for number in range(steps)]
+        session = session_of(program, rank, STEPS, optimizer=optimizer, **changes)
+        results = [session.worker.step(number) for number in range(STEPS)]
         session.worker.close()
         rows.append(([each.loss for each in results], held_by(session), [each.measured for each in results]))
     return rows
 
 
-def trained(ranks, programs, optimizer=SGD, run=train_all, steps=STEPS, **changes):
+def trained(ranks, programs, optimizer=SGD, run=train_all, **changes):
     """By program the losses, what every rank keeps, and its measurements of each step, shape (ranks, steps)."""
     for program in programs:
         check_program(program, RANKS)
-    for rows in zip(*ranks.run(run, programs, optimizer, changes, steps), strict=True):
+    for rows in zip(*ranks.run(run, programs, optimizer, changes), strict=True):
         losses, held, measured = zip(*rows, strict=True)
         yield np.sum(losses, axis=0), held, measured
 
@@ -324,7 +324,7 @@ def train_in_turn(rank, programs, optimizer, folder):
     ids=" ".join,
 )
 def test_checkpoints_are_read_whatever_replicas_divide(ranks, tmp_path, words):
-    (_, held, _), *_ = trained(ranks, [undivided(transformer())], ADAM, steps=len(words))
+    (_, held, _), *_ = trained(ranks, [undivided(transformer())], ADAM)
     expected = {(layer, label): values for layer, label, _, values in held[0]}
     programs = [lowered(transformer(), each) for each in words]
     check_held(ranks.run(train_in_turn, programs, ADAM, tmp_path), expected, " ".join(words))
@@ -336,11 +336,11 @@ def test_checkpoints_are_read_whatever_replicas_divide(ranks, tmp_path, words):
     Transformer().load_state_dict(state)
 
 
-def train_natively(rank, programs, optimizer, changes, steps):
+def train_natively(rank, programs, optimizer, changes):
     """As ``train_all``, by the collectives of the back end, which GPUs run, but of gloo."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GroupExchange, "_groups_of", lambda self, groups: {g: dist.new_group(list(g)) for g in groups})
-        return train_all(rank, programs, optimizer, changes, steps)
+        return train_all(rank, programs, optimizer, changes)
 
 
 def test_collectives_of_the_back_end(ranks):
