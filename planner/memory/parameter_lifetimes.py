@@ -177,14 +177,16 @@ def _borrowed_parameters(account: MemoryAccount) -> list[BufferRows]:
     Software that trains the copies holds their gradients and state too.
     """
     program, element_bytes, rows = account.program, account.program.graph.element_bytes, list[BufferRows]()
+    zero = program.conditions.storage.zero
     for way in dict.fromkeys(program.borrowed_by.values()):
         away = _away(account, way)
         size = _borrowed_bytes(account, way)[program.spaces[way.consumer].part_on(account.devices)[away]]
         rows.append(BufferRows("parameters", way.consumer, away, size, 0.0, np.inf))
-        if program.conditions.software.trains_copies:
-            gradients = size * program.gradient_bytes / element_bytes
-            state = size * account.memory_policy.states_of(element_bytes) / account.storage_shards[way.producer]
-            rows.append(BufferRows("parameter gradients", way.consumer, away, gradients, 0.0, np.inf))
+        if program.conditions.software.trains_copies and program.graph.returns_gradient(way):
+            shards = account.storage_shards[way.producer]
+            kept = size * program.gradient_bytes / element_bytes / (shards if zero > 1 else 1)
+            state = size * account.memory_policy.states_of(element_bytes) / shards
+            rows.append(BufferRows("parameter gradients", way.consumer, away, kept, 0.0, np.inf))
             rows.append(BufferRows("optimizer state", way.consumer, away, state, 0.0, np.inf))
     return rows
 

@@ -37,7 +37,8 @@ class Recompute:
     ends: tuple[str, ...] = ()
     """Last layer of every segment, in order."""
     begins: tuple[str, ...] = ()
-    """First layer of every segment; none: each segment begins behind the one before."""
+    """First layer of every segment, which holds what lies on ways from it to the last; none: each segment begins behind
+    the one before, and holds all between."""
 
     def __bool__(self) -> bool:
         return bool(self.ends)
@@ -112,12 +113,25 @@ def segments_of(graph: ComputationGraph, recompute: Recompute, micro_batching: M
         raise ConfigError(f"recompute must name layers in order, each once, got {','.join(recompute.ends)}")
     segment_of = np.full(len(graph.layers), -1)
     for begin, end in zip(begins, ends, strict=True):
-        segment_of[begin : end + 1] = begin
+        segment_of[_between(graph, begin, end) if recompute.begins else slice(begin, end + 1)] = begin
     if micro_batching.parts > 1:
         for start in micro_batching.starts:  # a stage begins a segment
             cut = segment_of[start:]
             cut[(cut == segment_of[start]) & (cut >= 0)] = start
     return tuple(each if graph.has_gradient(i) else -1 for i, each in enumerate(segment_of.tolist()))
+
+
+def _between(graph: ComputationGraph, first: int, last: int) -> list[int]:
+    """Return the layers on ways from one layer to another, with both."""
+    reached = {first}
+    for i in range(first + 1, last + 1):
+        if any(edge.producer in reached for edge in graph.producers[i]):
+            reached.add(i)
+    needed = {last}
+    for i in range(last - 1, first - 1, -1):
+        if any(edge.consumer in needed for edge in graph.consumers[i]):
+            needed.add(i)
+    return sorted(reached & needed)
 
 
 def frontiers(graph: ComputationGraph) -> list[int]:

@@ -14,6 +14,8 @@ from groundwork.errors import ConfigError  # noqa: E402
 from planner.importing.graph_of import imported_graph  # noqa: E402
 from planner.model_files.model_text import model_text  # noqa: E402
 from planner.models.registry import load_model  # noqa: E402
+from planner.parallel.micro_batches import WHOLE_BATCH  # noqa: E402
+from planner.parallel.recomputation import recompute_of, segments_of  # noqa: E402
 from planner.tracing.exported import trace_of  # noqa: E402
 from planner.tracing.inputs import input_specs  # noqa: E402
 
@@ -402,3 +404,22 @@ def test_a_node_that_contradicts_the_graph_is_named(module, operation, arguments
         imported_graph(replace(trace, nodes=(wrong,)), name="it")
 
     assert "\n" not in str(caught.value)
+
+
+class LateValues(nn.Module):
+    """Attention written out, whose values are computed behind the scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        weights = torch.softmax(self.query(x) @ self.key(x).transpose(1, 2), -1)
+        return weights @ self.value(x)
+
+
+def test_selective_recomputation_leaves_out_what_is_no_score():
+    graph = imported(LateValues(), "4x6x8", loss="none").graph
+    segments = segments_of(graph, recompute_of(graph, "selective", WHOLE_BATCH), WHOLE_BATCH)
+    again = [layer.operation.kind for layer, segment in zip(graph.layers, segments, strict=True) if segment >= 0]
+    assert again == ["batched_product", "reduction", "batched_product"]
