@@ -1,6 +1,7 @@
 """Modules of published configurations: parameters as published, keys of the weights, blocks as PyTorch's own."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -267,6 +268,37 @@ def test_blocks_of_encoders_compute_what_pytorch_does(before, name):
         layer.self_attn.in_proj_bias.copy_(torch.cat([m.bias for m in (rows.query, rows.key, rows.value)]))
         x = torch.randn(2, 5, 16, dtype=torch.float64)
         torch.testing.assert_close(block(x), layer(x), rtol=1e-12, atol=1e-12)
+
+
+def test_gpt2_computes_what_pytorch_does():
+    """Words and positions are added, blocks are PyTorch's with the norms first and a causal mask, and words score."""
+    module = _FAMILIES["gpt2"].make(PublishedFields("config.json", SMALL["gpt2"])).double().eval()
+    for each in module.parameters():  # some begin with what is in memory
+        nn.init.normal_(each, std=0.3)
+    body, words = module.transformer, torch.randint(20, (2, 5))
+    x = body.wte.weight[words] + body.wpe.weight[:5]
+    causal = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
+    for block in body.h:
+        gelu = partial(nn.functional.gelu, approximate="tanh")
+        layer = nn.TransformerEncoderLayer(16, 4, 64, 0.0, gelu, batch_first=True, norm_first=True).double().eval()
+        pairs = [
+            (layer.self_attn.in_proj_weight, block.attn.c_attn.weight.T),
+            (layer.self_attn.in_proj_bias, block.attn.c_attn.bias),
+            (layer.self_attn.out_proj.weight, block.attn.c_proj.weight.T),
+            (layer.self_attn.out_proj.bias, block.attn.c_proj.bias),
+            (layer.linear1.weight, block.mlp.c_fc.weight.T),
+            (layer.linear1.bias, block.mlp.c_fc.bias),
+            (layer.linear2.weight, block.mlp.c_proj.weight.T),
+            (layer.linear2.bias, block.mlp.c_proj.bias),
+            *((getattr(layer, f"norm{i}").weight, getattr(block, f"ln_{i}").weight) for i in (1, 2)),
+            *((getattr(layer, f"norm{i}").bias, getattr(block, f"ln_{i}").bias) for i in (1, 2)),
+        ]
+        with torch.no_grad():
+            for theirs, ours in pairs:
+                theirs.copy_(ours)
+            x = layer(x, src_mask=causal)
+    scores = nn.functional.layer_norm(x, (16,), body.ln_f.weight, body.ln_f.bias) @ body.wte.weight.T
+    torch.testing.assert_close(module(words), scores, rtol=1e-10, atol=1e-10)
 
 
 DROPOUTS = {
