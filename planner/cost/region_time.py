@@ -11,7 +11,7 @@ import numpy as np
 from groundwork.array_types import Floats, Ints
 from planner.graph.shapes import IntervalMap, Shape
 from planner.layouts.configurations import ConfigSpace
-from planner.layouts.regions import held_regions, needed_regions
+from planner.layouts.regions import held_regions, needed_regions, serving
 from planner.topology.network_routes import ClusterRoutes
 
 
@@ -53,14 +53,10 @@ class RegionTimes:
         low, high = (each[u][held] for each in self._held)
         needed_low, needed_high = (each[v][:, :, None] for each in self._needed)
         shared = _overlaps(needed_low, needed_high, low, high)
-        # of the devices that hold the same one serves, in turn, but where the reader is among them
-        turn = (np.cumsum(shared.reshape(len(v), -1) > 0, axis=1) - 1).reshape(shared.shape) % repeats
-        own = np.full((len(held), sums, self._network.device_count), -1)
-        region, place, copy = np.indices(holders.shape)
-        own[region, place, makers[holders]] = copy
-        mine = np.moveaxis(own[:, :, readers], (2, 3), (0, 1))
-        copies = np.where(mine >= 0, mine, turn[..., None])
-        sources = makers[holders[region[..., 0], place[..., 0], copies]]
+        turn = np.cumsum(shared.reshape(len(v), -1) > 0, axis=1).reshape(shared.shape) - 1
+        copy = serving(makers[holders] == readers[:, :, None, None, None], turn[..., None])
+        region, place = np.indices(holders.shape[:2])
+        sources = makers[holders[region, place, copy]]
         targets = np.broadcast_to(readers[:, :, None, None], sources.shape)
         return self._seconds(sources, targets, np.broadcast_to(shared[..., None], sources.shape))
 
@@ -73,11 +69,9 @@ class RegionTimes:
             readers = self._readers[v[rows]]
             needed_low, needed_high = (each[v[rows]][:, None, ::repeats] for each in self._needed)
             shared = _overlaps(low, high, needed_low, needed_high)
-            place_on = np.argsort(readers, axis=1)[:, np.argsort(np.argsort(makers))]  # of each part's device
-            place, copy = (each[:, :, None] for each in np.divmod(place_on, repeats))
-            turn = (np.arange(len(makers)) % repeats)[:, None]
-            at = np.arange(shared.shape[2])
-            chosen = at * repeats + np.where(place == at, copy, turn)
+            groups = readers.reshape(len(rows), 1, -1, repeats)  # devices that make the same gradient
+            copy = serving(groups == makers[:, None, None], np.arange(len(makers))[:, None])
+            chosen = np.arange(shared.shape[2]) * repeats + copy
             sources = np.take_along_axis(readers[:, None], chosen, axis=2)
             targets = np.broadcast_to(makers[:, None], sources.shape)
             seconds[rows] = self._seconds(sources, targets, shared)

@@ -28,7 +28,6 @@ from planner.layouts.shared_regions import (
     shard_rows,
     shared_gradient_regions,
     shared_regions,
-    shared_transfers,
 )
 from planner.topology.network_routes import ClusterRoutes
 from planner.topology.route_levels import RouteLevels
@@ -125,7 +124,7 @@ class TransferTimes:
         read = self.layouts(edge, consumer)
         if not backward and edge not in self.graph.shared:
             return read
-        # who makes gradients of another layout borrows a parameter apart
+        # a parameter is sent once to layers that need the same of it only if they make the same gradients, too
         kinds = [self._returned(edge, consumer.alone(v)) for v in range(consumer.size)]
         return np.array([_key(row) for row in zip(read.tolist(), kinds, strict=True)])
 
@@ -285,12 +284,9 @@ class TransferTimes:
         for k, (a, b) in enumerate(zip(u.tolist(), v.tolist(), strict=True)):
             key = (shared.shape, shared.frozen, keys[0][a], keys[1][b])
             if key not in self._shared_s:
-                regions, holder = shared_transfers(held[a], needed[b]), owner.devices[owner.device_start[a] :]
-                regions = regions.take(holder[regions.part] != regions.device)
-                size = (regions.high - regions.low).prod(axis=1) * float(self.graph.element_bytes)
-                ends = holder[regions.part], regions.device
-                forward_s = self.messages_s(*ends, size)
-                self._shared_s[key] = forward_s + (0.0 if shared.frozen else self.messages_s(*ends[::-1], size))
+                ends = edge, owner.alone(a), borrower.alone(b)
+                ways = (False,) if shared.frozen else (False, True)
+                self._shared_s[key] = sum(self._shared_way_s(*ends, backward=way) for way in ways)
             seconds[k] = self._shared_s[key]
         return seconds
 

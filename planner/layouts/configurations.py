@@ -156,7 +156,7 @@ class ConfigSpace:
 
     @property
     def given(self) -> Configuration | None:
-        """The one configuration of a space that was made of it, on a mesh."""
+        """The configuration, if it is the only one of the space and was given with its mesh; else None."""
         return self.on_meshes[0] if len(self.on_meshes) == 1 else None
 
     @property

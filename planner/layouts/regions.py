@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from groundwork.array_types import Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from planner.graph.shapes import SUMMED, IntervalMap, Shape
 from planner.layouts.configurations import ConfigSpace, completing_parts, part_bounds, product_space
 
@@ -225,9 +225,18 @@ def _from_copies(producer: ConfigSpace, regions: TransferRegions) -> TransferReg
     regions, place = regions.take(every), np.tile(np.arange(sums), len(regions.part))
     before, after = np.divmod(regions.part, behind)
     copies = (((before * sums + place) * behind + after) * repeats)[:, None] + np.arange(repeats)
-    own = producer.devices[copies] == regions.device[:, None]
-    chosen = np.where(own.any(axis=1), own.argmax(axis=1), every % repeats)
+    chosen = serving(producer.devices[copies] == regions.device[:, None], every)
     return replace(regions, part=copies[np.arange(len(copies)), chosen])
+
+
+def serving(own: Bools, turn: Ints) -> Ints:
+    """Return which of the devices that hold the same serves a reader: the reader if it is one of them, else in turn.
+
+    Args:
+        own: Whether each of the devices is the reader, shape (..., devices).
+        turn: Number of the reader among those that take turns, broadcast to shape (...).
+    """
+    return np.asarray(np.where(own.any(axis=-1), own.argmax(axis=-1), turn % own.shape[-1]))
 
 
 def gradient_regions(
@@ -244,7 +253,6 @@ def gradient_regions(
     high = np.minimum(held.high[:, None], needed.high[::repeats])
     part, place = np.nonzero((high > low).all(axis=2))
     copies = (place * repeats)[:, None] + np.arange(repeats)
-    own = consumer.devices[copies] == producer.devices[part][:, None]
-    chosen = np.where(own.any(axis=1), own.argmax(axis=1), part % repeats)
+    chosen = serving(consumer.devices[copies] == producer.devices[part][:, None], part)
     device = consumer.devices[copies[np.arange(len(copies)), chosen]]
     return TransferRegions(part, device, low[part, place], high[part, place])

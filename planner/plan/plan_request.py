@@ -315,7 +315,7 @@ class PlanRequest:
         """The strategy where none is given."""
         if self.has_pipeline_options:
             return "pipeline"
-        return "data" if self._unknown_to_searches else "layerwise"
+        return "data" if self._unknown_to_searches and not self.mesh else "layerwise"
 
     @property
     def element_bytes(self) -> int:

@@ -105,6 +105,12 @@ def test_other_strategies_have_no_mesh_to_search(options):
         PlanRequest(model="vgg16", cluster="titanx-4", batch=8, **options)
 
 
+def test_a_search_on_a_mesh_is_layerwise_where_no_strategy_is_named():
+    assert PlanRequest(model="vgg16", cluster="titanx-4", batch=8, mesh=True).strategy == "layerwise"
+    with pytest.raises(ConfigError, match=r"recompute must be none for layerwise, .* got 'full'"):
+        PlanRequest(model="vgg16", cluster="titanx-4", batch=8, mesh=True, recompute="full")
+
+
 def test_repeated_layers_are_offered():
     """Some of the best strategies of small networks on slow links repeat a layer."""
     repeated = 0
