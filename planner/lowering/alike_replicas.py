@@ -180,13 +180,14 @@ class _Links:
 
         Links that all replicas use together, and none alone, fall into classes of equal links with equal loads.
         """
-        links, shared, kind = np.flatnonzero(self._like >= 0), np.flatnonzero(self._like < 0), self._kind
+        links, shared, kind = np.flatnonzero(self._like >= 0), np.flatnonzero(self._like < 0), self._kind.copy()
         for loads in self._joint_loads():
             if not np.allclose(loads[links], loads[self._like[links]], rtol=_TOLERANCE, atol=0.0):
                 return None
-            mantissa, exponent = np.frexp(loads)
+            used = np.flatnonzero(loads)
+            mantissa, exponent = np.frexp(loads[used])
             load = _numbered(np.ldexp(np.round(mantissa / _TOLERANCE), exponent))
-            kind = _numbered(kind * (load.max() + 1) + load)  # renumbered, so that it stays small
+            kind[used] = kind.max() + 1 + _numbered(kind[used] * (load.max(initial=0) + 1) + load)
         first = np.empty(kind.max() + 1, dtype=np.int64)
         first[kind[shared[::-1]]] = shared[::-1]  # the first of a class is written last
         like = self._like.copy()

@@ -16,7 +16,7 @@ from planner.cost.under_used import under_used_layers
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import Strategy
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batching_of
-from planner.parallel.recomputation import recompute_of
+from planner.parallel.recomputation import SELECTIVE, recompute_of
 from planner.parallel.strategy_file import OWN, OwnStrategy, own_strategy
 from planner.plan.lowered_plan import PlannedStrategy, cost_model_of, folds
 from planner.plan.mesh_notes import mesh_notes
@@ -288,6 +288,8 @@ def _pipeline(request: PlanRequest) -> Pipeline | None:
     """Return the options of a pipeline, or None where all are left to the planner."""
     names = ("stages", "micro_batches", "schedule", "stage_at")
     given = {name: value for name in names if (value := getattr(request, name))}
+    if request.recompute not in ("", "none", SELECTIVE):  # what attention makes alone is the least of a stage
+        given["recomputes"] = True
     return Pipeline(**given) if given else None
 
 

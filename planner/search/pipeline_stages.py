@@ -47,7 +47,12 @@ def balanced(layer_s: Floats, stages: int) -> Ints:
 
 
 def stage_bounds(
-    model: CostModel, groups: Sequence[Sequence[int]], layout: Layout, schedule: PipelineSchedule
+    model: CostModel,
+    groups: Sequence[Sequence[int]],
+    layout: Layout,
+    schedule: PipelineSchedule,
+    *,
+    recomputes: bool = False,
 ) -> tuple[int, ...]:
     """Return the stages that fit in memory and whose slowest takes least time; among equals the most even ones.
 
@@ -56,13 +61,15 @@ def stage_bounds(
     gradients, to and from the next stage's devices.  Its memory need, on the first device of its group, consists of
     parameters with gradients and optimizer state, the tensors of all micro-batches that the schedule has in flight, and
     the gradients of the layer in work.  Stages of one group are checked separately here; their sum is checked when the
-    plan is lowered.
+    plan is lowered.  Where activations are computed again, only parameters with gradients and optimizer state are
+    counted here, and what is held besides when the plan is lowered.
 
     Args:
         model: Costs for the whole mini-batch.
         groups: Devices of each group of the schedule.
         layout: Split of layers over the devices of their stage.
         schedule: Stages, groups and micro-batches.
+        recomputes: Whether the backward pass computes activations again.
 
     Returns:
         Bounds, S + 1 of them: stage k has the layers [bounds[k], bounds[k + 1]); ``MicroBatching.stages`` are all but
@@ -76,7 +83,7 @@ def stage_bounds(
     count, stages = len(model.graph.layers), len(schedule.groups)
     if not 1 <= stages <= count:
         raise ConfigError(f"stages must be 1 to the {count} layers of {model.graph.name}, got {stages}")
-    tables = _Tables(model, groups, layout, schedule)
+    tables = _Tables(model, groups, layout, schedule, recomputes=recomputes)
     bounds, slowest_s = _least_worst(tables.times, stages, count)
     if np.isinf(slowest_s):
         _refuse(tables, stages, count)
@@ -171,9 +178,16 @@ class _Tables:
     """Times and memory needs of all stages; groups of equal devices on equal routes share them."""
 
     def __init__(
-        self, model: CostModel, groups: Sequence[Sequence[int]], layout: Layout, schedule: PipelineSchedule
+        self,
+        model: CostModel,
+        groups: Sequence[Sequence[int]],
+        layout: Layout,
+        schedule: PipelineSchedule,
+        *,
+        recomputes: bool = False,
     ) -> None:
         self.model, self.groups, self.layout, self.schedule = model, groups, layout, schedule
+        self.recomputes = recomputes
         self.part = model.for_batch(model.graph.batch // schedule.micro_batches)
         self._times: dict[object, Floats] = {}
         self._needs: dict[int, _StageMemory] = {}
@@ -189,7 +203,8 @@ class _Tables:
         devices = self._devices(stage)
         if len(devices) not in self._needs:
             self._needs[len(devices)] = self._need(devices)
-        return self._needs[len(devices)].of(self.schedule.in_flight[stage])
+        need = self._needs[len(devices)]
+        return need.parameters if self.recomputes else need.of(self.schedule.in_flight[stage])
 
     def times(self, stage: int) -> _StageTable:
         """Return the times of a stage in seconds, as far as it fits in memory."""

@@ -32,6 +32,8 @@ class Pipeline:
     """Number of micro-batches, which must divide the batch; 0: the most that do, up to four for every device in use."""
     stage_at: tuple[str, ...] = ()
     """First layers of the second and later stages; empty: stages are chosen so that the slowest takes least time."""
+    recomputes: bool = False
+    """Whether the backward pass computes activations again, so that stages do not hold those of all micro-batches."""
 
 
 def has_stages(name: str) -> bool:
@@ -147,7 +149,7 @@ def pipeline_strategy(
         if any(a >= b for a, b in pairwise(starts)):
             raise ConfigError(f"stage_at must name later layers one after another, got {', '.join(request.stage_at)}")
     else:
-        starts = stage_bounds(model, stage_devices, split, schedule)[:-1]
+        starts = stage_bounds(model, stage_devices, split, schedule, recomputes=request.recomputes)[:-1]
     micro_batching = MicroBatching(parts=micro_batches, order=request.schedule, stages=starts)
     return {
         layer.name: split(layer, stage_devices[group_of[micro_batching.stage_of(i)]])

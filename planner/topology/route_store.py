@@ -12,7 +12,7 @@ _FEW_OF_ALL = 0.05
 
 
 class RouteStore:
-    """The routes that were needed so far, sorted by pair of devices, with their latency classes.
+    """The routes that were needed so far, in the order in which they were, with their latency classes.
 
     Pair (a, b) of n devices has the row ``a * n + b``.  Routes are searched when they are first needed: a ring over
     thousands of devices needs as many routes, not their square.  Small clusters search all at once when they need more
@@ -27,12 +27,14 @@ class RouteStore:
     def __init__(self, cluster: DeviceGraph, classes: LatencyClasses, *, all_at_once: bool) -> None:
         self._cluster, self._classes, self._all_at_once = cluster, classes, all_at_once
         self._count = len(cluster.devices)
+        self._has_all = False
         self._clear()
 
     def _clear(self) -> None:
         """Forget all routes."""
         none = np.empty(0, dtype=np.int64)
-        self._rows = none
+        self._rows = none  # sorted, so that ``find`` can use a binary search
+        self._place = none  # index of the route of each row
         self.start: Ints = np.zeros(1, dtype=np.int64)
         """First link of each route in ``links``, shape (routes + 1,)."""
         self.links: Ints = none
@@ -43,38 +45,35 @@ class RouteStore:
     def find(self, source: Ints, target: Ints) -> Ints:
         """Return the index of the route of each pair, after a search for those that are missing."""
         rows = source * self._count + target
-        if len(self._rows) == self._count**2:
+        if self._has_all:
             return rows
         at = np.searchsorted(self._rows, rows)
         known = np.append(self._rows, -1)[at] == rows
         if known.all():
-            return at
+            return self._place[at]
         missing = distinct(rows[~known])
         if self._all_at_once and len(self._rows) + len(missing) > _FEW_OF_ALL * self._count**2:
             self.add_all()
             return rows
         self._add(missing, *self._cluster.routes(*np.divmod(missing, self._count)))
-        return np.searchsorted(self._rows, rows)
+        return self._place[np.searchsorted(self._rows, rows)]
 
     def add_all(self) -> None:
         """Search the routes of all pairs; the index of a pair is then its row."""
-        if len(self._rows) < self._count**2:
+        if not self._has_all:
             table = self._cluster.route_table()
             self._clear()
             self._add(np.arange(self._count**2), np.diff(table.start), table.links.astype(np.int64))
+            self._has_all = True
 
     def _add(self, rows: Ints, lengths: Ints, links: Ints) -> None:
-        """Add routes, given by row, and sort all routes by row."""
-        all_rows = np.concatenate([self._rows, rows])
-        counts = np.concatenate([np.diff(self.start), lengths])
-        packed = np.concatenate([self.links, links])
-        classes = np.concatenate([self.latency_class, self._classes.classify(lengths, links)])
-        # Rows are sorted, so that ``find`` can use a binary search; the links of each route move along with its row.
-        order = np.argsort(all_rows, kind="stable")
-        first = np.cumsum(counts) - counts
-        self._rows, self.latency_class = all_rows[order], classes[order]
-        self.start = np.concatenate(([0], np.cumsum(counts[order])))
-        self.links = packed[row_entries(first[order], counts[order])]
+        """Append routes, given by row in rising order."""
+        at = np.searchsorted(self._rows, rows)
+        self._place = np.insert(self._place, at, len(self._rows) + np.arange(len(rows)))
+        self._rows = np.insert(self._rows, at, rows)
+        self.latency_class = np.concatenate([self.latency_class, self._classes.classify(lengths, links)])
+        self.start = np.concatenate([self.start, self.start[-1] + np.cumsum(lengths)])
+        self.links = np.concatenate([self.links, links])
 
 
 def transposed(values: Ints) -> Ints:

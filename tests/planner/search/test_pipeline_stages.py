@@ -16,9 +16,11 @@ from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import MicroBatching
+from planner.parallel.recomputation import KEEP_ACTIVATIONS, recompute_of
 from planner.parallel.strategies import spaces_of
 from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
 
@@ -40,13 +42,14 @@ def small(count, memory_bytes, share=0.0):
     return DeviceGraph("small", devices, ["switch"], cluster.links)
 
 
-def lowered(model, micro_batching):
+def lowered(model, micro_batching, recompute=KEEP_ACTIVATIONS):
     """A stage a device."""
     strategy = {
         layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (micro_batching.stage_of(i),))
         for i, layer in enumerate(model.graph.layers)
     }
-    return lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)), micro_batching=micro_batching)
+    spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
+    return lower(model, spaces, micro_batching=micro_batching, recompute=recompute)
 
 
 def stage_times_s(program):
@@ -97,6 +100,23 @@ def test_what_is_refused_would_not_fit_lowered(model, schedule, stages):
     needed = surely_needed_bytes(lowered(roomy, fastest)).max()
     _, micro_batching = pipeline_strategy(CostModel(graph, small(stages, needed)), asked)
     assert micro_batching == fastest
+
+
+def test_what_a_recomputation_releases_refuses_no_division():
+    """With memory for parameters and a little more, only stages that recompute can be had, and they fit lowered."""
+    graph = chain([64] * 16, batch=4096)
+    request = Pipeline(schedule="gpipe", stages=2, micro_batches=8)
+    _, bounds = pipeline_strategy(CostModel(graph, small(2, 1e12)), request)
+    kept, again = (
+        peak_memory_bytes(lowered(CostModel(graph, small(2, 1e12)), bounds, recompute=recompute)).max()
+        for recompute in (KEEP_ACTIVATIONS, recompute_of(graph, "segments", bounds))
+    )
+    assert again < kept
+    model = CostModel(graph, small(2, again))
+    with pytest.raises(InfeasiblePlanError):
+        pipeline_strategy(model, request)
+    _, divided = pipeline_strategy(model, replace(request, recomputes=True))
+    assert divided.stages == bounds.stages
 
 
 def test_the_error_names_the_stage_its_need_and_the_capacity():
