@@ -173,6 +173,17 @@ class ComputeTimes:
             later_s = np.where(profile_of == number, added_s, later_s)
         return later_s
 
+    def each_s(self, index: int, space: ConfigSpace) -> Floats:
+        """Compute the time in which gradients of every micro-batch are added to a buffer, a share of ``part_s``.
+
+        Arguments and result as of ``later_s``.
+        """
+        profile_of, added_s = self.profile_of[space.devices], np.zeros(len(space.devices))
+        if self.software.sums > 1 and self.graph.has_phase(index, "update"):
+            for number, profile in enumerate(self.profiles):
+                added_s = np.where(profile_of == number, self._added_s(profile, index, part_sizes(space)), added_s)
+        return added_s
+
     def gradient_passes_s(self, index: int, space: ConfigSpace) -> Floats:
         """Compute the share of an update's time in which software passes over all gradients, to clip them and the like.
 

@@ -29,7 +29,7 @@ from planner.operations.computation import Operand, Step
 from planner.operations.convolution import Convolution
 from planner.operations.joining import Add
 from planner.operations.linear import Linear
-from planner.operations.loss import LOSS_CALLS, Loss
+from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm
 from planner.operations.products import Attention
 from planner.operations.rearrangement import VIEWS
@@ -51,12 +51,12 @@ _NO_GRADIENT = frozenset(name for name, what in SAVED.items() if not what) - PAS
 def eager_bytes(
     layer: Layer, phase: str, part: Mapping[str, Floats], element_bytes: int, *, fused: bool
 ) -> list[Floats] | None:
-    """Return the bytes that each kernel of a layer reads and writes, shape (C,) each.
+    """Return the bytes that each kernel of one part of a layer reads and writes, shape (1,) each.
 
     Args:
         layer: The layer.
         phase: ``forward`` or ``activation_gradient``; gradients of parameters are reductions of their own.
-        part: Sizes of its parts by dimension, shape (C,) each.
+        part: Sizes of the part by dimension, shape (1,) each: which kernels there are depends on them.
         element_bytes: Bytes of an element in memory.
         fused: Whether a chain of elementwise calls is one kernel.
 
@@ -87,7 +87,9 @@ def gradients_added_in(graph: ComputationGraph, index: int) -> str:
     return "activation_gradient" if graph.has_phase(index, "activation_gradient") else "weight_gradient"
 
 
-def launched_kernels(graph: ComputationGraph, index: int, phase: str, *, fused: bool) -> int:
+def launched_kernels(
+    graph: ComputationGraph, index: int, phase: str, *, fused: bool, part: Mapping[str, Floats] | None = None
+) -> int:
     """Return the number of kernels that a host launches for a layer in one phase, sums of gradients before it included.
 
     Args:
@@ -95,13 +97,21 @@ def launched_kernels(graph: ComputationGraph, index: int, phase: str, *, fused: 
         index: The layer.
         phase: One of ``LAYER_PHASES``.
         fused: Whether a chain of elementwise calls is one kernel, and gradients are added where they are made.
+        part: Sizes of a part of the layer, shape (1,) each; None: all of it.
     """
     sums = 0 if fused or phase != gradients_added_in(graph, index) else gradient_sums(graph, index)
-    return sums + kernel_count(graph.layers[index], phase, fused=fused, element_bytes=graph.element_bytes)
+    return sums + kernel_count(graph.layers[index], phase, fused=fused, element_bytes=graph.element_bytes, part=part)
 
 
-def kernel_count(layer: Layer, phase: str, *, fused: bool, element_bytes: int = ELEMENT_BYTES) -> int:
-    """Return the number of kernels of a layer in one phase.
+def kernel_count(
+    layer: Layer,
+    phase: str,
+    *,
+    fused: bool,
+    element_bytes: int = ELEMENT_BYTES,
+    part: Mapping[str, Floats] | None = None,
+) -> int:
+    """Return the number of kernels of a part of a layer in one phase.
 
     Updates count as none: one kernel updates the parameters of dozens of layers.
 
@@ -110,14 +120,15 @@ def kernel_count(layer: Layer, phase: str, *, fused: bool, element_bytes: int = 
         phase: One of ``LAYER_PHASES``.
         fused: Whether a chain of elementwise calls is one kernel.
         element_bytes: Bytes of an element in memory.
+        part: Sizes of the part, shape (1,) each; None: all of the layer.
     """
     if phase == "update":
         return 0
-    one = {dim: np.ones(1) for dim in layer.output.dims} | {"channel": np.array([float(layer.output.size("channel"))])}
-    each = None if phase == "weight_gradient" else eager_bytes(layer, phase, one, element_bytes, fused=fused)
+    whole = {dim: np.array([float(layer.output.size(dim))]) for dim in layer.output.dims}
+    each = None if phase == "weight_gradient" else eager_bytes(layer, phase, part or whole, element_bytes, fused=fused)
     if each is not None:
         return len(each)
-    work = layer.kernels(phase, {dim: np.array([float(layer.output.size(dim))]) for dim in layer.output.dims})
+    work = layer.kernels(phase, whole)
     if not (work.flop + work.memory_bytes + work.streamed_bytes).any():
         return 0
     operation = layer.operation
@@ -146,8 +157,7 @@ def _loss_bytes(operation: Loss, phase: str, part: Part, element_bytes: int) -> 
     converted = [part.outputs * float(element_bytes + ELEMENT_BYTES)] if element_bytes < ELEMENT_BYTES else []
     again = np.where(part.channels > _ROW_ELEMENTS, 1.0, 0.0)
     word = 0.0 * scores
-    divided = part.channels < part.output.size("channel")
-    if operation.calls == LOSS_CALLS[1] and not divided.any():
+    if operation.by_own_calls(part).all():
         if phase == "forward":
             return [*converted, (2.0 + 2.0 * again) * scores, word]
         return [scores, word, (3.0 + again) * scores, *converted]

@@ -358,8 +358,9 @@ class _Lowering:
         later_s = self.later_s.get(i, 0.0) if phase == "weight_gradient" else 0.0
         shards = storage_shards(self.sharded.storage, self.spaces[i]) if self.sharded else 1
         if self.sharded and shards > 1 and phase == "weight_gradient" and self.sharded.sums_each(i):
+            times, space = self.batched.model_at(i).compute_times, self.batched.spaces_at(i)[i]
             later_s = later_s / shards  # each device adds to its shard
-            work_s = work_s + self.batched.model_at(i).compute_times.before_sums_s(i, self.batched.spaces_at(i)[i])
+            work_s = work_s + times.before_sums_s(i, space) - times.each_s(i, space) * (1 - 1 / shards)
         self.computed_s[devices] += work_s
         return self.tasks.add(
             phase,

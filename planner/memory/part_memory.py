@@ -20,7 +20,7 @@ from planner.operations.base import ELEMENT_BYTES, Part
 from planner.operations.convolution import Convolution
 from planner.operations.joining import Concat
 from planner.operations.linear import Linear
-from planner.operations.loss import LOSS_CALLS, Loss
+from planner.operations.loss import Loss
 from planner.operations.mapped import Mapped
 from planner.operations.normalisation import LocalResponseNorm
 from planner.operations.pooling import Pooling
@@ -273,7 +273,7 @@ def _float32_loss(operation: Loss, part: Part) -> tuple[Floats, dict[str, Floats
     by PyTorch's own calls the converted scores are held meanwhile, and the gradients of the logarithms and of the
     converted scores.
     """
-    whole, apart = ELEMENT_BYTES * part.outputs, operation.calls == LOSS_CALLS[1]
+    whole, apart = ELEMENT_BYTES * part.outputs, operation.by_own_calls(part)
     beside = {"forward": 1, "activation_gradient": 2, "weight_gradient": 0}
     return whole, {phase: count * apart * whole for phase, count in beside.items()}
 

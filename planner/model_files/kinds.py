@@ -45,6 +45,9 @@ _KINDS: dict[str, type[Any]] = {
     ),
 }
 
+COMPUTED_FIELDS = frozenset({"dims", "sizes", "reads", "weights", "computes", "fused", "calls"})
+"""Fields of operations that no key of a layer is named after: others give them, or software does."""
+
 
 def kind_names() -> list[str]:
     """Return the names of all kinds of layers."""

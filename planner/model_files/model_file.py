@@ -23,7 +23,7 @@ from planner.graph.computation_graph import ComputationGraph, Layer, Operation
 from planner.graph.data_sources import DATA, data_names, is_data
 from planner.graph.shapes import IntervalMap, Shape
 from planner.model_files.computations import steps_of
-from planner.model_files.kinds import operation_class, single_field
+from planner.model_files.kinds import COMPUTED_FIELDS, operation_class, single_field
 from planner.operations.mapped import Mapped
 from planner.operations.products import TensorProduct
 from planner.operations.rearrangement import Rearrangement
@@ -192,8 +192,8 @@ class _FileReader:
         """Return the operation of a layer."""
         made = operation_class(kind)
         given = {key: value for key, value in row.items() if key not in _LAYER_KEYS}
-        taken = {"dims", "sizes", "reads", "weights", "computes", "fused", "calls", *single_field(made, kind)}
-        known = [each.name for each in fields(made) if each.name not in taken]
+        taken = single_field(made, kind)
+        known = [each.name for each in fields(made) if each.name not in taken and each.name not in COMPUTED_FIELDS]
         for key in given:
             if key not in known:
                 raise ConfigError(f"unknown key {key!r}{did_you_mean(key, known)}")

@@ -9,7 +9,7 @@ from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import SUMMED, IntervalMap, Shape
 from planner.model_files.computations import step_row
-from planner.model_files.kinds import single_field
+from planner.model_files.kinds import COMPUTED_FIELDS, single_field
 from planner.model_files.model_file import FORMAT
 from planner.operations.mapped import Mapped
 
@@ -73,16 +73,7 @@ def _layer_row(layer: Layer) -> dict[str, Any]:
     """Return a layer as a mapping of a model file."""
     operation: Any = layer.operation
     row: dict[str, Any] = {"name": layer.name, "kind": operation.kind, "inputs": list(layer.inputs)}
-    hidden = {
-        "dims",
-        "sizes",
-        "reads",
-        "weights",
-        "computes",
-        "fused",
-        "calls",
-        *single_field(type(operation), operation.kind),
-    }
+    hidden = {*COMPUTED_FIELDS, *single_field(type(operation), operation.kind)}
     for each in fields(operation):
         value = getattr(operation, each.name)
         if each.name not in hidden and (each.default is MISSING or value != each.default):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from groundwork.array_types import Bools
 from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import Kernels
 from planner.graph.computation_graph import SavedTensors
@@ -60,6 +61,11 @@ class Loss(OperationBase):
     def row_statistics(self) -> int:
         """Elements that parts of the channels gather for each position that has a label."""
         return SOFTMAX_STATISTICS if self.reads_rows else 0
+
+    def by_own_calls(self, part: Part) -> Bools:
+        """Return whether PyTorch's own function computes each part, shape (C,): not where the vocabulary is divided."""
+        whole = part.channels >= part.output.size("channel")
+        return np.asarray(whole & (self.calls == LOSS_CALLS[1]))
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
         """Return the shape of the input."""

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from groundwork.array_types import Ints
 from planner.derivatives.eager_kernels import launched_kernels
+from planner.layouts.regions import part_sizes
 from planner.lowering.program import KINDS, Program
 from planner.simulation.execution_models import ProgramGraph
 
@@ -88,13 +89,15 @@ def _launches(program: Program) -> tuple[Ints, Ints, Ints]:
     A collective is a kernel on each of its devices; messages leave by themselves.
     """
     kernels = np.ones(program.size, dtype=np.int64)
-    fused = program.conditions.software.fused
+    fused, layers = program.conditions.software.fused, range(len(program.graph.layers))
+    parts = [{dim: size[:1] for dim, size in part_sizes(program.spaces_at(i)[i]).items()} for i in layers]
     for phase in _PHASES:
         tasks = np.flatnonzero(program.kind == KINDS.index(phase))
-        counts = [launched_kernels(program.graph, i, phase, fused=fused) for i in range(len(program.graph.layers))]
+        counts = [launched_kernels(program.graph, i, phase, fused=fused, part=part) for i, part in enumerate(parts)]
         kernels[tasks] = np.array(counts)[program.layer[tasks]]
     kernels[program.kind == KINDS.index("update")] = 0
-    if sums := program.conditions.software.sums:
+    sums = program.conditions.software.sums
+    if sums > 1 or (sums and not program.micro_batching.update_each):
         tasks = np.flatnonzero(program.kind == KINDS.index("weight_gradient"))
         tensors = np.array([sum(p.elements > 0 for p in layer.parameters) for layer in program.graph.layers])
         kernels[tasks] += tensors[program.layer[tasks]]

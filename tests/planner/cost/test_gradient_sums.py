@@ -115,3 +115,45 @@ def test_replicas_divide_updates_but_not_the_passes_over_gradients():
             passes = elementwise_kernels(elements=np.array([16 * elements]), accesses=1.0, element_bytes=1)
             passes_s = float(fused_s(profile, passes)[0])
             assert half_s == pytest.approx((once_s - passes_s) / 2 + passes_s, rel=1e-9), row.name
+
+
+def test_buffers_that_replicas_divide_take_their_shard_of_a_gradient():
+    options = {"gradient_dtype": "float32", "micro_batches": 2}
+    (whole, profile), (divided, _) = (_divided("nanotron", each, **options) for each in ("data", "fsdp"))
+    for layer, row in enumerate(whole.graph.layers):
+        if elements := float(sum(parameter.elements for parameter in row.parameters)):
+            added = elementwise_kernels(elements=np.array([(2 + 2 * 4) * elements]), accesses=1.0, element_bytes=1)
+            less_s = (_weight_s(whole, layer) - _weight_s(divided, layer)).reshape(2, -1)
+            assert less_s == pytest.approx(np.full(less_s.shape, float(fused_s(profile, added)[0]) / 2)), row.name
+
+
+def test_updates_after_each_micro_batch_add_nothing():
+    counts = {}
+    for each in (False, True):
+        planned = simulated_plan(
+            load_model("lenet5", batch=32),
+            cluster_of("dgx-h100", 1),
+            strategy="data",
+            software="pytorch",
+            sub_batches=2,
+            sub_batch_from="conv1",
+            update_each=each,
+            framework="ideal",
+        ).replayed
+        launches = planned.program_graph.launches
+        work = planned.program_graph.graph.work[launches >= 0] / planned.program.conditions.software.launch_s
+        counts[each] = work.sum() / len(planned.program_graph.task_of)
+    tensors = sum(len(layer.parameters) for layer in load_model("lenet5", batch=32).layers)
+    assert counts[False] - counts[True] == pytest.approx(tensors)
+
+
+def test_a_divided_loss_launches_the_kernels_that_it_is_priced_by():
+    graph = load_model(NETWORK, batch=8, element_bytes=2)
+    found = simulated_plan(
+        graph, cluster_of("dgx-h100", 2), strategy="tensor=2", dtype="bfloat16", software="pytorch"
+    ).replayed
+    loss = len(graph.layers) - 1
+    tasks = np.flatnonzero((found.program.layer == loss) & (found.program.kind == KINDS.index("forward")))
+    launches = found.program_graph.launches
+    work = found.program_graph.graph.work[np.isin(launches, tasks)] / found.program.conditions.software.launch_s
+    assert work == pytest.approx(np.full(len(work), 6 + 12))  # six passes over scores, twelve over labels
