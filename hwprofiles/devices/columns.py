@@ -6,8 +6,8 @@ A cluster of four devices of two kinds, one a node::
 """
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, fields, replace
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -93,18 +93,22 @@ class _Columns(Sequence[_Row], Generic[_Row]):
         return list(known), number[self.kind]
 
 
-def _by_kind(
-    rows: Iterable[_Row], key: Callable[[_Row], object], kind: Callable[[_Row], _Row]
-) -> tuple[list[_Row], Ints]:
-    """Return the kinds of rows, and that of each; equal rows may have several keys."""
-    known: dict[_Row, int] = {}
-    first: dict[object, int] = {}  # without a copy of each of thousands of equal rows
-    found = []
+def _by_kind(rows: Sequence[_Row], place: Mapping[str, Any]) -> tuple[list[_Row], Ints]:
+    """Return the kinds of rows, and that of each.
+
+    Args:
+        rows: Objects of one dataclass.
+        place: Fields that do not belong to a kind, with the values that kinds have there.
+    """
+    known: dict[object, int] = {}
+    kinds, found = list[_Row](), []
     for row in rows:
-        if (short := key(row)) not in first:
-            first[short] = known.setdefault(kind(row), len(known))
-        found.append(first[short])
-    return list(known), np.array(found, dtype=np.int64)
+        key = tuple(getattr(row, field.name) for field in fields(row) if field.name not in place)  # type: ignore[arg-type]
+        if key not in known:
+            known[key] = len(kinds)
+            kinds.append(replace(row, **place))  # type: ignore[type-var]
+        found.append(known[key])
+    return kinds, np.array(found, dtype=np.int64)
 
 
 class ClusterDevices(_Columns[Device]):
@@ -127,7 +131,7 @@ class ClusterDevices(_Columns[Device]):
         """Return devices as columns."""
         if isinstance(devices, ClusterDevices):
             return devices
-        kinds, kind = _by_kind(devices, _device_key, lambda device: replace(device, name="", node=0))
+        kinds, kind = _by_kind(devices, {"name": "", "node": 0})
         node = np.array([device.node for device in devices], dtype=np.int64)
         return cls(kinds, kind, tuple(device.name for device in devices), node)
 
@@ -142,14 +146,6 @@ class ClusterDevices(_Columns[Device]):
     def changed(self, chosen: Bools, change: Callable[[Device], Device]) -> "ClusterDevices":
         """Return the devices with some changed alike; their names and nodes stay."""
         return ClusterDevices(*self._changed_kinds(chosen, change), self.names, self.node)
-
-
-def _device_key(device: Device) -> object:
-    """Return a key that devices of different kinds do not share."""
-    return (
-        *(device.profile, device.memory_bytes, device.speed, device.communication_channels, device.step_spread),
-        *(device.board_speed, id(device.copy_engines), id(device.message_overhead), id(device.memory_reserve)),
-    )
 
 
 class LinkNames(Sequence[str]):
@@ -202,7 +198,7 @@ class ClusterLinks(_Columns[Link]):
         """Return links as columns."""
         if isinstance(links, ClusterLinks):
             return links
-        kinds, kind = _by_kind(links, _link_key, lambda link: replace(link, name="", source=0, target=0))
+        kinds, kind = _by_kind(links, {"name": "", "source": 0, "target": 0})
         ends = np.array([(link.source, link.target) for link in links], dtype=np.int64).reshape(-1, 2)
         return cls(kinds, kind, tuple(link.name for link in links), ends[:, 0], ends[:, 1])
 
@@ -228,8 +224,3 @@ class ClusterLinks(_Columns[Link]):
         """Return some of the links, in the order given."""
         names = tuple(self.names[i] for i in indices.tolist())
         return ClusterLinks(self.kinds, self.kind[indices], names, self.source[indices], self.target[indices])
-
-
-def _link_key(link: Link) -> object:
-    """Return a key that links of different kinds do not share."""
-    return (link.bandwidth_bytes_per_s, id(link.latency), link.exclusive, link.link_class, link.both_ways)

@@ -99,7 +99,9 @@ class DeviceGraph:
 
     def with_profiles(self, profiles: Mapping[str, str]) -> "DeviceGraph":
         """Return the cluster with other compute profiles, names or paths, in place of those of the devices."""
-        devices = [replace(device, profile=profiles.get(device.profile, device.profile)) for device in self.devices]
+        devices = self.devices.changed_kinds(
+            lambda device: replace(device, profile=profiles.get(device.profile, device.profile))
+        )
         graph = DeviceGraph(
             self.name, devices, self.vertices[len(devices) :], self.links, hosts=self.hosts, library=self.library
         )

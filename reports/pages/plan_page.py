@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from groundwork.array_types import Ints
 from reports.drawings.cluster_view import cluster_view
 from reports.drawings.draw_network import strategy_drawing
 from reports.drawings.plan_view import PlanView
@@ -102,22 +103,31 @@ def _use(view: PlanView) -> dict[str, Any]:
     replay, cluster = view.replay, view.program.cluster
     use = replay.link_use(_BINS)
     edges = np.linspace(*replay.window_s, _BINS + 1)
-    rows = slice(len(cluster.links), len(cluster.links) + len(cluster.devices))
-    busy = resource_use(replay.program_graph.graph, replay.schedule, edges)[rows]
-    share, moved_bytes = use.share[use.like], use.moved_bytes[use.like]
-    moved = byte_unit(moved_bytes)
+    device, like = _devices(view)
+    busy = resource_use(replay.program_graph.graph, replay.schedule, edges, len(cluster.links) + device)
+    moved = byte_unit(use.moved_bytes)
     return {
         "bin_s": float(edges[1] - edges[0]),
         "bins": _BINS,
-        "links": pack_json(list(cluster.links.names)),
-        "devices": pack_json(list(cluster.devices.names)),
-        "moved": pack_json([moved.text(size) for size in moved_bytes.tolist()]),
+        "links": pack_json(list(use.links)),
+        # rows of links that are used alike, and of devices that do the same
+        "like": pack_array(use.like),
+        "first": pack_array(np.unique(use.like, return_index=True)[1]),
+        "device_like": pack_array(like),
+        "moved": pack_json([moved.text(size) for size in use.moved_bytes.tolist()]),
         "moved_unit": moved.name,
-        "share": pack_array(_half_percents(share)),
+        "share": pack_array(_half_percents(use.share)),
         "busy": pack_array(_half_percents(busy)),
-        "mean": pack_array(_half_percents(share.mean(axis=1))),
+        "mean": pack_array(_half_percents(use.share.mean(axis=1))),
         "mean_busy": pack_array(_half_percents(busy.mean(axis=1))),
     }
+
+
+def _devices(view: PlanView) -> tuple[Ints, Ints]:
+    """Return the devices that stand for all, and which of those each device of the cluster does the same as."""
+    replicas, count = view.program.replicas, len(view.program.cluster.devices)
+    shown, like = np.unique(np.arange(count) if replicas is None else replicas.device_like, return_inverse=True)
+    return shown, like
 
 
 def _half_percents(share: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -128,7 +138,9 @@ def _memory(view: PlanView) -> dict[str, Any]:
     """Return the steps of every device's memory in the steady iteration, the first at its begin."""
     memory, (begin, end) = view.memory, view.replay.window_s
     times, held, counts = [], [], []
-    for device in range(len(view.program.cluster.devices)):
+    devices, (shown, like) = view.program.cluster.devices, _devices(view)
+    alike = np.bincount(like).tolist()
+    for device in shown.tolist():
         time_s, held_bytes = memory.of(device)
         first, last = np.searchsorted(time_s, [begin, end], side="right")
         at_first = held_bytes[first - 1] if first else memory.always_bytes[device]
@@ -138,11 +150,16 @@ def _memory(view: PlanView) -> dict[str, Any]:
     span_s = end - begin
     return {
         "span_s": span_s,
-        "names": pack_json(list(view.program.cluster.devices.names)),
-        "capacity": pack_array(view.program.cluster.devices.of_each(lambda device: device.usable_bytes)),
+        "names": pack_json(
+            [
+                devices.names[device] + (f" and {count - 1:,} alike" if count > 1 else "")
+                for device, count in zip(shown.tolist(), alike, strict=True)
+            ]
+        ),
+        "capacity": pack_array(devices.of_each(lambda device: device.usable_bytes)[shown]),
         "count": pack_array(np.array(counts)),
         # a billionth of the span, and a KiB, are less than a pixel
         "time": pack_array(np.rint(np.concatenate(times) / span_s * 1e9).astype(np.int64)),
         "held_kib": pack_array(np.rint(np.concatenate(held) / 1024).astype(np.int64)),
-        "fullest": memory.fullest,
+        "fullest": int(like[memory.fullest]),
     }

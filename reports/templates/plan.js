@@ -14,7 +14,8 @@ function readColours() {
 // Wider as well as stronger in colour: the use of a link is seen without telling colours apart.
 function drawCluster() {
   const at = Number($("at").value), bins = use.bins, whole = at < 0;
-  const share = (i) => (whole ? use.mean[i] : use.share[i * bins + at]) / 200, busy = (i) => (whole ? use.mean_busy[i] : use.busy[i * bins + at]) / 200;
+  const row = (i) => (whole ? use.mean[i] : use.share[i * bins + at]) / 200, share = (i) => row(use.like[i]);
+  const busy = (i) => (whole ? use.mean_busy[use.device_like[i]] : use.busy[use.device_like[i] * bins + at]) / 200;
   const which = $("which")?.value ?? "", of = (set, get) => (which !== "" && set.length > 1 ? get(set[which]) : set.reduce((sum, each) => sum + get(each), 0) / set.length);
   document.querySelectorAll("#machine .link").forEach((path, i) => {
     const part = of(use.link_sets[i], share);
@@ -24,7 +25,7 @@ function drawCluster() {
   document.querySelectorAll("#machine .device").forEach((circle, i) => { circle.style.fill = mix(ink.surface, ink.compute, 0.8 * of(use.device_sets[i], busy)); });
   $("at-text").textContent = whole ? "mean of the whole iteration" : `${time(at * use.bin_s)} to ${time((at + 1) * use.bin_s)}`;
   fillClasses(share);
-  fillBusiest(share);
+  fillBusiest(row);
 }
 const percent = (part) => (100 * part).toFixed(1);
 function line(head, ...cells) {
@@ -34,18 +35,22 @@ function line(head, ...cells) {
   return row;
 }
 function fillClasses(share) {
-  const found = use.classes.map((name, at) => ({ name, of: use.links.map((_, i) => i).filter((i) => use.link_class[i] === at) }));
+  const found = use.classes.map((name, at) => ({ name, of: use.link_class.map((_, i) => i).filter((i) => use.link_class[i] === at) }));
   const rows = found.map(({ name, of }) => ({ name: `${name} × ${of.length}`, mean: of.reduce((sum, i) => sum + share(i), 0) / of.length, most: of.reduce((most, i) => Math.max(most, share(i)), 0) }));
   document.querySelector("#classes tbody").replaceChildren(...rows.sort((a, b) => b.most - a.most).map(({ name, mean, most }) => line(name, percent(mean), percent(most))));
 }
 function fillBusiest(share) { // links of one class that are used alike share a line
-  const groups = new Map();
+  const groups = new Map(), count = use.links.map(() => 0);
+  for (const row of use.like) count[row] += 1;
   for (const i of use.links.map((_, i) => i).filter((i) => share(i) > 0)) {
-    const key = `${use.link_class[i]} ${share(i)} ${use.moved[i]}`;
+    const key = `${use.link_class[use.first[i]]} ${share(i)} ${use.moved[i]}`;
     groups.set(key, [...(groups.get(key) || []), i]);
   }
   const order = [...groups.values()].sort((a, b) => share(b[0]) - share(a[0])).slice(0, 12);
-  document.querySelector("#busiest tbody").replaceChildren(...order.map(([first, ...others]) => line(use.links[first] + (others.length ? ` and ${others.length} alike` : ""), percent(share(first)), use.moved[first])));
+  document.querySelector("#busiest tbody").replaceChildren(...order.map((of) => {
+    const alike = of.reduce((sum, i) => sum + count[i], 0) - 1;
+    return line(use.links[of[0]] + (alike ? ` and ${alike} alike` : ""), percent(share(of[0])), use.moved[of[0]]);
+  }));
 }
 function play() {
   const on = $("play").getAttribute("aria-pressed") === "false";

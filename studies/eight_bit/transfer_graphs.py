@@ -50,7 +50,7 @@ class _Schedule:
         graph = TaskGraph(
             resource_names=tuple(link.name for link in self.cluster.links),
             capacity=self.cluster.bandwidth,
-            exclusive=np.array([*self.cluster.links.of_each(lambda link: link.exclusive).tolist()]),
+            exclusive=self.cluster.links.of_each(lambda link: link.exclusive),
             work=work.astype(np.float64),
             latency_s=latency_s,
             start_s=np.zeros(count),

@@ -92,9 +92,8 @@ def chakra_graph(traces: Sequence[Sequence[ChakraNode]], cluster: DeviceGraph) -
     _add_collectives(rows, groups, network)
     names = [link.name for link in cluster.links] + [device.name for device in cluster.devices]
     capacity = np.concatenate([cluster.bandwidth, np.ones(len(cluster.devices))])
-    exclusive = np.array(
-        [*cluster.links.of_each(lambda link: link.exclusive).tolist()] + [False] * len(cluster.devices)
-    )
+    shared = np.zeros(len(cluster.devices), dtype=np.bool_)
+    exclusive = np.append(cluster.links.of_each(lambda link: link.exclusive), shared)
     return ChakraGraph(_graph(rows, traces, names, capacity, exclusive), rows.names, rows.kinds)
 
 
