@@ -38,6 +38,7 @@ _OPTION_GROUPS = {
         "gradient_dtype",
         "framework",
         "software",
+        "input_images_per_s",
         "gradient_sync",
         "gradient_sync_order",
         "gradient_sync_orders",

@@ -36,6 +36,11 @@ class ComparedConditions:
     software: str = option(
         "ideal", help="Software of one device, such as pytorch or torch-compile: its kernels and launches.", metavar="W"
     )
+    input_images_per_s: float | None = option(
+        None,
+        help="Samples a second that storage and decoding bring to all devices together; else no bound.",
+        metavar="R",
+    )
     interference: bool | None = option(
         None, help="Let messages and arithmetic take from one another; else where the cluster declares channels."
     )

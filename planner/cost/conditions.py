@@ -32,6 +32,8 @@ class Conditions:
     """What replicas hold of parameters, gradients and optimizer state."""
     gradient_bytes: int = 0
     """Bytes of an element of gradients as they are summed; 0: those of the network's tensors."""
+    input_images_per_s: float = 0.0
+    """Samples a second that storage and decoding bring to all devices together; 0: no bound."""
 
     @classmethod
     def of(

@@ -1,7 +1,7 @@
 """Programs of strategies and of plans: lowered, checked against memory, with their gradients in order."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -156,6 +156,8 @@ class CostModels:
             storage=storage_of(resolved.strategy),
             gradient_bytes=DTYPE_BYTES[resolved.gradient_dtype] if resolved.gradient_dtype else 0,
         )
+        if resolved.input_images_per_s:
+            conditions = replace(conditions, input_images_per_s=resolved.input_images_per_s)
         gradient_sync, batch_norm = resolved.gradient_sync or "", resolved.batch_norm
         graph = self._graph.with_element_bytes(request.element_bytes)
         key = (gradient_sync, batch_norm, graph.element_bytes)

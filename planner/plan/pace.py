@@ -1,9 +1,9 @@
 """What sets the pace of an iteration: the resources that its critical path waits for, and how much of each is left.
 
 Every step of the critical path waits for one thing: arithmetic of a device, the bandwidth of a link (also where others
-share it), a link's latency, the calls of a library, the coordination of ranks, or launches of hosts.  The
-shares of these add up to the iteration, and the largest sets the pace: every sentence that judges a plan is made from
-these shares, as they are shown.
+share it), a link's latency, the calls of a library, the coordination of ranks, launches of hosts, or the input of
+samples.  The shares of these add up to the iteration, and the largest sets the pace: every sentence that judges a plan
+is made from these shares, as they are shown.
 
 A resource that becomes twice as good saves at most half of its share, and no more than what is left of the capacity of
 the most used other resource, for that one's work still has to be done; boards become faster with their devices.  That
@@ -19,7 +19,7 @@ from hwprofiles.devices.link import Link
 from planner.plan.analysis import Analysis, ResourceUse, resource_uses
 from planner.simulation.program_replay import Replay
 from planner.simulation.sensitivity import Sensitivity
-from planner.simulation.steady_path import LAUNCH, CriticalPath, PathStep, program_path
+from planner.simulation.steady_path import INPUT, LAUNCH, CriticalPath, PathStep, program_path
 
 _LEAST_SHARE = 0.005
 """Share of the iteration below which a resource is not told of."""
@@ -32,6 +32,7 @@ _NAMES = {
     "coordination": "coordination of the {}",
     "calls": "calls and steps of {}",
     "launches": "launches of the {}",
+    "input": "the input of {}",
 }
 """Kinds of resources, with what they are called."""
 _BETTER = {
@@ -41,6 +42,7 @@ _BETTER = {
     "coordination": "a quicker coordination",
     "calls": "quicker calls",
     "launches": "quicker launches",
+    "input": "a faster input",
 }
 """What would have to change of each kind."""
 _QUANTITIES = {"arithmetic": "speed", "bandwidth": "bandwidth", "latency": "latency"}
@@ -204,6 +206,9 @@ def _setters(path: CriticalPath, replayed: Replay, busiest: Sequence[ResourceUse
             continue
         if step.kind == LAUNCH:
             count("launches", "hosts", step.device, step.seconds)
+            continue
+        if step.kind == INPUT:
+            count("input", "samples", "", step.seconds)
             continue
         if not (step.communicates and step.link_class):
             count("arithmetic", profile.get(step.device, "a device"), step.device, step.seconds)

@@ -97,6 +97,12 @@ class PlanRequest:
         metavar="W",
     )
     """One of ``planner.cost.software.SOFTWARE``, with parameters."""
+    input_images_per_s: float | None = option(
+        None,
+        help="Samples a second that storage and decoding bring to all devices together; else no bound.",
+        metavar="R",
+    )
+    """Iterations begin once their samples are there; > 0."""
     interference: bool | None = option(
         None,
         help="Let messages and arithmetic take from one another; else where the cluster declares channels.",
@@ -218,6 +224,8 @@ class PlanRequest:
         if (self.stages or self.schedule or self.stage_at) and not has_stages(name):
             raise ConfigError(f"stages, schedule and stage_at are for the strategy pipeline, not {name}")
         software_of(self.software)
+        if self.input_images_per_s is not None and not 0 < self.input_images_per_s < float("inf"):
+            raise ConfigError(f"input_images_per_s must be a number > 0, got {self.input_images_per_s:g}")
         joins_buckets = self.framework is not None and framework_of(self.framework).is_synchronous
         if joins_buckets and self._needs_ideal:
             raise ConfigError(f"framework must be ideal where {self._needs_ideal}, got {self.framework!r}")

@@ -41,6 +41,8 @@ class ProgramGraph:
     """Bytes of a unit of work on links."""
     launches: Ints | None = None
     """Program task that each task of the graph launches, -1 for all others; None where launches take no time."""
+    inputs: Ints | None = None
+    """Task of the graph that brings the samples of each iteration; None where their rate is no bound."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,6 +19,7 @@ from planner.lowering.program import KINDS, Program
 from planner.simulation.collective_use import carried_bytes
 from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
 from planner.simulation.host_launches import with_launches
+from planner.simulation.input_rate import with_input
 from planner.simulation.interference_use import with_interference
 from planner.simulation.link_use import LinkUse
 from planner.simulation.rank_spread import drawn_factors, wait_share, with_factors, with_slowest_rank
@@ -487,4 +488,4 @@ def _under(
     if interference:
         program_graph = with_interference(program, program_graph)
     program_graph = with_slowest_rank(program, program_graph) if late else program_graph
-    return with_launches(program, program_graph) if overlap and contention else program_graph
+    return with_input(program, with_launches(program, program_graph)) if overlap and contention else program_graph

@@ -11,6 +11,8 @@ from simulator.timelines.path_analysis import CriticalStep, critical_path
 
 LAUNCH = "launch"
 """Kind of the steps in which a host launches a task."""
+INPUT = "input"
+"""Kind of the steps in which samples are brought."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +189,15 @@ class _Names:
             iteration = np.arange(self.graph.size) // (self.graph.size // len(task_of))
             self.represents = np.where(launches < 0, self.represents, iteration * self.program.size + launches)
 
+        self.inputs = (
+            {}
+            if replay.program_graph.inputs is None
+            else {task: iteration for iteration, task in enumerate(replay.program_graph.inputs.tolist())}
+        )
+        if self.inputs:  # the input stands for the first task of its iteration
+            first = np.array(list(self.inputs.values())) * self.program.size
+            self.represents[list(self.inputs)] = first
+
     def step(self, step: CriticalStep, begin: float, end: float) -> PathStep | None:
         """Return a step clipped to the window; None outside it, and for barriers, which take no time."""
         length = step.latency_s + step.wait_s + step.work_s
@@ -198,15 +209,16 @@ class _Names:
         share = (end_s - start_s) / length if length else 1.0
         iteration, task = divmod(represents, self.program.size)
         device, program = int(self.program.device[task]), self.program
-        launches = self.launched[step.task] >= 0
-        link = -1 if launches else self._link(step, task)
+        launches, brings = self.launched[step.task] >= 0, step.task in self.inputs
+        link = -1 if launches or brings else self._link(step, task)
+        name = "input of samples" if brings else program.name(task)
         return PathStep(
             task=task,
             iteration=iteration,
-            name=f"launch of {program.name(task)}" if launches else program.name(task),
-            kind=LAUNCH if launches else KINDS[program.kind[task]],
+            name=f"launch of {name}" if launches else name,
+            kind=LAUNCH if launches else INPUT if brings else KINDS[program.kind[task]],
             layer=program.graph.layers[program.layer[task]].name,
-            device=program.cluster.devices[device].name if device >= 0 else "",
+            device=program.cluster.devices[device].name if device >= 0 and not brings else "",
             start_s=start_s - begin,
             end_s=end_s - begin,
             reason=self._reason(step),
