@@ -24,28 +24,27 @@ def cluster_view(cluster: DeviceGraph) -> dict[str, Any]:
         drawn, those that it stands for, one a machine; ``classes``: classes of links, and ``link_class``: the index
         there of each link of the cluster.
     """
-    home = machines_of(cluster)
+    home, prefixes = machines_of(cluster), machine_prefixes(cluster)
     groups = _equal_machines(cluster, home)
     joined = sum(map(len, groups)) >= max(_MANY, 2 * len(groups))
     shown = _around(cluster, home, [group[0] for group in groups]) if joined else list(range(len(cluster.vertices)))
     drawing = cluster_drawing(cluster, shown)
     group_of = {machine: group if joined else [machine] for group in groups for machine in group}
     links, devices = _by_place(cluster, home)
-    classes = list(dict.fromkeys(link.link_class for link in cluster.links))
+    link_class = cluster.links.classes.tolist()
+    classes = list(dict.fromkeys(link_class))
     for at, (x, y, wide, high, name) in enumerate(drawing["boxes"]):
         alike = len(groups[at]) - 1 if joined else 0
         drawing["boxes"][at] = (x, y, wide, high, f"{name} and {alike} alike" if alike else name)
     return {
         **drawing,
-        "machines": [machine_prefixes(cluster)[machine] for machine in groups[0]]
-        if joined and len(groups) == 1
-        else [],
+        "machines": [prefixes[machine] for machine in groups[0]] if joined and len(groups) == 1 else [],
         "link_sets": [_alike(link, links, group_of) for link in drawing["link_numbers"]],
         "device_sets": [
             _alike(vertex, devices, group_of) for vertex in drawing["vertex_numbers"] if vertex < len(cluster.devices)
         ],
         "classes": classes,
-        "link_class": [classes.index(link.link_class) for link in cluster.links],
+        "link_class": [classes.index(each) for each in link_class],
     }
 
 
@@ -113,6 +112,7 @@ def _around(cluster: DeviceGraph, home: Sequence[int], machines: Sequence[int]) 
     before = 0
     while before < len(shown):
         before = len(shown)
-        ends = [each for link in cluster.links for each in ((link.source, link.target), (link.target, link.source))]
+        ways = list(zip(cluster.links.source.tolist(), cluster.links.target.tolist(), strict=True))
+        ends = [each for a, b in ways for each in ((a, b), (b, a))]
         shown |= {b for a, b in ends if a in shown and home[b] < 0 and (home[a] >= 0 or depth[b] > depth[a])}
     return sorted(shown)

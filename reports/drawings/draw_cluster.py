@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from hwprofiles.devices.device_graph import DeviceGraph
@@ -85,9 +86,9 @@ def depths_of(cluster: DeviceGraph) -> list[int]:
     """Return the number of links from the nearest device to each vertex, at least 1 for switches."""
     depth = [0 if v < len(cluster.devices) else -1 for v in range(len(cluster.vertices))]
     beside: list[list[int]] = [[] for _ in depth]
-    for link in cluster.links:
-        beside[link.source].append(link.target)
-        beside[link.target].append(link.source)
+    for source, target in zip(cluster.links.source.tolist(), cluster.links.target.tolist(), strict=True):
+        beside[source].append(target)
+        beside[target].append(source)
     queue = deque(range(len(cluster.devices)))
     while queue:
         v = queue.popleft()
@@ -100,10 +101,13 @@ def depths_of(cluster: DeviceGraph) -> list[int]:
 
 def machines_of(cluster: DeviceGraph) -> list[int]:
     """Return the machine of every vertex, by the prefix that its name shares with the machine's devices; else -1."""
-    prefixes = machine_prefixes(cluster)
-    homes = [device.node for device in cluster.devices]
+    machines: dict[str, list[int]] = {}
+    for node, prefix in machine_prefixes(cluster).items():
+        machines.setdefault(prefix, []).append(node)
+    homes: list[int] = cluster.devices.node.tolist()
     for name in cluster.vertices[len(homes) :]:
-        fits = [node for node, prefix in prefixes.items() if prefix and name.startswith(f"{prefix}/")]
+        above = accumulate(name.split("/")[:-1], "{}/{}".format)
+        fits = [node for prefix in above for node in machines.get(prefix, ())]
         homes.append(fits[0] if len(fits) == 1 else -1)
     return homes
 
@@ -111,11 +115,11 @@ def machines_of(cluster: DeviceGraph) -> list[int]:
 def machine_prefixes(cluster: DeviceGraph) -> dict[int, str]:
     """Return what the names of each machine's devices begin with, up to a slash; empty where they share nothing."""
     prefixes: dict[int, str] = {}
-    for device in cluster.devices:
-        parts = device.name.split("/")[:-1]
-        known = prefixes.get(device.node)
+    for name, node in zip(cluster.devices.names, cluster.devices.node.tolist(), strict=True):
+        parts = name.split("/")[:-1]
+        known = prefixes.get(node)
         both = parts if known is None else [a for a, b in zip(parts, known.split("/"), strict=False) if a == b]
-        prefixes[device.node] = "/".join(both)
+        prefixes[node] = "/".join(both)
     return prefixes
 
 
