@@ -85,7 +85,7 @@ def _whole_sums(space: ConfigSpace) -> ConfigSpace:
         return space
     parts, once = int(product.degrees.prod()), np.ones(1, dtype=np.int64)
     start, devices = np.array([0, parts]), product.devices[:parts]
-    return replace(product, sums=once, repeats=once, device_start=start, devices=devices, given=None)
+    return replace(product, sums=once, repeats=once, device_start=start, devices=devices, on_meshes=())
 
 
 def _different_parts(
