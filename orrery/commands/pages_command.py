@@ -83,8 +83,11 @@ def _view(plan_file: Path, measured: Path | None) -> "PlanView":
     from orrery.terminal.stored_plan import open_plan
     from reports.drawings.plan_view import PlanView
 
-    stored = open_plan(plan_file)
+    stored = open_plan(plan_file, folded=measured is None)
+    replicas, notes = stored.program.replicas, stored.notes
+    if replicas is not None:
+        notes = (*notes, f"one of {replicas.count:,} replicas that do the same is drawn")
     view = PlanView(
-        plan=stored.plan, program=stored.program, costs=stored.costs, additive_s=stored.additive_s, notes=stored.notes
+        plan=stored.plan, program=stored.program, costs=stored.costs, additive_s=stored.additive_s, notes=notes
     )
     return view.with_measurement(measured) if measured else view

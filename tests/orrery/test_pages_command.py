@@ -42,6 +42,16 @@ def test_timeline_show_and_index_say_the_same(plan, tmp_path, capsys):
     assert "orrery-page" in (tmp_path / "s" / "index.html").read_text()[:2000]
 
 
+def test_one_of_many_replicas_is_drawn(tmp_path, capsys):
+    plan, cluster = str(tmp_path / "plan.json"), ["--cluster", "dgx-h100:nodes=16"]
+    words = ["plan", "lenet5", *cluster, "--batch", "1024", "--strategy", "data", "--out", plan]
+    assert run_app(app, words) == 0
+    assert run_app(app, ["show", plan, "--out", str(tmp_path / "s")]) == 0
+    capsys.readouterr()
+    for page in ("index.html", "timeline.html"):
+        assert "one of 128 replicas that do the same is drawn" in (tmp_path / "s" / page).read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
