@@ -92,17 +92,8 @@ class RegionTimes:
         return np.asarray(loads.max(axis=1) + longest_s)
 
 
-@lru_cache(maxsize=64)
-def region_times(
-    network: ClusterRoutes,
-    producer: ConfigSpace,
-    consumer: ConfigSpace,
-    interval_maps: tuple[IntervalMap, ...],
-    source: Shape,
-    element_bytes: int,
-) -> RegionTimes:
-    """Return the times between two layers, one object for equal arguments; these are as for ``RegionTimes``."""
-    return RegionTimes(network, producer, consumer, interval_maps, source, element_bytes)
+region_times = lru_cache(maxsize=64)(RegionTimes)
+"""Returns the times between two layers, one object for equal arguments."""
 
 
 def _overlaps(low: Ints, high: Ints, other_low: Ints, other_high: Ints) -> Ints:
