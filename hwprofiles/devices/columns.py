@@ -6,21 +6,22 @@ A cluster of four devices of two kinds, one a node::
 """
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, fields, replace
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groundwork.array_types import Bools, Ints
+from groundwork.rows_on_demand import RowsOnDemand
 from hwprofiles.devices.device import Device
 from hwprofiles.devices.link import Link
 
 _Row = TypeVar("_Row")
 
 
-class _Columns(Sequence[_Row], Generic[_Row]):
+class _Columns(RowsOnDemand[_Row]):
     """Rows that are equal but for their names and places to one of a few kinds.
 
     Args:
@@ -39,24 +40,6 @@ class _Columns(Sequence[_Row], Generic[_Row]):
 
     def __len__(self) -> int:
         return len(self.kind)
-
-    def _row(self, index: int) -> _Row:
-        """Return a row as an object."""
-        raise NotImplementedError
-
-    @overload
-    def __getitem__(self, index: int) -> _Row: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[_Row, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> _Row | tuple[_Row, ...]:
-        if isinstance(index, slice):
-            return tuple(self._row(i) for i in range(*index.indices(len(self))))
-        return self._row(range(len(self))[index])
-
-    def __iter__(self) -> Iterator[_Row]:
-        return map(self._row, range(len(self)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(operator.eq, self, other))
@@ -148,7 +131,7 @@ class ClusterDevices(_Columns[Device]):
         return ClusterDevices(*self._changed_kinds(chosen, change), self.names, self.node)
 
 
-class LinkNames(Sequence[str]):
+class LinkNames(RowsOnDemand[str]):
     """Names that say which vertices a link joins: ``node0/gpu0 -> node0/nic0``, or ``--`` for both ways.
 
     Args:
@@ -164,15 +147,7 @@ class LinkNames(Sequence[str]):
     def __len__(self) -> int:
         return len(self._source)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
-        if isinstance(index, slice):
-            return tuple(self[i] for i in range(*index.indices(len(self))))
+    def _row(self, index: int) -> str:
         ends = self._vertices[self._source[index]], self._vertices[self._target[index]]
         return f"{ends[0]} {'--' if self._both_ways[index] else '->'} {ends[1]}"
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
-from groundwork.joined_names import JoinedNames
+from groundwork.rows_on_demand import JoinedNames
 from groundwork.sparse_rows import row_owners
 from planner.lowering.program import Program
 from planner.simulation.collective_use import CollectiveEngines, CollectiveLinks

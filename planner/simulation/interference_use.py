@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
-from groundwork.joined_names import JoinedNames
+from groundwork.rows_on_demand import JoinedNames
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.conditions import Conditions
