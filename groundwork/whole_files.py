@@ -35,7 +35,11 @@ def replacing(target: AnyPath) -> Iterator[Path]:
         os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY))  # a pipe needs a reader
         yield path
         return
-    _sweep(path.parent)
+    # Remove what killed processes have left there: their locks are free, those of living ones are not.
+    with suppress(OSError):  # whoever makes a folder there next gets the error
+        for name in filter(_OURS.fullmatch, os.listdir(path.parent)):
+            with suppress(OSError):
+                _remove_left(path.parent / name)
     folder, lock = _own_folder(path.parent)
     try:
         beside = folder / path.name
@@ -64,14 +68,6 @@ def _own_folder(parent: Path) -> tuple[Path, int]:
                 return folder, lock
         if lock >= 0:
             os.close(lock)
-
-
-def _sweep(parent: Path) -> None:
-    """Remove what killed processes have left in a folder: their locks are free, those of living ones are not."""
-    with suppress(OSError):  # whoever makes a folder there next gets the error
-        for name in filter(_OURS.fullmatch, os.listdir(parent)):
-            with suppress(OSError):
-                _remove_left(parent / name)
 
 
 def _remove_left(folder: Path) -> None:

@@ -23,7 +23,7 @@ from executor.runtime.run_options import RunOptions
 from executor.supervision.launcher import threads_of
 from executor.supervision.rank_work import process_group, serve
 from executor.supervision.status_board import RankState, RankStatus
-from executor.training.session import Session, open_session
+from executor.training.session import open_session
 from groundwork.errors import ConfigError
 
 
@@ -69,7 +69,9 @@ class _Trainer:
             self._steps += 1
             self._status.step(self._steps, float(shares[number]), job.request.batch / (time.perf_counter() - begin))
             if (number + 1) % per_epoch == 0:
-                accuracies.append(self._tested(session))
+                self._status.at(-1, RankState.WAITING)
+                parameters = whole_parameters(session)
+                accuracies.append(self._held_out.accuracy(parameters) if self._held_out and parameters else 0.0)
             begin = time.perf_counter()
         session.worker.close()
         dist.all_reduce(shares)
@@ -77,12 +79,6 @@ class _Trainer:
             return None
         losses = shares.view(job.request.epochs, per_epoch).mean(1).tolist()
         return Training(mode=case.mode, type=case.type, seed=seed, losses=losses, accuracies=accuracies)
-
-    def _tested(self, session: Session) -> float:
-        """Return the accuracy on the samples held out, on rank 0; elsewhere 0."""
-        self._status.at(-1, RankState.WAITING)
-        parameters = whole_parameters(session)
-        return self._held_out.accuracy(parameters) if self._held_out and parameters else 0.0
 
 
 def _main(arguments: Sequence[str]) -> NoReturn:

@@ -53,7 +53,8 @@ class HeldOut:
             graph: The network, with all samples as its batch.
             data: File of the samples, as for ``load_data``.
         """
-        graph = _without_dropout(graph)
+        layers = [_layer_without_dropout(layer) for layer in graph.layers]
+        graph = ComputationGraph(graph.name, graph.batch, layers, element_bytes=graph.element_bytes)
         self._graph = graph
         spaces = spaces_of(graph, named_strategy("data", graph, 1), 1)
         self._parts: list[PartLayer] = [
@@ -74,11 +75,6 @@ class HeldOut:
             part.release()
         classes = outputs[self._graph.layers[-1].name].flatten(1).argmax(1)
         return float((classes == self._labels).double().mean())
-
-
-def _without_dropout(graph: ComputationGraph) -> ComputationGraph:
-    layers = [_layer_without_dropout(layer) for layer in graph.layers]
-    return ComputationGraph(graph.name, graph.batch, layers, element_bytes=graph.element_bytes)
 
 
 def _layer_without_dropout(layer: Layer) -> Layer:

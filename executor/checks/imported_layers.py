@@ -42,7 +42,13 @@ def check_imported(graph: ComputationGraph, index: int, space: ConfigSpace) -> N
             check_call(step.call)
     degrees = dict(zip(layer.output.dims, space.degrees[0].tolist(), strict=True))
     _check_parameters(layer, kind, degrees["channel"])
-    _check_sums(layer, kind, int(space.sums[0]))
+    # Slices of what a layer sums over need a layer that does nothing else and reads parameters as they are.
+    steps = getattr(layer.operation, "computes", ())
+    if int(space.sums[0]) > 1 and (len(steps) != 1 or any(leaf.call for leaf in _constants(layer))):
+        raise ConfigError(
+            f"layer {layer.name} ({kind}) cannot be split in what it sums over to be run: it computes more than a sum "
+            f"of its parameters as they are"
+        )
     _check_whole(layer, degrees)
     _check_heads(layer, degrees["channel"])
     for part in dict.fromkeys((0, len(space.devices) - 1)):  # unequal parts, and the slices of sums, have two forms
@@ -80,16 +86,6 @@ def _check_whole(layer: Layer, degrees: dict[str, int]) -> None:
                 f"operation {step.call} of layer {layer.name} cannot be split in {', '.join(wrong)} to be run, only in "
                 f"{' and '.join(allowed)}"
             )
-
-
-def _check_sums(layer: Layer, kind: str, slices: int) -> None:
-    """Refuse slices of what a layer sums over, unless it does nothing else and reads parameters as they are."""
-    steps = getattr(layer.operation, "computes", ())
-    if slices > 1 and (len(steps) != 1 or any(leaf.call for leaf in _constants(layer))):
-        raise ConfigError(
-            f"layer {layer.name} ({kind}) cannot be split in what it sums over to be run: it computes more than a sum "
-            f"of its parameters as they are"
-        )
 
 
 def _check_heads(layer: Layer, parts: int) -> None:

@@ -55,7 +55,11 @@ class DataType(ABC):
         """
         if not tensor.is_floating_point():
             raise ConfigError(f"{self.name}: tensor must be floating point, got {tensor.dtype}")
-        self._check_residual(tensor, residual)
+        if residual is None:
+            if self.feedback:
+                raise ConfigError(f"{self.name}: residual must be given, zeros at first, got none")
+        else:
+            self._check_elements("residual", residual, tensor.shape)
         values = tensor.detach().to(torch.float32).contiguous().view(-1)
         if residual is not None:
             values = values + residual.view(-1)
@@ -109,13 +113,6 @@ class DataType(ABC):
                 f"{self.name}: message must be {size} bytes in a row for {count} elements, "
                 f"got {message.dtype} of shape {tuple(message.shape)}"
             )
-
-    def _check_residual(self, tensor: Tensor, residual: Tensor | None) -> None:
-        if residual is None:
-            if self.feedback:
-                raise ConfigError(f"{self.name}: residual must be given, zeros at first, got none")
-        else:
-            self._check_elements("residual", residual, tensor.shape)
 
     def _check_elements(self, field: str, elements: Tensor, shape: torch.Size) -> None:
         if elements.dtype != torch.float32 or elements.shape != shape or not elements.is_contiguous():

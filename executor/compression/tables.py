@@ -78,7 +78,9 @@ def table_with(values: ArrayLike, limits: ArrayLike) -> Table:
         raise ConfigError(f"table must be sorted, each value above the last, got {table[i + 1]} after {table[i]}")
     if exact.shape != (len(table) - 1,) or not (np.diff(exact) >= 0).all():
         raise ConfigError(f"limits must be {len(table) - 1} that do not fall, got {exact.shape}")
-    cutoffs = _above(exact)
+    # The smallest float32 above each limit.
+    nearest = exact.astype(np.float32)
+    cutoffs = np.where(nearest > exact, nearest, np.nextafter(nearest, np.float32(np.inf)))
     signed = np.zeros(2 * POSITIVE, dtype=np.float32)
     signed[: len(table)], signed[POSITIVE : POSITIVE + len(table)] = table, -table
     return Table(table, cutoffs, _lookup(cutoffs), signed)
@@ -102,7 +104,11 @@ def values_of(spec: Compression) -> Table:
     if spec.name == "linear":
         return table_of(np.arange(POSITIVE) / (POSITIVE - 1) * scale)
     if spec.name == "mantissa":
-        return table_of(_mantissa() * scale)
+        # Three bits of decimal exponent and four of mantissa; several of the 128 values are equal.
+        tenths = {(digit, exponent) for digit in range(16) for exponent in range(1, 9)}
+        return table_of(
+            np.unique(np.array([round(digit * 10.0 ** (8 - exponent)) for digit, exponent in tenths]) / 1e8) * scale
+        )
     raise ConfigError(f"data type must have a table, got {spec.name!r}")
 
 
@@ -131,18 +137,6 @@ def _static(top: float) -> NDArray[np.float64]:
     values = np.concatenate([_leaves(4, top) / 10.0**exponent for exponent in reversed(range(8))])
     values[0] = 0.0
     return values
-
-
-def _mantissa() -> NDArray[np.float64]:
-    """Return the values with three bits of decimal exponent and four of mantissa; several of the 128 are equal."""
-    tenths = {(digit, exponent) for digit in range(16) for exponent in range(1, 9)}
-    return np.unique(np.array([round(digit * 10.0 ** (8 - exponent)) for digit, exponent in tenths]) / 1e8)
-
-
-def _above(limits: NDArray[np.float64]) -> _Floats:
-    """Return the smallest float32 above each limit."""
-    nearest = limits.astype(np.float32)
-    return np.where(nearest > limits, nearest, np.nextafter(nearest, np.float32(np.inf)))
 
 
 def _lookup(cutoffs: _Floats) -> NDArray[np.int32] | None:

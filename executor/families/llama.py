@@ -80,7 +80,17 @@ class _Body(nn.Module):
         self.layers = nn.ModuleList(_Block(config) for _ in range(config.count("num_hidden_layers")))
         self.norm = nn.RMSNorm(width, eps=config.number("rms_norm_eps", 1e-6))
         self.size = config.count("head_dim", width // config.count("num_attention_heads"))
-        self.theta = _rope_theta(config)
+        # How longer contexts scale the base of the rotary frequencies is noted, and not followed.
+        for name in ("rope_scaling", "rope_parameters"):
+            given = config.values.get(name)
+            kind = given.get("rope_type", given.get("type", "default")) if isinstance(given, dict) else "default"
+            if kind != "default":
+                config.notes.append(
+                    f"{name} ({str(kind)[:40]}) is not followed: positions turn by rope_theta alone, in the same time"
+                )
+        inner = config.values.get("rope_parameters")
+        theta = inner.get("rope_theta") if isinstance(inner, dict) else None
+        self.theta = config.number("rope_theta", 10_000.0 if theta is None else theta)
 
     def forward(self, words: Tensor) -> Tensor:
         """Return the last layer's values, shape (samples, length, channels), of words (samples, length)."""
@@ -92,20 +102,6 @@ class _Body(nn.Module):
         for layer in self.layers:
             x = layer(x, cos, sin)
         return self.norm(x)
-
-
-def _rope_theta(config: PublishedFields) -> float:
-    """Return the base of the rotary frequencies; how longer contexts scale them is noted, and not followed."""
-    for name in ("rope_scaling", "rope_parameters"):
-        given = config.values.get(name)
-        kind = given.get("rope_type", given.get("type", "default")) if isinstance(given, dict) else "default"
-        if kind != "default":
-            config.notes.append(
-                f"{name} ({str(kind)[:40]}) is not followed: positions turn by rope_theta alone, in the same time"
-            )
-    inner = config.values.get("rope_parameters")
-    theta = inner.get("rope_theta") if isinstance(inner, dict) else None
-    return config.number("rope_theta", 10_000.0 if theta is None else theta)
 
 
 class _Llama(nn.Module):

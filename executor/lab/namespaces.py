@@ -95,7 +95,10 @@ def make_network(wiring: Wiring, prefix: str) -> LabHosts:
     for port in (port for ends in wiring.cables for port in ends):
         ports[port.vertex].append(port)
     for vertex, name in enumerate(names):
-        _set_system(name)
+        # Settings that a namespace has of its own, where the system has them.
+        settings = "; ".join(f"put {key} '{value}'" for key, value in SYSTEM.items())
+        script = 'put() { if [ -e "/proc/sys/net/$1" ]; then echo "$2" > "/proc/sys/net/$1" || exit 1; fi; }; '
+        call("nsenter", f"--net=/run/netns/{name}", "--", "sh", "-c", script + settings)
         host = vertex < wiring.host_count
         batch("ip", name, _host_lines(ports[vertex][0], wiring.host_count) if host else _switch_lines(ports[vertex]))
         batch("tc", name, [line for port in ports[vertex] for line in _shaping(port)])
@@ -201,10 +204,3 @@ def _shaping(port: Port) -> list[str]:
 
 def _rate(bytes_per_s: float) -> str:
     return f"{round(bytes_per_s * 8)}bit"
-
-
-def _set_system(name: str) -> None:
-    """Set the settings that a namespace has of its own, where the system has them."""
-    settings = "; ".join(f"put {key} '{value}'" for key, value in SYSTEM.items())
-    script = 'put() { if [ -e "/proc/sys/net/$1" ]; then echo "$2" > "/proc/sys/net/$1" || exit 1; fi; }; '
-    call("nsenter", f"--net=/run/netns/{name}", "--", "sh", "-c", script + settings)

@@ -59,7 +59,11 @@ def wiring_of(graph: DeviceGraph) -> Wiring:
         ConfigError: The lab cannot make it: more than 16 hosts, a host with several devices or links, links that
             are exclusive, half duplex, parallel, one-way or faster than 1 Gbit/s, or loops among switches.
     """
-    _check_hosts(graph)
+    if len(graph.devices) > MOST_HOSTS:
+        raise _refuse(graph, f"it makes at most {MOST_HOSTS} hosts, got {len(graph.devices)}")
+    if graph.node_count != len(graph.devices):
+        count = f"{len(graph.devices)} devices in {graph.node_count} nodes"
+        raise _refuse(graph, f"a host has one device, for links within a host cannot be held to a rate; got {count}")
     links = _links_by_ends(graph)
     _check_tree(graph, links)
     pairs = _pairs_by_ends(graph)
@@ -79,15 +83,6 @@ def wiring_of(graph: DeviceGraph) -> Wiring:
 def _refuse(graph: DeviceGraph, rule: str) -> ConfigError:
     """Return the error that names the cluster and the rule that it breaks."""
     return ConfigError(f"the lab cannot make cluster {graph.name!r}: {rule}")
-
-
-def _check_hosts(graph: DeviceGraph) -> None:
-    """Refuse too many hosts, and hosts with several devices."""
-    if len(graph.devices) > MOST_HOSTS:
-        raise _refuse(graph, f"it makes at most {MOST_HOSTS} hosts, got {len(graph.devices)}")
-    if graph.node_count != len(graph.devices):
-        count = f"{len(graph.devices)} devices in {graph.node_count} nodes"
-        raise _refuse(graph, f"a host has one device, for links within a host cannot be held to a rate; got {count}")
 
 
 def _links_by_ends(graph: DeviceGraph) -> dict[tuple[int, int], Link]:

@@ -32,7 +32,13 @@ def clock_offset_s(device: torch.device) -> float:
         if machines[other] == machines[0]:
             continue
         if rank == 0:
-            _send_clock(other, device)
+            # Return each message of the other rank with the time at which it arrived.
+            message = torch.zeros(1, dtype=torch.float64, device=device)
+            for _ in range(_TRIES):
+                dist.recv(message, other)
+                float(message)  # waits for the device
+                message.fill_(time.perf_counter())
+                dist.send(message, other)
         elif rank == other:
             offset_s = _measure_offset(device)
     return offset_s
@@ -42,16 +48,6 @@ def _machine() -> str:
     """Return a text that processes with the same clock have in common."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text() if boot.exists() else socket.gethostname()
-
-
-def _send_clock(other: int, device: torch.device) -> None:
-    """Return each message of another rank with the time at which it arrived."""
-    message = torch.zeros(1, dtype=torch.float64, device=device)
-    for _ in range(_TRIES):
-        dist.recv(message, other)
-        float(message)  # waits for the device
-        message.fill_(time.perf_counter())
-        dist.send(message, other)
 
 
 def _measure_offset(device: torch.device) -> float:

@@ -88,6 +88,13 @@ def measure_device(device: ComputeDevice, *, processes: int = 1) -> DeviceFacts:
 
     launch_s = sorted(times_s(device, launches))[_REPETITIONS // 2] / _LAUNCHES
     gpu = torch.cuda.get_device_properties(device.torch_device) if kind == "cuda" else None
+    versions = [f"torch {torch.__version__}", f"Python {platform.python_version()}", platform.platform(terse=True)]
+    if device.torch_device.type == "cuda":
+        versions.append(f"CUDA {torch.version.cuda}")
+    if device.backend == "nccl":
+        versions.append(f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}")
+    else:
+        versions.append(f"{device.backend} of this torch")
     return DeviceFacts(
         name=device_name(device),
         threads=torch.get_num_threads(),
@@ -97,7 +104,7 @@ def measure_device(device: ComputeDevice, *, processes: int = 1) -> DeviceFacts:
         peak_flop_per_s=2 * side**3 / product_s,
         memory_bytes_per_s=2 * _COPY_BYTES[kind] / copy_s,
         launch_overhead_s=launch_s,
-        software=_software(device),
+        software=", ".join(versions),
         measured=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     )
 
@@ -106,18 +113,6 @@ def device_name(device: ComputeDevice) -> str:
     """Return the name of the GPU, or of the processor."""
     where = device.torch_device
     return torch.cuda.get_device_properties(where).name if where.type == "cuda" else _processor()
-
-
-def _software(device: ComputeDevice) -> str:
-    """Return the versions of torch, Python, the system and the back end."""
-    versions = [f"torch {torch.__version__}", f"Python {platform.python_version()}", platform.platform(terse=True)]
-    if device.torch_device.type == "cuda":
-        versions.append(f"CUDA {torch.version.cuda}")
-    if device.backend == "nccl":
-        versions.append(f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}")
-    else:
-        versions.append(f"{device.backend} of this torch")
-    return ", ".join(versions)
 
 
 def _processor() -> str:

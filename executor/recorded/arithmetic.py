@@ -23,18 +23,13 @@ def computed_pointwise(context: StepContext) -> Tensor:
     step, indices, rows = context.step, context.view.indices(), dict[str, Any]()
     for name in context.values:
         if step.call == "prelu" and name == "weight":
-            rows[name] = _slopes(context, indices)
+            size = context.values["weight"].sizes[0]
+            rows[name] = context.read("weight", [every(1) if size == 1 else indices[1]])
         else:
             rows[name] = context.aligned(name, indices)
         logical = name in _CONDITIONS.get(step.call, ()) or step.call in _LOGICAL
         rows[name] = rows[name] != 0 if logical else rows[name]
     return _called(context, rows)
-
-
-def _slopes(context: StepContext, indices: list[Ints]) -> Tensor:
-    """Return the slopes of the channels, or the one of all."""
-    size = context.values["weight"].sizes[0]
-    return context.read("weight", [every(1) if size == 1 else indices[1]])
 
 
 def _called(context: StepContext, rows: dict[str, Any], *, without: tuple[str, ...] = ()) -> Tensor:

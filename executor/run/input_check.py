@@ -101,20 +101,16 @@ def _looks_right(data: str, graph: ComputationGraph) -> bool:
         return int(count[1]) >= graph.batch
     try:
         if (folder := Path(data)).is_dir():
-            return _images_look_right(folder, graph)
+            # A folder needs the images of a batch, in no more folders than the model has classes.
+            if importlib.util.find_spec("PIL") is None:
+                return False
+            classes = sum(entry.is_dir() for entry in folder.iterdir())
+            files = (path for path in folder.glob("*/**/*") if path.suffix)
+            fits = len(graph.data) == 1 and len(_sample(graph)) == 3 and _labelled(graph)
+            return fits and classes <= _classes(graph) and len(list(islice(files, graph.batch))) == graph.batch
         return _arrays_look_right(*_arrays(data), graph)
     except Exception:  # whatever it is, the rules find words for it
         return False
-
-
-def _images_look_right(folder: Path, graph: ComputationGraph) -> bool:
-    """Return whether a folder has as many images as a batch needs, in no more folders than the model has classes."""
-    if importlib.util.find_spec("PIL") is None:
-        return False
-    classes = sum(entry.is_dir() for entry in folder.iterdir())
-    files = (path for path in folder.glob("*/**/*") if path.suffix)
-    fits = len(graph.data) == 1 and len(_sample(graph)) == 3 and _labelled(graph)
-    return fits and classes <= _classes(graph) and len(list(islice(files, graph.batch))) == graph.batch
 
 
 def _arrays_look_right(inputs: _Array, targets: _Array, graph: ComputationGraph) -> bool:

@@ -128,7 +128,8 @@ class _Rank:
             steps.run(number)
         self.status.at(-1, RankState.WAITING)
         if options.save:
-            self._save_state(session, options.steps - first)
+            session.worker.settle()
+            save_module_state(session, Path(self.options.save), start=self.options.init, steps=options.steps - first)
         session.worker.close()
         result = _RankResult(
             losses=steps.losses,
@@ -137,11 +138,6 @@ class _Rank:
             allocated_bytes=meter.split(session) if meter else [],
         )
         return self._gathered(result, steps.kept, offset_s)
-
-    def _save_state(self, session: Session, steps: int) -> None:
-        """Write the network as the module's ``state_dict``."""
-        session.worker.settle()
-        save_module_state(session, Path(self.options.save), start=self.options.init, steps=steps)
 
     def _gathered(
         self, result: _RankResult, kept: Sequence[tuple[RankMeasurement, bool]], offset_s: float

@@ -192,7 +192,19 @@ class FailureDetector:
         waiting = [rank for rank in over if rows[rank].state == RankState.WAITING]
         if not waiting:
             return Diagnosis(rank=over[0], reason="hangs: has finished but does not end")
-        return _end_of_chain(rows, waiting[0], silent_s)
+        # Follow the ranks that wait for one another to the one that all others wait for.
+        chain = [waiting[0]]
+        while (
+            rows[chain[-1]].state == RankState.WAITING and 0 <= (peer := rows[chain[-1]].peer) < len(rows)
+        ) and peer not in chain:
+            chain.append(peer)
+        last = chain[-1]
+        peer = rows[last].peer
+        whom = f"rank {peer}, which waits for it in turn" if peer in chain else f"a message or a collective{_WAIT_HINT}"
+        if rows[last].state == RankState.FINISHED:
+            # It will send no more, so the rank before it in the chain waits in vain.
+            last, whom = chain[-2], f"rank {last}, which has finished"
+        return Diagnosis(rank=last, reason=f"hangs: has waited {silent_s[last]:.0f} s for {whom}")
 
 
 def _failure(rank: int, row: RankRow, ending: Ending | None, now_s: float) -> _Failure | None:
@@ -203,28 +215,6 @@ def _failure(rank: int, row: RankRow, ending: Ending | None, now_s: float) -> _F
         return None
     reason = ending.reason or f"ended while {RankState(row.state).name.lower()}, with exit code 0"
     return _Failure(not (ending.killed or ending.requested), now_s, rank, reason, ending.requested, now_s)
-
-
-def _end_of_chain(rows: Sequence[RankRow], first: int, silent_s: Sequence[float]) -> Diagnosis:
-    """Follow the ranks that wait for one another to the one that all others wait for.
-
-    Args:
-        rows: Rows of the status board.
-        first: Rank to begin with, which waits.
-        silent_s: Silence of every rank.
-    """
-    chain = [first]
-    while (
-        rows[chain[-1]].state == RankState.WAITING and 0 <= (peer := rows[chain[-1]].peer) < len(rows)
-    ) and peer not in chain:
-        chain.append(peer)
-    last = chain[-1]
-    peer = rows[last].peer
-    whom = f"rank {peer}, which waits for it in turn" if peer in chain else f"a message or a collective{_WAIT_HINT}"
-    if rows[last].state == RankState.FINISHED:
-        # It will send no more, so the rank before it in the chain waits in vain.
-        last, whom = chain[-2], f"rank {last}, which has finished"
-    return Diagnosis(rank=last, reason=f"hangs: has waited {silent_s[last]:.0f} s for {whom}")
 
 
 def ending(code: int, error_lines: Sequence[str], *, memory_kill: bool) -> Ending:

@@ -165,20 +165,16 @@ class HeartbeatExchange(Thread):
                 # before any of this machine, which all wait for one another, has ended
                 _ = self.own.requested or self.prints
                 self.end = end
-                return _await_receivers(store, end.receivers)
+                # The store may go with the first that leaves: wait until all have received the end of the run, or 2 s.
+                received, deadline_s = store.add(_RECEIVED, 1), time.monotonic() + _RECEIVED_S
+                while received < end.receivers and time.monotonic() < deadline_s:
+                    time.sleep(_POLL_S)
+                    received = store.add(_RECEIVED, 0)
             known += [rank for rank in watched if rank not in known and store.check([f"rank-{rank}"])]
             texts = store.multi_get([f"rank-{rank}" for rank in known]) if known else []
             self.heartbeats = {rank: _decoded(text, Heartbeat) for rank, text in zip(known, texts, strict=True)}
             self.replied_s = time.monotonic()
             self.changed.wait(self._beat_s)
-
-
-def _await_receivers(store: "Store", receivers: int) -> None:
-    """Wait until all have received the end of the run, 2 s at most: the store may go with the first that leaves."""
-    received, deadline_s = store.add(_RECEIVED, 1), time.monotonic() + _RECEIVED_S
-    while received < receivers and time.monotonic() < deadline_s:
-        time.sleep(_POLL_S)
-        received = store.add(_RECEIVED, 0)
 
 
 def _decoded(text: bytes, kind: type[_Decoded]) -> _Decoded:

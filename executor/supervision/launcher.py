@@ -107,7 +107,20 @@ def launch(
         RankFailure: A rank has failed; the others have been ended.
     """
     check_free_memory(spec.processes * _RANK_BYTES, f"{spec.processes:,} processes")
-    _check_threads(spec.processes * (_RANK_THREADS + spec.threads))
+    # Start and end as many threads as the ranks will: where that fails, ranks fail too, in many ways or not at all.
+    gate = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(spec.processes * (_RANK_THREADS + spec.threads)):
+            started.append(threading.Thread(target=gate.wait))
+            started[-1].start()
+    except RuntimeError:
+        started.pop()
+        raise
+    finally:
+        gate.set()
+        for thread in started:
+            thread.join()
     command = [sys.executable, "-m", "executor.supervision.lifeline", spec.module, *spec.arguments]
     commands: list[Sequence[str]] = [command] * spec.processes
     with held_port() as port:  # the ranks take seconds to come to it
@@ -125,26 +138,6 @@ def launch(
             log_folder=spec.log_folder,
             others=spec.others,
         )
-
-
-def _check_threads(count: int) -> None:
-    """Start and end as many threads as the ranks will: where that fails, ranks fail too, in many ways or not at all.
-
-    Limits are those of a user, of control groups and of the system, so trying is surer than reading all of them.
-    """
-    gate = threading.Event()
-    started: list[threading.Thread] = []
-    try:
-        for _ in range(count):
-            started.append(threading.Thread(target=gate.wait))
-            started[-1].start()
-    except RuntimeError:
-        started.pop()
-        raise
-    finally:
-        gate.set()
-        for thread in started:
-            thread.join()
 
 
 def _environments(spec: LaunchSpec, port: int) -> list[dict[str, str]]:

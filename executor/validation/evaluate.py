@@ -37,7 +37,9 @@ def evaluated(
     median_s = float(np.median(iterations_s))
     simulated = full.timeline()
     shown = min(turns, key=lambda turn: float(np.abs(turn.iterations_s - median_s).min()))
-    measured = _timeline(program, shown, median_s)
+    # The turn's iteration whose time is nearest the median of all, from its first task.
+    k = len(shown.ends_s) - len(shown.iterations_s) + int(np.abs(shown.iterations_s - median_s).argmin())
+    measured = shown.iteration_timeline(program, k)
     tasks = _tasks(simulated, measured, _durations_s(turns))
     sent = turns[-1].sent_bytes[-1]
     low, high = np.quantile(iterations_s, [0.25, 0.75]).tolist()
@@ -66,12 +68,6 @@ def _durations_s(turns: Sequence[Measurement]) -> Floats:
     """Return the median duration of every task, in seconds, shape (T,)."""
     rows = [(turn.end_s - turn.start_s)[WARM_UP:] for turn in turns]
     return np.asarray(np.median(np.concatenate(rows), axis=0))
-
-
-def _timeline(program: Program, turn: Measurement, median_s: float) -> pd.DataFrame:
-    """Return the timeline of the turn's iteration whose time is nearest the median of all, from its first task."""
-    k = len(turn.ends_s) - len(turn.iterations_s) + int(np.abs(turn.iterations_s - median_s).argmin())
-    return turn.iteration_timeline(program, k)
 
 
 def _tasks(simulated: pd.DataFrame, measured: pd.DataFrame, durations_s: Floats) -> pd.DataFrame:

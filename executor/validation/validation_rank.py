@@ -95,7 +95,16 @@ class _Turns:
             turn += 1
             self._status.at(-1, RankState.WAITING)
             for name in self._plans:
-                self._keep_samples(name)
+                parts = self._samples[name].rows() if name in self._samples else []
+                mine = parts, self._codecs[name].rows() if name in self._codecs else []
+                ranks: list[tuple[list[ProbeRow], list[CodecRow]]] | None = None
+                if self._rank == 0:
+                    ranks = [mine] * dist.get_world_size()
+                dist.gather_object(mine, ranks)
+                if ranks is not None:
+                    part_rows = tuple(row for rows, _ in ranks for row in rows)
+                    codec_rows = tuple(over_ranks([rows for _, rows in ranks]))
+                    write_plan_samples(self._spec, name, PlanSamples(part_rows, codec_rows))
             if self._rank == 0:
                 write_rounds(self._spec, turn)
             done = self._agreed(turn, time.monotonic() - begin)
@@ -127,19 +136,6 @@ class _Turns:
             self._status.at(-1, RankState.WAITING)
             dist.barrier()
             probe.sample()
-
-    def _keep_samples(self, name: str) -> None:
-        """Bring the samples of all ranks so far to rank 0, which writes them."""
-        parts = self._samples[name].rows() if name in self._samples else []
-        mine = parts, self._codecs[name].rows() if name in self._codecs else []
-        ranks: list[tuple[list[ProbeRow], list[CodecRow]]] | None = None
-        if self._rank == 0:
-            ranks = [mine] * dist.get_world_size()
-        dist.gather_object(mine, ranks)
-        if ranks is not None:
-            part_rows = tuple(row for rows, _ in ranks for row in rows)
-            codec_rows = tuple(over_ranks([rows for _, rows in ranks]))
-            write_plan_samples(self._spec, name, PlanSamples(part_rows, codec_rows))
 
     def _turn(self, name: str, turn: int, number: int) -> None:
         """Run some iterations of one plan; the first ones, in which buffers are made, are not counted."""

@@ -9,7 +9,7 @@ import numpy as np
 from groundwork.array_types import Ints
 from groundwork.errors import ConfigError
 from groundwork.suggestions import did_you_mean
-from hwprofiles.catalogue.cluster_file import ClusterFile, DeviceGroup, Level, LinkRule, SwitchGroup
+from hwprofiles.catalogue.cluster_file import ClusterFile, DeviceGroup, LinkRule, SwitchGroup
 from hwprofiles.devices.columns import ClusterDevices, ClusterLinks, LinkNames
 from hwprofiles.devices.copy_engines import CopyEngines
 from hwprofiles.devices.device import Device
@@ -101,7 +101,15 @@ def _expand(file: ClusterFile, index: int, children: Sequence[_LevelCopy]) -> _L
     copy = _LevelCopy(level.name)
     for i, child in enumerate(children):
         _adopt(copy, f"{child.level}{i}", child)
-    _add_own(copy, level)
+    base = copy.node_count
+    for group in (*level.devices, *level.switches):
+        device = group if isinstance(group, DeviceGroup) else None
+        node = base + device.node if device else 0
+        copy.node_count = max(copy.node_count, node + 1 if device else 0)
+        copy.names += group.names
+        copy.devices += [device] * len(group.names)
+        copy.nodes += [node] * len(group.names)
+        copy.hosts += [isinstance(group, SwitchGroup) and group.is_host] * len(group.names)
     if level.is_node:
         copy.nodes, copy.node_count = [0] * len(copy.nodes), 1
     for i, rule in enumerate(level.links):
@@ -119,19 +127,6 @@ def _adopt(copy: _LevelCopy, name: str, child: _LevelCopy) -> None:
     copy.nodes += [copy.node_count + node for node in child.nodes]
     copy.node_count += child.node_count
     copy.cables += [cables + np.array([first, first, 0]) for cables in child.cables]
-
-
-def _add_own(copy: _LevelCopy, level: Level) -> None:
-    """Add the devices and switches of the level itself."""
-    base = copy.node_count
-    for group in (*level.devices, *level.switches):
-        device = group if isinstance(group, DeviceGroup) else None
-        node = base + device.node if device else 0
-        copy.node_count = max(copy.node_count, node + 1 if device else 0)
-        copy.names += group.names
-        copy.devices += [device] * len(group.names)
-        copy.nodes += [node] * len(group.names)
-        copy.hosts += [isinstance(group, SwitchGroup) and group.is_host] * len(group.names)
 
 
 def _add_links(copy: _LevelCopy, rule: LinkRule, file: ClusterFile, where: str) -> None:

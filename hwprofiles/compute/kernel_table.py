@@ -84,7 +84,16 @@ class KernelTable:
         table = self._tables.get((key, phase, window))
         if table is None:
             table = self._tables[key, phase, window] = self._tabulated(phase, window, model)
-        return _interpolated(table, sizes)
+        nodes = len(_NODES)
+        places = [np.interp(np.log2(size), _NODES, _INDEX) for size in sizes]
+        cells = [np.minimum(place.astype(np.int64), nodes - 2) for place in places]
+        shares = [place - cell for place, cell in zip(places, cells, strict=True)]
+        # The eight nodes around each size are read from the flat table, two neighbours along the last axis at a time.
+        first = (cells[0] * nodes + cells[1]) * nodes + cells[2]
+        flat = table.reshape(-1)
+        near = [[_along(flat, first + a * nodes * nodes + b * nodes, shares[2]) for b in (0, 1)] for a in (0, 1)]
+        low, high = (one + (two - one) * shares[1] for one, two in near)
+        return np.asarray(np.exp(low + (high - low) * shares[0]))
 
     def correction(self, sizes: Floats, phase: int, window: ConvolutionWindow | None) -> Floats:
         """Return the logarithm of the correction of single products, shape (K,); ``sizes`` has shape (K, 3)."""
@@ -133,20 +142,6 @@ class KernelTable:
         """Return the factor of one axis in the kernel between sizes and rows, shape (sizes, rows)."""
         distance = np.subtract.outer(log2_sizes * np.log(2), np.log(self.rows.sizes[mine, axis]))
         return np.asarray(np.exp(-0.5 * (distance / self.lengths[axis]) ** 2))
-
-
-def _interpolated(table: Floats, sizes: tuple[Floats, Floats, Floats]) -> Floats:
-    """Return seconds between the nodes of a table of logarithms: linear in the logarithm of each size."""
-    nodes = len(_NODES)
-    places = [np.interp(np.log2(size), _NODES, _INDEX) for size in sizes]
-    cells = [np.minimum(place.astype(np.int64), nodes - 2) for place in places]
-    shares = [place - cell for place, cell in zip(places, cells, strict=True)]
-    # The eight nodes around each size are read from the flat table, two neighbours along the last axis at a time.
-    first = (cells[0] * nodes + cells[1]) * nodes + cells[2]
-    flat = table.reshape(-1)
-    near = [[_along(flat, first + a * nodes * nodes + b * nodes, shares[2]) for b in (0, 1)] for a in (0, 1)]
-    low, high = (one + (two - one) * shares[1] for one, two in near)
-    return np.asarray(np.exp(low + (high - low) * shares[0]))
 
 
 def _along(flat: Floats, first: Ints, share: Floats) -> Floats:

@@ -66,7 +66,10 @@ def machine_file(paths: Sequence[Path], *, device: str = "", name: str = "", bas
         content = _described(facts, device, name or _plain(paths[0].stem))
     for pairs in _of(facts, PairRates):
         content = with_measured_rates(content, pairs)
-        content["assumed"] = _without_rates(content.get("assumed", ()))
+        content["assumed"] = [
+            text.replace("rates and latencies of links", "rates of links that no measured pair fills")
+            for text in content.get("assumed", ())
+        ]
     if not clusters and not _of(facts, Topology) and not _of(facts, PairRates):
         content = with_bus_bandwidth(content, _of(facts, Collectives))
     content = dict(with_transport(content, _of(facts, Collectives)))
@@ -88,13 +91,6 @@ def _of(facts: Sequence[Facts], kind: type[_Kind]) -> list[_Kind]:
 def _plain(text: str) -> str:
     """Return a name of letters, digits, '_', '.' and '-'."""
     return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_.-") else "-" for letter in text)
-
-
-def _without_rates(assumed: Sequence[str]) -> list[str]:
-    """Return what is still assumed after pairs were measured."""
-    return [
-        text.replace("rates and latencies of links", "rates of links that no measured pair fills") for text in assumed
-    ]
 
 
 def _base_content(cluster: str, facts: Sequence[Facts], device: str) -> dict[str, Any]:

@@ -39,19 +39,16 @@ def gpus_of_log(log: Element, origin: str) -> GpuList:
     gpus = []
     for gpu in log.findall("gpu"):
         memory = re.fullmatch(r"\s*(\d{1,9}) MiB\s*", gpu.findtext("fb_memory_usage/total") or "")
+        bus = gpu.get("id", "")
+        # A PCI address with a domain of four digits, as other programs write it.
+        domain, _, rest = bus.lower().partition(":")
         gpus.append(
             Gpu(
                 model=(gpu.findtext("product_name") or "").strip(),
-                bus=_short_bus(gpu.get("id", "")),
+                bus=f"{domain[-4:]}:{rest}" if rest else bus.lower(),
                 memory_bytes=float(memory[1]) * _MIB if memory else None,
             )
         )
     if not gpus:
         raise ConfigError(f"{origin} shows no GPU")
     return GpuList(origin=origin, gpus=tuple(gpus))
-
-
-def _short_bus(bus: str) -> str:
-    """Return a PCI address with a domain of four digits, as other programs write it."""
-    domain, _, rest = bus.lower().partition(":")
-    return f"{domain[-4:]}:{rest}" if rest else bus.lower()

@@ -22,7 +22,6 @@ from studies.streams.stream_request import StreamRequest
 if TYPE_CHECKING:
     from executor.streams.stream_results import MeasuredStreams
     from planner.graph.computation_graph import ComputationGraph
-    from studies.streams.many_devices import ManyDevices
     from studies.streams.schedule_comparison import StreamComparison
 
 
@@ -123,7 +122,17 @@ def _on_cluster(
         tries=options.tries,
         progress=progress,
     )
-    rows = _arrangement_rows(arrangements)
+    rows = [
+        {
+            "arrangement": row.name,
+            "gradient_sync": row.gradient_sync,
+            "iteration_s": row.iteration_s,
+            "gain": arrangements.gain(row),
+            "exposed_s": row.exposed_s,
+            "places": row.places,
+        }
+        for row in arrangements.results
+    ]
     values = {"model": graph.name, "cluster": options.cluster, "batch": graph.batch, "rows": rows}
     return _StreamsReport(values=values, show=lambda: _show_arrangements(rows))
 
@@ -202,21 +211,6 @@ def _show_measured(measured: "MeasuredStreams") -> None:
         for row in measured.results
     ]
     print_table(rows)
-
-
-def _arrangement_rows(arrangements: "ManyDevices") -> list[dict[str, Any]]:
-    """Return a row for each arrangement, with its gain."""
-    return [
-        {
-            "arrangement": row.name,
-            "gradient_sync": row.gradient_sync,
-            "iteration_s": row.iteration_s,
-            "gain": arrangements.gain(row),
-            "exposed_s": row.exposed_s,
-            "places": row.places,
-        }
-        for row in arrangements.results
-    ]
 
 
 def _show_arrangements(rows: list[dict[str, Any]]) -> None:

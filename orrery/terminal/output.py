@@ -107,18 +107,13 @@ def out_option(*names: str, also: tuple[str, ...] = (), folder_only: bool = Fals
         if not (text.endswith(os.sep) or os.path.isdir(text)):
             if path.suffix in endings:
                 return Out(path, tuple(path if path.suffix in (own, *also) else path.with_suffix(own) for own in usual))
-            if endings and _is_special(text):
+            if endings and (os.path.lexists(text) and not os.path.isfile(text)):
                 return Out(path, (path,) * len(names))
             if not text or re.fullmatch(r"\.[A-Za-z]\w*", path.suffix):  # the .5 of run-1.5 ends a folder's name
                 raise ValueError(f"must be a {rule}, got {text!r}")
         return Out(path, tuple(path / name for name in names))
 
     return typer.Option("--out", parser=parsed, metavar="PATH", help=f"{rule.capitalize()}.")
-
-
-def _is_special(path: str) -> bool:
-    """Return whether something that is no file is there, such as ``/dev/null`` or a link to nothing."""
-    return os.path.lexists(path) and not os.path.isfile(path)  # False where a path cannot be
 
 
 @contextmanager

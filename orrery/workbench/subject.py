@@ -104,7 +104,10 @@ def parsed_subject(values: object) -> BenchSubject:
             raise ConfigError(f"strategy must be a name or degrees such as data=4, got {name!r}")
         check_plan_text(name)
     for name, value in subject.edits.items():
-        _check_edit(name, value)
+        if not (_EDIT_NAME.fullmatch(name) and name.isprintable()) or not _EDIT_VALUE.fullmatch(value):
+            raise ConfigError(f"change must look like link.CLASS.bandwidth_factor=number, got {f'{name}={value}'!r}")
+        if name.endswith(".profile") and value.partition("@")[0] not in profile_names():
+            raise ConfigError(f"{name} must be a compute profile of the catalogue, got {value!r}")
     _ = subject.price_of_device
     return subject
 
@@ -120,14 +123,6 @@ def _check_name(what: str, spec: str, known: list[str], parameters: re.Pattern[s
     elif name not in known:
         rule = "one of the catalogue or an upload; requests never name code or files"
         raise ConfigError(f"{what} must be {rule}, got {name!r}{did_you_mean(name, known)}")
-
-
-def _check_edit(name: str, value: str) -> None:
-    """Refuse an edit that is no assignment of a number, or of a compute profile of the catalogue."""
-    if not (_EDIT_NAME.fullmatch(name) and name.isprintable()) or not _EDIT_VALUE.fullmatch(value):
-        raise ConfigError(f"change must look like link.CLASS.bandwidth_factor=number, got {f'{name}={value}'!r}")
-    if name.endswith(".profile") and value.partition("@")[0] not in profile_names():
-        raise ConfigError(f"{name} must be a compute profile of the catalogue, got {value!r}")
 
 
 def _file_of(spec: str, folder: str) -> str:

@@ -136,7 +136,11 @@ class _Reader:
                 self.constants[tensor.name] = kind
         self.uses = Counter(name for node in self.graph.node for name in node.input)
         self.uses.update(row.name for row in self.graph.output)
-        self.transposed = self._transposed()
+        self.transposed = {
+            node.output[0]: node.input[0]
+            for node in self.graph.node
+            if node.op_type == "Transpose" and node.input and self._is_matrix(node.input[0]) and _turns(node)
+        }
         self.biases = self._biases()
 
     def _read_input(self, row: "onnx.ValueInfoProto", sizes: Sequence[int] | None) -> None:
@@ -163,14 +167,6 @@ class _Reader:
         rows = [node for node in self.graph.node if node.op_type == "MatMul" and self._has_matrix(node)]
         return {node.output[0]: node for node in rows if self.uses[node.output[0]] == 1}
 
-    def _transposed(self) -> dict[str, str]:
-        """Return trained matrices by the name of their transposition."""
-        return {
-            node.output[0]: node.input[0]
-            for node in self.graph.node
-            if node.op_type == "Transpose" and node.input and self._is_matrix(node.input[0]) and _turns(node)
-        }
-
     def _is_matrix(self, name: str) -> bool:
         """Return whether a tensor is a trained matrix."""
         return name in self.parameters and len(self.parameters[name][1].shape) == 2
@@ -193,7 +189,17 @@ class _Reader:
             self.nodes += view.nodes
             return
         if node.op_type == "Reshape":
-            self._resize(node)
+            # A reshape of the file keeps one sample first; it gets the samples that the file is read with.
+            sizes, given = self.known.elements.get(node.input[1]), self.known.sizes[node.input[0]].shape
+            if (
+                self.samples
+                and sizes is not None
+                and sizes.ndim == 1
+                and len(sizes)
+                and sizes[0] == 1
+                and given[:1] == (2,)
+            ):
+                self.known.elements[node.input[1]] = np.array([2, *sizes[1:]], dtype=sizes.dtype)
             self._check_reshape(node, view)
         try:
             constant = self.known.add_results(node)
@@ -206,21 +212,18 @@ class _Reader:
         if constant or not any(node.input):
             self.constants.update((name, self.known.sizes[name]) for name in node.output if name)
             return
-        self._translate(node, view)
+        if node.op_type == "Add" and (pair := self._product_of(node)):
+            product, bias = pair
+            self.absorbed.add(product.output[0])
+            view.module = _module(product)
+            view.ends("linear", input=Argument(product.input[0]), weight=self._turned(product), bias=Argument(bias))
+        elif node.op_type == "MatMul" and self._has_matrix(node) and len(view.shape()) >= 2:
+            view.ends("linear", input=view.input(0), weight=self._turned(node))
+        elif node.op_type in TRANSLATIONS:
+            TRANSLATIONS[node.op_type](view)
+        else:  # the importer divides by samples what no rule is known for
+            view.ends(node.op_type.lower(), **{f"x{i}": view.input(i) for i in range(len(node.input))})
         self.nodes += view.nodes
-
-    def _resize(self, node: "onnx.NodeProto") -> None:
-        """Give a reshape of the file, which keeps one sample first, the samples that the file is read with."""
-        sizes, given = self.known.elements.get(node.input[1]), self.known.sizes[node.input[0]].shape
-        if (
-            self.samples
-            and sizes is not None
-            and sizes.ndim == 1
-            and len(sizes)
-            and sizes[0] == 1
-            and given[:1] == (2,)
-        ):
-            self.known.elements[node.input[1]] = np.array([2, *sizes[1:]], dtype=sizes.dtype)
 
     def _check_reshape(self, node: "onnx.NodeProto", view: NodeView) -> None:
         """Refuse sizes in the file that other sizes of the input contradict."""
@@ -237,20 +240,6 @@ class _Reader:
                 f"{list(given)} do not fill; give with --input the sizes that the file was exported with, or export it "
                 f"with dynamic sizes"
             )
-
-    def _translate(self, node: "onnx.NodeProto", view: NodeView) -> None:
-        """Translate one node; a product and the bias behind it become one."""
-        if node.op_type == "Add" and (pair := self._product_of(node)):
-            product, bias = pair
-            self.absorbed.add(product.output[0])
-            view.module = _module(product)
-            view.ends("linear", input=Argument(product.input[0]), weight=self._turned(product), bias=Argument(bias))
-        elif node.op_type == "MatMul" and self._has_matrix(node) and len(view.shape()) >= 2:
-            view.ends("linear", input=view.input(0), weight=self._turned(node))
-        elif node.op_type in TRANSLATIONS:
-            TRANSLATIONS[node.op_type](view)
-        else:  # the importer divides by samples what no rule is known for
-            view.ends(node.op_type.lower(), **{f"x{i}": view.input(i) for i in range(len(node.input))})
 
     def _product_of(self, node: "onnx.NodeProto") -> "tuple[onnx.NodeProto, str] | None":
         """Return the product whose bias an addition adds, and the bias."""

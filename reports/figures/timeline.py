@@ -1,14 +1,12 @@
 """Timeline of one iteration on all devices: a bar for each task, or cells if there are too many tasks."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from groundwork.array_types import Ints
 from planner.simulation.program_replay import Replay
-from reports.drawings.timeline_layout import TimelineRow, timeline_rows
+from reports.drawings.timeline_layout import timeline_rows
 from reports.figures.look import styled
 from reports.style.palette import kind_colours
 from reports.style.units import Unit, time_unit
@@ -33,6 +31,7 @@ def timeline_figure(replay: Replay, *, most_bars: int = _MOST_BARS) -> go.Figure
     cell = time_unit([tasks["end_s"].max() / _CELLS]).full(tasks["end_s"].max() / _CELLS)
     said = "each a bar" if exact else f"cells of {cell} with the kind that takes most"
     step = max(1, len(rows) // 40)
+    shown = list(range(0, len(rows), step))
     return styled(
         figure,
         height=min(900, 120 + 18 * len(rows)),
@@ -40,19 +39,14 @@ def timeline_figure(replay: Replay, *, most_bars: int = _MOST_BARS) -> go.Figure
         title={"text": f"{len(tasks):,} tasks, {said}", "font": {"size": 13}},
         margin={"l": 8, "r": 16, "t": 40, "b": 8},
         xaxis={"title": f"time [{unit.name}]", "automargin": True, "zeroline": False},
-        yaxis=_rows_axis(rows, step),
+        yaxis={
+            "tickvals": shown,
+            "ticktext": [rows[i].label for i in shown],
+            "range": [len(rows) - 0.5, -0.5],
+            "automargin": True,
+            "zeroline": False,
+        },
     )
-
-
-def _rows_axis(rows: Sequence[TimelineRow], step: int) -> dict[str, object]:
-    shown = list(range(0, len(rows), step))
-    return {
-        "tickvals": shown,
-        "ticktext": [rows[i].label for i in shown],
-        "range": [len(rows) - 0.5, -0.5],
-        "automargin": True,
-        "zeroline": False,
-    }
 
 
 def _bars(tasks: pd.DataFrame, row: Ints, unit: Unit) -> go.Figure:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from planner.simulation.steady_path import Stretch
 from reports.drawings.plan_view import PlanView
@@ -28,22 +27,7 @@ def timeline_html(view: PlanView, *, links: Links = ()) -> str:
     """Return the page as HTML; it draws on a canvas, without Plotly."""
     data = timeline_data(view.replay, view.path, view.measured)
     kinds = sorted(set(view.replay.timeline()["kind"]))
-    return rendered(
-        "timeline.html",
-        headline=view.headline,
-        draws=False,
-        links=links,
-        subject=view.subject,
-        tiles=view.tiles,
-        notes=view.notes,
-        both=view.measured is not None,
-        stretches=_stretches(view),
-        data={**data, "colours": kind_colours(kinds)},
-    )
-
-
-def _stretches(view: PlanView) -> dict[str, Any]:
-    """Return the critical path in order of time, with one row for consecutive steps of one kind and layer."""
+    # One row for consecutive steps of one kind and layer.
     stretches = view.path.stretches()
     unit = time_unit([stretch.seconds for stretch in stretches])
     rows = [
@@ -61,13 +45,24 @@ def _stretches(view: PlanView) -> dict[str, Any]:
     ]
     whole_s, iteration_s = sum(stretch.seconds for stretch in stretches), view.replay.iteration_s
     total = time_unit([iteration_s])
-    return {
-        "unit": unit.name,
-        "rows": rows,
-        "whole": total.full(whole_s),
-        "iteration": total.full(iteration_s),
-        "rest": total.text(whole_s) != total.text(iteration_s),
-    }
+    return rendered(
+        "timeline.html",
+        headline=view.headline,
+        draws=False,
+        links=links,
+        subject=view.subject,
+        tiles=view.tiles,
+        notes=view.notes,
+        both=view.measured is not None,
+        stretches={
+            "unit": unit.name,
+            "rows": rows,
+            "whole": total.full(whole_s),
+            "iteration": total.full(iteration_s),
+            "rest": total.text(whole_s) != total.text(iteration_s),
+        },
+        data={**data, "colours": kind_colours(kinds)},
+    )
 
 
 def _runs(stretches: Sequence[Stretch], fewest: int = 3) -> list[int | None]:

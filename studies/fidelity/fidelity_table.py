@@ -175,7 +175,16 @@ def _summary(name: str, measure: Measure, rows: Sequence[JudgedRow], *, bars: bo
         close=float(np.sum(errors <= _CLOSE) / len(rows)) if rows else math.nan,
         median_bar=measure.median_bar if bars else None,
         p90_bar=measure.p90_bar if bars else None,
-        worst_rows=tuple(_worst_row(row) for row in sorted(known, key=lambda row: -abs(row.log_ratio))[:_WORST]),
+        worst_rows=tuple(
+            WorstRow(
+                label=f"{row.comparison}: {row.label}",
+                measured_s=row.measured_s,
+                predicted_s=row.predicted_s,
+                error=row.error,
+                reason=row.reason or next((reason for test, reason in _RULES if test(row)), ""),
+            )
+            for row in sorted(known, key=lambda row: -abs(row.log_ratio))[:_WORST]
+        ),
     )
 
 
@@ -184,14 +193,3 @@ def _counted(names: Iterable[str]) -> str:
     counts = Counter(name for name in names if name)
     several = len(counts) > 1
     return ", ".join(f"{name} ({count:,})" if several else name for name, count in counts.most_common())
-
-
-def _worst_row(row: JudgedRow) -> WorstRow:
-    """Return a row with its reason."""
-    return WorstRow(
-        label=f"{row.comparison}: {row.label}",
-        measured_s=row.measured_s,
-        predicted_s=row.predicted_s,
-        error=row.error,
-        reason=row.reason or next((reason for test, reason in _RULES if test(row)), ""),
-    )

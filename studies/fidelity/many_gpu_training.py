@@ -72,32 +72,29 @@ def _scaled(
     alone = {key_of(row): row.images_per_sec for row in rows if row.n_gpus == 1}
     for row in rows:
         if row.n_gpus > 1 and key_of(row) in alone:
-            yield _relative(row, machines, alone[key_of(row)], variant or framework(row), variant)
-
-
-def _relative(row: Any, machines: _Machines, rate_alone: float, conditions: str, variant: str) -> JudgedRow:
-    """Return a row of several GPUs relative to one GPU, which reaches ``rate_alone`` images/s."""
-    suffix = f", {variant}" if variant else ""
-    model, batch = MODELS_MEASURED[row.model.lower()], int(row.batch_per_gpu)
-    several_s, communication = _iteration(machines.spec, model, batch, int(row.n_gpus), conditions)
-    alone_s, _ = _iteration(machines.spec, model, batch, 1, conditions)
-    measured, predicted = row.n_gpus * rate_alone / row.images_per_sec, several_s / alone_s
-    speedups = f"measured {row.n_gpus / measured:.2f} times as fast, predicted {row.n_gpus / predicted:.2f}"
-    return JudgedRow(
-        measure=f"several GPUs relative to one{suffix}",
-        comparison=f"{machines.table}{suffix}",
-        label=f"{model}, batch {batch} a GPU, {row.n_gpus} GPUs: {speedups}",
-        group=machines.table,
-        subject=model,
-        size=batch * row.n_gpus,
-        nodes=int(row.n_nodes),
-        measured_s=measured,
-        predicted_s=predicted,
-        fitted=variant != IDEAL and row.n_gpus == machines.fitted,
-        communication=communication,
-        profile=machines.profile,
-        alone=math.log(alone_s * rate_alone / batch),
-    )
+            rate_alone = alone[key_of(row)]
+            conditions = variant or framework(row)
+            suffix = f", {variant}" if variant else ""
+            model, batch = MODELS_MEASURED[row.model.lower()], int(row.batch_per_gpu)
+            several_s, communication = _iteration(machines.spec, model, batch, int(row.n_gpus), conditions)
+            alone_s, _ = _iteration(machines.spec, model, batch, 1, conditions)
+            measured, predicted = row.n_gpus * rate_alone / row.images_per_sec, several_s / alone_s
+            speedups = f"measured {row.n_gpus / measured:.2f} times as fast, predicted {row.n_gpus / predicted:.2f}"
+            yield JudgedRow(
+                measure=f"several GPUs relative to one{suffix}",
+                comparison=f"{machines.table}{suffix}",
+                label=f"{model}, batch {batch} a GPU, {row.n_gpus} GPUs: {speedups}",
+                group=machines.table,
+                subject=model,
+                size=batch * row.n_gpus,
+                nodes=int(row.n_nodes),
+                measured_s=measured,
+                predicted_s=predicted,
+                fitted=variant != IDEAL and row.n_gpus == machines.fitted,
+                communication=communication,
+                profile=machines.profile,
+                alone=math.log(alone_s * rate_alone / batch),
+            )
 
 
 @lru_cache(maxsize=256)

@@ -46,23 +46,7 @@ def own_kernel_rows() -> Iterator[JudgedRow]:
         copied = row.layout == "channels-first"
         for one in convolution_rows(row, _DEVICE, _profile(row.precision), fitted=fitted, copied=copied):
             yield _named(one, measure, f"{one.subject}, {_DEVICE}, {row.precision}, {_ORDERS[row.layout]}")
-    yield from _elementwise_rows()
-
-
-def _is_fitted(precision: str, kind: str) -> bool:
-    """Return whether the device's profile was fitted to its own rows of a kind in an arithmetic."""
-    return (kind if precision == "float32" else f"{precision} {kind}") in _fitted_kinds()
-
-
-@cache
-def _fitted_kinds() -> frozenset[str]:
-    """Return the kinds of rows that the device's profile was fitted to."""
-    content: dict[str, Any] = dict(yaml_input(catalogue()[_DEVICE], "compute profile"))
-    return frozenset(content["fit"]["errors"])
-
-
-def _elementwise_rows() -> Iterator[JudgedRow]:
-    """Yield copies and sums as the kernels of one pass that they are."""
+    # Copies and sums as the kernels of one pass that they are.
     table = measured_table("h200_elementwise")
     for names, rows in table.groupby(["precision", "operation"], sort=False):
         precision, operation = map(str, names)
@@ -82,6 +66,18 @@ def _elementwise_rows() -> Iterator[JudgedRow]:
                 predicted_s=float(price_s),
                 fitted=_is_fitted(precision, f"elementwise {group.phase}"),
             )
+
+
+def _is_fitted(precision: str, kind: str) -> bool:
+    """Return whether the device's profile was fitted to its own rows of a kind in an arithmetic."""
+    return (kind if precision == "float32" else f"{precision} {kind}") in _fitted_kinds()
+
+
+@cache
+def _fitted_kinds() -> frozenset[str]:
+    """Return the kinds of rows that the device's profile was fitted to."""
+    content: dict[str, Any] = dict(yaml_input(catalogue()[_DEVICE], "compute profile"))
+    return frozenset(content["fit"]["errors"])
 
 
 def own_training_rows() -> Iterator[JudgedRow]:

@@ -97,24 +97,17 @@ def _activations(
     wire = (wires.ring if rings else wires.direct)(network, groups)
     size = (sizes.delivered if kind == "filter" and not rings else sizes.y[chosen]) * sample_bytes
     if kind == "channel" and not rings:
-        return _completed_sums_s(network, groups, size)
+        # A reduce-scatter of the tensors, and an all-gather of their gradients, as programs run them.
+        if network.library is None:
+            return _collectives_s(wires.ring(network, groups), size, groups.shape[1], 2, rings=True)
+        devices = tuple(groups[0].tolist())
+        pair = (library_collective_s(network, name, devices, size).sum() for name in ("reduce-scatter", "all-gather"))
+        return float(sum(pair))
     total = _collectives_s(wire, size, p, 3, rings=rings)
     if kind == "spatial":
         # a part of the channels from a part of the positions: 1 / p^2 from each to each, forward and back
         total += _collectives_s(wire, sizes.y[sizes.regrouped] * sample_bytes / p, p, 2, rings=rings)
     return total
-
-
-def _completed_sums_s(network: ClusterRoutes, groups: Ints, size: Floats) -> float:
-    """Return the time of a reduce-scatter of some tensors, and an all-gather of their gradients, as programs run them.
-
-    That is as the library of the cluster does, for one group of devices, or round a ring.
-    """
-    if network.library is None:
-        return _collectives_s(wires.ring(network, groups), size, groups.shape[1], 2, rings=True)
-    devices = tuple(groups[0].tolist())
-    pair = (library_collective_s(network, name, devices, size).sum() for name in ("reduce-scatter", "all-gather"))
-    return float(sum(pair))
 
 
 def _collectives_s(wire: wires.Wire, size: Floats, p: int, passes: int, *, rings: bool) -> float:

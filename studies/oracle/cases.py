@@ -119,7 +119,13 @@ def limit_of(inputs: OracleInputs, strategy: str) -> tuple[int, str]:
     Source: Kahira et al., "An Oracle ...", Table 1, last column.
     """
     if strategy in HYBRIDS:
-        return _limit_of_hybrid(inputs, strategy)
+        data, why_data = limit_of(inputs, "data")
+        inner, why_inner = limit_of(inputs, HYBRIDS[strategy])
+        if inner < 2:
+            return 0, why_inner
+        if inputs.weak:  # samples grow with all devices, not with the groups only
+            return data, f"{why_data}; p2 {why_inner.removeprefix('p ')}"
+        return data * inner, f"p1 {why_data.removeprefix('p ')}; p2 {why_inner.removeprefix('p ')}"
     sizes, batch = inputs.sizes, inputs.batch
     if strategy == "serial":
         return 1, "it is one device"
@@ -150,17 +156,6 @@ def _limit_of_channels(sizes: Sizes, strategy: str) -> tuple[int, str]:
         return 1, f"{sizes.graph.name} has no layer with weights"
     least, words = min(rows, key=lambda row: row[0])
     return least, f"p <= min({'F' if strategy == 'filter' else 'C'}): {words}"
-
-
-def _limit_of_hybrid(inputs: OracleInputs, strategy: str) -> tuple[int, str]:
-    """Return the product of the limits between and inside groups; in weak scaling the samples' limit alone."""
-    data, why_data = limit_of(inputs, "data")
-    inner, why_inner = limit_of(inputs, HYBRIDS[strategy])
-    if inner < 2:
-        return 0, why_inner
-    if inputs.weak:  # samples grow with all devices, not with the groups only
-        return data, f"{why_data}; p2 {why_inner.removeprefix('p ')}"
-    return data * inner, f"p1 {why_data.removeprefix('p ')}; p2 {why_inner.removeprefix('p ')}"
 
 
 def case_of(inputs: OracleInputs, strategy: str, p: int) -> OracleCase | str:

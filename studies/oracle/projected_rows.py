@@ -71,7 +71,18 @@ def project_rows(
     rows = []
     for c, case in enumerate(cases):
         shares = _shares(case, inputs, {phase: row[c] for phase, row in times.items()})
-        costs = _costs(model, inputs, case, shares, gamma)
+        communication = {"gradient_sync_s": 0.0, "activations_s": 0.0, "halo_s": 0.0, "pipeline_s": 0.0}
+        bounds = None
+        if case.strategy == "layer":
+            compute_s, update_s, communication["pipeline_s"], bounds = _pipeline(
+                model, inputs.sizes, case, shares, one_by_one=inputs.request.pipeline == "stages" and case.p > 1
+            )
+        else:
+            update_s = float(shares.update_s.sum())
+            compute_s = float(forms.computation_s(shares.forward_s, shares.backward_s, shares.update_s))
+            communication |= communication_s(model.network, inputs.sizes, case, inputs.request)
+        memory_bytes = case_memory_bytes(inputs.sizes, case, inputs.request, gamma, bounds)
+        costs = _CaseCosts(compute_s, update_s, communication, memory_bytes)
         rows.append(_row(model.cluster, inputs, case, costs, limits[case.strategy]))
     return rows
 
@@ -95,22 +106,6 @@ def _shares(case: OracleCase, inputs: OracleInputs, times: Mapping[str, Floats])
         elif case.grid:
             update = update / np.where(inputs.sizes.flat, case.p2, 1)
     return _LayerTimes(forward, backward, update, gradient)
-
-
-def _costs(model: CostModel, inputs: OracleInputs, case: OracleCase, shares: _LayerTimes, gamma: float) -> _CaseCosts:
-    """Return the costs of one case."""
-    communication = {"gradient_sync_s": 0.0, "activations_s": 0.0, "halo_s": 0.0, "pipeline_s": 0.0}
-    bounds = None
-    if case.strategy == "layer":
-        compute_s, update_s, communication["pipeline_s"], bounds = _pipeline(
-            model, inputs.sizes, case, shares, one_by_one=inputs.request.pipeline == "stages" and case.p > 1
-        )
-    else:
-        update_s = float(shares.update_s.sum())
-        compute_s = float(forms.computation_s(shares.forward_s, shares.backward_s, shares.update_s))
-        communication |= communication_s(model.network, inputs.sizes, case, inputs.request)
-    memory_bytes = case_memory_bytes(inputs.sizes, case, inputs.request, gamma, bounds)
-    return _CaseCosts(compute_s, update_s, communication, memory_bytes)
 
 
 def _pipeline(

@@ -88,18 +88,14 @@ class _Replays:
     cases: Sequence[OracleCase]
 
     def __call__(self, number: int) -> Simulated:
-        return simulate_case(self.graph, _taking(self.cluster), self.cases[number], self.samples)
+        # Cache the cluster's parts, so that cases on the same devices share their routes.
+        if "take" not in vars(self.cluster):
+            self.cluster.take = lru_cache(maxsize=4)(self.cluster.take)  # type: ignore[method-assign]
+        return simulate_case(self.graph, self.cluster, self.cases[number], self.samples)
 
     def died(self, number: int) -> Simulated:
         """Return the row of a case whose process has died twice."""
         return Simulated(plan=plan_text(self.cases[number]), refused=DIED)
-
-
-def _taking(cluster: DeviceGraph) -> DeviceGraph:
-    """Return the cluster with its parts cached, so that cases on the same devices share their routes."""
-    if "take" not in vars(cluster):
-        cluster.take = lru_cache(maxsize=4)(cluster.take)  # type: ignore[method-assign]
-    return cluster
 
 
 def simulate_cases(

@@ -104,20 +104,16 @@ class PricedCases:
 
 def _outcome(model: CostModel, strategy: Strategy) -> PricedOutcome:
     program = _lowered(model, strategy)
+    # A transfer counts for the layer that reads it.
+    owner = np.where(program.kind == KINDS.index("transfer"), program.consumer, program.layer)
     return PricedOutcome(
         model=model,
         strategy=strategy,
         simulated_s=replay(program).iteration_s,
         moved_bytes=program.moved_bytes,
-        layer_bytes=_layer_bytes(program),
+        layer_bytes=tuple(np.bincount(owner, program.size_bytes, minlength=len(program.graph.layers)).tolist()),
     )
 
 
 def _lowered(model: CostModel, strategy: Strategy) -> Program:
     return lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)))
-
-
-def _layer_bytes(program: Program) -> tuple[float, ...]:
-    """Return the bytes of the messages of each layer; a transfer counts for the layer that reads it."""
-    owner = np.where(program.kind == KINDS.index("transfer"), program.consumer, program.layer)
-    return tuple(np.bincount(owner, program.size_bytes, minlength=len(program.graph.layers)).tolist())

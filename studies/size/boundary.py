@@ -5,7 +5,7 @@ one holds, then by bisection.  Whether the order is as it should be is checked o
 measured values are not monotone, all candidates before the boundary are tried as well.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -50,7 +50,9 @@ def find_boundary(
     high = _bracket(count, check)
     first = None if high is None else _bisected(values, high, check)
     scanned, complete = False, True
-    if first is not None and not _falls([values[at] for at in sorted(values)]):
+    if first is not None and not all(
+        after <= before + 1e-9 * abs(before) for before, after in pairwise([values[at] for at in sorted(values)])
+    ):
         before = [at for at in range(first) if at not in values]
         scanned, complete = True, len(before) <= _MOST_SCANNED
         first = next((at for at in sorted({*before[:_MOST_SCANNED], *values}) if check(at)), first)
@@ -78,8 +80,3 @@ def _bisected(values: dict[int, float], high: int, check: Callable[[int], bool])
         middle = (low + high) // 2
         low, high = (low, middle) if check(middle) else (middle, high)
     return high
-
-
-def _falls(values: Sequence[float]) -> bool:
-    """Return whether values never rise, but for rounding."""
-    return all(after <= before + 1e-9 * abs(before) for before, after in pairwise(values))

@@ -93,7 +93,18 @@ def streamed_graph(work: Decomposed, plan: StreamPlan, *, iterations: int) -> Pr
     latency_s = np.where(kernels, work.launch_s + plan.wait_s, graph.latency_s[: program.size])
     stream = np.where(plan.stream >= 0, plan.stream + plan.streams * program.device, -1)
     priority = message_overheads_of(program.cluster).priority(plan.priority, program.is_compute)
-    start, after = _with_order(graph.after_start, graph.after, program.size, plan, iterations)
+    total = program.size * iterations
+    late = [row_owners(graph.after_start)]
+    early = [graph.after]
+    for k in range(iterations):
+        late.append(plan.order[:, 0] + k * program.size)
+        early.append(plan.order[:, 1] + k * program.size)
+        if k:
+            late.append(plan.carried[:, 0] + k * program.size)
+            early.append(plan.carried[:, 1] + (k - 1) * program.size)
+    pairs = np.unique(np.concatenate(late) * total + np.concatenate(early))
+    rows, values = np.divmod(pairs, max(total, 1))
+    start, after = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=total))]), values
     streamed = replace(
         graph,
         work=np.where(everywhere, np.tile(program.work_s - work.launch_s, iterations), graph.work),
@@ -106,26 +117,6 @@ def streamed_graph(work: Decomposed, plan: StreamPlan, *, iterations: int) -> Pr
         after=after,
     )
     return ProgramGraph(streamed, plain.task_of)
-
-
-def _with_order(start: Ints, after: Ints, size: int, plan: StreamPlan, iterations: int) -> tuple[Ints, Ints]:
-    """Return dependencies with those of the plan in every iteration, as sparse rows.
-
-    A pair (late, early) is packed into one number, late * total + early, so that ``np.unique`` sorts pairs by task and
-    drops those that are there twice.
-    """
-    total = size * iterations
-    late = [row_owners(start)]
-    early = [after]
-    for k in range(iterations):
-        late.append(plan.order[:, 0] + k * size)
-        early.append(plan.order[:, 1] + k * size)
-        if k:
-            late.append(plan.carried[:, 0] + k * size)
-            early.append(plan.carried[:, 1] + (k - 1) * size)
-    pairs = np.unique(np.concatenate(late) * total + np.concatenate(early))
-    rows, values = np.divmod(pairs, max(total, 1))
-    return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=total))]), values
 
 
 def replay_streams(work: Decomposed, plan: StreamPlan, *, iterations: int = ITERATIONS, engine: str = "auto") -> Replay:

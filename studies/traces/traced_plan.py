@@ -52,7 +52,9 @@ def traced_plan(program: "Program", replay: Replay, paths: Sequence[Path]) -> Tr
     if len(paths) > devices:
         raise ConfigError(f"traces must be at most one for each of {devices} devices, got {len(paths)}")
     traces = [[traced_layer_times(program.graph, each) for each in traced_iterations(path)] for path in paths]
-    start_s, end_s = _task_times(program, [_typical(rows) for rows in traces])
+    start_s, end_s = _task_times(
+        program, [sorted(rows, key=lambda each: each.iteration_s)[(len(rows) - 1) // 2] for rows in traces]
+    )
     shown = ~np.isnan(start_s)
     timeline = iteration_rows(program, start_s, end_s, iteration=0, origin="measured")[shown].reset_index(drop=True)
     layers = _layer_rows(program, traces)
@@ -65,11 +67,6 @@ def traced_plan(program: "Program", replay: Replay, paths: Sequence[Path]) -> Tr
         covered=min(each.covered for rows in traces for each in rows),
         missing=tuple(f"{row.layer}, {row.phase}" for row in absent.itertuples()),
     )
-
-
-def _typical(rows: Sequence[LayerTimes]) -> LayerTimes:
-    """Return the iteration of the median time."""
-    return sorted(rows, key=lambda each: each.iteration_s)[(len(rows) - 1) // 2]
 
 
 def _phases(program: "Program") -> list[tuple[str, np.ndarray]]:
