@@ -18,10 +18,6 @@ ARRAYS_MIB = 65_536
 def array_input(path: Path, what: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of an .npz file by name.
 
-    Args:
-        path: Path that the user gave.
-        what: Kind of file for messages.
-
     Raises:
         ConfigError: The file cannot be read, is damaged, holds objects, or more than fits in memory.
     """
@@ -39,10 +35,6 @@ def array_input(path: Path, what: str) -> dict[str, NDArray[Any]]:
 
 def check_archive(archive: zipfile.ZipFile, origin: str) -> None:
     """Refuse an archive whose members, unpacked, do not fit in memory, or say that they are larger than they are.
-
-    Args:
-        archive: The archive.
-        origin: Kind and path of the file for messages.
 
     Raises:
         ConfigError: The members are too large, or a header names a shape of more elements than its member holds.

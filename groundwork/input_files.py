@@ -37,10 +37,6 @@ _outputs: set[Path] = set()
 def text_of(given: object, what: str) -> str:
     """Return the text of a name or a path.
 
-    Args:
-        given: Text, or a path.
-        what: Kind of the thing for messages.
-
     Raises:
         ConfigError: It is neither.
     """
@@ -68,9 +64,6 @@ def noted_inputs() -> Iterator[None]:
 @contextmanager
 def reserved_output(path: Path) -> Iterator[None]:
     """Let nobody read a file which the block is going to replace: hours of work would be lost with a plan.
-
-    Args:
-        path: The file, links resolved.
 
     Raises:
         ConfigError: The command has read it before, or reads it in the block; or it is reserved already.
@@ -133,10 +126,6 @@ def input_text(path: AnyPath, what: str, *, limit_mib: float = YAML_MIB) -> str:
 def yaml_input(path: AnyPath, what: str) -> Any:
     """Return the value that a YAML file holds.
 
-    Args:
-        path: Path that the user gave.
-        what: Kind of file for messages.
-
     Raises:
         ConfigError: As for ``check_input``; or the file is not YAML, or breaks a limit of ``parsed_yaml``.
     """
@@ -147,10 +136,6 @@ def yaml_input(path: AnyPath, what: str) -> Any:
 
 def json_input(path: AnyPath, what: str) -> Any:
     """Return the value that a JSON file holds.
-
-    Args:
-        path: Path that the user gave.
-        what: Kind of file for messages.
 
     Raises:
         ConfigError: As for ``check_input``; or the file is not complete JSON, or breaks a limit of ``check_values``.

@@ -24,10 +24,6 @@ def parsed_yaml(text: str, origin: str) -> Any:
     The events of the text are counted before a value is made, so that neither nesting nor aliases of aliases can take
     more memory or time than a file of this size deserves.
 
-    Args:
-        text: The text.
-        origin: Kind and path of the file for messages.
-
     Raises:
         ConfigError: The text is not YAML or is cut off; or it is nested over ``MOST_LEVELS`` deep, its aliases make
             more than ``MOST_VALUES`` values of it or contain themselves, or it breaks a rule of ``check_values``.

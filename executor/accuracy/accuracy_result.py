@@ -42,9 +42,6 @@ class Interval:
 def mean_interval(values: Sequence[float]) -> Interval:
     """Return Student's t interval of the mean of independent values that are about normal.
 
-    Args:
-        values: Two or more values.
-
     Raises:
         ConfigError: SciPy is missing.
 

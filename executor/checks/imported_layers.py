@@ -19,11 +19,6 @@ from planner.operations.mapped import Mapped
 def check_imported(graph: ComputationGraph, index: int, space: ConfigSpace) -> None:
     """Check that the parts of an imported layer can be computed.
 
-    Args:
-        graph: The network.
-        index: The layer.
-        space: The space that holds its one configuration.
-
     Raises:
         ConfigError: They cannot; the message names the operation.
     """

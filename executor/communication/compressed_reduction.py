@@ -154,7 +154,6 @@ class CompressedReduction:
         return -(-len(self._content) // self._chunks)
 
     def _slice(self, chunk: int) -> slice:
-        """Return the elements of a chunk."""
         most = self._chunk_elements
         return slice(min(chunk * most, len(self._content)), min((chunk + 1) * most, len(self._content)))
 

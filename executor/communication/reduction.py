@@ -80,10 +80,6 @@ class Reducer:
     def pass_compressed(self, task: int, chunks: Mapping[int, Tensor]) -> dict[int, list[tuple[int, Tensor]]]:
         """Run a round whose messages each carry one compressed chunk of the buffer.
 
-        Args:
-            task: The round.
-            chunks: Compressed chunks that this rank sends, by index.
-
         Returns:
             Compressed chunks that this rank receives, with their senders, by index.
         """

@@ -33,7 +33,6 @@ COUNT = 25_000_000
 
 
 def _ours(name: str, offset: int) -> TableType:
-    """Return our type of a name."""
     kind = data_type(name if compression(name)["normalised"] else f"{name}:offset={offset}")
     assert isinstance(kind, TableType)
     return kind

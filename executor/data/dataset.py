@@ -128,9 +128,6 @@ class DataRequirements:
     def only_input(self, data: str) -> RequiredInput:
         """Return the input of a model that reads one.
 
-        Args:
-            data: Name of the data, for the error message.
-
         Raises:
             ConfigError: The model reads several.
         """

@@ -86,9 +86,6 @@ class _Headed(nn.Module):
 def bert(config: PublishedFields) -> nn.Module:
     """Return an encoder of words with the head of its architecture.
 
-    Args:
-        config: Fields of the family as Transformers names them.
-
     Raises:
         ConfigError: A field breaks its rule.
     """

@@ -89,9 +89,6 @@ class _Gpt2(nn.Module):
 def gpt2(config: PublishedFields) -> nn.Module:
     """Return a decoder of words, with the scores of all words at every position.
 
-    Args:
-        config: Fields of the family as Transformers names them.
-
     Raises:
         ConfigError: A field breaks its rule.
     """

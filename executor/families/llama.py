@@ -119,9 +119,6 @@ class _Llama(nn.Module):
 def llama(config: PublishedFields) -> nn.Module:
     """Return a decoder of words, with the scores of all words at every position.
 
-    Args:
-        config: Fields of the family as Transformers names them.
-
     Raises:
         ConfigError: A field breaks its rule.
     """

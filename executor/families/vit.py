@@ -54,9 +54,6 @@ class _Classifier(nn.Module):
 def vit(config: PublishedFields) -> nn.Module:
     """Return an encoder of images, with the scores of classes where its architecture has them.
 
-    Args:
-        config: Fields of the family as Transformers names them.
-
     Raises:
         ConfigError: A field breaks its rule.
     """

@@ -103,9 +103,6 @@ class _Whisper(nn.Module):
 def whisper(config: PublishedFields) -> nn.Module:
     """Return an encoder of spectra with a decoder of words, and the scores of all words at every position.
 
-    Args:
-        config: Fields of the family as Transformers names them.
-
     Raises:
         ConfigError: A field breaks its rule.
     """

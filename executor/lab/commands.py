@@ -44,10 +44,6 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def up(cluster: DeviceGraph, *, state_path: Path = STATE) -> LabStatus:
     """Make a lab in the machine, as root.
 
-    Args:
-        cluster: Device graph to make.
-        state_path: File with the state of the lab.
-
     Raises:
         ConfigError: A lab is up, the cluster cannot be made, the user is not root, or a tool failed; nothing is left
             then.

@@ -35,9 +35,6 @@ def run_inside(argv: Sequence[str]) -> int:
     SIGTERM and SIGHUP to this process, where it does not ignore them, go to the command alone, in whose session is no
     other process: it says what there is to say, and its code is the end of both.
 
-    Args:
-        argv: Program and arguments.
-
     Returns:
         The command's exit code.
 

@@ -81,10 +81,6 @@ class LabHosts:
 def make_network(wiring: Wiring, prefix: str) -> LabHosts:
     """Make the namespaces ``<prefix>0``, ``<prefix>1``, ... of the vertices, and the cables between them.
 
-    Args:
-        wiring: Hosts, switches and cables.
-        prefix: Start of the names of the namespaces.
-
     Raises:
         ConfigError: A tool is missing or failed; ``remove_network`` then removes what had been made.
     """

@@ -40,11 +40,6 @@ def tool(name: str) -> str:
 def call(name: str, *arguments: str, text: str = "") -> str:
     """Run a tool, and return what it prints.
 
-    Args:
-        name: The tool.
-        arguments: Its arguments.
-        text: Text for its standard input.
-
     Raises:
         ConfigError: The tool is missing, or fails; the message has its reason.
     """

@@ -16,9 +16,6 @@ def clock_offset_s(device: torch.device) -> float:
     Processes of one machine share the clock.  Ranks of other machines send short messages to rank 0 and back: half the
     duration of the fastest round trip bounds the error.
 
-    Args:
-        device: Device of the messages.
-
     Returns:
         Seconds to add to this rank's clock.
 

@@ -66,12 +66,7 @@ def times_s(device: ComputeDevice, work: Callable[[], object], repetitions: int 
 
 @torch.no_grad()
 def measure_device(device: ComputeDevice, *, processes: int = 1) -> DeviceFacts:
-    """Measure the device of this process; where several share a machine, all do so at the same time.
-
-    Args:
-        device: Device of this rank.
-        processes: Ranks on this machine, among which its memory is divided.
-    """
+    """Measure the device of this process; where several share a machine, all do so at the same time."""
     kind = device.torch_device.type
     side = _PRODUCT[kind]
     left, right = torch.randn(2, side, side, device=device.torch_device)

@@ -33,11 +33,6 @@ from executor.supervision.status_board import RankState, RankStatus
 def measure(request: ProbeRequest, where: RankEnvironment, status: RankStatus) -> ProbeResult | None:
     """Measure as one rank; all ranks compute the same parts at the same time.
 
-    Args:
-        request: Models and settings.
-        where: Rank of this process.
-        status: Row of the status board.
-
     Returns:
         Measurements of all ranks, on rank 0; elsewhere None.
     """

@@ -33,9 +33,6 @@ def fitted_link(rows: Sequence[MessageRow]) -> LinkFit:
 
     The bandwidth is the slope of the times over the largest sizes; the rest of a message's time is its latency.  The
     fit meets the times at the measured sizes, except those of messages that were faster than this bandwidth alone.
-
-    Args:
-        rows: Messages of several sizes between ranks of one class.
     """
     rows = sorted(rows, key=lambda row: row.size_bytes)
     last = rows[-1]
@@ -56,12 +53,6 @@ def cluster_content(links: MeasuredLinks, profile: str, device: DeviceFacts, nam
         rank0 - host0 - rank1          rank0 - host0 - network - host1 - rank2
 
     Messages of several pairs of one machine share no link but those of their own ranks.
-
-    Args:
-        links: Measured messages.
-        profile: Path of the compute profile of all devices.
-        device: Device of the ranks.
-        name: Name of the cluster.
     """
     hosts = list(dict.fromkeys(links.machines))
     inside, between = (_fit_of(links, between=kind) for kind in (False, True))
@@ -157,12 +148,6 @@ def topology_content(graph: DeviceGraph, links: MeasuredLinks, device: DeviceFac
 
     The class of links that bounds their route gets the measured bandwidth, and no class on the route has less.  Classes
     off the route have no more, or the route would be another.  All latencies are scaled by one factor.
-
-    Args:
-        graph: GPUs and links of the machine.
-        links: Measured messages.
-        device: Device of the ranks.
-        name: Name of the cluster.
     """
     fit = _fit_of(links, between=False)
     rates, factor = _measured_rates(graph, fit) if fit else ({}, 1.0)

@@ -108,11 +108,6 @@ class Computation:
     def run(self, given: ComputationInputs, *, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return the part of the output.
 
-        Args:
-            given: Tensors.
-            dtype: Type of the output.
-            device: Device of constants.
-
         Raises:
             ConfigError: The steps contradict the shapes, or an operation is unknown.
         """

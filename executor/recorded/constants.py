@@ -27,13 +27,6 @@ def value_of(
 ) -> Tensor:
     """Compute a constant.
 
-    Args:
-        constant: What it is.
-        parameters: Slices that the part holds, by name.
-        buffers: Buffers of the module, by key.
-        dtype: Floating-point type of the network.
-        device: Device of the result.
-
     Raises:
         ConfigError: A buffer has no value, or an operation is unknown.
     """

@@ -101,7 +101,6 @@ def _routed_interface(where: RankEnvironment) -> str:
 
 
 def _addresses(interface: str) -> list[str]:
-    """Return the addresses of an interface."""
     interfaces = psutil.net_if_addrs()
     if interface not in interfaces:
         raise ConfigError(

@@ -38,13 +38,7 @@ class SignedStore(Store):
     """
 
     def __init__(self, store: Store, key: bytes, purpose_of: Callable[[str], str]) -> None:
-        """Sign what goes through a store.
-
-        Args:
-            store: Store that holds the signed values.
-            key: Key of the signatures.
-            purpose_of: Returns what users call the value of a key.
-        """
+        """Sign what goes through a store."""
         super().__init__()
         self._store, self._key, self._purpose_of = store, key, purpose_of
 

@@ -76,10 +76,6 @@ def _is_plain(value: object) -> bool:
 def check_keys(graph: ComputationGraph, option: str) -> None:
     """Check that every parameter of a model is known by its key in a ``state_dict``.
 
-    Args:
-        graph: The model.
-        option: Option that needs the keys, for the message.
-
     Raises:
         ConfigError: The model was not imported; the message names the first parameter without a key.
     """

@@ -87,12 +87,7 @@ class Diagnosis:
     reason: str
 
     def error(self, row: RankRow, task_name: Callable[[int], str]) -> OrreryError:
-        """Return the error to raise.
-
-        Args:
-            row: Row of the rank.
-            task_name: Returns what users call a task, by its id.
-        """
+        """Return the error to raise."""
         if row.refused:
             return ConfigError(self.reason)
         name = task_name(row.task) if row.task >= 0 else ""

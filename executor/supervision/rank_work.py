@@ -55,9 +55,6 @@ def serve(work: Callable[[RankEnvironment, RankStatus], None]) -> NoReturn:
 
     The process ends at once, without the interpreter's clean-up: after a failure other threads may wait in the back
     end for ever, and unloading torch takes most of a second of a core, on a busy machine several seconds.
-
-    Args:
-        work: Function that takes the rank and its row of the status board.
     """
     where = rank_environment()
     status = own_status(where.rank)

@@ -18,15 +18,7 @@ class PartSamples:
     def __init__(
         self, program: Program, rank: int, device: ComputeDevice, status: RankStatus, optimizer: OptimizerSpec
     ) -> None:
-        """List the parts; their tensors are made by ``prepare``.
-
-        Args:
-            program: Program of the plan.
-            rank: Rank that holds the parts.
-            device: Device of the rank.
-            status: Row of the status board.
-            optimizer: Optimizer whose update is measured.
-        """
+        """List the parts; their tensors are made by ``prepare``."""
         self._device, self._status = device, status
         self._optimizer = replace(optimizer, learning_rate=1e-12)
         self._parts = [(graph, parts) for graph, parts in _parts(program, rank) if parts]

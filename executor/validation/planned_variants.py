@@ -51,13 +51,7 @@ class PlannedVariants:
         return {name: kinds for name, kinds in types.items() if kinds}
 
     def priced_by(self, samples: dict[str, PlanSamples], folder: Path, device: str) -> "PlannedVariants":
-        """Return the same plans, lowered with the times that were sampled between their turns.
-
-        Args:
-            samples: Times of arithmetic and of compression, by the name of the variant.
-            folder: Folder for compute profiles with the sampled times of compression.
-            device: Name of the device that was measured.
-        """
+        """Return the same plans, lowered with the times that were sampled between their turns."""
         programs = dict(self.programs)
         for number, (name, plan) in enumerate(self.plans.items()):
             if rows := samples[name].codecs:

@@ -38,9 +38,6 @@ def median_interval(turns: Sequence[Sequence[float] | NDArray[np.float64]]) -> t
     Fewer turns give no such interval: medians of 3 to 5 turns are taken as normal, and the standard error of the
     median of normal values is sqrt(pi / 2) times that of their mean.
 
-    Args:
-        turns: Values of each turn; at least one turn.
-
     Returns:
         Both ends; infinite where there are fewer than 3 turns.
 

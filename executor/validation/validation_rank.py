@@ -54,14 +54,7 @@ class _Turns:
     """Turns of one rank: iterations of each plan, and samples of the plan's parts and codecs after them."""
 
     def __init__(self, spec: ValidationSpec, where: RankEnvironment, status: RankStatus, device: ComputeDevice) -> None:
-        """Read the plans.
-
-        Args:
-            spec: Plans and bounds.
-            where: Rank of this process.
-            status: Row of the status board.
-            device: Device that computes.
-        """
+        """Read the plans."""
         self._spec, self._rank, self._status, self._device = spec, where.rank, status, device
         self._plans: Mapping[str, tuple[Program, bool]] = {
             name: pickle.loads(Path(path).read_bytes()) for name, path in spec.plans.items()

@@ -190,7 +190,6 @@ def links_left(graph: DeviceGraph, failures: Iterable[ClusterChange]) -> Cluster
 
 
 def _with_links(graph: DeviceGraph, change: ClusterChange, classes: list[str]) -> DeviceGraph:
-    """Return the graph with a change of links."""
     names, links = graph.links.names, graph.links
     chosen = _chosen(change.which, names, links.classes)
     if not chosen.any():

@@ -88,10 +88,6 @@ def load_cluster(spec: AnyPath) -> DeviceGraph:
 def cluster_of_content(content: Mapping[Any, Any], origin: str) -> DeviceGraph:
     """Return the device graph of the content of a cluster file, with the defaults of its parameters.
 
-    Args:
-        content: What the file holds.
-        origin: Kind and path of the file, for messages.
-
     Raises:
         ConfigError: The content breaks a rule.
         UnreachableError: No route joins two devices.

@@ -42,12 +42,7 @@ def bare_topology(pairs: PairRates | None, collectives: Sequence[Collectives], c
 
 
 def with_bus_bandwidth(content: dict[str, Any], collectives: Sequence[Collectives]) -> dict[str, Any]:
-    """Return content whose links have the bus bandwidth that the longest collective reached.
-
-    Args:
-        content: Content of a cluster file of a bare machine.
-        collectives: At least one.
-    """
+    """Return content whose links have the bus bandwidth that the longest collective reached."""
     found: dict[bool, float] = {}
     for each in collectives:
         ranks, largest = len(each.hosts), int(np.argmax(each.size_bytes))

@@ -132,5 +132,4 @@ def _profiles(model: str) -> tuple[str, ...]:
 
 
 def _kind(profile: str) -> GpuKind:
-    """Return a GPU of the catalogue."""
     return GpuKind(profile, load_profile(profile).memory_bytes, profile)

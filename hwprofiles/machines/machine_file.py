@@ -84,7 +84,6 @@ def machine_file(paths: Sequence[Path], *, device: str = "", name: str = "", bas
 
 
 def _of(facts: Sequence[Facts], kind: type[_Kind]) -> list[_Kind]:
-    """Return the facts of one kind."""
     return [each for each in facts if isinstance(each, kind)]
 
 

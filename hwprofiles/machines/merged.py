@@ -25,9 +25,6 @@ def merged_topology(topologies: Sequence[Topology]) -> Topology:
     The first file that shows NVLinks, or else the first one, says how GPUs are joined; the others add addresses, names,
     rates of cards, and cards where it has none.
 
-    Args:
-        topologies: At least one.
-
     Raises:
         ConfigError: Two files contradict each other.
     """
@@ -173,10 +170,6 @@ def check_counts(count: int, origin: str, facts: Iterable[Facts]) -> None:
 
 def with_cards(topology: Topology, cards: CardList) -> Topology:
     """Return a topology with the rates of cards; those that are down carry nothing, and go.
-
-    Args:
-        topology: A machine.
-        cards: Cards of the same machine.
 
     Raises:
         ConfigError: A card is not in the topology, or has another rate there.

@@ -12,7 +12,6 @@ from hwprofiles.readers.facts import CardList, Collectives, SwitchTree
 
 
 def _machine_level(content: Mapping[str, Any]) -> int:
-    """Return the index of the level that is one machine."""
     return next((i for i, level in enumerate(content["levels"]) if level.get("is_node")), 0)
 
 
@@ -119,10 +118,6 @@ def with_transport(content: Mapping[str, Any], measured: Sequence[Collectives]) 
 
 def with_card_rates(content: Mapping[str, Any], cards: CardList) -> dict[str, Any]:
     """Return the content of a cluster file whose cards have the rates that ``ibstat`` prints.
-
-    Args:
-        content: Content of a cluster file.
-        cards: Cards of one machine, all of one rate.
 
     Raises:
         ConfigError: The cards differ in their rates, or machines have no cards.

@@ -29,10 +29,6 @@ def with_measured_rates(content: Mapping[str, Any], pairs: PairRates) -> dict[st
     A pair is as fast as the slowest link of its route, so a class is at least as fast as every pair that crosses it.
     Classes that no pair crosses, or that bound none, keep their rates; latencies are the least squares of all pairs.
 
-    Args:
-        content: Content of a cluster file with the machine.
-        pairs: Rates between each two GPUs of one machine.
-
     Raises:
         ConfigError: The numbers of GPUs differ, or a pair is twice as fast, or half as fast, as its links can be.
     """

@@ -37,15 +37,7 @@ class LinkRates:
 def topology_graph(
     topology: Topology, rates: LinkRates, *, profile: str, memory_bytes: float, name: str
 ) -> DeviceGraph:
-    """Return the device graph of a machine; network cards are vertices without links to other machines.
-
-    Args:
-        topology: GPUs, cards and how they are joined.
-        rates: Rates of links, all full duplex and fairly shared.
-        profile: Compute profile of every GPU.
-        memory_bytes: Memory of every GPU.
-        name: Name of the cluster.
-    """
+    """Return the device graph of a machine; network cards are vertices without links to other machines."""
     count = len(topology.gpus)
     names = [*(f"GPU{i}" for i in range(count)), *(card.name for card in topology.cards)]
     builder = _Builder(names, rates)

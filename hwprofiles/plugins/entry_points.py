@@ -142,11 +142,6 @@ def naming_plugin(kind: PluginKind, name: str) -> Iterator[None]:
 def working(kind: PluginKind, names: Iterable[str], describe: Callable[[str], _T]) -> list[_T]:
     """Describe what is listed; plug-ins that do not work are left out, with a line each on standard error.
 
-    Args:
-        kind: What is listed.
-        names: Names of what is built in, and of plug-ins.
-        describe: Function of a name.
-
     Raises:
         OrreryError: What is built in cannot be described.
     """

@@ -13,10 +13,6 @@ _MIB = 2**20
 def gpus_of_lines(text: str, origin: str) -> GpuList:
     """Return the GPUs that ``nvidia-smi -L`` lists.
 
-    Args:
-        text: Its output.
-        origin: Kind and path of the file, for messages.
-
     Raises:
         ConfigError: Numbers of GPUs are missing.
     """
@@ -28,10 +24,6 @@ def gpus_of_lines(text: str, origin: str) -> GpuList:
 
 def gpus_of_log(log: Element, origin: str) -> GpuList:
     """Return the GPUs of the XML that ``nvidia-smi -q -x`` writes.
-
-    Args:
-        log: The outermost element.
-        origin: Kind and path of the file, for messages.
 
     Raises:
         ConfigError: There is none.

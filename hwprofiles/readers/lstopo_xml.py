@@ -17,10 +17,6 @@ _GIGABYTE = 1e9
 def topology_of_lstopo(root: Element, origin: str) -> Topology:
     """Return what lstopo's XML says about a machine.
 
-    Args:
-        root: The outermost element.
-        origin: Kind and path of the file, for messages.
-
     Raises:
         ConfigError: There is no GPU: perhaps it was written without I/O devices (``lstopo --whole-io``).
     """

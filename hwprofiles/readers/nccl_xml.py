@@ -17,10 +17,6 @@ _SWITCH_CLASS, _DISPLAY_CLASS = "0x0680", "0x03"
 def topology_of_nccl(system: Element, origin: str) -> Topology:
     """Return what NCCL's XML says about the first machine in it; what it does not have is left open.
 
-    Args:
-        system: The outermost element.
-        origin: Kind and path of the file, for messages.
-
     Raises:
         ConfigError: There is no GPU, a number is none, or the NVLinks of two GPUs contradict each other.
     """

@@ -38,10 +38,6 @@ def transport_of_cards(names: list[str]) -> str:
 def transport_of_log(text: str, origin: str) -> str:
     """Return the transport that NCCL's log names (NCCL_DEBUG=INFO); empty where there is no log.
 
-    Args:
-        text: Output of a program that used NCCL.
-        origin: Kind and path of the file, for messages.
-
     Raises:
         ConfigError: It names two.
     """

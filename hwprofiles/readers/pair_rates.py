@@ -24,10 +24,6 @@ def pair_rates(text: str, origin: str) -> PairRates:
     Pairs are measured with direct access to each other's memory where the GPUs have it; where the output has no such
     table, without.
 
-    Args:
-        text: Output of the program.
-        origin: Kind and path of the file, for messages.
-
     Raises:
         ConfigError: There is no table of bandwidths in one direction, it is cut off, its unit is another, or a value
             is not a positive number.

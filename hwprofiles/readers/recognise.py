@@ -53,9 +53,6 @@ def is_cluster_file(path: Path) -> bool:
 def read_facts(path: Path) -> Facts:
     """Return what a file says about a machine or a network.
 
-    Args:
-        path: Path that the user gave.
-
     Raises:
         ConfigError: The file cannot be read, is of no known kind, is cut off or contradicts itself.
     """

@@ -109,13 +109,7 @@ def _check(row: str, column: str, word: str, mirrored: str) -> None:
 
 
 def check_levels(levels: Sequence[Sequence[int | None]], names: Sequence[str], what: str) -> None:
-    """Raise where two entries meet farther apart than a third one allows that is near both.
-
-    Args:
-        levels: Level at which each two entries meet.
-        names: Names of the entries.
-        what: Kind of file for messages.
-    """
+    """Raise where two entries meet farther apart than a third one allows that is near both."""
 
     def place(level: int | None) -> int | None:
         """Return 0 below a host bridge, 1 in one socket, 2 across sockets."""

@@ -15,10 +15,6 @@ def xml_tree(text: str, origin: str) -> Element:
     A document type may be named, as hwloc and nvidia-smi do, but nothing is fetched, and entities are refused: those of
     entities grow without limit.
 
-    Args:
-        text: The text.
-        origin: Kind and path of the file, for messages.
-
     Raises:
         ConfigError: The text is not XML or is cut off, declares entities, or is larger than any topology.
     """

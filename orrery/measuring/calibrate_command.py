@@ -127,7 +127,6 @@ def _cluster_values(files: list[str], cluster: str, out: Out) -> dict[str, Any]:
 
 
 def _error_rows(errors: "Mapping[str, HeldOutErrors]") -> list[dict[str, Any]]:
-    """Return a row for each kind."""
     return [
         {"what": kind, "rows": e.rows, "median": e.median, "p90": e.p90, "bias": e.bias} for kind, e in errors.items()
     ]

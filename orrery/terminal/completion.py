@@ -27,14 +27,12 @@ def prepare_completion() -> None:
 
 
 def _models() -> Sequence[str]:
-    """Return the names of models."""
     from planner.models.registry import model_names
 
     return model_names()
 
 
 def _clusters() -> Sequence[str]:
-    """Return the names of clusters."""
     from hwprofiles.catalogue.cluster_catalogue import cluster_names
 
     return cluster_names()

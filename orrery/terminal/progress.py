@@ -20,11 +20,7 @@ _SWITCH = "ORRERY_PROGRESS"
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Progress | None]:
-    """Yield a callable that says how far the work is; None where nobody wants to know (``ORRERY_PROGRESS=off``).
-
-    Args:
-        label: Name of the work, shown until the work reports a label of its own.
-    """
+    """Yield a callable that says how far the work is; None where nobody wants to know (``ORRERY_PROGRESS=off``)."""
     if os.environ.get(_SWITCH) == "off":
         yield None
         return

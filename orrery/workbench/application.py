@@ -44,13 +44,7 @@ _Handler = Callable[[Request], Awaitable[Response]]
 
 
 def application(folder: WorkingFolder, *, token: str, port: int) -> Starlette:
-    """Return the application.
-
-    Args:
-        folder: The working folder.
-        token: Secret that every address begins with.
-        port: Port that the server listens on.
-    """
+    """Return the application."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

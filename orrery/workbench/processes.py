@@ -123,11 +123,6 @@ def _answer(pipe: Connection, folder: Path, function: Callable[..., Any], argume
 def run_once(folder: Path, function: Callable[..., Any], *arguments: Any) -> Any:
     """Run a function in a process of its own and return its result.
 
-    Args:
-        folder: Folder that it runs in.
-        function: Function of a module; it and its arguments can be pickled.
-        *arguments: Its arguments.
-
     Raises:
         ConfigError: It refuses its input, takes more than a minute, or its process was killed.
     """

@@ -57,7 +57,6 @@ def scenario_pair(left: StoredScenario, right: StoredScenario) -> dict[str, Any]
 
 
 def _samples(*scenarios: StoredScenario) -> str:
-    """Return what the samples of all scenarios are."""
     kinds = {str(each.numbers.get("samples_are", "samples")) for each in scenarios}
     return kinds.pop() if len(kinds) == 1 else "samples"
 

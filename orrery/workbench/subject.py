@@ -87,9 +87,6 @@ class BenchSubject(BaseModel):
 def parsed_subject(values: object) -> BenchSubject:
     """Return the subject of a request or of a stored scenario.
 
-    Args:
-        values: Decoded JSON.
-
     Raises:
         ConfigError: A field is missing, unknown, or breaks a rule.
     """

@@ -101,12 +101,7 @@ def _same(reader: GraphReader, values: Sequence[TracedValue]) -> bool:
 
 
 def broadcast(axes: Sequence[Axes], shape: Sequence[int]) -> tuple[list[list[Tag]], list[list[Pair]]]:
-    """Return the tags of the result of operands of one rank, and the pairs of each operand.
-
-    Args:
-        axes: Axes of each operand.
-        shape: Sizes of the result.
-    """
+    """Return the tags of the result of operands of one rank, and the pairs of each operand."""
     order = sorted(range(len(axes)), key=lambda k: -size_of([a for axis in axes[k] for a in axis if a.dim]))
     tags: list[list[Tag]] = []
     pairs: list[list[Pair]] = [[] for _ in axes]
@@ -163,15 +158,7 @@ def dropout(reader: GraphReader, node: TraceNode) -> Any:
 def written(
     reader: GraphReader, node: TraceNode, base: TracedValue | Fixed, part: TracedValue, shape: Sequence[int]
 ) -> TracedValue:
-    """Return a tensor into a slice of which another was written: it reads the old one, and all of a sample of the new.
-
-    Args:
-        reader: State.
-        node: The operation that writes.
-        base: Tensor that is written into.
-        part: What is written.
-        shape: Sizes of the tensor.
-    """
+    """Return a tensor with a slice overwritten: it reads the old one, and all of a sample of the new."""
     if isinstance(base, TracedValue):
         tags, (pairs,) = broadcast([base.axes], shape)
         inputs = [(base, pairs)]

@@ -89,12 +89,7 @@ def _operand(layer: Layer, slot: int | None, name: str, given: TracedValue | Fix
 
 
 def _slots(read: Sequence[TracedValue], operands: Sequence[TracedValue | Fixed]) -> list[int | None]:
-    """Return the slot of each operand: of one that several read of the same layer, the one of its view, else the next.
-
-    Args:
-        read: Values of the layer's inputs.
-        operands: What the step reads.
-    """
+    """Return the slot of each operand: where several read the same layer, that of its view, else the next."""
     free = list(range(len(read)))
     rows: list[int | None] = []
     for given in operands:

@@ -144,7 +144,6 @@ class _Reader:
         self.biases = self._biases()
 
     def _read_input(self, row: "onnx.ValueInfoProto", sizes: Sequence[int] | None) -> None:
-        """Read the sizes of one input."""
         from onnx import helper
 
         kind = row.type

@@ -69,7 +69,6 @@ def _split(node: NodeView) -> None:
 
 @translates("Concat")
 def _concatenation(node: NodeView) -> None:
-    """Translate a concatenation."""
     tensors = [node.input(i) for i in range(len(node.proto.input))]
     node.ends("cat", tensors=tensors, dim=node.attribute("axis", 0))
 

@@ -15,9 +15,6 @@ _MANY = 5
 def cluster_view(cluster: DeviceGraph) -> dict[str, Any]:
     """Return a drawing, with what each of its links and devices stands for.
 
-    Args:
-        cluster: Device graph.
-
     Returns:
         The values of ``cluster_drawing``, where one machine stands for all that are equal to it; ``machines``: names to
         choose from, where one machine stands for all; ``link_sets`` and ``device_sets``: for each link and device

@@ -116,10 +116,6 @@ def layer_strips(graph: ComputationGraph, places: Sequence[tuple[int, float]]) -
 
     Strips are as short as they can be while all of them stand side by side on a page; where they do not, they are as
     long as a printed page allows.  Cuts go where they cut few tensors.
-
-    Args:
-        graph: The network.
-        places: Row and column of every layer.
     """
     rows = max((row for row, _ in places), default=-1) + 1
     columns: list[list[float]] = [[] for _ in range(rows)]

@@ -28,11 +28,6 @@ def side_by_side(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Join the simulated and the measured timeline of a program, with rows for each device and origin.
 
-    Args:
-        simulated: Simulated timeline.
-        measured: Measured timeline of the same program.
-        devices: Names of the devices.
-
     Returns:
         Tasks of both timelines whose times are known, and the names that their devices index: those of ``devices`` in
         order, each once per origin, such as ``gpu0 simulated``, ``gpu0 measured``, ``gpu1 simulated``.

@@ -11,13 +11,7 @@ from reports.style.units import memory_unit
 
 
 def memory_figure(strategy: StrategyResult, devices: Sequence[str], capacity_bytes: Sequence[float]) -> go.Figure:
-    """Draw one bar for the peak memory of each device, and a line at the capacities; one bar for replicas alike.
-
-    Args:
-        strategy: Result of one strategy, with the peak memory of every device.
-        devices: Names of the devices.
-        capacity_bytes: Memory of the devices.
-    """
+    """Draw one bar for the peak memory of each device, and a line at the capacities; one bar for replicas alike."""
     peaks = strategy.peak_memory_bytes
     if strategy.replicas > 1:
         alike: dict[tuple[float, float], list[str]] = {}

@@ -79,10 +79,6 @@ def found_results(folder: Path, *, leave_out: Path | None = None) -> list[IndexE
 def check_no_other_page(page: Path, folder: Path) -> None:
     """Refuse to write an index over a file of the folder that is none.
 
-    Args:
-        page: Page of the index.
-        folder: Folder that it lists.
-
     Raises:
         ConfigError: The file is in the folder, exists and is no index of Orrery.
     """
@@ -159,13 +155,7 @@ def _kind(values: Mapping[str, Any]) -> str:
 
 
 def index_html(folder: Path, entries: list[IndexEntry], *, page: Path) -> str:
-    """Return the index as HTML.
-
-    Args:
-        folder: Folder of the results.
-        entries: Entries to list.
-        page: File of the index, to which links are relative.
-    """
+    """Return the index as HTML."""
     pages = sum(each.file.endswith(".html") for each in entries)
     beside = quote(os.fsencode(Path(os.path.relpath(folder.resolve(), page.parent.resolve())).as_posix()))
     name = printable(folder.resolve().name)

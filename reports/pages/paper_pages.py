@@ -142,12 +142,7 @@ def write_reproduce_page(paper: str, rows: Sequence[PaperRow], path: Path) -> No
 
 
 def reproduce_html(paper: str, rows: Sequence[PaperRow]) -> str:
-    """Return the page as HTML.
-
-    Args:
-        paper: Name of the paper, as the command takes it.
-        rows: Its printed values beside ours.
-    """
+    """Return the page as HTML."""
     values = reproduced_values(rows)
     return rendered(
         "reproduce.html",

@@ -26,10 +26,6 @@ _BINS = 200
 def write_plan_pages(view: PlanView, folder: Path) -> tuple[Path, ...]:
     """Write all pages of a plan into an existing folder, each whole or not at all.
 
-    Args:
-        view: Plan with its replay.
-        folder: Folder to write to.
-
     Returns:
         Paths of the files.
 
@@ -47,12 +43,7 @@ def _links(here: str) -> Links:
 
 
 def plan_html(view: PlanView, *, links: Links = ()) -> str:
-    """Return the page of strategy, cluster and memory as HTML; it draws in SVG and on a canvas, without Plotly.
-
-    Args:
-        view: Plan with its replay.
-        links: Pages to link to.
-    """
+    """Return the page of strategy, cluster and memory as HTML; it draws in SVG and on a canvas, without Plotly."""
     memory, cluster = view.memory, view.program.cluster
     fullest, capacity = memory.fullest, cluster.devices[memory.fullest].usable_bytes
     view_of_cluster = cluster_view(cluster)

@@ -98,7 +98,6 @@ def fidelity_tables(table: FidelityTable) -> list[Table]:
 
 
 def _table(title: str, summaries: Iterable[ErrorSummary]) -> Table:
-    """Return one table."""
     made = Table(title=title)
     made.add_column("comparison", overflow="fold")
     for header in fidelity_headers():

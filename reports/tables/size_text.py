@@ -31,7 +31,6 @@ def _amount(answer: SizeAnswer, value: float) -> str:
 
 
 def _quantity(answer: SizeAnswer, value: float) -> str:
-    """Return a value of that quantity with its unit."""
     return f"{_amount(answer, value)} {_scale(answer)[1]}".strip() if math.isfinite(value) else "–"
 
 

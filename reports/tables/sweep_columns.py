@@ -94,10 +94,6 @@ def column_label(name: str) -> str:
 def fitting_columns(frame: pd.DataFrame, width: int) -> list[str]:
     """Return the columns that fit: those that vary, then the most important results.
 
-    Args:
-        frame: Rows to show.
-        width: Characters of a line.
-
     Returns:
         Names in the frame's order.  A column with one value takes no room, because it is in the title; errors, which
         are sentences, are left to ``reason_lines``.

@@ -39,10 +39,6 @@ def cross_validated(
 ) -> dict[str, Floats]:
     """Return the logarithms of predicted over measured times of all kernels, each family held out once.
 
-    Args:
-        groups: All kernels.
-        fit: Makes a profile from some of them.
-
     Returns:
         By kind of row (``KernelGroup.kind``).
     """

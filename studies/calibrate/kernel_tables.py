@@ -172,7 +172,6 @@ def layout_priced(precision: str) -> str:
 
 
 def _products(table: "pd.DataFrame", name: str) -> Iterable[MeasuredKernel]:
-    """Yield the products of a table."""
     seconds = _seconds(table, "time", name, required=True)
     assert seconds is not None
     transposed = {"a_trans", "b_trans"} <= set(table)

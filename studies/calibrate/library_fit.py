@@ -359,7 +359,6 @@ def _at(section: Mapping[str, Any], path: _Path) -> Any:
 
 
 def _name(section: Mapping[str, Any], path: _Path) -> str:
-    """Return the name of a parameter."""
     parts = [section["protocols"][key]["name"] if isinstance(key, int) else key for key in path]
     return ".".join(str(part) for part in parts if part != "protocols")
 

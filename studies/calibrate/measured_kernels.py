@@ -71,7 +71,6 @@ def grouped(kernels: Iterable[MeasuredKernel]) -> list[KernelGroup]:
 
 
 def _group(phase: str, window: ConvolutionWindow | None, rows: Sequence[MeasuredKernel]) -> KernelGroup:
-    """Return one group."""
     names = ("rows", "columns", "depth", "samples", "memory_bytes", "time_s", "streamed_bytes")
     m, n, k, samples, moved, time_s, streamed = (
         np.array([getattr(row, name) for row in rows], dtype=float) for name in names

@@ -112,7 +112,6 @@ def iteration_s(profile: ComputeProfile, model: str, batch: int) -> float:
 
 @cache
 def _graph(model: str, batch: int) -> ComputationGraph:
-    """Return the graph of a model."""
     return load_model(model, batch=batch)
 
 

@@ -7,10 +7,6 @@ from groundwork.requests import positive_integer
 def whole_numbers(field: str, text: str) -> tuple[int, ...]:
     """Return the whole numbers of a list such as ``1,2,4``.
 
-    Args:
-        field: Name for error messages.
-        text: The list.
-
     Raises:
         ConfigError: A word is not a whole number >= 1.
     """
@@ -25,10 +21,6 @@ def whole_numbers(field: str, text: str) -> tuple[int, ...]:
 
 def factors(field: str, text: str) -> tuple[float, ...]:
     """Return the numbers of a list such as ``0.5,1,2``.
-
-    Args:
-        field: Name for error messages.
-        text: The list.
 
     Raises:
         ConfigError: A word is not a number.

@@ -172,12 +172,6 @@ def sub_batch_times(
     A machine's message is its n-th of the sub-batch's inputs to the linear layers.  Errors in the backward pass are not
     counted, as in the paper.  Every device compresses its own share of a sub-batch once and decompresses all others'.
 
-    Args:
-        workload: The network.
-        setting: Machines, links and sub-batch.
-        element_cost: Cost of an element in a message.
-        interpretation: Interpretation of the transfers that computation hides.
-
     Raises:
         ConfigError: A value is not > 0, there are fewer than 2 machines, or a sub-batch is larger than the
             mini-batch.

@@ -97,11 +97,6 @@ def all_to_all_s(size_bytes: float, cluster: DeviceGraph) -> float:
 def serial_pass_s(size_bytes: float, cluster: DeviceGraph, senders: Sequence[int]) -> float:
     """Return the time in which every machine sends its message to the others, one after another.
 
-    Args:
-        size_bytes: One message.
-        cluster: Device graph.
-        senders: Device of each machine that sends and receives between machines.
-
     Source: Dettmers, "8-Bit Approximations ...", Table 6, single pass.
     """
     schedule = _Schedule(cluster)

@@ -139,7 +139,6 @@ def _short(value: float) -> float:
 
 
 def _rows_of(part: str, rows: Sequence[JudgedRow]) -> list[JudgedRow]:
-    """Return the rows that judge a part."""
     own = [row for row in rows if row.measure in _MEASURES[part]]
     if part in _COMPUTATIONS:
         half = part in (HALF, HALF_BY_RELATIVE)
@@ -150,7 +149,6 @@ def _rows_of(part: str, rows: Sequence[JudgedRow]) -> list[JudgedRow]:
 
 
 def _errors(rows: Sequence[JudgedRow]) -> _Errors:
-    """Return the errors of rows by group."""
     number = {name: i for i, name in enumerate(dict.fromkeys(row.group for row in rows))}
     return _Errors(np.array([-row.log_ratio for row in rows]), np.array([float(number[row.group]) for row in rows]))
 

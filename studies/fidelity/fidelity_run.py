@@ -97,7 +97,6 @@ def judged_rows(only: str | None = None, *, processes: int = 0, progress: Progre
 
 
 def _computed(job: _Job) -> list[JudgedRow]:
-    """Return the rows of a job."""
     return list(_ROWS[job.kind](job.part))
 
 

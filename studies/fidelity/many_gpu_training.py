@@ -121,5 +121,4 @@ def _iteration(spec: str, model: str, batch: int, devices: int, conditions: str)
 
 @lru_cache
 def _first(spec: str, devices: int) -> DeviceGraph:
-    """Return the first devices of a cluster."""
     return load_cluster(spec).take(devices)

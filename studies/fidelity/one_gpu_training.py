@@ -145,7 +145,6 @@ def _iterations() -> Iterator[_Case]:
 
 
 def _judged(case: _Case) -> JudgedRow:
-    """Return the row of one case."""
     profile, model = profile_named(case.device), MODELS_MEASURED.get(case.model.lower())
     arithmetic = _ARITHMETIC.get(case.precision, "")
     reason, predicted_s = "", float("nan")

@@ -41,7 +41,6 @@ def _profile_of(row: Any) -> str | None:
 
 
 def _is_fitted(profile: str | None) -> bool:
-    """Return whether a profile was fitted to DeepBench."""
     return bool(profile and is_fitted_to(profile, "deepbench_conv"))
 
 

@@ -17,12 +17,6 @@ Communication = dict[str, float]
 def communication_s(network: ClusterRoutes, sizes: Sizes, case: OracleCase, request: OracleRequest) -> Communication:
     """Return the communication of every strategy but the pipeline.
 
-    Args:
-        network: Routes of the cluster.
-        sizes: Sizes of the network's layers.
-        case: The case.
-        request: Says how the table is interpreted.
-
     Source: Kahira et al., "An Oracle ...", Table 1, second column.
     """
     delta = float(sizes.graph.element_bytes)

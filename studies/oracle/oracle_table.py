@@ -202,7 +202,6 @@ class OracleTable:
         return self._row_of(self._soonest(math.inf))
 
     def _row_of(self, booking: Booking | None) -> OracleRow | None:
-        """Return the row that a booking is for."""
         return self.row(booking.strategy, booking.devices) if booking else None
 
     def row(self, strategy: str, devices: int) -> OracleRow | None:

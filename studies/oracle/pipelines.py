@@ -78,10 +78,6 @@ def _ends(ready: Floats, seconds: Floats, begin: float) -> Floats:
 def later_gradients_s(model: CostModel, case: OracleCase) -> Floats:
     """Return the time by which each layer's gradients take longer once they are added to those of a micro-batch before.
 
-    Args:
-        model: Prices of the network on the cluster.
-        case: A pipeline.
-
     Returns:
         Shape (layers,), with each layer on the first device.
     """

@@ -141,7 +141,6 @@ def _pipeline(
 
 
 def _row(cluster: DeviceGraph, inputs: OracleInputs, case: OracleCase, costs: _CaseCosts, limit: Limit) -> OracleRow:
-    """Return the row of one case."""
     budget = inputs.request.budget_gpu_hours
     communication_s = sum(costs.communication.values())
     iteration_s = costs.compute_s + communication_s

@@ -89,7 +89,6 @@ def _nodes_of_a_rack() -> float:
 
 
 def _rates(link_class: str) -> list[float]:
-    """Return the bandwidths of the links of a class."""
     links = _cluster().links
     return [link.bandwidth_bytes_per_s for link in links if link.link_class.startswith(link_class)]
 

@@ -17,11 +17,7 @@ def _limits() -> Mapping[str, tuple[float, str]]:
 
 
 def board_power_w(profiles: Sequence[str]) -> float | None:
-    """Return the power limit of devices together; None where that of one is not known.
-
-    Args:
-        profiles: Compute profile of every device.
-    """
+    """Return the power limit of devices together; None where that of one is not known."""
     known, boards = _limits(), [_board(name) for name in profiles]
     return sum(known[name][0] for name in boards) if set(boards) <= set(known) else None
 

@@ -20,14 +20,7 @@ from studies.size.tried_points import (
 
 
 def trained_point(subject: Subject, sized: SizedCluster, training: TrainingRun, price: float | None) -> CurvePoint:
-    """Return a size of a cluster with what training takes on it; the rule is left to the question.
-
-    Args:
-        subject: Network, batch and strategies.
-        sized: The cluster.
-        training: The run.
-        price: Money for an hour of one device.
-    """
+    """Return a size of a cluster with what training takes on it; the rule is left to the question."""
     point = sized_point(subject, sized)
     cost = training_cost(point, training, price=price)
     return CurvePoint(x=point.devices, point=point, holds=False, cost=cost, quantity=cost.total_s, likely=cost.likely_s)

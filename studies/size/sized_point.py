@@ -100,17 +100,12 @@ class SizedPoint:
         return float(peak_memory_bytes(program).max())
 
     def _program(self, plan: Plan) -> Program:
-        """Return the program of the plan."""
         graph = self.subject.graph(self.batch).with_element_bytes(plan.element_bytes)
         return lower_plan(plan, graph, self.sized.load())
 
 
 def sized_point(subject: Subject, sized: SizedCluster) -> SizedPoint:
     """Plan a network on a cluster by the fastest of the strategies that fit.
-
-    Args:
-        subject: Network, batch and strategies.
-        sized: The cluster.
 
     Raises:
         ConfigError: The model, cluster or options break a rule that does not depend on the cluster's size.

@@ -67,13 +67,7 @@ class TrainingCost:
 
 
 def training_cost(point: SizedPoint, training: TrainingRun, *, price: float | None = None) -> TrainingCost:
-    """Return what a run takes; all infinite where there is no plan.
-
-    Args:
-        point: The cluster with its plan.
-        training: The run.
-        price: Money for an hour of one device.
-    """
+    """Return what a run takes; all infinite where there is no plan."""
     count = training.iterations(point.batch)
     train_s = count * point.expected_s if not point.refusal else math.inf
     every_s, total_s = _with_failures(train_s, point, training.failures)

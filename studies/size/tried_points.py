@@ -60,12 +60,7 @@ def scan_notes(found: Boundary) -> tuple[str, ...]:
 def best_so_far(
     curve: Callable[[], Sequence[CurvePoint]], answer: Callable[[], SizeAnswer]
 ) -> AbstractContextManager[None]:
-    """Return what lets an interrupt of a search bring the answer that its points give; nothing where none has a plan.
-
-    Args:
-        curve: Returns the points that were tried.
-        answer: Returns the answer that they give.
-    """
+    """Return what lets an interrupted search bring the answer that its points give; nothing where none has a plan."""
 
     def finished() -> SizeAnswer | None:
         has_plan = any(not each.point.refusal for each in curve())

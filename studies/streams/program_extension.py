@@ -32,10 +32,6 @@ def with_sub_tasks(program: Program, kinds_of: Callable[[int], Collection[int]])
         before:  activation gradient, weight gradient
         after:   epilogue gradient, activation gradient, weight gradient, bias gradient
 
-    Args:
-        program: One iteration, lowered.
-        kinds_of: Returns, for a layer, the kinds of sub-tasks that its weight gradient turns into.
-
     Returns:
         The same work; a new task has the time of the weight gradient that it was part of, for the caller to set.
 

@@ -172,7 +172,6 @@ def _methods(work: Decomposed, name: str, priorities: int, request: StreamReques
 
 
 def _result(method: str, plan: StreamPlan, replayed: Replay) -> ScheduleResult:
-    """Return the result of one schedule."""
     program, graph = replayed.program, replayed.program_graph.graph
     begin, end, count = replayed.steady_s
     device = len(program.cluster.links)  # resources are the links, then the device

@@ -126,7 +126,6 @@ def _operation(row: Mapping[str, Any], path: Path) -> TracedOperation:
 
 
 def _shapes(dims: Any) -> Iterator[tuple[int, ...]]:
-    """Yield the shape of each input."""
     for shape in dims if isinstance(dims, list) else ():
         plain = isinstance(shape, list) and len(shape) <= _MOST_DIMS and all(type(size) is int for size in shape)
         yield tuple(shape) if plain else ()

@@ -66,10 +66,6 @@ class LayerTimes:
 def traced_layer_times(graph: ComputationGraph, iteration: TracedIteration) -> LayerTimes:
     """Return the times of the layers of a graph in an iteration.
 
-    Args:
-        graph: Graph of the network that was traced.
-        iteration: One iteration of one rank.
-
     Raises:
         ConfigError: No layer is found: the trace has neither shapes nor annotations, or is of another network.
     """
