@@ -10,7 +10,7 @@ import psutil
 import torch
 
 from executor.runtime.devices import ComputeDevice
-from hwprofiles.devices.memory_reserve import GPU_RESERVE, MemoryReserve
+from hwprofiles.devices.device import GPU_RESERVE, MemoryReserve
 
 _REPETITIONS = 7
 _LAUNCHES = 300

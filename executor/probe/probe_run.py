@@ -20,8 +20,7 @@ from executor.runtime.devices import device_of
 from executor.supervision.diagnosis import Patience
 from executor.supervision.launcher import LaunchSpec, RankHosts, launch, threads_of
 from executor.supervision.scratch_folders import scratch_folder
-from executor.supervision.status_board import RankRow
-from executor.supervision.status_progress import reporter
+from executor.supervision.status_board import RankRow, reporter
 from groundwork.input_files import reserved_output
 from groundwork.progress import Progress
 

@@ -17,8 +17,7 @@ from executor.supervision.diagnosis import Patience
 from executor.supervision.launcher import LaunchSpec, RankHosts, launch, threads_of
 from executor.supervision.other_supervisors import OtherSupervisors
 from executor.supervision.scratch_folders import scratch_folder
-from executor.supervision.status_board import RankRow
-from executor.supervision.status_progress import loss_of, reporter
+from executor.supervision.status_board import RankRow, loss_of, reporter
 from groundwork.progress import Progress
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.lowering.program import Program

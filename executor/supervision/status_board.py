@@ -1,15 +1,17 @@
 """Status board: a small file in shared memory in which every rank writes what it does, for its supervisor to read."""
 
 import ctypes
+import math
 import mmap
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Self
 
 from groundwork.errors import ConfigError
+from groundwork.progress import Progress
 
 BOARD_VARIABLE = "ORRERY_STATUS_BOARD"
 """Environment variable with the board's path, set by the supervisor for its ranks."""
@@ -208,3 +210,30 @@ def own_status(rank: int, environment: Mapping[str, str] = os.environ) -> RankSt
     if path := environment.get(BOARD_VARIABLE):
         return StatusBoard.open(Path(path)).writer(rank)
     return RankStatus(RankRow.new())
+
+
+def reporter(
+    progress: Progress | None, label: Callable[[Sequence[RankRow]], str], total: int
+) -> Callable[[Sequence[RankRow]], None] | None:
+    """Return the callback of ``supervise`` that reports progress; None without a report.
+
+    Args:
+        progress: Called as ``progress(label, done, total)``, with the number of steps that every rank has begun.
+        label: Returns a description of what the rows of the board show.
+        total: Steps of the whole job.
+    """
+    if progress is None:
+        return None
+    report = progress
+
+    def show(rows: Sequence[RankRow]) -> None:
+        """Report the progress that the rows show."""
+        report(label(rows), max(min(row.step for row in rows), 0), total)
+
+    return show
+
+
+def loss_of(rows: Sequence[RankRow]) -> str:
+    """Return the loss, which is the sum of the ranks' shares, once all ranks have one; until then ``starting``."""
+    losses = [row.loss for row in rows]
+    return "starting" if any(map(math.isnan, losses)) else f"loss {sum(losses):.4g}"

@@ -1,14 +1,20 @@
 """A validation from its request to its result: plan the strategies, run all plans in turns, predict, and compare."""
 
+import os
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+
+import torch
 
 from executor.checks.program_check import check_program
 from executor.lab.wiring import lab_cluster
 from executor.measurement.measured_run import Measurement, read_measurement
 from executor.probe.probe_run import probe
 from executor.probe.probe_settings import ProbeSettings
+from executor.program.buckets import largest_bucket_bytes
 from executor.run.plan_run import default_stall_s
 from executor.runtime.run_options import RunOptions
 from executor.supervision.diagnosis import Patience
@@ -17,7 +23,6 @@ from executor.supervision.scratch_folders import scratch_folder
 from executor.supervision.status_board import RankRow
 from executor.validation.evaluate import evaluated
 from executor.validation.planned_variants import PlannedVariants, plan_variants
-from executor.validation.validation_environment import environment_of, load_average
 from executor.validation.validation_request import ValidationRequest
 from executor.validation.validation_result import Validation
 from executor.validation.validation_spec import (
@@ -275,3 +280,31 @@ class _TurnProgress:
     def task_name(self, task: int) -> str:
         """Return what a task of the plan whose turn it is is called."""
         return f"{self.programs[self._name].name(task)} of {self._name}"
+
+
+def load_average() -> str:
+    """Return the load of the machine over the last 1, 5 and 15 minutes."""
+    return " ".join(f"{load:.2f}" for load in os.getloadavg())
+
+
+def environment_of(options: RunOptions, processes: int, place: dict[str, str]) -> dict[str, str]:
+    """Return when, where and with what a validation was measured.
+
+    Args:
+        options: How the plans were run.
+        processes: Number of ranks.
+        place: Device and back end, as the ranks report them.
+    """
+    sizes = options.join_bytes, RunOptions().join_bytes
+    joined = [f"{largest_bucket_bytes(size, max(processes, 2)) / 2**20:g}" for size in sizes]
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **place,
+        "cores": str(len(os.sched_getaffinity(0))),
+        "threads per process": str(options.threads),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "gradients joined up to": f"{joined[0]} MiB (orrery run: {joined[1]} MiB)",
+        "seed": str(options.seed),
+    }

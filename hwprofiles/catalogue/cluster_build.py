@@ -11,8 +11,7 @@ from groundwork.errors import ConfigError
 from groundwork.suggestions import did_you_mean
 from hwprofiles.catalogue.cluster_file import ClusterFile, DeviceGroup, LinkRule, SwitchGroup
 from hwprofiles.devices.columns import ClusterDevices, ClusterLinks, LinkNames
-from hwprofiles.devices.copy_engines import CopyEngines
-from hwprofiles.devices.device import Device
+from hwprofiles.devices.device import CopyEngines, Device
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.link import Link
 

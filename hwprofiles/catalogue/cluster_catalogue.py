@@ -1,6 +1,7 @@
 """The catalogue of clusters, and the clusters that users write: by name, with parameters, or from a file."""
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,8 @@ from hwprofiles.catalogue.changes import (
 from hwprofiles.catalogue.cluster_build import build_cluster
 from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule
 from hwprofiles.catalogue.cluster_reader import parse_cluster, read_parameters, read_tree
-from hwprofiles.catalogue.cut_off import cut_off_devices
 from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.devices.link import Link
 from hwprofiles.plugins.entry_points import plugin_names, plugin_path
 
 CLUSTERS = Path(__file__).parents[1] / "clusters"
@@ -237,3 +238,42 @@ def cluster_with(spec: str, assignments: Mapping[str, str]) -> str:
     given = dict(row.partition("=")[::2] for row in text.split(",")) if text else {}
     merged = {**{key.strip(): value.strip() for key, value in given.items()}, **assignments}
     return f"{name}:{','.join(f'{key}={value}' for key, value in merged.items())}" if merged else name
+
+
+def cut_off_devices(graph: DeviceGraph, links: Sequence[Link]) -> tuple[str, ...]:
+    """Return the names of the devices that must be given up so that routes join all others.
+
+    Args:
+        graph: The cluster before the failure.
+        links: Links that are left.
+
+    Returns:
+        Names in order; none where all still reach each other.
+    """
+    after: dict[int, list[int]] = {}
+    for link in links:
+        after.setdefault(link.source, []).append(link.target)
+        if link.both_ways:
+            after.setdefault(link.target, []).append(link.source)
+    count = len(graph.devices)
+    reached = [_reached(after, device, count) for device in range(count)]
+    both_ways = [sum(device in reached[i] for i in reached[device]) for device in range(count)]
+    kept: list[int] = []  # those first that reach, and are reached by, the most others
+    for device in sorted(range(count), key=lambda i: (-both_ways[i], i)):
+        if all(device in reached[i] and i in reached[device] for i in kept):
+            kept.append(device)
+    left = set(kept)
+    return tuple(device.name for i, device in enumerate(graph.devices) if i not in left)
+
+
+def _reached(after: dict[int, list[int]], device: int, count: int) -> set[int]:
+    """Return the devices that a device reaches over switches; devices forward nothing."""
+    seen, queue = {device}, deque([device])
+    while queue:
+        vertex = queue.popleft()
+        if vertex >= count or vertex == device:
+            for other in after.get(vertex, []):
+                if other not in seen:
+                    seen.add(other)
+                    queue.append(other)
+    return {vertex for vertex in seen if vertex < count and vertex != device}

@@ -14,9 +14,8 @@ from groundwork.errors import ConfigError
 from groundwork.units import BITS_PER_BYTE, GIB, GIGA, MICRO, NANO
 from hwprofiles.catalogue.library_section import LibrarySection
 from hwprofiles.catalogue.transports import DEFAULT_TRANSPORT, NetworkTransport, load_transport
+from hwprofiles.devices.device import GPU_RESERVE, MemoryReserve, MessageOverhead
 from hwprofiles.devices.latency import Latency
-from hwprofiles.devices.memory_reserve import GPU_RESERVE, MemoryReserve
-from hwprofiles.devices.message_overhead import MessageOverhead
 
 
 def _number(value: object) -> object:

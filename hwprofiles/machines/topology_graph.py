@@ -7,11 +7,10 @@ to be the farthest otherwise.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hwprofiles.devices.device import Device
+from hwprofiles.devices.device import GPU_RESERVE, Device
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.latency import Latency
 from hwprofiles.devices.link import Link
-from hwprofiles.devices.memory_reserve import GPU_RESERVE
 from hwprofiles.readers.facts import LEVEL_NAMES, Topology
 from hwprofiles.readers.topology_table import topology_of_table
 

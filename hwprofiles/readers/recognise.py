@@ -3,7 +3,8 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
 
 from groundwork.control_characters import check_texts
 from groundwork.errors import ConfigError
@@ -18,7 +19,6 @@ from hwprofiles.readers.nccl_xml import topology_of_nccl
 from hwprofiles.readers.pair_rates import MATRIX_TITLE, pair_rates
 from hwprofiles.readers.switch_tree import SWITCH_LINE, switch_tree
 from hwprofiles.readers.topology_table import ANSI, topology_of_table
-from hwprofiles.readers.xml_text import xml_tree
 
 _XML: dict[str, tuple[str, Callable[[Element, str], Facts]]] = {
     "system": ("NCCL topology", topology_of_nccl),
@@ -76,3 +76,47 @@ def read_facts(path: Path) -> Facts:
                     raise
                 raise ConfigError(f"{path}: {error}") from None
     raise ConfigError(f"machine file {path} is of no known kind; known: {_KNOWN}")
+
+
+_MOST_LEVELS, _MOST_ELEMENTS = 64, 200_000
+"""A hundred times what the largest machine's topology has."""
+
+
+def xml_tree(text: str, origin: str) -> Element:
+    """Return the outermost element of an XML text.
+
+    A document type may be named, as hwloc and nvidia-smi do, but nothing is fetched, and entities are refused: those of
+    entities grow without limit.
+
+    Raises:
+        ConfigError: The text is not XML or is cut off, declares entities, or is larger than any topology.
+    """
+    parser, builder = expat.ParserCreate(), TreeBuilder()
+    depth = count = 0
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal depth, count
+        depth, count = depth + 1, count + 1
+        if depth > _MOST_LEVELS or count > _MOST_ELEMENTS:
+            raise ConfigError(
+                f"{origin} must have at most {_MOST_ELEMENTS:,} elements, nested at most {_MOST_LEVELS} levels deep"
+            )
+        builder.start(tag, attributes)
+
+    def end(tag: str) -> None:
+        nonlocal depth
+        depth -= 1
+        builder.end(tag)
+
+    def refuse(*_: object) -> None:
+        raise ConfigError(f"{origin} must declare no entities")
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = builder.data
+    parser.EntityDeclHandler = parser.ExternalEntityRefHandler = refuse  # type: ignore[assignment]
+    parser.SkippedEntityHandler = refuse
+    try:
+        parser.Parse(text, True)
+        return builder.close()
+    except expat.ExpatError as error:
+        raise ConfigError(f"{origin} is not XML or is cut off: {error}") from None

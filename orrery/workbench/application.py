@@ -1,15 +1,19 @@
 """The application: addresses, and what each does.  All work on users' files and on plans is done by other processes."""
 
 import asyncio
+import hashlib
 import os
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.applications import Starlette
@@ -26,11 +30,12 @@ from orrery.workbench.choices import checked_cluster, checked_model, choices
 from orrery.workbench.cluster_view import cluster_values
 from orrery.workbench.processes import run_once
 from orrery.workbench.scenario_view import scenario_pair
-from orrery.workbench.served_pages import served
 from orrery.workbench.stored_scenarios import StoredScenario, keep_scenario, kept_scenarios, open_scenario
 from orrery.workbench.subject import UPLOAD, parsed_subject
 from orrery.workbench.transport.guard import Guard, limited_body
 from orrery.workbench.working_folder import UPLOAD_KINDS, WorkingFolder, json_bytes
+from reports.pages.page_template import packed_plotly, template_text
+from reports.style.palette import PALETTE
 
 _MOST_UPLOAD_BYTES, _MOST_REQUEST_BYTES = 8 * 2**20, 2**16
 _PAGE_NAME = re.compile(r"[A-Za-z0-9_-]{8,40}")
@@ -238,3 +243,31 @@ async def _compared(request: Request) -> Response:
     values, folder = await _values(request), request.app.state.folder
     pair = [await asyncio.to_thread(open_scenario, folder, str(values.get(key))) for key in ("left", "right")]
     return _json(scenario_pair(*pair))
+
+
+_PLOTLY = "plotly.js"
+
+
+@cache
+def served(name: str) -> bytes:
+    """Return a file of the workbench: its page, style, script, or ``plotly.js``, which is compressed by gzip."""
+    if name == _PLOTLY:
+        return packed_plotly()
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_text),
+        autoescape=name.endswith(".html"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+    return environment.get_template(name).render(palette=PALETTE, address=_address).encode()
+
+
+def _address(name: str) -> str:
+    """Return the address of a file, another one for every content: browsers never ask for it twice."""
+    return f"{name}?{hashlib.sha256(served(name)).hexdigest()[:12]}"
+
+
+def _text(name: str) -> str:
+    """Return a template: one of this folder, else one of the reports."""
+    own = files("orrery.workbench").joinpath("templates", name)
+    return own.read_text(encoding="utf-8") if own.is_file() else template_text(name)

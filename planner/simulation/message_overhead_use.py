@@ -23,7 +23,7 @@ class ArithmeticUses(NamedTuple):
 
 
 class MessageOverheads:
-    """Message overheads of a cluster's devices; see ``hwprofiles.devices.message_overhead``.
+    """Message overheads of a cluster's devices; see ``hwprofiles.devices.device``.
 
     Args:
         cluster: The device graph.

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from groundwork.array_types import Ints
-from reports.drawings.alike_rows import alike_owners
+from groundwork.array_types import Floats, Ints
 from reports.drawings.timeline_layout import assign_lanes
 from reports.style.packing import pack_array, pack_json, pack_signed, pack_steps
 
@@ -198,3 +197,38 @@ def _tick(end_s: float) -> float:
     while end_s / tick_s >= 2**32 - 1:
         tick_s *= 10
     return tick_s
+
+
+def alike_owners(owner: Ints, code: Ints, values: Floats, slack: Floats, count: int) -> Ints:
+    """Return for each owner the first owner that has the same entries.
+
+    Entries are the same where their codes are, and no value differs by more than its slack: times of equal ranks differ
+    by the rounding of floating-point numbers.
+
+    Args:
+        owner: Owner of each entry, shape (E,), from 0 to ``count`` - 1.
+        code: What an entry is, shape (E,).
+        values: Numbers of each entry, such as start and duration, shape (E, V).
+        slack: Largest difference of each number, shape (V,).
+        count: Number of owners.
+
+    Returns:
+        First owner alike, shape (count,); owners without entries are alike.
+    """
+    order = np.lexsort((*values.T[::-1], code, owner))
+    bounds = np.searchsorted(owner[order], np.arange(count + 1))
+    sums = np.bincount(owner, values[:, 0], minlength=count)
+    code, values = code[order], values[order]
+    first, known = np.arange(count), dict[bytes, list[int]]()
+    for i in range(count):
+        rows = slice(bounds[i], bounds[i + 1])
+        others = known.setdefault(code[rows].tobytes(), [])
+        near = np.abs(sums[others] - sums[i]) <= slack[0] * max(rows.stop - rows.start, 1)
+        for other in np.array(others, dtype=np.int64)[near].tolist():
+            theirs = values[bounds[other] : bounds[other + 1]]
+            if (np.abs(values[rows] - theirs) <= slack).all():
+                first[i] = other
+                break
+        else:
+            others.append(i)
+    return first

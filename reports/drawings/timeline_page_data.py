@@ -8,9 +8,8 @@ import pandas as pd
 from groundwork.array_types import Ints
 from planner.simulation.program_replay import Replay, stream_before
 from planner.simulation.steady_path import CriticalPath
-from reports.drawings.alike_rows import alike_owners
 from reports.drawings.timeline_layout import side_by_side, with_members
-from reports.drawings.timeline_packing import pack_timeline
+from reports.drawings.timeline_packing import alike_owners, pack_timeline
 from reports.style.packing import pack_array, pack_json, pack_signed, pack_steps
 from simulator.timelines.timeline import alone_s
 

@@ -7,9 +7,8 @@ import numpy as np
 from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.graph.computation_graph import ComputationGraph
-from studies.oracle.datasets import samples_of
 from studies.oracle.layer_sizes import Sizes
-from studies.oracle.oracle_request import OracleRequest
+from studies.oracle.oracle_request import OracleRequest, samples_of
 from studies.oracle.oracle_table import Limit
 from studies.oracle.splits import Split
 

@@ -15,9 +15,11 @@ from functools import cache
 from groundwork.progress import Progress
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.latency import Latency
-from studies.eight_bit.element_cost import EIGHT_BIT_COST, FLOAT32_COST, ElementCost
 from studies.eight_bit.machine import machine_speedup, machine_sync_s
 from studies.eight_bit.many_machines import (
+    EIGHT_BIT_COST,
+    FLOAT32_COST,
+    ElementCost,
     Interpretation,
     Setting,
     exposed_s,

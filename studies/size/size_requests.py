@@ -95,7 +95,7 @@ class TrainingRequest:
         Raises:
             ConfigError: The data set is neither known nor a number of samples.
         """
-        from studies.oracle.datasets import samples_of
+        from studies.oracle.oracle_request import samples_of
         from studies.size.failures import Failures
         from studies.size.training import TrainingRun
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from groundwork.errors import ConfigError
 from groundwork.progress import Progress, keeping
 from groundwork.units import HOUR_S
-from studies.size.board_power import power_sources
 from studies.size.boundary import Boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer
 from studies.size.sized_point import Subject
-from studies.size.training import TrainingRun
+from studies.size.training import TrainingRun, power_sources
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,7 @@ from groundwork.errors import ConfigError, UnreachableError
 from hwprofiles.catalogue.cluster_build import build_cluster
 from hwprofiles.catalogue.cluster_catalogue import CLUSTERS, cluster_names, load_cluster
 from hwprofiles.catalogue.cluster_reader import parse_cluster
-from hwprofiles.devices.copy_engines import CopyEngines
+from hwprofiles.devices.device import CopyEngines
 
 FLAT = {
     "version": 1,

@@ -10,12 +10,10 @@ from hypothesis import given, settings, strategies as st
 
 from groundwork.errors import ConfigError, UnreachableError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.devices.copy_engines import CopyEngines
-from hwprofiles.devices.device import Device
+from hwprofiles.devices.device import CopyEngines, Device, MessageOverhead
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.latency import Latency
 from hwprofiles.devices.link import Link
-from hwprofiles.devices.message_overhead import MessageOverhead
 
 
 def device(index: int, node: int = 0) -> Device:

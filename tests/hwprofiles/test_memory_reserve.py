@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 from groundwork.errors import ConfigError
 from groundwork.units import GIB
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.devices.memory_reserve import GPU_RESERVE, MemoryReserve
+from hwprofiles.devices.device import GPU_RESERVE, MemoryReserve
 
 SIZES = st.floats(1.0, 1e13)
 

@@ -52,7 +52,6 @@ REQUESTS = {
     "planner.plan.plan_request",
     "studies.eight_bit.compression_request",
     "studies.eight_bit.lists",
-    "studies.oracle.datasets",
     "studies.oracle.oracle_request",
     "studies.size.typed_values",
     "studies.size.size_requests",

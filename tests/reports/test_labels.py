@@ -4,7 +4,7 @@ from itertools import combinations
 
 from hypothesis import given, strategies as st
 
-from reports.figures.labels import _box, label_places
+from reports.figures.agreement import _box, label_places
 
 SHARES = st.floats(0, 1)
 POINTS = st.lists(st.tuples(st.sampled_from(["owt", "data", "layerwise"]), SHARES, SHARES), max_size=8)

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 from synthetic_comparison import make_timeline
 
-from reports.drawings.alike_rows import alike_owners
 from reports.drawings.timeline_layout import assign_lanes, side_by_side, timeline_rows, with_members
-from reports.drawings.timeline_packing import pack_timeline
+from reports.drawings.timeline_packing import alike_owners, pack_timeline
 
 DEVICES = ("node0/gpu0", "node0/gpu1")
 DTYPES = {"Uint8Array": "u1", "Uint16Array": "<u2", "Uint32Array": "<u4", "Float64Array": "<f8"}

@@ -10,8 +10,14 @@ from numpy.typing import NDArray
 
 from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
-from studies.eight_bit.element_cost import FLOAT32_COST, ElementCost
-from studies.eight_bit.many_machines import Interpretation, Setting, Workload, sub_batch_times
+from studies.eight_bit.many_machines import (
+    FLOAT32_COST,
+    ElementCost,
+    Interpretation,
+    Setting,
+    Workload,
+    sub_batch_times,
+)
 
 Pays = Callable[[Floats], NDArray[np.bool_]]
 

@@ -9,9 +9,9 @@ import torch
 from mnist_files import write_mnist
 from undivided import Undivided, first_parameters
 
+from executor.accuracy.accuracy_rank import HeldOut
 from executor.accuracy.accuracy_request import AccuracyRequest
 from executor.accuracy.accuracy_result import AccuracyResult, Training, mean_interval
-from executor.accuracy.held_out import HeldOut
 from groundwork.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app

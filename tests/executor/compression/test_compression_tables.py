@@ -10,7 +10,7 @@ from compression_cases import TABLE_TYPES
 from hypothesis import given, settings, strategies as st
 
 from executor.compression.cpu_kernels import CpuKernels
-from executor.compression.errors import Distribution, mean_errors
+from executor.compression.printed import Distribution, mean_errors
 from executor.compression.registry import data_type
 from executor.compression.tables import table_of, values_of
 from executor.compression.torch_kernels import TorchKernels

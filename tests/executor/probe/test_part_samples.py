@@ -12,7 +12,7 @@ from executor.runtime.devices import CpuDevice
 from executor.runtime.run_options import RunOptions
 from executor.supervision.status_board import RankState
 from executor.validation.part_samples import PartSamples
-from executor.validation.prediction import with_samples
+from executor.validation.planned_variants import with_samples
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan

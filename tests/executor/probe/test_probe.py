@@ -17,7 +17,7 @@ from executor.probe.probed_profile import write_profile
 from executor.runtime.devices import CpuDevice
 from groundwork.errors import ConfigError
 from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.devices.memory_reserve import MemoryReserve
+from hwprofiles.devices.device import MemoryReserve
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.importing.graph_of import imported_graph

@@ -7,7 +7,7 @@ from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.supervision.status_board import own_status
 from executor.validation.part_samples import PartSamples
-from executor.validation.prediction import with_samples
+from executor.validation.planned_variants import with_samples
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel

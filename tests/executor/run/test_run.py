@@ -19,8 +19,7 @@ from executor.measurement.measured_run import Measurement
 from executor.run.plan_run import LEAST_STALL_S, _label, default_stall_s, program_of, run_plan
 from executor.runtime.devices import device_of
 from executor.runtime.run_options import RunOptions
-from executor.supervision.status_board import RankState
-from executor.supervision.status_progress import reporter
+from executor.supervision.status_board import RankState, reporter
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.conditions import Conditions

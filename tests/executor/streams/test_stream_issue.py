@@ -8,8 +8,7 @@ import pytest
 import torch
 from test_stream_threads import GRAPHS, plans
 
-from executor.streams.cuda import CudaRunner
-from executor.streams.issue import issued_tasks, stream_priorities
+from executor.streams.cuda import CudaRunner, issued_tasks, stream_priorities
 from executor.streams.measure_cuda import measure_on_cuda
 from executor.streams.measure_request import CudaStreamsRequest
 from executor.streams.network import SubTaskNetwork

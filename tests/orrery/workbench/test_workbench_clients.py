@@ -21,7 +21,7 @@ from uvicorn import Config
 from workbench_server import SMALL, asked, compared, said, served
 
 from groundwork.errors import ConfigError
-from orrery.workbench.transport import connections, guard, loopback
+from orrery.workbench.transport import guard, loopback
 
 LONG = {"model": "inception-v3", "cluster": "fdr-32x3", "batch": 768, "strategies": ["data", "layerwise"]}
 SLOWER = {**LONG, "cluster": "fdr-32x3:nodes=2", "batch": 96, "strategies": ["data", "owt"]}
@@ -204,7 +204,7 @@ def clients_that_leave(server, job):
 @asynccontextmanager
 async def listening(monkeypatch):
     """A server of this process whose clients have a fifth of a second; yields its port and its connections."""
-    for module, name in ((connections, "_HEADERS_S"), (connections, "_TAKING_S"), (guard, "_BODY_S")):
+    for module, name in ((loopback, "_HEADERS_S"), (loopback, "_TAKING_S"), (guard, "_BODY_S")):
         monkeypatch.setattr(module, name, 0.2)
 
     async def take(request: Request) -> Response:
@@ -219,7 +219,7 @@ async def listening(monkeypatch):
     app = Starlette(routes=[Route("/", take, methods=["POST"]), Route("/large", give)])
     with closing(loopback.listening_socket(0)) as listens:
         port = listens.getsockname()[1]
-        config = Config(app, http=connections.BoundedConnection, log_level="critical")
+        config = Config(app, http=loopback.BoundedConnection, log_level="critical")
         server = loopback._Server(config, lambda: None)
         serving = asyncio.create_task(server.serve([listens]))
         while not server.started:

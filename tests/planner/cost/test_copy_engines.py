@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from plans import lowering_of, program_of, questions
 
-from hwprofiles.devices.copy_engines import CopyEngines
-from hwprofiles.devices.device import Device
+from hwprofiles.devices.device import CopyEngines, Device
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.latency import Latency
 from hwprofiles.devices.link import Link

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from plans import cluster_of, program_of
 
 from groundwork.errors import ConfigError
-from hwprofiles.devices.message_overhead import MessageOverhead
+from hwprofiles.devices.device import MessageOverhead
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model

@@ -7,8 +7,8 @@ import pytest
 from plans import cluster_of
 
 from groundwork.errors import DeviceMemoryError
+from hwprofiles.devices.device import MemoryReserve
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.devices.memory_reserve import MemoryReserve
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower

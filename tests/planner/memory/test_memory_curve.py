@@ -8,8 +8,8 @@ from hypothesis import given, settings, strategies as st
 from plans import cluster_of, program_of, questions, random_strategy, star
 
 from groundwork.errors import InfeasiblePlanError
+from hwprofiles.devices.device import MemoryReserve
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.devices.memory_reserve import MemoryReserve
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.memory.buffers import BUFFERS

@@ -10,8 +10,8 @@ from plans import ALPHA_S, BYTES_PER_S, residual_block, star
 from stage_memory import surely_needed_bytes
 
 from groundwork.errors import ConfigError, InfeasiblePlanError
+from hwprofiles.devices.device import MemoryReserve
 from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.devices.memory_reserve import MemoryReserve
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower

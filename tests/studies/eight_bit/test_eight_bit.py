@@ -8,9 +8,11 @@ from hypothesis import given, strategies as st
 
 from groundwork.errors import ConfigError
 from hwprofiles.devices.latency import Latency
-from studies.eight_bit.element_cost import EIGHT_BIT_COST, FLOAT32_COST, ElementCost
 from studies.eight_bit.machine import LinearLayers, machine_penalty_s, machine_speedup, machine_sync_s
 from studies.eight_bit.many_machines import (
+    EIGHT_BIT_COST,
+    FLOAT32_COST,
+    ElementCost,
     Interpretation,
     Setting,
     exposed_s,

@@ -9,8 +9,14 @@ from hypothesis import given, settings, strategies as st
 
 from groundwork.errors import ConfigError
 from hwprofiles.devices.latency import Latency
-from studies.eight_bit.element_cost import EIGHT_BIT_COST, FLOAT32_COST, ElementCost
-from studies.eight_bit.many_machines import Interpretation, Setting, sub_batch_times
+from studies.eight_bit.many_machines import (
+    EIGHT_BIT_COST,
+    FLOAT32_COST,
+    ElementCost,
+    Interpretation,
+    Setting,
+    sub_batch_times,
+)
 from studies.eight_bit.paper_tables import alexnet
 
 CLUSTER = Setting(

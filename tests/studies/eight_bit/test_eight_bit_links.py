@@ -10,9 +10,16 @@ from planner.topology.network_routes import routes_of_cluster
 from simulator.collectives.schemes import ALL_GATHERS
 from simulator.engines.engine import simulate
 from simulator.graph.task_graph import TaskGraph, pack_rows
-from studies.eight_bit.element_cost import FLOAT32_COST, ElementCost
 from studies.eight_bit.machine import machine_sync_s
-from studies.eight_bit.many_machines import Interpretation, Setting, exposed_s, single_pass_s, sub_batch_times
+from studies.eight_bit.many_machines import (
+    FLOAT32_COST,
+    ElementCost,
+    Interpretation,
+    Setting,
+    exposed_s,
+    single_pass_s,
+    sub_batch_times,
+)
 from studies.eight_bit.paper_tables import alexnet, pass_table, read_table
 
 MIB = 2**20

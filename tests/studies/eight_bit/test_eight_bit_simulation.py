@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from studies.eight_bit.lowered_iteration import machine_iteration_s
 from studies.eight_bit.many_machines import Interpretation, exposed_s
 from studies.eight_bit.paper_tables import BASELINES_S, read_table
 from studies.eight_bit.transfer_graphs import SubBatchGraph, in_turn_s, scheme_s, serial_pass_s
+from studies.reproduce.eight_bit_simulated import machine_iteration_s
 from studies.reproduce.papers import reproduce
 
 SCHEDULES = {Interpretation.IN_TURN: in_turn_s, Interpretation.SCHEME: scheme_s}

@@ -15,8 +15,7 @@ from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.program_replay import replay
-from studies.oracle.datasets import samples_of
-from studies.oracle.oracle_request import STRATEGIES, OracleRequest, device_counts, strategy_list
+from studies.oracle.oracle_request import STRATEGIES, OracleRequest, device_counts, samples_of, strategy_list
 from studies.oracle.projection import oracle
 
 LIKE_PROGRAMS = {"gradients": "layers", "activations": "direct"}
