@@ -17,10 +17,6 @@ def printable(text: str) -> str:
 def check_texts(texts: Iterable[str], origin: str) -> None:
     """Refuse texts of a file with characters that steer a terminal.
 
-    Args:
-        texts: Any number of texts.
-        origin: Kind and path of the file for messages.
-
     Raises:
         ConfigError: A text has such characters.
     """

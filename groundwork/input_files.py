@@ -91,11 +91,6 @@ def last_input() -> str:
 def check_input(path: AnyPath, what: str, *, limit_mib: float) -> int:
     """Return the size of a file in bytes, after checking that it is a regular file within the limit.
 
-    Args:
-        path: Path that the user gave.
-        what: Kind of file for messages, such as ``plan file``.
-        limit_mib: Largest size, unless ``orrery --max-input-mib`` gives another.
-
     Raises:
         ConfigError: The file cannot be opened, is no regular file, or is too large.
     """

@@ -97,10 +97,6 @@ class _EventCount:
 def check_values(value: Any, origin: str) -> None:
     """Refuse a value of a file that no reader expects.
 
-    Args:
-        value: Lists, mappings, numbers and text.
-        origin: Kind and path of the file for messages.
-
     Raises:
         ConfigError: The value is nested over ``MOST_LEVELS`` deep, an integer needs more than 64 bits, or a text has
             characters that steer a terminal.

@@ -5,12 +5,7 @@ from html import escape
 
 
 def html_table(title: str, rows: Sequence[Mapping[str, object]]) -> str:
-    """Return rows with the same columns as an HTML table below a line of text.
-
-    Args:
-        title: Line above the table.
-        rows: Values by the name of their column.
-    """
+    """Return rows with the same columns as an HTML table below a line of text."""
     head = "".join(f"<th>{escape(name)}</th>" for name in (rows[0] if rows else ()))
     lines = ["".join(f"<td>{escape(str(value))}</td>" for value in row.values()) for row in rows]
     body = "".join(f"<tr>{line}</tr>" for line in lines)

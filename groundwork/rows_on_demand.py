@@ -32,11 +32,7 @@ class RowsOnDemand(Sequence[_Row]):
 
 
 class JoinedNames(RowsOnDemand[str]):
-    """The names of several sequences, one sequence after another.
-
-    Args:
-        parts: The sequences.
-    """
+    """The names of several sequences, one sequence after another."""
 
     def __init__(self, *parts: Sequence[str]) -> None:
         self._parts = [part for part in parts if len(part)]

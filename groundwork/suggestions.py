@@ -43,11 +43,6 @@ def did_you_mean(name: object, known: Iterable[str], *, cutoff: float = 0.6) -> 
 
     A synonym in wide use comes first, then the same name in other letters, then the nearest by its spelling.  Options
     are compared without their dashes.
-
-    Args:
-        name: Name that was given.
-        known: Known names.
-        cutoff: Least similarity of a name that is suggested, 0 to 1.
     """
     by_plain = {_plain(each): each for each in known}
     word = _plain(str(name))

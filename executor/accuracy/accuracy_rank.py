@@ -66,12 +66,7 @@ class HeldOut:
     """Samples held out, and the undivided network: the parts of a plan for one device, without dropout."""
 
     def __init__(self, graph: ComputationGraph, data: str) -> None:
-        """Load the samples.
-
-        Args:
-            graph: The network, with all samples as its batch.
-            data: File of the samples, as for ``load_data``.
-        """
+        """Load the samples."""
         layers = [_layer_without_dropout(layer) for layer in graph.layers]
         graph = ComputationGraph(graph.name, graph.batch, layers, element_bytes=graph.element_bytes)
         self._graph = graph

@@ -90,9 +90,7 @@ class AccuracyResult:
     request: AccuracyRequest
     trainings: Sequence[Training]
     trained: int
-    """Number of samples that the networks were trained on."""
     tested: int
-    """Number of samples held out."""
 
     @cached_property
     def rows(self) -> list[Compared]:

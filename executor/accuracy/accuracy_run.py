@@ -23,10 +23,6 @@ from planner.models.registry import load_model
 def accuracy_study(request: AccuracyRequest, *, progress: Progress | None = None) -> AccuracyResult:
     """Train every case with every seed, by plans that real processes run, and test each network.
 
-    Args:
-        request: Network, data types, kinds of parallelism and seeds.
-        progress: Called as ``progress(label, done, total)``, in steps of all trainings.
-
     Returns:
         Losses and accuracies of all trainings.
 

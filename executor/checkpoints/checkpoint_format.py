@@ -80,10 +80,6 @@ def encoded(saved: SavedCheckpoint) -> bytes:
 def parsed(content: Mapping[str, Any], folder: Path) -> SavedCheckpoint:
     """Return a checkpoint of this version.
 
-    Args:
-        content: Value of ``checkpoint.json``.
-        folder: Folder that it lies in, with the files that it names.
-
     Raises:
         ValueError: A field is missing or wrong, the checksum is another, boxes do not fill their tensor, or lie in
             files that are too small for all of them.

@@ -9,10 +9,6 @@ from planner.operations.mapped import Mapped
 def check_program(program: Program, ranks: int) -> None:
     """Check that a program can be run.
 
-    Args:
-        program: The program.
-        ranks: Number of processes.
-
     Raises:
         ConfigError: There are fewer ranks than devices in the plan, elements or gradients have another size than 4 or 8
             bytes, products are of TF32, gradients that are compressed have a type of their own, the network does not

@@ -24,14 +24,6 @@ _COMPRESS = KINDS.index("compress")
 class CompressedReduction:
     """The reductions of one buffer, and the residual that its compression leaves for the next one.
 
-    Args:
-        view: Reductions that this rank takes part in.
-        reducer: Sends and receives compressed chunks.
-        recorder: Records the start and end of tasks.
-        kind: The compression.
-        content: The flat buffer.
-        stand_in: Let a wait of the predicted duration stand in for compression and decompression.
-
     Source:
         Seide et al., "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel Distributed
         Training of Speech DNNs", Interspeech 2014, for the residual.

@@ -43,14 +43,7 @@ class Residual:
 
 
 class GradientSync(ABC):
-    """Sums every layer's gradients over its replicas.
-
-    Args:
-        view: Reductions that this rank takes part in.
-        device: The device whose lanes run the reductions.
-        recorder: Records the start and end of tasks.
-        options: Overlap, time-out, size of buckets.
-    """
+    """Sums every layer's gradients over its replicas."""
 
     _carrier: Reducer | ShardCollectives
     """What sends the gradients."""

@@ -19,15 +19,7 @@ from executor.supervision.rank_work import group_timeout
 
 
 class GroupExchange:
-    """Messages between all members of a group; every rank must make its exchanges in the same order.
-
-    Args:
-        view: Program of the rank.
-        device: Device whose back end carries them.
-        recorder: Records the bytes that are sent.
-        purpose: What is sent, which has connections of its own.
-        groups: Devices of the groups of all ranks.
-    """
+    """Messages between all members of a group; every rank must make its exchanges in the same order."""
 
     def __init__(
         self,

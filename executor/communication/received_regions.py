@@ -16,14 +16,7 @@ if TYPE_CHECKING:
 
 
 class ReceivedRegions:
-    """Splits messages into regions, and frees their buffers once all of their regions have been read.
-
-    Args:
-        view: Messages that the rank receives.
-        transport: Delivers them.
-        status: The rank's row of the status board, which shows the message that the rank waits for.
-        compressed: Decompresses messages, if any are compressed.
-    """
+    """Splits messages into regions, and frees their buffers once all of their regions have been read."""
 
     def __init__(
         self, view: RankProgram, transport: Transport, status: RankStatus, compressed: "CompressedMessages | None"

@@ -86,15 +86,7 @@ class _Receive:
 
 
 class GlooTransport(Transport):
-    """Messages over gloo.
-
-    Args:
-        view: Messages that this rank sends and receives.
-        iterations: Number of iterations.
-        dtype: Type of the tensors' elements.
-        recorder: Records the start and end of transfers.
-        timeout_s: Longest time for which a message may keep its reader waiting.
-    """
+    """Messages over gloo."""
 
     def __init__(
         self, view: RankProgram, *, iterations: int, dtype: torch.dtype, recorder: Recorder, timeout_s: float

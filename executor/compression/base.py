@@ -22,11 +22,7 @@ class CompressedTensor:
 
 
 class DataType(ABC):
-    """A codec: writes tensors with fewer bytes, and reads them again.
-
-    Args:
-        spec: Name and parameters.
-    """
+    """A codec: writes tensors with fewer bytes, and reads them again."""
 
     def __init__(self, spec: Compression) -> None:
         self.spec = spec

@@ -35,11 +35,6 @@ class Dataset(Protocol):
     def inputs(self, step: int, box: Box, name: str = DATA) -> Tensor:
         """Return a region of the mini-batch of a step.
 
-        Args:
-            step: Number of the step.
-            box: Indices of sample, channel and positions.
-            name: Name of the input in the model's graph.
-
         Returns:
             A tensor of the box's shape.
         """
@@ -155,13 +150,6 @@ class Shuffled:
     """A data set that reads a source epoch by epoch, each in a random order of its own.
 
     The last incomplete batch of an epoch is dropped.
-
-    Args:
-        source: The samples.
-        expected: The model's requirements, of which the batch is read.
-        name: Name of the data, for error messages.
-        seed: Seed of the orders.
-        dtype, device: Of the inputs, and of targets that are values.
 
     Raises:
         ConfigError: There are fewer samples than a batch has.

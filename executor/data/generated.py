@@ -16,13 +16,7 @@ _REPEATED = -1
 
 
 class _Generator:
-    """A generator of random samples, each a function of seed, step and position.
-
-    Args:
-        expected: Shapes of the samples.
-        seed: Seed of all samples.
-        dtype, device: Of the inputs, and of targets that are values.
-    """
+    """A generator of random samples, each a function of seed, step and position."""
 
     def __init__(
         self, expected: DataRequirements, *, seed: int, dtype: torch.dtype, device: torch.device | str
@@ -70,14 +64,7 @@ class Endless(_Generator):
 
 
 class Repeated(_Generator):
-    """A source with a fixed number of random samples, to which a network can overfit.
-
-    Args:
-        samples: Number of samples.
-        expected: Shapes of the samples.
-        seed: Seed of all samples.
-        dtype, device: Of the inputs, and of targets that are values.
-    """
+    """A source with a fixed number of random samples, to which a network can overfit."""
 
     def __init__(
         self, samples: int, expected: DataRequirements, *, seed: int, dtype: torch.dtype, device: torch.device | str

@@ -75,10 +75,6 @@ def _sizes(path: Path, head: bytes, dimensions: int) -> tuple[int, ...]:
 def read_mnist(folder: Path, use: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return images, shape (N, 1, height, width), and labels, shape (N,), of the MNIST files in a folder.
 
-    Args:
-        folder: Folder with the four files, compressed or not.
-        use: A key of ``MNIST_FILES``.
-
     Raises:
         ConfigError: A file is missing or damaged, or the numbers of labels and images differ.
     """

@@ -24,10 +24,6 @@ class ImageSource:
 
     An image is scaled until it covers the model's height and width, then cropped to its centre.
 
-    Args:
-        folder: Folder with one sub-folder for each class.
-        expected: Shapes that the model requires.
-
     Raises:
         ConfigError: Pillow is missing, the model does not read images of 1 or 3 channels alone, its targets are not
             labels, or it has fewer classes than there are sub-folders.

@@ -26,10 +26,6 @@ class PublishedFields:
     def count(self, name: str, default: Any = _REQUIRED) -> int:
         """Return a whole number >= 1, such as the layers or the words.
 
-        Args:
-            name: Name of the field.
-            default: Value where the field is missing or null.
-
         Raises:
             ConfigError: The field is no such number, or is missing and has no default.
         """

@@ -27,7 +27,6 @@ class LabStatus:
     """Name or file of the cluster, as ``load_cluster`` takes it."""
     hosts: LabHosts
     complete: bool
-    """True where every host and switch exists."""
     processes: tuple[int, ...]
     """Number of processes in each host."""
 

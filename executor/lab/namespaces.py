@@ -51,7 +51,6 @@ class LabHosts:
     prefix: str
     """Start of the names of all its namespaces."""
     count: int
-    """Number of hosts."""
 
     @property
     def namespaces(self) -> tuple[str, ...]:

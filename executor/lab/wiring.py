@@ -23,9 +23,7 @@ class Port:
     """End of a cable, with the link that leaves by it."""
 
     vertex: int
-    """Vertex of the device graph."""
     interface: str
-    """Name of its network interface."""
     bandwidth_bytes_per_s: float
     """Rate of the wire, headers included."""
     pairs: tuple[tuple[int, int], ...]

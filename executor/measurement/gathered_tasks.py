@@ -42,12 +42,6 @@ def gather_tasks(
 ) -> JoinedTasks | None:
     """Bring the measurements of all ranks to rank 0 piece by piece; all ranks must call it together.
 
-    Args:
-        own: This rank's iterations, as many as every rank has.
-        offset_s: Seconds to add to this rank's clock.
-        device: Device of the messages.
-        on_chunk: Called for each piece that is sent or received.
-
     Returns:
         The joined measurements on rank 0; elsewhere None.
     """

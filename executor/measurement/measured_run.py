@@ -46,7 +46,6 @@ class Measurement:
     peak_memory_bytes: Floats
     """Peak memory, shape (ranks,)."""
     notes: tuple[str, ...] = ()
-    """Notes of the ranks."""
     allocated_bytes: Floats = field(default_factory=lambda: np.empty((0, 0)))
     """Bytes allocated at the peak, shape (ranks, kinds), by ``executor.measurement.memory_meter.ALLOCATED``; empty if
     not measured."""

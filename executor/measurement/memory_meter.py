@@ -92,11 +92,7 @@ def _storage_bytes(tensors: Iterable[Tensor]) -> float:
 
 
 class AllocationMeter:
-    """Peak of one rank's allocations since the meter was made; on a GPU by the allocator's own statistics.
-
-    Args:
-        device: The device that the rank computes on.
-    """
+    """Peak of one rank's allocations since the meter was made; on a GPU by the allocator's own statistics."""
 
     def __init__(self, device: ComputeDevice) -> None:
         self._cuda = device.torch_device.type == "cuda"

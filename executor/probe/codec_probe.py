@@ -26,13 +26,11 @@ class CodecRow:
     """Times of messages of one type and size."""
 
     type: str
-    """Data type with its parameters."""
     place: str
     """Use of the message, one of ``CODEC_TARGETS``."""
     task: str
     """Task of the codec, one of ``CODEC_TASKS``."""
     elements: int
-    """Elements in the message."""
     samples: TimeSamples
 
 
@@ -45,11 +43,6 @@ class CodecProbe:
 
     def __init__(self, types: Sequence[str], device: ComputeDevice, elements: Sequence[int] | None = None) -> None:
         """Make the tensors.
-
-        Args:
-            types: Data types, as ``planner.compression.data_types.compression`` reads them.
-            device: Device of this rank.
-            elements: Elements in a message, for each size; those of the kind of device if None.
 
         Raises:
             ConfigError: A type is unknown.

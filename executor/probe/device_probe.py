@@ -26,7 +26,6 @@ class DeviceFacts:
     """Device of one rank, as a compute profile describes it."""
 
     name: str
-    """Name of the processor or the GPU."""
     threads: int
     """Number of threads that the rank computes with; with a GPU, of its host."""
     memory_bytes: float
@@ -44,7 +43,6 @@ class DeviceFacts:
     software: str
     """Versions of the software, separated by commas."""
     measured: str
-    """Date and time of the measurement, in UTC."""
 
     @property
     def label(self) -> str:

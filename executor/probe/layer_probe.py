@@ -96,20 +96,12 @@ class LayerProbe:
 
     @torch.no_grad()
     def warm_up(self, watch: Watch = _unwatched) -> None:
-        """Run everything once, unmeasured.
-
-        Args:
-            watch: As for ``sample``.
-        """
+        """Run everything once, unmeasured."""
         self._run(lambda _case, _phase, work: work(), watch)
 
     @torch.no_grad()
     def sample(self, watch: Watch = _unwatched) -> None:
-        """Time every phase of every part once more.
-
-        Args:
-            watch: Called with the number of a part before each of its phases.
-        """
+        """Time every phase of every part once more."""
         marks: dict[tuple[_Case, str], tuple[Mark, Mark]] = {}
 
         def timed(case: "_Case", phase: str, work: Callable[[], Any]) -> Any:

@@ -89,10 +89,6 @@ def measure_links(device: ComputeDevice, *, watch: Callable[[], None] = lambda: 
 
     Receives are posted before messages are sent, with which gloo is faster.  Messages go back and forth between two
     ranks while the others are silent; a sample is half a round trip.
-
-    Args:
-        device: Device of this rank.
-        watch: Called before each size.
     """
     ranks = dist.get_world_size()
     machines = [""] * ranks

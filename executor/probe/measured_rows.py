@@ -56,9 +56,7 @@ class ProbeRow:
     """Times of one phase of one part, for all layers that are equal to it."""
 
     model: str
-    """Name of the model with its parameters."""
     layers: tuple[str, ...]
-    """Names of the layers."""
     sizes: tuple[int, ...]
     """Sizes of the part: samples, channels, positions."""
     phase: str

@@ -26,13 +26,10 @@ class ProbePart:
     index: int
     """Index in the graph of the layer that is run."""
     layers: tuple[str, ...]
-    """Names of all layers that are equal to it."""
     sizes: tuple[int, ...]
     """Sizes of the region of the output that the part computes: samples, channels, positions."""
     space: ConfigSpace
-    """Space of the one configuration that has this part."""
     part: int
-    """Index of the part in the configuration."""
 
 
 def added_slots(graph: ComputationGraph, index: int) -> tuple[bool, ...]:

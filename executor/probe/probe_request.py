@@ -49,11 +49,9 @@ class ProbeResult:
     """Everything that the ranks of a probe measured together."""
 
     rows: tuple[ProbeRow, ...]
-    """Times of parts of layers."""
     device: DeviceFacts
     links: MeasuredLinks
     codecs: tuple[CodecRow, ...] = ()
-    """Times of compression and decompression."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,16 +100,7 @@ def _measured(rows: Sequence[ProbeRow]) -> list[dict[str, Any]]:
 def write_with_codecs(
     base: str, rows: Sequence[CodecRow], path: Path, *, device: str, measured: str, software: str
 ) -> None:
-    """Write a compute profile again, with other times of compression and decompression.
-
-    Args:
-        base: The profile, by name or path.
-        rows: Rows of ``CodecProbe.rows``; at least one.
-        path: Path of the new file.
-        device: Device on which they were measured.
-        measured: Date and time of the measurement.
-        software: Versions of the software.
-    """
+    """Write a compute profile again, with other times of compression and decompression."""
     content = yaml_input(profile_path(base), "compute profile")
     content.pop("coding", None)  # its name in version 0.1
     content["compression"] = _codec_section(rows, device=device, measured=measured, software=software)

@@ -42,24 +42,14 @@ class ComputationInputs:
     """Tensors of one evaluation."""
 
     inputs: Sequence[Tensor]
-    """Regions of the layer's inputs, by slot."""
     parameters: Mapping[str, Tensor]
-    """Slices of the parameters, by name."""
     buffers: Mapping[str, Tensor]
-    """Buffers of the module, by key."""
     dropped: Callable[[int, float, Tensor], Tensor]
     """Applies dropout: ``dropped(number of the step, share, region of the output)``."""
 
 
 class Computation:
-    """Steps of a layer on one part.
-
-    Args:
-        layer: The layer.
-        held: Region of its output.
-        inputs: Region of each input.
-        parameters: Slice of each parameter, by name.
-    """
+    """Steps of a layer on one part."""
 
     def __init__(self, layer: Layer, held: Box, inputs: Sequence[Box], parameters: Mapping[str, Box]) -> None:
         operation = layer.operation

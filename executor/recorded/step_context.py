@@ -82,7 +82,6 @@ class StepContext:
     view: ResultView
     """Result that the step computes."""
     values: Mapping[str, StepTensor]
-    """Tensors by the name of the argument."""
     geometry: Geometry
     dtype: torch.dtype
     device: torch.device

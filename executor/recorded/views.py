@@ -78,11 +78,8 @@ class Selection:
     """Elements to read of any tensor of given sizes and strides, as views where strides can say it."""
 
     counts: list[int]
-    """Counts of the loops over the elements, from the outside in."""
     steps: list[int]
-    """Steps of the loops."""
     first: int
-    """Place of the first element."""
     whole: tuple[list[int], list[int], list[int]] | None
     """Where the elements are all of the tensor in another order: its dimensions and the loops' counts in the order of
     memory, and the loops' order.  The gradient of these views is a view; that of others fills a tensor with zeros."""

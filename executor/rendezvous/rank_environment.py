@@ -35,7 +35,6 @@ class RankEnvironment:
     secret: bytes = field(default=b"", repr=False)
     """Secret that all ranks know; empty if there is none."""
     no_secret: bool = False
-    """True where the user trusts the network between several machines."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.ranks:
@@ -73,16 +72,7 @@ def rank_environment(environment: Mapping[str, str] = os.environ) -> RankEnviron
 def local_environment(
     rank: int, ranks: int, port: int, threads: int, *, address: str = LOOPBACK, local_rank: int | None = None
 ) -> dict[str, str]:
-    """Return the environment variables that make a process of this machine a rank.
-
-    Args:
-        rank: Its rank.
-        ranks: Number of ranks.
-        port: Port at ``address`` at which the ranks meet.
-        threads: Threads that each rank computes with.
-        address: Address of the host of rank 0.
-        local_rank: Number among the processes of its machine; ``rank`` if None.
-    """
+    """Return the environment variables that make a process of this machine a rank."""
     values = {
         "RANK": rank,
         "WORLD_SIZE": ranks,

@@ -40,11 +40,6 @@ class _Array(NamedTuple):
 def check_inputs(options: RunOptions, graph: ComputationGraph, processes: int) -> None:
     """Check what the ranks will open: their data, and a GPU for each where the device is ``cuda``.
 
-    Args:
-        options: Settings of the run.
-        graph: The model, with its batch.
-        processes: Number of ranks, all on this machine.
-
     Raises:
         ConfigError: The data or the state to start from cannot be read or do not fit the model, or a GPU is missing.
     """

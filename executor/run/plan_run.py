@@ -111,13 +111,6 @@ def run_rank_of_plan(
 ) -> PlanRun | None:
     """Run one rank of a plan, together with processes that do so for the other ranks; arguments as for ``run_plan``.
 
-    Args:
-        options: Plan, data, optimizer and other settings, the same for all ranks.
-        where: The rank.
-        stall_s: Silence after which a rank is taken to hang, in seconds.
-        measured: File for what is measured.
-        progress: Called as ``progress(label, done, total)``.
-
     Returns:
         On rank 0 the plan with everything that all ranks measured; elsewhere None.
     """

@@ -45,13 +45,6 @@ def run_rank(
 ) -> Measurement | None:
     """Train as one rank, in a process group that is opened and closed here.
 
-    Args:
-        where: Rank of this process.
-        program: Program, the same on all ranks.
-        options: Settings; the plan file is not read.
-        status: Row of the status board.
-        reduced: True where batch normalisation takes its statistics over the whole batch.
-
     Returns:
         Measurements of all ranks, on rank 0; elsewhere None.
 
@@ -85,7 +78,6 @@ class _RankResult(NamedTuple):
     """Measurements of one rank beside those of its tasks, which rank 0 gathers."""
 
     losses: list[float]
-    """Share of the loss, of every step."""
     peak_bytes: float
     notes: tuple[str, ...]
     allocated_bytes: list[float]

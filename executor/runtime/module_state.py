@@ -91,10 +91,6 @@ def check_keys(graph: ComputationGraph, option: str) -> None:
 def check_module_state(path: Path, graph: ComputationGraph) -> None:
     """Check that a file holds all parameters and buffers of a model, with its sizes.
 
-    Args:
-        path: The file.
-        graph: The model, whose parameters have keys.
-
     Raises:
         ConfigError: It does not; the message names the key.
     """
@@ -118,10 +114,6 @@ def with_tied(state: Mapping[str, Tensor], graph: ComputationGraph) -> dict[str,
     """Return a state with tied parameters under their first key, where it has one of the others only.
 
     Files of tensors without storages in common, such as ``.safetensors``, keep one key of such a parameter.
-
-    Args:
-        state: Tensors by key.
-        graph: The model, whose parameters have keys.
     """
     found = dict(state)
     for layer in graph.layers:

@@ -38,10 +38,6 @@ def issued_tasks(program: Program, plan: StreamPlan) -> list[IssuedTask]:
 
         stream 0:  a b c          d waits for b, then e for a: the wait for a is left out,
         stream 1:  d(b) e(a)      because a comes before b on stream 0
-
-    Args:
-        program: Decomposed program of one device.
-        plan: Streams, priorities and additional order.
     """
     before = _before(program, plan)
     waits, readers = [len(row) for row in before], [list[int]() for _ in before]

@@ -47,15 +47,6 @@ def measure_streams(
     The forward pass takes all cores, one layer after another.  Backward a critical sub-task takes ``critical_cores``,
     any other the rest; the plain schedule gives all cores to each.
 
-    Args:
-        graph: The network.
-        request: Cores and rounds.
-        schedules: Schedules of ``MEASURED_SCHEDULES``; gains are over the first.
-        options: Settings of Algorithm 1.
-        hold_bytes: Largest memory that delayed weight gradients may hold; None for no bound.
-        seed: Seed of the initial parameters and of the data.
-        progress: Called as ``progress(label, done, total)``.
-
     Returns:
         Every schedule, measured and predicted.
 

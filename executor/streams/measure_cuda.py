@@ -38,12 +38,6 @@ def measure_on_cuda(
 ) -> MeasuredStreams:
     """Run schedules on CUDA streams, in turns.
 
-    Args:
-        graph: The network.
-        request: Device, schedules and rounds.
-        options: Settings of Algorithm 1.
-        progress: Called as ``progress(label, done, total)``.
-
     Returns:
         Every schedule, measured and predicted.
 

@@ -54,9 +54,7 @@ class CudaStreamsRequest:
     occupancy: str = "geometry"
     """Model of what a kernel occupies, ``geometry`` or ``throughput``."""
     seed: int = 0
-    """Seed of the initial parameters and of the data."""
     device: str = "cuda"
-    """Device of torch."""
 
     def __post_init__(self) -> None:
         _check_rounds(self.rounds)

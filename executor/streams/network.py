@@ -42,17 +42,7 @@ class SubTaskNetwork:
         data: str = "generated",
         keep: bool = False,
     ) -> None:
-        """Make the parameters and the parts.
-
-        Args:
-            program: Decomposed program of one device.
-            seed: Seed of the initial parameters and of the data.
-            optimizer: Optimizer; None leaves the parameters as they are.
-            device: Device of torch.
-            data: Training data, as for ``load_data``.
-            keep: Keep every tensor of a step until the next step begins, which work that a device has still to do
-                needs.
-        """
+        """Make the parameters and the parts."""
         self._keep, self._kept = keep, list[Tensor]()
         self.program, self.graph, self._seed = program, program.graph, seed
         dtype = DTYPES[self.graph.element_bytes]

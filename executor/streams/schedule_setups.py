@@ -37,7 +37,6 @@ class PlannedSchedule:
     cores: list[int]
     """Cores of each task, shape (T,)."""
     cores_of: dict[str, int]
-    """Cores by kind of sub-task."""
 
 
 class LoadedRunner:

@@ -15,9 +15,7 @@ class MeasuredSchedule:
 
     name: str
     step_s: float
-    """Median time of a step over the rounds."""
     quartiles_s: tuple[float, float]
-    """First and third quartile of the steps."""
     gains: tuple[float, ...]
     """Time of the first schedule's step over that of this one, by round."""
     predicted_s: float
@@ -29,7 +27,6 @@ class MeasuredSchedule:
     held_bytes: float
     """Largest memory that delayed weight gradients held at once, in the round of the median, in bytes."""
     loss: float
-    """Loss of the last step."""
     times: StepTimes
     """Times of the step in the round of the median."""
     work: Decomposed

@@ -26,13 +26,6 @@ def in_turns(
 ) -> tuple[list[list[StepTimes]], list[float]]:
     """Let each runner run one step in every round.
 
-    Args:
-        network: Network whose data every step uses.
-        runners: Runners, in the order of their turns.
-        rounds: Rounds that are counted, >= 1.
-        warm_up: Rounds before them.
-        progress: Called as ``progress(label, done, total)``.
-
     Returns:
         Times of the counted rounds, and the loss of the last step, both by runner.
     """

@@ -32,9 +32,7 @@ class Patience:
     stall_s: float = 20.0
     """Silence in a task, or while all ranks wait; longer than any task takes."""
     start_s: float = 120.0
-    """Silence before the first task."""
     save_s: float = 300.0
-    """Silence while one checkpoint is written."""
 
     def __post_init__(self) -> None:
         for name in ("stall_s", "start_s", "save_s"):
@@ -100,13 +98,11 @@ class _Failure(NamedTuple):
     by_itself: bool
     """False where another process has killed the rank, or requested its end."""
     failed_s: float
-    """Time of the failure."""
     rank: int
     reason: str
     consequence: bool
     """The failure follows from that of another rank."""
     seen_s: float
-    """Time of the check that saw it first."""
 
 
 class FailureDetector:
@@ -118,13 +114,7 @@ class FailureDetector:
     """
 
     def __init__(self, ranks: int, patience: Patience, *, is_stopped: Callable[[int], bool]) -> None:
-        """Begin with ranks of which nothing is known.
-
-        Args:
-            ranks: Number of ranks.
-            patience: Times for which they may be silent.
-            is_stopped: Returns whether the process of a rank has been stopped; called now and then while it is silent.
-        """
+        """Begin with ranks of which nothing is known."""
         self._patience, self._is_stopped = patience, is_stopped
         self._failures: dict[int, _Failure] = {}
         self._shown: list[object] = [None] * ranks
@@ -132,13 +122,7 @@ class FailureDetector:
         self._checked_s, self._checked_for_hangs_s = math.inf, 0.0
 
     def check(self, rows: Sequence[RankRow], endings: Sequence[Ending | None], now_s: float) -> Diagnosis | None:
-        """Return the rank that has failed or hangs, None while there is none.
-
-        Args:
-            rows: Rows of the status board.
-            endings: End of each rank's process; None while it runs.
-            now_s: Time of the check, on the board's clock.
-        """
+        """Return the rank that has failed or hangs, None while there is none."""
         # If this process was stopped meanwhile, the ranks may have been too: that time does not count as silence.
         lost_s = max(0.0, now_s - self._checked_s - _CHECK_S)
         self._checked_s = now_s

@@ -63,7 +63,6 @@ class RunEnd:
     row: bytes
     """Its row of the status board."""
     receivers: int
-    """Number of supervisors that must receive this."""
     silent: Heartbeat | None = None
     """Last heartbeat of the rank where its supervisor is silent as well."""
 
@@ -72,14 +71,7 @@ class HeartbeatExchange(Thread):
     """Thread that exchanges heartbeats until the run ends: a store that does not reply keeps nothing else waiting."""
 
     def __init__(self, where: RankEnvironment, own: Heartbeat, *, beat_s: float, connect_s: float) -> None:
-        """Exchange nothing yet.
-
-        Args:
-            where: Rank of the supervisor, and the address of the store.
-            own: First heartbeat to publish.
-            beat_s: Time between two heartbeats.
-            connect_s: Time until the store must be there.
-        """
+        """Exchange nothing yet."""
         super().__init__(name="heartbeats", daemon=True)
         self._where, self._beat_s, self._connect_s = where, beat_s, connect_s
         self.own = own

@@ -73,17 +73,13 @@ class LaunchSpec:
     arguments: Sequence[str]
     """Arguments, the same for all ranks; each finds its rank in the environment."""
     processes: int
-    """Number of ranks that are started here."""
     threads: int
-    """Threads that each rank computes with."""
     folder: Path
-    """Folder that holds the status board."""
     hosts: RankHosts | None = None
     """Hosts that the ranks are started on; this machine if None."""
     others: OtherSupervisors | None = None
     """Supervisors of the other ranks, where this process is one of several that each start a rank."""
     patience: Patience = field(default_factory=Patience)
-    """Times for which a rank may be silent."""
     log_folder: Path | None = None
     """Folder for ``rank-0.log`` and so on, with what the ranks print; they are not kept if None."""
 
@@ -95,11 +91,6 @@ def launch(
     task_name: Callable[[int], str] = str,
 ) -> None:
     """Run a job with one process a rank, and return when all have finished.
-
-    Args:
-        spec: The ranks.
-        progress: Called with the status board about 20 times a second.
-        task_name: Returns what users call a task, by its id.
 
     Raises:
         InfeasiblePlanError: So many processes do not fit in memory.

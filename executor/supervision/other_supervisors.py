@@ -44,12 +44,7 @@ class OtherSupervisors:
     """Supervisors of the other ranks, as the one of this rank knows them."""
 
     def __init__(self, where: RankEnvironment, patience: Patience) -> None:
-        """Begin without any heartbeat.
-
-        Args:
-            where: Rank whose supervisor this process is.
-            patience: Times for which ranks may be silent, the same for all.
-        """
+        """Begin without any heartbeat."""
         self.rank, self.ranks = where.rank, where.ranks
         self._address, self._patience = f"{where.address}:{where.port}", patience
         self._beat_s = min(_BEAT_S, patience.stall_s / HANG_CHECKS)

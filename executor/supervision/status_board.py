@@ -45,7 +45,6 @@ class RankRow(ctypes.Structure):
     peer: int
     """Rank that a waiting rank waits for; -1 if none or unknown."""
     progress: int
-    """Count that changes whenever the rank does anything."""
     pid: int
     """Id of the process as the rank sees it, which differs outside its process namespace; 0 before it started."""
     consequence: int

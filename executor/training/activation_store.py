@@ -22,16 +22,7 @@ _OutputKey = tuple[LayerUnit, bool]
 
 
 class ActivationStore:
-    """Outputs of a rank's parts, released once all consumers on the rank have read them and all messages are sent.
-
-    Args:
-        view: Tasks and messages of the rank.
-        consumers: Consumers of the outputs on the rank.
-        received: Regions that other ranks send.
-        redistributor: Brings tensors that collectives bring.
-        parts: Parts that read and make the tensors, by unit.
-        dtype, device: Of the tensors.
-    """
+    """Outputs of a rank's parts, released once all consumers on the rank have read them and all messages are sent."""
 
     def __init__(
         self,

@@ -18,14 +18,6 @@ class BackwardPass:
     """Runs the gradient tasks of a rank.
 
     A unit has up to two of them, in either order: the first of the two computes the gradient that both start from.
-
-    Args:
-        resources: Tasks and gradient synchronisation of the rank.
-        layers: Parts.
-        tensors: Gradients that have been received, and those that are kept or sent.
-        timer: Runs and records the arithmetic.
-        statistics: Shares the statistics of normalisations and losses.
-        updates: Takes the gradients of the weights.
     """
 
     def __init__(

@@ -21,14 +21,7 @@ from planner.layouts.shared_regions import equal_gradients, shared_gradient_regi
 
 
 class BorrowedParameters:
-    """Parameters that layers on the rank borrow, and the gradients of parameters that several layers use.
-
-    Args:
-        view: Tasks and messages of the rank.
-        parameters: Slices of parameters that the rank holds, by layer and name.
-        received: Regions that other ranks send.
-        dtype, device: Of the parameters.
-    """
+    """Parameters that layers on the rank borrow, and the gradients of parameters that several layers use."""
 
     def __init__(
         self,

@@ -17,17 +17,7 @@ from planner.operations.loss import Loss
 
 
 class ForwardPass:
-    """Runs the forward tasks of a rank.
-
-    Args:
-        resources: Tasks and device of the rank.
-        layers: Parts, parameters and data.
-        tensors: Inputs that have been received, and outputs that are kept or sent.
-        timer: Runs and records the arithmetic.
-        statistics: Shares the statistics of normalisations and losses.
-        loss_check: Checks losses as soon as they are computed.
-        seed: Seed of dropout's masks.
-    """
+    """Runs the forward tasks of a rank."""
 
     def __init__(
         self,

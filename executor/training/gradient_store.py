@@ -41,15 +41,7 @@ class _LocalTerm(NamedTuple):
 
 
 class GradientStore:
-    """Gradients of tensors in the layouts in which the rank's parts read them, and their sums for the rank's own parts.
-
-    Args:
-        view: Tasks and messages of the rank.
-        consumers: Consumers of the tensors on the rank.
-        received: Regions that other ranks send.
-        redistributor: Brings gradients that collectives bring.
-        dtype, device: Of the gradients.
-    """
+    """Gradients of tensors in the layouts in which the rank reads them, and their sums for the rank's own parts."""
 
     def __init__(
         self,

@@ -9,11 +9,7 @@ from torch import Tensor
 
 
 class LossCheck:
-    """Checks the losses of a training step.
-
-    Args:
-        names: Names of the layers.
-    """
+    """Checks the losses of a training step."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names

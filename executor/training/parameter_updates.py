@@ -9,13 +9,7 @@ from executor.training.task_timer import TaskTimer
 
 
 class ParameterUpdates:
-    """Hands gradients to their synchronisation, and runs the update tasks of a rank.
-
-    Args:
-        resources: Gradient synchronisation of the rank.
-        layers: Parameters and optimizers.
-        timer: Runs and records the arithmetic.
-    """
+    """Hands gradients to their synchronisation, and runs the update tasks of a rank."""
 
     def __init__(self, resources: RankResources, layers: RankLayers, timer: TaskTimer) -> None:
         self._gradient_sync, self._status = resources.gradient_sync, resources.status

@@ -25,13 +25,11 @@ class RankLayers:
     """The parts of layers that a rank trains, and the data that it trains them with."""
 
     parts: Mapping[LayerUnit, PartLayer]
-    """The part that the rank holds, by layer and micro-batch."""
     parameters: Mapping[int, Mapping[str, Tensor]]
     """The slices that the rank holds, by layer and name; updated in place."""
     optimizers: Mapping[int, Optimizer]
     """Optimizer of each layer; it takes gradients in the order of the layer's parameters."""
     data: Dataset
-    """Inputs and targets."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -16,14 +16,7 @@ if TYPE_CHECKING:
 
 
 class RankTensors:
-    """The stores of activations and gradients, received regions, and the sender of a rank's messages.
-
-    Args:
-        resources: Tasks, messages and transport of the rank.
-        layers: Parts that read and make the tensors.
-        timer: Runs the compression of messages.
-        overlap: Whether messages travel while the rank computes.
-    """
+    """The stores of activations and gradients, received regions, and the sender of a rank's messages."""
 
     def __init__(self, resources: RankResources, layers: RankLayers, timer: TaskTimer, *, overlap: bool) -> None:
         view, dtype, device = resources.view, resources.dtype, resources.device.torch_device

@@ -48,7 +48,6 @@ class HeldSlice(NamedTuple):
     label: str
     """Name of the parameter, with that of the state."""
     name: str
-    """Name of the parameter."""
     box: Box
     tensor: Tensor
 
@@ -126,15 +125,6 @@ def open_session(
     steps: int,
 ) -> Session:
     """Set a rank up; all ranks must call it together, with the default process group open.
-
-    Args:
-        program: Lowered with its collectives as activities.
-        rank: The rank, which is also its device in the program.
-        options: Seed, data, optimizer, and the way in which the plan is run.
-        reduced: Whether batch normalisation takes its statistics over the whole batch.
-        device: The device that computes.
-        status: The rank's row of the status board.
-        steps: Number of steps that will be run.
 
     Raises:
         ConfigError: The data do not fit the model.

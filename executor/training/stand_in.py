@@ -18,15 +18,7 @@ def wake_in_time() -> None:
 
 
 class StandInPart(PartLayer):
-    """A part with constant tensors of the right shapes: zeros or, where they will be compressed, random elements.
-
-    Args:
-        context: The part and its layer.
-        sums_statistics: Whether parts sum statistics of each channel.
-        is_loss: Whether the layer ends the network.
-        dtype: Type of the elements.
-        random: Whether elements are random.
-    """
+    """A part with constant tensors of the right shapes: zeros or, where they will be compressed, random elements."""
 
     def __init__(
         self,

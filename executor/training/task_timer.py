@@ -18,14 +18,7 @@ class StandInMode:
 
 
 class TaskTimer:
-    """Runs tasks, records their start and end, and reports them to the status board.
-
-    Args:
-        program: Predicts the durations.
-        recorder: Records start and end.
-        status: The rank's row of the status board.
-        stand_in: Kinds of tasks that last as long as predicted.
-    """
+    """Runs tasks, records their start and end, and reports them to the status board."""
 
     def __init__(self, program: Program, recorder: Recorder, status: RankStatus, stand_in: StandInMode) -> None:
         self._program, self._recorder, self._status = program, recorder, status

@@ -36,13 +36,6 @@ class StepResult:
 class Worker:
     """The training loop of one rank.
 
-    Args:
-        resources: Tasks and messages of the rank, and the objects that carry and record them.
-        layers: Parts, parameters, optimizers and data.
-        seed: Seed of dropout's masks.
-        overlap: Whether messages and gradient synchronisation run while the rank computes.
-        stand_in: Kinds of tasks for which a wait of the predicted duration stands in.
-
     Raises:
         ConfigError: A wait is to stand in for arithmetic on a GPU.
     """

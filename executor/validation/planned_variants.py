@@ -75,12 +75,6 @@ def plan_variants(
 ) -> PlannedVariants:
     """Plan and lower every variant; those that cannot be planned are kept with the reason.
 
-    Args:
-        graph: The network.
-        cluster: Devices and links that the plans are made for.
-        variants: Strategies with the settings to plan each with.
-        progress: Called as ``progress(label, done, total)``.
-
     Raises:
         InfeasiblePlanError: No variant can be planned.
     """
@@ -120,14 +114,7 @@ def _not_searched(variant: Variant) -> str:
 
 
 def with_codec_times(cluster: DeviceGraph, rows: Sequence[CodecRow], folder: Path, device: str) -> DeviceGraph:
-    """Return the cluster with measured times of compression and decompression on all devices.
-
-    Args:
-        cluster: Cluster whose compute profiles are written anew.
-        rows: Measured times.
-        folder: Folder for the profiles; made if missing.
-        device: Name of the device that was measured.
-    """
+    """Return the cluster with measured times of compression and decompression on all devices."""
     names = list(dict.fromkeys(row.profile for row in cluster.devices))
     paths = {name: folder / f"{number}-{Path(name).stem}.yaml" for number, name in enumerate(names)}
     for name, path in paths.items():

@@ -22,11 +22,8 @@ class StrategyValidation:
     ladder_s: dict[str, float]
     """Iteration time under each execution model, in order: additive, overlap, contention; then the measured one."""
     iterations_s: tuple[float, ...]
-    """Time of every counted iteration, in the order in which they ran."""
     rounds: int
-    """Number of turns in which the iterations ran."""
     quartiles_s: tuple[float, float]
-    """First and third quartile of the iterations."""
     interval_s: tuple[float, float]
     """Interval that holds the median with 95 % confidence, by the medians of the turns; infinite below 3 turns."""
     losses: tuple[float, ...]
@@ -56,7 +53,6 @@ class StrategyValidation:
     """Name of the same strategy as it is, where this one compresses or has another order of synchronisation; else
     empty."""
     compressed: str = ""
-    """Compressed tensors and their data types, in words."""
 
     @property
     def predicted_s(self) -> float:

@@ -288,13 +288,7 @@ def load_average() -> str:
 
 
 def environment_of(options: RunOptions, processes: int, place: dict[str, str]) -> dict[str, str]:
-    """Return when, where and with what a validation was measured.
-
-    Args:
-        options: How the plans were run.
-        processes: Number of ranks.
-        place: Device and back end, as the ranks report them.
-    """
+    """Return when, where and with what a validation was measured."""
     sizes = options.join_bytes, RunOptions().join_bytes
     joined = [f"{largest_bucket_bytes(size, max(processes, 2)) / 2**20:g}" for size in sizes]
     return {

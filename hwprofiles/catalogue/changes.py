@@ -176,12 +176,7 @@ def changed_graph(graph: DeviceGraph, changes: Iterable[ClusterChange]) -> Devic
 
 
 def links_left(graph: DeviceGraph, failures: Iterable[ClusterChange]) -> ClusterLinks:
-    """Return the links of a graph that failures of links leave.
-
-    Args:
-        graph: The device graph.
-        failures: Changes of links, whose quantity is ``failed``.
-    """
+    """Return the links of a graph that failures of links leave."""
     links, patterns = graph.links, [change.which for change in failures]
     classes = links.classes
     failed = [_chosen(which, links.names, classes) for which in patterns]

@@ -24,7 +24,6 @@ class _LevelCopy:
     """A copy of a level with all its vertices, those of its children first, by local index."""
 
     level: str
-    """Name of the level."""
     names: list[str] = field(default_factory=list)
     """Paths below this copy, such as ``node3/gpu1``."""
     devices: list[DeviceGroup | None] = field(default_factory=list)
@@ -34,7 +33,6 @@ class _LevelCopy:
     hosts: list[bool] = field(default_factory=list)
     """Flag of each vertex that is a host's memory."""
     node_count: int = 0
-    """Number of machines."""
     cables: list[Ints] = field(default_factory=list)
     """Blocks of cables as rows of two vertices and the index of their kind, as of ``_cable_kinds``."""
     children: list[tuple[str, int, "_LevelCopy"]] = field(default_factory=list)

@@ -45,9 +45,7 @@ class ClusterSummary:
     name: str
     description: str
     devices: int
-    """Number of devices under the specification."""
     nodes: int
-    """Number of nodes under the specification."""
     parameters: tuple[ClusterParameter, ...]
     sources: tuple[str, ...]
 
@@ -99,9 +97,6 @@ def cluster_of_content(content: Mapping[Any, Any], origin: str) -> DeviceGraph:
 
 def load_surviving(spec: str) -> tuple[DeviceGraph, tuple[str, ...]]:
     """Return the device graph of a cluster without the devices that its failed links cut off.
-
-    Args:
-        spec: As for ``load_cluster``.
 
     Returns:
         The cluster, and the names of the devices that were given up.
@@ -242,10 +237,6 @@ def cluster_with(spec: str, assignments: Mapping[str, str]) -> str:
 
 def cut_off_devices(graph: DeviceGraph, links: Sequence[Link]) -> tuple[str, ...]:
     """Return the names of the devices that must be given up so that routes join all others.
-
-    Args:
-        graph: The cluster before the failure.
-        links: Links that are left.
 
     Returns:
         Names in order; none where all still reach each other.

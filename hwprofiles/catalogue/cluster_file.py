@@ -151,22 +151,16 @@ class EngineCounts(_Strict):
     total: _Count | None = None
     """Engines for copies of every kind together: CUDA's ``asyncEngineCount``."""
     host_to_device: _Count | None = None
-    """Engines that copy from the host's memory."""
     device_to_host: _Count | None = None
-    """Engines that copy to the host's memory."""
     peer: _Count | None = None
-    """Engines that send to other devices of the same machine."""
 
 
 class OverheadTimes(_Strict):
     """The time that messages take from a device's arithmetic, where its own processor moves them."""
 
     message_us: NotNegative = 0.0
-    """Time for each message, at each end."""
     byte_ns: NotNegative = 0.0
-    """Time for each byte, at each end."""
     add_byte_ns: NotNegative = 0.0
-    """Time for each received byte that is added to data of the device."""
 
     @property
     def in_seconds(self) -> MessageOverhead:
@@ -182,7 +176,6 @@ class ReserveSizes(_Strict):
     fixed_gib: NotNegative
     """Context, workspaces and communication buffers."""
     share: Annotated[float, Field(ge=0, le=0.5), _Number]
-    """Share of the memory that the driver keeps or fragmentation takes."""
 
     @property
     def in_bytes(self) -> MemoryReserve:

@@ -22,13 +22,7 @@ _Row = TypeVar("_Row")
 
 
 class _Columns(RowsOnDemand[_Row]):
-    """Rows that are equal but for their names and places to one of a few kinds.
-
-    Args:
-        kinds: A row of each kind, without name and place.
-        kind: Kind of each row, shape (rows,).
-        names: Name of each row.
-    """
+    """Rows that are equal but for their names and places to one of a few kinds."""
 
     def __init__(self, kinds: Sequence[_Row], kind: Ints, names: Sequence[str]) -> None:
         self.kinds = tuple(kinds)
@@ -77,12 +71,7 @@ class _Columns(RowsOnDemand[_Row]):
 
 
 def _by_kind(rows: Sequence[_Row], place: Mapping[str, Any]) -> tuple[list[_Row], Ints]:
-    """Return the kinds of rows, and that of each.
-
-    Args:
-        rows: Objects of one dataclass.
-        place: Fields that do not belong to a kind, with the values that kinds have there.
-    """
+    """Return the kinds of rows, and that of each."""
     known: dict[object, int] = {}
     kinds, found = list[_Row](), []
     for row in rows:

@@ -59,11 +59,6 @@ class Router:
     of fewest links is taken, then the one whose last inner vertex is smallest, and so on backwards; then the smallest
     link.
 
-    Args:
-        device_count: Number of devices.
-        vertex_count: Number of devices and switches.
-        arcs: Directions in which links can be crossed.
-
     Source:
         Dijkstra, "A note on two problems in connexion with graphs", Numerische Mathematik 1, 1959.
     """

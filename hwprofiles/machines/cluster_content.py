@@ -34,13 +34,6 @@ def machine_content(
     """Return the content of a cluster file.
 
     Machines are joined by one switch that every card of theirs reaches; a machine without cards stands alone.
-
-    Args:
-        topology: The machine.
-        gpu: Compute profile and memory of its GPUs.
-        generation: What is assumed about links.
-        name: Name of the cluster.
-        machines: Number of machines by default.
     """
     known = {each.pcie_bytes_per_s for each in topology.gpus}
     rates = generation.rates

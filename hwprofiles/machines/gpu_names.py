@@ -83,11 +83,6 @@ def gpu_of_request(name: str) -> GpuKind:
 def gpu_of_model(model: str, origin: str, memory_bytes: float | None = None) -> GpuKind:
     """Return the GPU of a product's name as a program prints it.
 
-    Args:
-        model: Such as ``NVIDIA A100-SXM4-80GB``.
-        origin: Kind and path of the file, for messages.
-        memory_bytes: Memory that the file states; decides between devices that differ in it.
-
     Raises:
         ConfigError: The catalogue has no profile for it, or several.
     """
@@ -105,10 +100,6 @@ def gpu_of_model(model: str, origin: str, memory_bytes: float | None = None) -> 
 
 def gpu_of_capability(capability: int, origin: str) -> GpuKind:
     """Return the GPU of a compute capability, where the catalogue knows only one.
-
-    Args:
-        capability: Such as 70.
-        origin: Kind and path of the file, for messages.
 
     Raises:
         ConfigError: The catalogue has none, or several.

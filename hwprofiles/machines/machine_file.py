@@ -158,14 +158,7 @@ _ALIKE = 1.2
 
 
 def bare_topology(pairs: PairRates | None, collectives: Sequence[Collectives], count: int, origin: str) -> Topology:
-    """Return a machine whose GPUs meet at one switch, or each two at a link of their own where pairs differ.
-
-    Args:
-        pairs: Rates of pairs of GPUs; None if they are not known.
-        collectives: Measured collectives.
-        count: Number of GPUs.
-        origin: The first file.
-    """
+    """Return a machine whose GPUs meet at one switch, or each two at a link of their own where pairs differ."""
     rates = np.array(pairs.bytes_per_s)[~np.eye(count, dtype=bool)] if pairs and count > 1 else np.ones(1)
     alike = float(rates.max() / rates.min()) < _ALIKE
     hosts = max((len(set(each.hosts)) for each in collectives), default=1)
@@ -206,10 +199,6 @@ def with_pair_classes(content: dict[str, Any], pairs: PairRates | None) -> dict[
     """Return content whose links are called what is known of them: ports of a switch, or links between two GPUs.
 
     Links between two GPUs whose rates differ by more than a few per cent are of different classes.
-
-    Args:
-        content: Content of a cluster file of a bare machine.
-        pairs: Rates of pairs of GPUs; None if they are not known.
     """
     classes = {name: dict(row) for name, row in content["link_classes"].items()}
     old = classes.pop("nvlink", None)

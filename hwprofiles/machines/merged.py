@@ -150,13 +150,7 @@ def named_gpu(facts: Iterable[Facts]) -> GpuKind | None:
 
 
 def check_counts(count: int, origin: str, facts: Iterable[Facts]) -> None:
-    """Raise where a file shows another number of GPUs of the machine.
-
-    Args:
-        count: Number of GPUs of one machine.
-        origin: The file that shows them.
-        facts: What the other files say.
-    """
+    """Raise where a file shows another number of GPUs of the machine."""
     for each in facts:
         shown = len(each.gpus) if isinstance(each, GpuList) else count
         shown = len(each.bytes_per_s) if isinstance(each, PairRates) else shown

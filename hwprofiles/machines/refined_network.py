@@ -37,10 +37,6 @@ def with_switches(content: Mapping[str, Any], tree: SwitchTree) -> dict[str, Any
 
     Switches are filled one after the other.  Uplinks carry what all cards below a full switch can send.
 
-    Args:
-        content: Content of a cluster file whose machines have network cards.
-        tree: The switches.
-
     Raises:
         ConfigError: Machines have no cards.
     """
@@ -95,10 +91,6 @@ def _cards(machine: Mapping[str, Any], rules: Sequence[Mapping[str, Any]]) -> in
 
 def with_transport(content: Mapping[str, Any], measured: Sequence[Collectives]) -> Mapping[str, Any]:
     """Return the content of a cluster file whose links between machines have the transport of measured collectives.
-
-    Args:
-        content: Content of a cluster file.
-        measured: Collectives, some of which may name a transport.
 
     Raises:
         ConfigError: They name two, or machines have no cards.

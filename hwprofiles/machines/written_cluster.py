@@ -32,12 +32,6 @@ def _is_short(value: Any) -> bool:
 
 
 def write_cluster_file(path: Path, content: Mapping[str, Any], comment: str) -> None:
-    """Write the content of a cluster file.
-
-    Args:
-        path: The YAML file.
-        content: Keys in their order.
-        comment: First line.
-    """
+    """Write the content of a cluster file."""
     text = yaml.dump(dict(content), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
     path.write_text(f"# {comment}\n{text}", encoding="utf-8")

@@ -22,9 +22,6 @@ def measured_table_names() -> list[str]:
 def measured_table(name: str) -> "pd.DataFrame":
     """Return a copy of a table.
 
-    Args:
-        name: One of `measured_table_names`.
-
     Raises:
         ConfigError: There is no such table.
     """

@@ -98,10 +98,6 @@ def plugin_names(kind: PluginKind) -> list[str]:
 def load_plugin(kind: PluginKind, name: str) -> Any:
     """Load a plug-in.
 
-    Args:
-        kind: Its kind.
-        name: One of ``plugin_names(kind)``.
-
     Returns:
         What its entry point names.
 

@@ -14,10 +14,6 @@ _MOST_GBIT = 10_000
 def cards_of(text: str, origin: str) -> CardList:
     """Return the cards whose first port is up, with the rates of their ports added.
 
-    Args:
-        text: Output of ``ibstat``.
-        origin: Kind and path of the file, for messages.
-
     Raises:
         ConfigError: No port is up, a rate is not a number of Gbit/s, or a card is listed twice.
     """

@@ -18,10 +18,6 @@ _Children = Mapping[str, tuple[bool, list[str]]]
 def switch_tree(text: str, origin: str) -> SwitchTree:
     """Return the numbers of machines and switches of a tree.
 
-    Args:
-        text: The file, for Slurm's plugin ``topology/tree``.
-        origin: Kind and path of the file, for messages.
-
     Raises:
         ConfigError: A switch has no children or two kinds of them, a child has two parents, the switches form no one
             tree, or machines are at different depths.

@@ -26,10 +26,6 @@ _LEGEND = re.compile(r"(NIC\d+):\s+([A-Za-z_][A-Za-z0-9_.-]*)\s*")
 def topology_of_table(text: str, origin: str) -> Topology:
     """Return what a table says.
 
-    Args:
-        text: Output of ``nvidia-smi topo -m``; a legend after the table is read for the names of cards.
-        origin: Kind and path of the file, for messages.
-
     Raises:
         ConfigError: There is no table, a row is missing or too short, a word is unknown, or the table contradicts
             itself.

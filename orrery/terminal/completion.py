@@ -8,11 +8,7 @@ _VARIABLE = "_ORRERY_COMPLETE"
 
 
 def completion_script(shell: str) -> str:
-    """Return the script that completes ``orrery`` in a shell.
-
-    Args:
-        shell: ``bash``, ``zsh`` or ``fish``.
-    """
+    """Return the script that completes ``orrery`` in a shell."""
     from typer._completion_shared import get_completion_script
 
     return get_completion_script(prog_name="orrery", complete_var=_VARIABLE, shell=shell)

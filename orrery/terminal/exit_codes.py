@@ -40,10 +40,6 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     It is 143 after SIGTERM and 129 after SIGHUP, where ``interrupt`` handles them.
 
     Everything else is a defect of ours, with code 70: one line, or the traceback where ``ORRERY_DEBUG`` is set.
-
-    Args:
-        app: The command line.
-        arguments: Words after the program's name; those of the process if None.
     """
     words = sys.argv[1:] if arguments is None else arguments
     prepare_completion()
@@ -125,11 +121,7 @@ def _message(error: Exception) -> str:
 
 
 def _broken_rule(row: Mapping[str, Any]) -> str:
-    """Return the rule of one of pydantic's errors and the value that breaks it.
-
-    Args:
-        row: Type, message, context and input, as in ``pydantic_core.ErrorDetails``.
-    """
+    """Return the rule of one of pydantic's errors and the value that breaks it."""
     context = row.get("ctx", {})
     if row["type"] == "value_error":  # raised by a parser, which says all
         text = str(context["error"])

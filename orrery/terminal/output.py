@@ -83,7 +83,6 @@ class Out:
     typed: Path
     """As it was typed."""
     files: tuple[Path, ...]
-    """The files that the command writes, in the order of their usual names."""
 
 
 def out_option(*names: str, also: tuple[str, ...] = (), folder_only: bool = False) -> Any:

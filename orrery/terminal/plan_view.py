@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 
 def print_plan(planned: "SimulatedPlan", values: Mapping[str, Any]) -> None:
-    """Print a plan, the answer first.
-
-    Args:
-        planned: The plan with its replay.
-        values: As of ``plan_values``, with what was typed.
-    """
+    """Print a plan, the answer first."""
     plan = planned.plan
     print(plan_headline(plan, planned.replayed, planned.rates))
     print_pairs(printed_values(values, plan.compressed))
@@ -80,12 +75,7 @@ def _span(names: Sequence[str]) -> str:
 
 
 def plan_command(request: "PlanRequest", out: Path | None) -> str:
-    """Return the words of ``orrery plan`` that make a request: all of its fields that differ from the defaults.
-
-    Args:
-        request: The request.
-        out: Plan file, if one is written.
-    """
+    """Return the words of ``orrery plan`` that make a request: all of its fields that differ from the defaults."""
     written = ["--out", str(out)] if out else []
     return shlex.join(["orrery", "plan", request.model, *typed_options(request), *written])
 
@@ -113,15 +103,7 @@ def refusal_with_command(
     cluster: "DeviceGraph",
     progress: Progress | None,
 ) -> InfeasiblePlanError:
-    """Return the refusal of a plan with the first command that was found to work.
-
-    Args:
-        error: The refusal.
-        request: The request that was refused.
-        out: Plan file, if one is written.
-        cluster: Cluster of the request.
-        progress: Called as ``progress(label, done, total)``.
-    """
+    """Return the refusal of a plan with the first command that was found to work."""
     from planner.models.registry import load_model
     from planner.plan.make_plan import make_plan
 

@@ -20,9 +20,6 @@ def takes_requests(command: Callable[..., None]) -> Callable[..., None]:
     ``option``; when the command runs, the dataclass is made of them.  Fields that were not declared so keep
     their defaults.
 
-    Args:
-        command: Function with annotated parameters, as for ``typer``.
-
     Returns:
         The function to register.
 

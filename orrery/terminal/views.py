@@ -143,12 +143,7 @@ def replay_values(replay: "Replay", rates: "TrainingRates", *, plan: "StoredPlan
 
 
 def printed_values(values: Mapping[str, Any], compressed: "CompressionSettings") -> dict[str, Any]:
-    """Return the values of a plan as they are printed: compression in words, nothing that is zero or empty.
-
-    Args:
-        values: As of ``plan_values`` or ``replay_values``; configurations have a table of their own and are left out.
-        compressed: Messages that the plan compresses.
-    """
+    """Return the values of a plan as they are printed: compression in words, nothing that is zero or empty."""
     from reports.style.units import time_unit
     from reports.tables.likely_text import likely_ends
 

@@ -52,13 +52,7 @@ class Child:
 
 
 def start_child(name: str, function: Callable[..., Said], *arguments: Any) -> Child:
-    """Start a function in a child that has all that this process has.
-
-    Args:
-        name: Strategy that it works for; may be empty.
-        function: Yields what it has to say, as kind and values.
-        *arguments: Its arguments; they are shared, not copied.
-    """
+    """Start a function in a child that has all that this process has."""
     ours, theirs = _FORK.Pipe()
     process = _FORK.Process(target=_speak, args=(theirs, function, arguments), daemon=True)
     process.start()
@@ -88,15 +82,7 @@ def _speak(pipe: Connection, function: Callable[..., Said], arguments: tuple[Any
 def strategy_again(
     model: CostModel, usual: CostModel, result: StrategyResult, known: Program | None, shown: bool
 ) -> Said:
-    """Price and replay a strategy that was chosen before, as ``orrery simulate`` does with a plan.
-
-    Args:
-        model: Prices on the changed cluster, under the conditions of the plan.
-        usual: Prices under the conditions that all plans have in common.
-        result: The strategy as it was compared.
-        known: Its program on the changed cluster, if there is one already.
-        shown: Whether its timeline is wanted.
-    """
+    """Price and replay a strategy that was chosen before, as ``orrery simulate`` does with a plan."""
     program = known or result.planned.lowered(model, check_memory=False)
     priced_s, ladder = strategy_ladder(model, result.planned, program)
     yield "priced", {"ladder_s": ladder, "additive_s": priced_s, "simulated_s": list(ladder.values())[-1]}

@@ -43,16 +43,10 @@ class BenchRequest:
     is_held: bool = False
     """True where that comparison is the one that the bench made last."""
     shown: str = ""
-    """Strategy whose timeline is wanted."""
 
 
 def bench(pipe: Connection, folder: str) -> None:
-    """Serve requests until the other end of a pipe is closed.
-
-    Args:
-        pipe: Brings requests, and takes events: job, kind and values.
-        folder: The working folder, which names of uploads are relative to.
-    """
+    """Serve requests until the other end of a pipe is closed."""
     follow_parent()
     os.chdir(folder)
     with suppress(OrreryError):  # loads the compiled kernels

@@ -40,7 +40,6 @@ class Job:
     table: dict[str, Any] | None = None
     """The last complete table, which a scenario keeps."""
     page: str = ""
-    """Name of the page that was written."""
     listeners: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -101,11 +100,7 @@ class _Bench:
 
 
 class Benches:
-    """The benches of all pages, and a spare one that has loaded everything.
-
-    Args:
-        folder: The working folder.
-    """
+    """The benches of all pages, and a spare one that has loaded everything."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -137,13 +132,6 @@ class Benches:
         """Begin a job for a page, which ends the job before; or return the one that has its result already.
 
         A job that runs is another page's as well once nobody listens to it: so does a page that is loaded again.
-
-        Args:
-            owner: The page.
-            kind: As of ``BenchRequest``.
-            subject: What to compare.
-            compared: As of ``BenchRequest``.
-            shown: Strategy whose timeline is wanted.
 
         Raises:
             ConfigError: Too many benches work.

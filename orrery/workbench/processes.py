@@ -67,11 +67,6 @@ def said_of(error: Exception) -> BrokeOff:
 def start_process(function: Callable[..., None], *arguments: Any, daemon: bool) -> tuple[BaseProcess, Connection]:
     """Start a function in a process of its own; return the process, and our end of a pipe to it.
 
-    Args:
-        function: Function of a module, which takes the other end of the pipe first.
-        *arguments: Its other arguments; all can be pickled.
-        daemon: False if it starts processes itself.
-
     Raises:
         ConfigError: The server ends, or what starts processes was killed.
         OSError: No process can be started.

@@ -9,12 +9,7 @@ _MONEY = "money_per_million_samples"
 
 
 def scenario_pair(left: StoredScenario, right: StoredScenario) -> dict[str, Any]:
-    """Return a table of two scenarios, its headline, and the times for a figure.
-
-    Args:
-        left: The scenario to compare with.
-        right: The scenario that is compared.
-    """
+    """Return a table of two scenarios, its headline, and the times for a figure."""
     rows_of = [{row["name"]: row for row in each.numbers["strategies"]} for each in (left, right)]
     names = [name for name in rows_of[0] if name in rows_of[1]]
     times_s = [rows[name]["expected_s"] for name in names for rows in rows_of]

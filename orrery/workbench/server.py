@@ -12,10 +12,6 @@ _TOKEN_BYTES = 24
 def serve_workbench(path: Path, *, port: int) -> None:
     """Serve the workbench on this machine alone, until Ctrl-C, SIGTERM or SIGHUP.
 
-    Args:
-        path: Working folder; made where it is missing.
-        port: Port; 0 for any that is free.
-
     Raises:
         ConfigError: The folder cannot be written, or the port cannot be had.
         KeyboardInterrupt: A signal has come.

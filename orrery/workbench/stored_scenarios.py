@@ -52,10 +52,6 @@ def keep_scenario(folder: WorkingFolder, scenario: StoredScenario) -> None:
 def open_scenario(folder: WorkingFolder, file: str) -> StoredScenario:
     """Read a scenario.
 
-    Args:
-        folder: The working folder.
-        file: Name of its file, as of ``kept_scenarios``.
-
     Raises:
         ConfigError: There is none, or its file breaks a rule.
     """

@@ -35,12 +35,6 @@ def readable_name(words: str, content: bytes) -> str:
 def path_inside(folder: Path, kind: str, name: str, suffix: str) -> Path:
     """Return the path of a file of a working folder, which need not exist.
 
-    Args:
-        folder: The working folder, without links in its path.
-        kind: Folder in it.
-        name: Name without suffix, from anyone.
-        suffix: Suffix.
-
     Raises:
         ConfigError: The name has other characters than letters, digits, _ and -, or a link leads elsewhere.
     """
@@ -55,9 +49,6 @@ def path_inside(folder: Path, kind: str, name: str, suffix: str) -> Path:
 
 class WorkingFolder:
     """Files of the workbench by kind and name; no name and no link leads out of it.
-
-    Args:
-        path: The folder; it and its parts are made where they are missing.
 
     Raises:
         ConfigError: It cannot be made or written, or a part of it is a link.
@@ -95,13 +86,6 @@ class WorkingFolder:
         """Write a file under a new name, once it is checked; return what the check does.
 
         A file that has this content already is checked again, and stays.
-
-        Args:
-            kind: Folder in the working folder.
-            name: Name without suffix.
-            suffix: Suffix.
-            content: What the file is to hold.
-            check: Takes the path of a file with the content and the name, and raises what is wrong with it.
 
         Raises:
             ConfigError: As for ``file``; or the name has another content, there are too many files, or no space.

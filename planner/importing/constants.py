@@ -68,15 +68,7 @@ class Fixed:
 
 
 def computed(node: TraceNode, call: str, given: Mapping[str, Any], shape: tuple[int, ...], item: int | None) -> Fixed:
-    """Return a result of an operation on constants.
-
-    Args:
-        node: The operation.
-        call: Its name, without the mark of one in place.
-        given: Its arguments with their values.
-        shape: Sizes of the result.
-        item: Index of the result in a list of several; None for one.
-    """
+    """Return a result of an operation on constants."""
     operands = [*_tensors(given)]
     keys = tuple(dict.fromkeys(key for _, each in operands for key in each.keys))
     nodes = 1 + sum(each.nodes for _, each in operands)
@@ -238,11 +230,6 @@ def _permuted(call: str, given: Mapping[str, Any], row: Sequence[Origin]) -> tup
 
 def constant_of(fixed: Fixed, names: Mapping[str, str], along: int | None) -> Constant:
     """Return a tensor as it is written down.
-
-    Args:
-        fixed: The tensor.
-        names: Names of the layer's parameters by key.
-        along: Its axis that a split of the layer's channels splits, if any.
 
     Raises:
         UnrecordedError: It is not known how it is computed, or from a parameter that the layer has not.

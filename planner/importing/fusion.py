@@ -35,12 +35,7 @@ class Fused:
 
 
 def fused_layers(layers: Sequence[Layer], read: Sequence[str]) -> tuple[list[Layer], list[Fused]]:
-    """Return layers with chains made one, and what was fused.
-
-    Args:
-        layers: Layers in order.
-        read: Names of layers that are read by more than layers, such as those that the program returns.
-    """
+    """Return layers with chains made one, and what was fused."""
     uses = Counter([source for layer in layers for source in layer.inputs]) + Counter(read)
     left: dict[str, Layer] = {}
     renamed: dict[str, str] = {}
@@ -170,17 +165,7 @@ def _joined_steps(
     rows: Sequence[Any],
     weights: Mapping[str, str],
 ) -> tuple[Step, ...]:
-    """Return what two layers compute one after the other; nothing where it is not known of one of them.
-
-    Args:
-        one: The first layer.
-        first: Its operation.
-        other: The second layer.
-        second: Its operation.
-        slot: Input of the second that is the result of the first.
-        rows: Inputs of both together, each with its shape and maps.
-        weights: Names of the parameters of both together, by key.
-    """
+    """Return what two layers compute one after the other; nothing where it is not known of one of them."""
     if not first.computes or not second.computes:
         return ()
     own = list(zip(one.inputs, one.input_shapes, first.reads, strict=True))

@@ -169,17 +169,7 @@ def contraction(
     second: Sequence[str],
     out: Sequence[str],
 ) -> TracedValue:
-    """Add a product of two tensors whose axes are labelled; labels that the result has not are summed over.
-
-    Args:
-        reader: State.
-        node: The operation.
-        one: First tensor.
-        first: Labels of its axes.
-        two: Second tensor.
-        second: Labels of its axes.
-        out: Labels of the axes of the result.
-    """
+    """Add a product of two tensors whose axes are labelled; labels that the result has not are summed over."""
     if isinstance(one, Fixed):
         one, first, two, second = two, second, one, first
     sizes = {

@@ -83,15 +83,7 @@ class GraphReader:
         axes: Any = None,
         weights: Mapping[str, str] | None = None,
     ) -> TracedValue:
-        """Add a layer, and return its output.
-
-        Args:
-            node: Operation of the program.
-            operation: The layer's operation.
-            inputs: Values that it reads, in order.
-            axes: Axes of its output; None: one for each dimension.
-            weights: Keys of its parameters in the ``state_dict``, by their names in the operation.
-        """
+        """Add a layer, and return its output."""
         names = tuple(v.layer for v in inputs)
         shapes = tuple(self.shapes[v.layer] for v in inputs)
         output, name = operation.output(shapes), self._name(node, operation)

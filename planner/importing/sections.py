@@ -23,12 +23,7 @@ from planner.operations.rearrangement import Rearrangement
 
 
 def in_sections(layers: Sequence[Layer], read: Sequence[str]) -> list[Layer]:
-    """Return layers with the sections of products as a dimension.
-
-    Args:
-        layers: Layers in order.
-        read: Names of layers that are read by more than layers, such as those that the program returns.
-    """
+    """Return layers with the sections of products as a dimension."""
     changed = {layer.name: layer for layer in layers}
     uses = Counter(key for layer in layers for _, key in layer.keys)
     readers = defaultdict[str, list[Layer]](list)
@@ -47,11 +42,8 @@ class _Sections:
 
     count: int
     channels: int
-    """Channels of one section."""
     names: Mapping[str, str]
-    """New names of the dimensions of the output."""
     dim: str
-    """Name of the dimension of sections."""
 
     def axis(self, text: str) -> str | None:
         """Return an axis of a view of the output with the new dimensions; None if it is none of whole sections."""

@@ -39,7 +39,6 @@ class KnownTensors:
 
     opset: int
     sizes: dict[str, TraceTensor] = field(default_factory=dict)
-    """Sizes and types by name."""
     elements: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     """Elements of small constant tensors, by name."""
     types: dict[str, "onnx.TypeProto"] = field(default_factory=dict)

@@ -37,9 +37,7 @@ class NodeView:
     proto: "onnx.NodeProto"
     known: KnownTensors
     module: str
-    """Path of the module that the node is of."""
     parameters: Set[str]
-    """Names of trained tensors."""
     nodes: list[TraceNode] = field(default_factory=list)
 
     @property

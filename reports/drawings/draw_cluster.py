@@ -25,10 +25,6 @@ def cluster_drawing(cluster: DeviceGraph, shown: Sequence[int] | None = None) ->
         | node |   | node |
         +------+   +------+
 
-    Args:
-        cluster: Device graph.
-        shown: Vertices that are drawn, rising, with the links between them; all if left out.
-
     Returns:
         ``width`` and ``height``, ``boxes`` (place, size and name), ``vertices`` (place, short and whole name, and
         whether it is a device) and ``links`` (path, name and class); ``vertex_numbers`` and ``link_numbers`` tell which

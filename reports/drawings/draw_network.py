@@ -60,10 +60,6 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
 def strategy_drawing(graph: ComputationGraph, layers: Sequence[LayerResult]) -> dict[str, Any]:
     """Return boxes, lines and key of the drawing, strip by strip, in pixels.
 
-    Args:
-        graph: The network.
-        layers: Configuration, times and bytes of every layer, in the order of the graph.
-
     Returns:
         ``box`` (the size of a box), ``key``, and ``strips``: each with its number (``part``), ``width``,
         ``height``, ``boxes`` and ``lines``.  A box's bar is as long as the layer's time relative to the longest.

@@ -13,12 +13,7 @@ from groundwork.array_types import Ints
 
 
 def with_members(timeline: pd.DataFrame, collective_devices: Mapping[int, Sequence[int]]) -> pd.DataFrame:
-    """Return a timeline with a column ``members``: the devices of each collective, nothing for other tasks.
-
-    Args:
-        timeline: One row for each task, with the column ``id``.
-        collective_devices: Devices of each collective, by its id.
-    """
+    """Return a timeline with a column ``members``: the devices of each collective, nothing for other tasks."""
     members: list[Any] = [tuple(collective_devices.get(task, ())) for task in timeline["id"].tolist()]
     return timeline.assign(members=members)
 
@@ -80,10 +75,6 @@ class TimelineRow:
 
 def timeline_rows(timeline: pd.DataFrame, devices: Sequence[str]) -> tuple[list[TimelineRow], Ints]:
     """Return the rows of a timeline: the streams of each device, then tasks that belong to no device.
-
-    Args:
-        timeline: One row for each task, with the columns ``device`` and ``stream``.
-        devices: Names of the devices.
 
     Returns:
         Rows from top to bottom, and the row of every task, shape (T,).

@@ -16,12 +16,6 @@ def sweep_figure(
 ) -> go.Figure:
     """Draw one column over another, with a line for each value of a third; of points at one x the fastest an image.
 
-    Args:
-        frame: Points of a sweep, as ``Store.to_frame`` returns them.
-        x: Column of the horizontal axis.
-        y: Column of the vertical axis.
-        colour: Column whose values have a line each.
-
     Returns:
         The figure.
 

@@ -39,10 +39,6 @@ class IndexEntry:
 def found_results(folder: Path, *, leave_out: Path | None = None) -> list[IndexEntry]:
     """Return the pages of Orrery, and JSON files of any kind, in a folder and its subfolders, the latest first.
 
-    Args:
-        folder: Folder to search.
-        leave_out: File that is not listed: the index itself.
-
     Returns:
         One entry for each file.
 

@@ -47,12 +47,7 @@ INCONSISTENCIES = (
 
 
 def computed_values(*, numbers: int = 25_000_000, progress: Progress | None = None) -> list[ComputedValue]:
-    """Compute every value that the paper prints, in each way; Table 2 only if torch is installed.
-
-    Args:
-        numbers: Number of random numbers for each group of Table 2.
-        progress: Called as ``progress(label, done, total)``.
-    """
+    """Compute every value that the paper prints, in each way; Table 2 only if torch is installed."""
     values = list(eight_bit_values(progress))
     if find_spec("torch") is None:
         return values

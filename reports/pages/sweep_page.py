@@ -47,12 +47,6 @@ _MORE_IS_BETTER = ("samples_per_s", "tokens_per_s", "mfu", "hfu")
 def write_sweep_page(frame: pd.DataFrame, path: Path, *, name: str, links: Links = ()) -> None:
     """Write the page; a reader of ``path`` sees the old file or the whole new one.
 
-    Args:
-        frame: As for ``sweep_html``.
-        path: File to write.
-        name: Name of the store.
-        links: Pages to link to.
-
     Raises:
         ConfigError: The frame has no point.
         OSError: The folder does not exist or cannot be written.
@@ -79,11 +73,6 @@ def sweep_headline(frame: pd.DataFrame) -> str:
 
 def sweep_html(frame: pd.DataFrame, *, name: str, links: Links = ()) -> str:
     """Return the page as HTML.
-
-    Args:
-        frame: Points as ``Store.to_frame`` returns them, or a selection of their rows.
-        name: Name of the store.
-        links: Pages to link to.
 
     Raises:
         ConfigError: The frame has no point.

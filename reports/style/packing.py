@@ -16,11 +16,7 @@ _TYPES = {"u1": "Uint8Array", "u2": "Uint16Array", "u4": "Uint32Array", "f8": "F
 
 
 def pack_array(values: NDArray[Any]) -> Packed:
-    """Pack a column of any shape, row after row, in the smallest type that holds it exactly.
-
-    Args:
-        values: Booleans, integers >= 0, or floats.
-    """
+    """Pack a column of any shape, row after row, in the smallest type that holds it exactly."""
     smallest = np.ascontiguousarray(values, dtype=_smallest_type(values))
     return _pack(_TYPES[smallest.dtype.str[1:]], smallest.tobytes())
 

@@ -22,7 +22,6 @@ class Unit:
     name: str
     """Symbol of the unit; empty for plain numbers."""
     factor: float
-    """Size of the unit in SI units."""
 
     def text(self, value: float) -> str:
         """Return the value in this unit to three digits, without the unit; a dash if the value is not finite."""

@@ -17,7 +17,6 @@ class Column:
     meaning: str
     unit: Unit
     values: tuple[float, ...]
-    """Values in SI units."""
     intervals: tuple[tuple[float, float] | None, ...] = ()
     """Intervals in SI units, which stand in place of the values."""
 

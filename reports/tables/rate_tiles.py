@@ -5,12 +5,7 @@ from reports.style.units import three_digits
 
 
 def rate_tiles(rates: TrainingRates, samples_are: str) -> list[tuple[str, str, str]]:
-    """Return label, number and unit of samples and tokens a second, utilisation, and money where a price is known.
-
-    Args:
-        rates: The rates.
-        samples_are: What samples are, such as ``images``.
-    """
+    """Return label, number and unit of samples and tokens a second, utilisation, and money where a price is known."""
     tokens = [("tokens", three_digits(rates.tokens_per_s), "tokens/s")] if rates.tokens_per_s else []
     return [
         ("throughput", three_digits(rates.samples_per_s), f"{samples_are}/s"),

@@ -20,9 +20,7 @@ class RepeatedBlock(NamedTuple):
     """Like blocks of rows that follow one another."""
 
     first: int
-    """First row of the first block."""
     rows: int
-    """Rows of one block."""
     blocks: int
     """Number of blocks, at least 2."""
 

@@ -16,7 +16,6 @@ class ReproducedValue:
     """One printed value beside ours."""
 
     table: str
-    """Table, figure or section of the paper."""
     claim: str
     printed: str
     ours: str

@@ -19,7 +19,6 @@ class HeldOutErrors:
 
     rows: int
     median: float
-    """Median of the relative errors."""
     p90: float
     """Nine of ten relative errors are smaller."""
     bias: float

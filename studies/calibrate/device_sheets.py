@@ -65,10 +65,6 @@ def check_library(name: str, convolutions: int) -> None:
 
     Its labels are those of the same card with the older library, so that these rows would be taken for the newer one's.
 
-    Args:
-        name: Device.
-        convolutions: Number of its rows with windows.
-
     Raises:
         ConfigError: There are any, and its data sheet names a ``library``.
     """

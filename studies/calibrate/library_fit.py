@@ -96,10 +96,6 @@ class _Group:
 def fitted_library(content: Mapping[str, Any], measured: Sequence[Collectives]) -> FittedLibrary:
     """Return the content of a cluster file whose library fits measured collectives.
 
-    Args:
-        content: Content of a cluster file with the section ``library``.
-        measured: Times of collectives on this cluster, or on its first machines.
-
     Raises:
         ConfigError: The file has no such section, the cluster has fewer devices than took part, there are too few
             rows, or they determine no parameter.

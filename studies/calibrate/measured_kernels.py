@@ -26,10 +26,8 @@ class MeasuredKernel:
     family: str
     """Kernels that are held out together: those of one layer, whatever its batch; products of one weight."""
     source: str
-    """Table or file."""
     window: ConvolutionWindow | None = None
     precision: str = "float32"
-    """Arithmetic of the product."""
     streamed_bytes: float = 0.0
     """Bytes of passes before or after the product."""
 

@@ -116,12 +116,7 @@ def _graph(model: str, batch: int) -> ComputationGraph:
 
 
 class _Terms:
-    """The terms of all phases of networks, from which a time follows for every clock and host.
-
-    Args:
-        profile: Any profile of the device.
-        rows: Networks.
-    """
+    """The terms of all phases of networks, from which a time follows for every clock and host."""
 
     def __init__(self, profile: ComputeProfile, rows: Sequence[MeasuredNetwork]) -> None:
         boost = profile.for_single_kernels()

@@ -137,13 +137,7 @@ _Dumper.add_representer(str, _text)
 
 
 def write_content(content: Mapping[str, Any], path: Path, comment: str) -> None:
-    """Write a profile file.
-
-    Args:
-        content: Keys of the file.
-        path: Path to write to.
-        comment: First lines, which say how the numbers were obtained.
-    """
+    """Write a profile file."""
     text = yaml.dump(
         dict(content), Dumper=_Dumper, sort_keys=False, width=118, default_flow_style=None, allow_unicode=True
     )

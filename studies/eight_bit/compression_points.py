@@ -22,7 +22,6 @@ class CompressionPoint:
     devices: int
     link_speed: float
     batch: int
-    """Samples of a mini-batch, all devices."""
     iteration_s: float = math.nan
     speedup: float = math.nan
     """Samples a second, over those of one device alone."""
@@ -34,12 +33,6 @@ class CompressionPoint:
 
 class SimulatedPoints:
     """Simulations of the points, each made once.
-
-    Args:
-        graph: The network, with the batch of one device.
-        cluster: Device graph.
-        request: The sweep, with its device counts.
-        alone_s: Iteration of one device.
 
     Raises:
         ConfigError: No route among the devices uses a link of the requested class.

@@ -38,11 +38,9 @@ class CompressionSweep:
     batch_per_device: int
     compress: str
     link_class: str
-    """Class of the links whose speed is varied."""
     link_bytes_per_s: float
     """Speed of the slowest of these links at factor 1."""
     alone_s: float
-    """Iteration of one device."""
     sub_batches: tuple[int, ...]
     types: tuple[str, ...]
     devices: tuple[int, ...]
@@ -69,12 +67,6 @@ def sweep_compression(
     graph: ComputationGraph, cluster: DeviceGraph, request: CompressionRequest, progress: Progress | None = None
 ) -> CompressionSweep:
     """Simulate every point, then compute the crossovers of each type.
-
-    Args:
-        graph: The network, with the batch of one device.
-        cluster: Device graph.
-        request: Axes of the sweep.
-        progress: Called as ``progress(label, done, total)``.
 
     Raises:
         ConfigError: There is no plan for any point, the cluster has too few devices, or no route uses a link of the

@@ -24,9 +24,7 @@ class ElementCost:
     element_bytes: float
     """Bytes of one element; a fraction where several share a byte."""
     compress_s: float = 0.0
-    """Seconds to compress one element, on the device that sends it."""
     decompress_s: float = 0.0
-    """Seconds to decompress one element, on the device that receives it."""
 
     def __post_init__(self) -> None:
         if not 0 < self.element_bytes < math.inf:
@@ -77,9 +75,7 @@ class Workload:
     gradient_s: _Number
     """Synchronisation of the last gradient of the convolutions."""
     features: _Number
-    """Elements of one sample's input to the linear layers."""
     samples: _Number
-    """Samples of a device's own mini-batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +83,11 @@ class Setting:
     """Machines, links, and the sub-batch."""
 
     sub_batch: _Number
-    """Samples of a sub-batch."""
     machines: _Number
     """Number n of machines, >= 2."""
     devices_per_machine: _Number
     bytes_per_s: _Number
-    """Bandwidth between machines, in one direction."""
     latency: Latency
-    """Latency of one message between machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -102,7 +95,6 @@ class SubBatchTimes:
     """Times of one iteration, in seconds; all of one shape."""
 
     passes: Floats
-    """Number k of sub-batches in the whole mini-batch."""
     message_bytes: Floats
     single_pass_s: Floats
     """Time in which a machine sends its part of a sub-batch to every other."""

@@ -34,11 +34,7 @@ KIB, MILLI = 1024.0, 1e-3
 
 
 def read_table(name: str) -> list[dict[str, str]]:
-    """Return the rows of a file of printed values, columns by name.
-
-    Args:
-        name: Name of the file without ``eight_bit_``, such as ``table4_compute``.
-    """
+    """Return the rows of a file of printed values, columns by name."""
     text = (files("studies") / "data" / f"eight_bit_{name}.csv").read_text()
     return list(csv.DictReader(text.splitlines()))
 
@@ -118,10 +114,5 @@ def alexnet(kernels: str = "nervana") -> Workload:
 
 
 def _columns(lines: list[dict[str, str]], name: str) -> Floats:
-    """Return the columns of a table for ``BITS``, shape (rows, 2).
-
-    Args:
-        lines: Rows of the table.
-        name: Name of a column, with ``{}`` in place of the bits.
-    """
+    """Return the columns of a table for ``BITS``, shape (rows, 2)."""
     return np.array([[float(line[name.format(bits)]) for bits in BITS] for line in lines])

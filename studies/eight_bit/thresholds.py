@@ -25,9 +25,7 @@ class Crossing:
     devices: int
     link_speed: float
     low: float
-    """Smallest value of the axis that has a plan."""
     high: float
-    """Largest value of the axis that has a plan."""
     pays_at_low: bool
     thresholds: tuple[float, ...]
     """Rising values of the axis; at each the type starts or stops to pay."""

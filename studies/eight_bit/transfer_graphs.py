@@ -74,11 +74,9 @@ class SubBatchGraph:
     senders: Sequence[int]
     """Device of each machine that sends and receives between machines, shape (n,)."""
     size_bytes: float
-    """Bytes of one message: a machine's part of a sub-batch."""
     passes: int
     """Number k of sub-batches in the mini-batch."""
     linear_s: float
-    """Time of the linear layers for one sub-batch."""
     product_s: float
     """Time of the first linear layer's product, which hides a round in Table 6."""
     before_s: float = 0.0

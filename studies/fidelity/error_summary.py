@@ -34,17 +34,14 @@ class ErrorSummary:
     """``no``; ``yes``; ``part`` where some of the rows were fitted to; or ``held out`` where they were in turn left out
     of the fit that they judge."""
     rows: int
-    """Rows with a prediction."""
     arithmetic: str = ""
     """Arithmetic of the rows, and how many there are of each where there are several."""
     software: str = ""
     """Software that measured them, likewise."""
     without: int = 0
-    """Rows without one."""
     without_reason: str = ""
     """The most frequent reason of those."""
     median: float = math.nan
-    """Median of the absolute errors."""
     p90: float = math.nan
     """90th percentile of the absolute errors."""
     worst: float = math.nan
@@ -68,9 +65,6 @@ def held_out_errors(only: str | None = None) -> Iterator[ErrorSummary]:
 
     Rows count once.  Profiles that tables know by one label, such as those of cards that differ in memory alone, are
     fitted to the same rows: of as many rows of one kind the first profile by name counts.
-
-    Args:
-        only: Kind of comparison; None for all.
     """
     seen = set[tuple[str, int, str]]()
     for name, path in sorted(catalogue().items()):

@@ -67,11 +67,6 @@ _ROWS: dict[str, Callable[[str], Iterable[JudgedRow]]] = {
 def judged_rows(only: str | None = None, *, processes: int = 0, progress: Progress | None = None) -> list[JudgedRow]:
     """Compute the rows of all comparisons, or of one kind.
 
-    Args:
-        only: One of ``KINDS_JUDGED``; None for all.
-        processes: Number of processes; 0 for one a processor core.
-        progress: Called as ``progress(label, done, total)``.
-
     Returns:
         The rows, in the same order however many processes computed them.
 
@@ -121,9 +116,6 @@ def paper_rows(paper: str) -> Iterator[JudgedRow]:
 
     Two ends of a range are two rows.  Values that have no ratio count as equal or as not predicted: configurations and
     other texts, bounds, and zeros.
-
-    Args:
-        paper: As ``studies.reproduce.papers.reproduce`` names it.
     """
     for row in reproduce(paper):
         if row.unit == "s" and any(word in row.source for word in _CLOCKED):

@@ -67,17 +67,11 @@ class FidelityTable:
     coverages: tuple[Coverage, ...]
     """Shares of rows that lie in 80 % intervals made without their device or system."""
     errors: Mapping[str, PartError]
-    """Errors of the parts of predictions, from which intervals are made."""
     notes: tuple[str, ...] = ()
 
 
 def summarised(rows: Iterable[JudgedRow], held_out: Iterable[ErrorSummary] = ()) -> FidelityTable:
-    """Return the summaries of judged rows, in the order of ``MEASURES``.
-
-    Args:
-        rows: Rows of all comparisons, in order.
-        held_out: Summaries of rows that were held out of fits (``studies.fidelity.error_summary.held_out_errors``).
-    """
+    """Return the summaries of judged rows, in the order of ``MEASURES``."""
     everything, left_out = list(rows), list(held_out)
     measures, comparisons = list[ErrorSummary](), list[ErrorSummary]()
     for measure in MEASURES:
@@ -129,10 +123,6 @@ def _ranks(rows: Sequence[JudgedRow]) -> Iterator[str]:
 
 def kendall(first: Floats, second: Floats) -> float:
     """Return Kendall's rank correlation of two rows of values, tau-b: 1 where they have one order, -1 for the reverse.
-
-    Args:
-        first: Shape (n,), not all equal.
-        second: Shape (n,), not all equal.
 
     Source:
         Kendall, "The treatment of ties in ranking problems", Biometrika 33, 1945.

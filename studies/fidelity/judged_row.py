@@ -94,7 +94,6 @@ class JudgedRow:
     comparison: str
     """Comparison within the measure, such as a table and a device."""
     label: str
-    """What was measured."""
     group: str
     """Device or system, which a cross-validation leaves out as a whole."""
     subject: str = ""
@@ -114,11 +113,9 @@ class JudgedRow:
     size: float = 1.0
     """Batch or bytes, by which rows of one group and subject differ."""
     nodes: int = 1
-    """Machines that took part."""
     device_flop: float = 0.0
     """Model FLOP of an iteration for one device; 0 where rows are not ranked by them."""
     communication: float = 0.0
-    """Share of the predicted time in which communication is exposed."""
     profile: str = ""
     """Of iterations on several GPUs, their profile."""
     alone: float = 0.0

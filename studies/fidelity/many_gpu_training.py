@@ -99,15 +99,7 @@ def _scaled(
 
 @lru_cache(maxsize=256)
 def _iteration(spec: str, model: str, batch: int, devices: int, conditions: str) -> tuple[float, float]:
-    """Return the simulated time of a data-parallel iteration, and the share of it in which communication is exposed.
-
-    Args:
-        spec: Cluster.
-        model: Network.
-        batch: Samples of a device.
-        devices: Number of devices.
-        conditions: ``DEFAULT``, ``IDEAL``, or a framework.
-    """
+    """Return the simulated time of a data-parallel iteration, and the share of it in which communication is exposed."""
     graph, cluster = load_model(model, batch=batch * devices), _first(spec, devices)
     strategy = named_strategy("data", graph, devices)
     if conditions == IDEAL:

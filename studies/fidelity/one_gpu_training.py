@@ -81,11 +81,7 @@ class _Case:
 
 
 def one_gpu_rows(part: str = "") -> Iterator[JudgedRow]:
-    """Yield every measured iteration on one GPU.
-
-    Args:
-        part: Name of a table, whose rows alone are computed; all tables if empty.
-    """
+    """Yield every measured iteration on one GPU."""
     for case in _cases():
         if part in ("", case.table):
             yield (row := _judged(case))

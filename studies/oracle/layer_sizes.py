@@ -31,11 +31,7 @@ def _mixes(layer: Layer) -> bool:
 
 
 class Sizes:
-    """Sizes of one sample in every layer, shape (G,), and halos.
-
-    Args:
-        graph: The network; its batch does not matter.
-    """
+    """Sizes of one sample in every layer, shape (G,), and halos."""
 
     def __init__(self, graph: ComputationGraph) -> None:
         self.graph = graph

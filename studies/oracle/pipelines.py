@@ -31,16 +31,6 @@ def pipeline_makespan_s(
         stage 0   F0 F1 F2 .. .. B2 B1 B0 U
         stage 1   .. F0 F1 F2 B2 B1 B0 U
 
-    Args:
-        forward_s: Forward pass of a micro-batch on each of p stages, shape (p,).
-        backward_s: Backward pass of each micro-batch on each stage, in the order in which they go back, shape (p, S) or
-            (p, 1).
-        update_s: Update on each stage, shape (p,).
-        transfer_s: Transfer from each stage to the next, and of the gradient back, shape (p - 1,).
-        segments: Number of micro-batches, >= 1.
-        behind_s: Part of ``backward_s`` that a stage computes after the gradient that it sends back, which does not
-            wait for it: the weight gradient of its first layer; same shape.  None: nothing.
-
     Returns:
         Seconds until the last stage has updated.
 

@@ -54,13 +54,6 @@ def project_rows(
 ) -> list[OracleRow]:
     """Apply the closed forms to all cases.
 
-    Args:
-        model: Prices of the network on the cluster.
-        inputs: Inputs that the cases share.
-        cases: The cases.
-        limits: Limit of every strategy among the cases, by name.
-        gamma: Memory reuse.
-
     Returns:
         One row for each case, in their order.
 

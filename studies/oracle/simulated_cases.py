@@ -101,15 +101,7 @@ class _Replays:
 def simulate_cases(
     graph: ComputationGraph, cluster: DeviceGraph, cases: Sequence[OracleCase], samples: int, *, processes: int = 0
 ) -> Generator[tuple[int, Simulated]]:
-    """Replay all cases, the largest first, in parallel processes; yield the number of each with its result.
-
-    Args:
-        graph: The network, with any batch.
-        cluster: Device graph.
-        cases: The cases.
-        samples: Samples of the data set.
-        processes: Number of processes; 0 for one a processor core.  A single case is replayed in this process.
-    """
+    """Replay all cases, the largest first, in parallel processes; yield the number of each with its result."""
     order = sorted(range(len(cases)), key=lambda k: -_weight(cases[k]))
     replays = _Replays(graph, cluster, samples, cases)
     count = min(processes or os.cpu_count() or 1, len(cases))

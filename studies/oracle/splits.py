@@ -63,13 +63,7 @@ def layer_times(model: CostModel, sizes: Sizes, splits: Sequence[Split]) -> dict
 
 
 def _parts(layer: Layer, flat: bool, splits: Sequence[Split]) -> dict[str, Floats]:
-    """Return the sizes of the largest part in each dimension of the output, and its slices of a sum, shape (C,) each.
-
-    Args:
-        layer: The layer.
-        flat: Whether the layer has no positions to split.
-        splits: Splits of C cases.
-    """
+    """Return the sizes of the largest part in each output dimension, and its slices of a sum, shape (C,) each."""
     sums = 0 if layer.reads_data else layer.operation.summed_size(layer.input_shapes)
     degrees = np.ones((len(splits), len(layer.output.dims)))
     for c, split in enumerate(splits):

@@ -24,10 +24,6 @@ def reproduce(paper: str, progress: Progress | None = None) -> list[PaperRow]:
     Values that need one are left out: Table 4 of the layer-wise paper, the error of Eq. 1 against measured iterations;
     and ParaDL's accuracies, except that of data parallelism.
 
-    Args:
-        paper: ``deepa``, ``layerwise``, ``eight-bit``, ``paradl`` or ``turbodl``.
-        progress: Called as ``progress(label, done, total)``.
-
     Raises:
         ConfigError: The paper is unknown.
     """

@@ -35,14 +35,7 @@ def stored(name: str) -> list[dict[str, str]]:
 def claim_row(
     paper: str, claim: Mapping[str, str], functions: Mapping[str, Callable[..., ClaimResult]], *shared: Any
 ) -> PaperRow:
-    """Recompute one claim of a file of printed values.
-
-    Args:
-        paper: Short name of the paper.
-        claim: Row of the file; its key names a function and the words that it takes.
-        functions: Functions by name; each takes ``shared``, then the words.
-        shared: Arguments that all functions take first.
-    """
+    """Recompute one claim of a file of printed values."""
     name, *words = claim["key"].split()
     ours, note = functions[name](*shared, *words)
     return row(f"{paper}, {claim['source']}: {claim['claim']}", claim["value"], ours, claim["unit"], note)

@@ -29,11 +29,6 @@ class Budget:
     def __init__(self, *, money: float | None, device_hours: float | None, prices: Mapping[str, float]) -> None:
         """Check a budget.
 
-        Args:
-            money: Money; or
-            device_hours: Hours of devices.
-            prices: Price of an hour of one device by cluster; under the empty name that of all others.
-
         Raises:
             ConfigError: Not exactly one amount is given, or it is not positive.
         """
@@ -72,15 +67,6 @@ def best_for_budget(
     progress: Progress | None = None,
 ) -> SizeAnswer:
     """Find the cluster and size that train fastest for a budget; with a deadline the cheapest that keeps both.
-
-    Args:
-        subject: Network, batch and strategies.
-        clusters: Clusters, whose numbers of nodes are varied.
-        training: The run.
-        budget: What it may cost.
-        within_s: Deadline.
-        most_devices: Largest size that is tried.
-        progress: Called as ``progress(label, done, total)``.
 
     Raises:
         ConfigError: The deadline is not positive, a price is missing, or the model, a cluster or an option breaks a

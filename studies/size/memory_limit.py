@@ -16,11 +16,6 @@ from studies.size.tried_points import TriedPoints, best_so_far, explained, scan_
 def largest_batch(subject: Subject, cluster: str, *, progress: Progress | None = None) -> SizeAnswer:
     """Find the largest batch of each device that fits in memory.
 
-    Args:
-        subject: Network and strategies; its batch is passed over.
-        cluster: Cluster, as for ``load_cluster``.
-        progress: Called as ``progress(label, done, total)``.
-
     Raises:
         ConfigError: The model, the cluster or an option breaks a rule.
         Interrupted: After Ctrl-C, with the answer that the points tried give; without a plan, KeyboardInterrupt.

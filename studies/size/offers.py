@@ -26,15 +26,6 @@ def best_offer(
 ) -> SizeAnswer:
     """Compare clusters as they are: the one that trains fastest, or cheapest.
 
-    Args:
-        subject: Network, batch and strategies.
-        clusters: Offers: clusters of the catalogue, or cluster files.
-        training: The run.
-        prices: Price of an hour of one device by cluster; under the empty name that of all others.
-        by: ``time`` or ``money``.
-        within_s: Deadline that the best must keep; None for none.
-        progress: Called as ``progress(label, done, total)``.
-
     Returns:
         The answer, whose ``failing`` are the next two offers.
 

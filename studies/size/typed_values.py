@@ -14,9 +14,6 @@ _UNITS_S = {"s": 1.0, "min": 60.0, "h": HOUR_S, "d": 24 * HOUR_S, "y": 8766 * HO
 def duration_s(text: str) -> float:
     """Return the seconds that a duration stands for.
 
-    Args:
-        text: A number and a unit: s, min, h, d or y.
-
     Raises:
         ConfigError: It is no such text, or not a finite number > 0.
     """

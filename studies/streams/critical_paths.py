@@ -48,10 +48,6 @@ def paths_of(program: Program, options: PathOptions | None = None) -> Paths:
     longest path of a block, -1 for the next.  Weight gradients stand alpha below, bias gradients beta.  A sub-task
     whose result is used in the very next step is critical, whatever its kind.
 
-    Args:
-        program: One iteration, decomposed.
-        options: Alpha and beta; None for their defaults.
-
     Raises:
         ConfigError: Alpha or beta would put a weight or bias gradient before an activation gradient.
 

@@ -48,11 +48,6 @@ class Decomposed:
 def decompose(program: Program, model: CostModel, *, occupancy_model: str = "geometry") -> Decomposed:
     """Decompose the backward pass of a lowered program.
 
-    Args:
-        program: One iteration, lowered.
-        model: Prices from which it was lowered.
-        occupancy_model: ``geometry`` or ``throughput``, for kernels without a measured occupancy in the profile.
-
     Raises:
         ConfigError: A profile has no ``launch`` section, or ``occupancy_model`` is unknown.
 
@@ -165,12 +160,7 @@ def sub_kernels(layer: Layer, kind: str, part: dict[str, Floats]) -> Kernels:
 
 
 class _SubTasks:
-    """Kernels and times of the sub-tasks of every layer, by part.
-
-    Args:
-        program: One iteration, lowered.
-        model: Prices from which it was lowered.
-    """
+    """Kernels and times of the sub-tasks of every layer, by part."""
 
     def __init__(self, program: Program, model: CostModel) -> None:
         self._program, self._model = program, model

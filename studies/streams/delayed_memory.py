@@ -38,10 +38,6 @@ def held_bytes(program: Program, end_s: Floats) -> float:
     """Return the most bytes that the weight gradients of one device hold at once.
 
     A weight gradient holds what it needs from the end of its layer's activation gradient to its own end.
-
-    Args:
-        program: One iteration, decomposed.
-        end_s: End of each task, shape (T,).
     """
     size = needed_bytes(program)
     since, tasks = _last_gradients(program), np.flatnonzero(size > 0)
@@ -71,11 +67,6 @@ def bounded(program: Program, plan: StreamPlan, limit_bytes: float) -> StreamPla
     """Return a plan in which the delayed weight gradients of a device hold at most ``limit_bytes``.
 
     Before a layer starts its backward pass, the oldest weight gradients must have ended until the rest fit.
-
-    Args:
-        program: One iteration, decomposed.
-        plan: Plan for its tasks.
-        limit_bytes: Bytes that weight gradients may hold while later layers compute.
 
     Raises:
         ConfigError: ``limit_bytes`` is negative or not a number.

@@ -116,14 +116,7 @@ def arrange(
 
 
 class _Simulations:
-    """Simulated arrangements of one program.
-
-    Args:
-        work: One iteration.
-        model: Prices of the network on the cluster.
-        total: Simulations in all, for progress.
-        progress: Called as ``progress(label, done, total)``.
-    """
+    """Simulated arrangements of one program."""
 
     def __init__(self, work: Decomposed, model: CostModel, total: int, progress: Progress | None) -> None:
         self.work = work
@@ -175,12 +168,6 @@ def _refined(simulations: _Simulations, best: Arrangement, tries: int) -> Arrang
 
 def arranged(program: Program, streams: StreamPlan, places: Mapping[str, str], order: str) -> StreamPlan:
     """Return a plan with two priorities: activation gradients run before delayed gradients, and wait for advanced ones.
-
-    Args:
-        program: One iteration, decomposed.
-        streams: Plan with the streams of its tasks.
-        places: One of ``PLACES`` for each layer with parameters.
-        order: One of ``SHARING_ORDERS``.
 
     Raises:
         ConfigError: A place or the order is unknown.

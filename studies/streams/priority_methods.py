@@ -20,11 +20,6 @@ _NAME = "critical-path"
 def critical_path_plan(work: Decomposed, launch: Launch, options: PathOptions) -> StreamPlan:
     """Return the schedule of Algorithm 1 with its priorities, by levels where the device has enough of them.
 
-    Args:
-        work: One iteration.
-        launch: Streams and priorities of the device.
-        options: Parameters of Algorithm 1.
-
     Raises:
         ConfigError: The method is unknown, or it is ``levels`` and the device has too few.
 
@@ -64,14 +59,7 @@ def _two_levels(work: Decomposed, paths: Paths, launch: Launch) -> Ints:
 
 
 def _queued(work: Decomposed, paths: Paths, two: Ints, position: Ints) -> StreamPlan:
-    """Return the plan of method one: the critical sub-tasks in one queue, in the order of their priorities.
-
-    Args:
-        work: One iteration.
-        paths: Its paths.
-        two: Priority of each task on two levels, shape (T,).
-        position: Position of each task in the order in which one worker would run all, shape (T,).
-    """
+    """Return the plan of method one: the critical sub-tasks in one queue, in the order of their priorities."""
     program = work.program
     stream, labels = path_streams(program, paths)
     queued = work.kernels & paths.critical

@@ -64,13 +64,7 @@ def _positions(program: Program, new: Sequence[_NewTask]) -> Floats:
 
 
 def _renumbered(program: Program, new: Sequence[_NewTask], order: Ints) -> Program:
-    """Return the program with the new tasks, and all tasks by their new numbers.
-
-    Args:
-        program: The program without the new tasks.
-        new: New tasks, which count on from the last old one.
-        order: All tasks, old and new, in program order.
-    """
+    """Return the program with the new tasks, and all tasks by their new numbers."""
     size, owner = program.size + len(new), np.array([row.owner for row in new], dtype=np.int64)
     number = np.empty(size, dtype=np.int64)  # the new number of each task, the inverse of the order
     number[order] = np.arange(size)

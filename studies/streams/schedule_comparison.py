@@ -90,11 +90,6 @@ def one_device(profile: ComputeProfile, name: str) -> DeviceGraph:
 def work_of(graph: ComputationGraph, device: str, *, occupancy_model: str = "geometry") -> Decomposed:
     """Return the sub-tasks of a whole network on one device.
 
-    Args:
-        graph: The network.
-        device: Name of a compute profile, or its file.
-        occupancy_model: ``geometry`` or ``throughput``.
-
     Raises:
         ConfigError: The profile has no ``launch`` section, or there is no such profile or model of occupancy.
     """

@@ -78,11 +78,6 @@ def streamed_graph(work: Decomposed, plan: StreamPlan, *, iterations: int) -> Pr
     """Return the task graph of a decomposed program under a stream plan.
 
     A launch makes its stream wait and takes nothing of the device; a kernel takes its occupancy of the device.
-
-    Args:
-        work: One iteration.
-        plan: Plan for its tasks.
-        iterations: Iterations in a row, >= 1.
     """
     program, kernels = work.program, work.kernels
     plain = build_program_graph(program, iterations=iterations)
@@ -121,12 +116,6 @@ def streamed_graph(work: Decomposed, plan: StreamPlan, *, iterations: int) -> Pr
 
 def replay_streams(work: Decomposed, plan: StreamPlan, *, iterations: int = ITERATIONS, engine: str = "auto") -> Replay:
     """Replay several iterations of a decomposed program under a stream plan.
-
-    Args:
-        work: One iteration.
-        plan: Plan for its tasks.
-        iterations: Iterations in a row, >= 1.
-        engine: Simulation engine.
 
     Raises:
         ConfigError: The engine is unknown, or the plan's order makes tasks wait for each other.

@@ -73,12 +73,7 @@ def selected(frame: pd.DataFrame, condition: str, what: str) -> "pd.Series[bool]
 
 
 def _problem(condition: str, texts: Collection[str]) -> str:
-    """Return what makes a condition unusable before it is evaluated; empty if nothing does.
-
-    Args:
-        condition: The condition.
-        texts: Columns that hold texts, which a product would repeat.
-    """
+    """Return what makes a condition unusable before it is evaluated; empty if nothing does."""
     if len(condition) > _LONGEST:
         return f"must have at most {_LONGEST:,} characters, got {len(condition):,}"
     try:

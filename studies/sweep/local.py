@@ -38,12 +38,6 @@ def compute_in_processes(
 
     A process that dies (killed, or out of memory) loses a few points, which are computed again one at a time;
     a point whose process dies again has a result of its own.
-
-    Args:
-        points: Points in the order in which they begin.
-        processes: Number of processes, >= 1.
-        evaluate: Function that computes a point; it can be pickled.
-        died: Returns the result of a point whose process has died again.
     """
     waiting, suspects = deque(points), deque[_Item]()
     while waiting or suspects:

@@ -235,12 +235,7 @@ def _only_writer(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    """Open and check a database.
-
-    Args:
-        path: The file.
-        mode: Mode of SQLite: ``rw``, or ``rwc`` to create the file where there is none.
-    """
+    """Open and check a database."""
     with _explained(path):
         connection = sqlite3.connect(
             f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=WAIT_S, isolation_level=None

@@ -38,12 +38,7 @@ class _Worker(Generic[_Item]):
 
 
 class Workers(Generic[_Item, _Result]):
-    """Processes of this machine that end with this one, however that ends.
-
-    Args:
-        count: Number of processes, >= 1.
-        evaluate: Function that computes a point; it can be pickled.
-    """
+    """Processes of this machine that end with this one, however that ends."""
 
     def __init__(self, count: int, evaluate: Callable[[_Item], _Result]) -> None:
         context = get_context("spawn")

@@ -33,9 +33,6 @@ class _Tasks:
 def chakra_traces(program: Program) -> list[list[ChakraNode]]:
     """Return the trace of each device for one iteration.
 
-    Args:
-        program: Program of any plan without parameter servers.
-
     Raises:
         ConfigError: Gradients go through the memory of a host, which the schema's nodes cannot say.
     """

@@ -68,9 +68,6 @@ def traced_iterations(path: Path) -> list[TracedIteration]:
 
     An iteration is what the profiler calls a step; a trace without steps is one iteration.
 
-    Args:
-        path: JSON file that ``torch.profiler`` exported.
-
     Raises:
         ConfigError: The file is no such trace, or lacks the operations or their sequence numbers.
     """

@@ -81,9 +81,6 @@ class ScenarioSet:
 def read_scenarios(path: Path) -> ScenarioSet:
     """Read a file of scenarios.
 
-    Args:
-        path: YAML file, as docs/scenarios.md describes it.
-
     Raises:
         ConfigError: The file breaks a rule, each with its path, or a scenario builds on an unknown one or on itself.
     """

@@ -311,11 +311,6 @@ _MOST_NAMES = 6
 def way_round(today: DeviceGraph, changed: DeviceGraph, lost: tuple[str, ...]) -> str:
     """Return how transfers go without the links that failed.
 
-    Args:
-        today: Cluster before.
-        changed: Cluster after.
-        lost: Devices that are cut off.
-
     Returns:
         The new route of the first pair of devices whose route failed, or the devices that are cut off; empty where no
         link between the vertices that are left is gone.

@@ -31,11 +31,6 @@ class Guard:
 
     A page of another site that makes the browser send requests here does not know the token; one that has its own name
     resolve to this machine has another ``Host``.
-
-    Args:
-        app: Application that sees what is left, without the token in the path.
-        token: Secret of this server.
-        port: Port that it listens on.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, port: int) -> None:

@@ -25,9 +25,6 @@ _GRACE_S = 1
 def listening_socket(port: int) -> socket.socket:
     """Return a socket that listens on the loopback address.
 
-    Args:
-        port: Port; 0 for any that is free.
-
     Raises:
         ConfigError: Another process has the port, or this user may not have it.
     """
@@ -74,12 +71,7 @@ def serve_application(app: ASGIApp, listening: socket.socket, *, end: Callable[[
 
 
 class _Server(uvicorn.Server):
-    """A server that every signal of a command ends, whatever it does, with all that was started.
-
-    Args:
-        config: Settings.
-        end: As of ``serve_application``.
-    """
+    """A server that every signal of a command ends, whatever it does, with all that was started."""
 
     def __init__(self, config: uvicorn.Config, end: Callable[[], None]) -> None:
         super().__init__(config)
@@ -123,9 +115,7 @@ class BoundedConnection(H11Protocol):
     """A connection that is dropped where its client sends half of the headers, or takes nothing of an answer."""
 
     _deadline: asyncio.TimerHandle | None = None
-    """Runs while the connection waits for headers."""
     _patience: asyncio.TimerHandle | None = None
-    """Runs while the client takes nothing."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for headers."""
