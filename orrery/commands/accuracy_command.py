@@ -32,13 +32,14 @@ def orrery_accuracy(
 
     check_torch("accuracy")
     from executor.accuracy.accuracy_run import accuracy_study
-    from reports.pages.accuracy_page import write_accuracy_page
+    from reports.pages.accuracy_page import accuracy_html
+    from reports.pages.page_template import write_page
 
     with out_files(out) as files, progress_bar(model) as progress:
         result = accuracy_study(replace(request, model=model), progress=progress)
         values = result.values()
         if files:
-            write_accuracy_page(result, files[0])
+            write_page(accuracy_html(result), files[0])
             files[1].write_bytes(to_json(values))
     print_json(values) if json else _show(result, out)
 

@@ -38,7 +38,8 @@ def orrery_fidelity(
     """Compare predictions with public measurements: how many rows, how far off, and why."""
     from groundwork.errors import ConfigError
     from planner.expected.likely_times import RECORDED
-    from reports.pages.fidelity_page import fidelity_values, write_fidelity_page
+    from reports.pages.fidelity_page import fidelity_html, fidelity_values
+    from reports.pages.page_template import write_page
     from reports.tables.fidelity_text import fidelity_lines, fidelity_tables
     from studies.fidelity.error_summary import held_out_errors
     from studies.fidelity.fidelity_run import judged_rows
@@ -57,7 +58,7 @@ def orrery_fidelity(
         table = summarised(rows, held_out_errors(only))
         worse = worse_lines(table, path, only=only) if check else []
         if page:
-            write_fidelity_page(table, *page)
+            write_page(fidelity_html(table), *page)
         if numbers:
             numbers.write_text(recorded_text(table), encoding="utf-8")
     if json:
@@ -90,19 +91,21 @@ def orrery_reproduce(
         raise ConfigError(f"numbers must be left out for {paper}, which draws none, got {numbers}")
     with out_files(out) as page, progress_bar(paper) as progress:
         if paper == "eight-bit":
-            from reports.pages.paper_pages import computed_values, write_paper_page
+            from reports.pages.page_template import write_page
+            from reports.pages.paper_pages import computed_values, paper_html
 
             values = computed_values(numbers=numbers or _SAMPLES, progress=progress)
             rows = row_values([each.row for each in values])
             if page:
-                write_paper_page(values, *page)
+                write_page(paper_html(values), *page)
         else:
             from studies.reproduce.papers import reproduce
 
             found = reproduce(paper, progress=progress)
             rows = row_values(found)
             if page:
-                from reports.pages.paper_pages import write_reproduce_page
+                from reports.pages.page_template import write_page
+                from reports.pages.paper_pages import reproduce_html
 
-                write_reproduce_page(paper, found, *page)
+                write_page(reproduce_html(paper, found), *page)
     print_json({"rows": rows}) if json else print_table(rows)

@@ -39,7 +39,8 @@ def orrery_oracle(
     from groundwork.errors import ConfigError
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.models.registry import load_model
-    from reports.pages.oracle_page import write_oracle_page
+    from reports.pages.oracle_page import oracle_html
+    from reports.pages.page_template import write_page
     from studies.oracle.projection import oracle
 
     if batch is not None and request.batch_per_device is not None:
@@ -51,7 +52,7 @@ def orrery_oracle(
         table = kept(oracle, graph, load_cluster(cluster), request, progress=progress)
         values = table.values()
         if files:
-            write_oracle_page(table, files[0])
+            write_page(oracle_html(table), files[0])
             files[1].write_bytes(to_json(values))
     print_json(values) if json else _show(table, out)
 

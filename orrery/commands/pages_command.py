@@ -28,11 +28,12 @@ def orrery_timeline(
     json: JsonOption = False,
 ) -> None:
     """Draw every task of an iteration on every device and link, and what it waited for, on one page."""
-    from reports.pages.timeline_page import write_timeline_page
+    from reports.pages.page_template import write_page
+    from reports.pages.timeline_page import timeline_html
 
     with out_files(out) as (file,), progress_bar("simulating"):
         view = _view(plan_file, measured)
-        write_timeline_page(view, file)
+        write_page(timeline_html(view), file)
         size_bytes = file.stat().st_size
     values = {"page": str(out.files[0]), "iteration_s": view.replay.iteration_s, "tasks": view.replay.tasks}
     values |= {"size_bytes": size_bytes, "headline": view.headline}

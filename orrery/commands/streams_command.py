@@ -147,7 +147,8 @@ def _measured(
     """Run the schedules on the cores of this machine."""
     from executor.streams.measure import measure_streams
     from executor.streams.view import as_stream_comparison, measured_values
-    from reports.pages.streams_page import write_streams_page
+    from reports.pages.page_template import write_page
+    from reports.pages.streams_page import streams_html
 
     measured = measure_streams(
         graph,
@@ -158,7 +159,7 @@ def _measured(
         progress=progress,
     )
     if page:
-        write_streams_page(as_stream_comparison(measured), *page)
+        write_page(streams_html(as_stream_comparison(measured)), *page)
     return _StreamsReport(values=measured_values(measured), show=lambda: _show_measured(measured))
 
 
@@ -166,12 +167,13 @@ def _simulated(
     graph: "ComputationGraph", request: StreamRequest, page: tuple[Path, ...], progress: Progress | None
 ) -> _StreamsReport:
     """Simulate the schedules on one device."""
-    from reports.pages.streams_page import write_streams_page
+    from reports.pages.page_template import write_page
+    from reports.pages.streams_page import streams_html
     from studies.streams.schedule_comparison import compare_schedules
 
     comparison = compare_schedules(graph, request, progress)
     if page:
-        write_streams_page(comparison, *page)
+        write_page(streams_html(comparison), *page)
     return _StreamsReport(values=_values(comparison), show=lambda: _show(comparison))
 
 

@@ -100,9 +100,10 @@ def orrery_results(
             if file.suffix in (".csv", ".parquet"):
                 exported(frame, file)
             else:
-                from reports.pages.sweep_page import write_sweep_page
+                from reports.pages.page_template import write_page
+                from reports.pages.sweep_page import sweep_html
 
-                write_sweep_page(frame, file, name=store.name)
+                write_page(sweep_html(frame, name=store.name), file)
     if json:
         return print_json({"rows": frame.to_dict(orient="records")})
     _show(frame, rows.limit, chosen=bool(rows.columns))

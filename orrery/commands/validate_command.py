@@ -41,13 +41,14 @@ def orrery_validate(
     check_torch("validate")
     request = replace(request, processes=_ranks(request, lab), cluster=lab or request.cluster)
     from executor.validation.validation_run import validate
-    from reports.pages.validation_page import write_validation_page
+    from reports.pages.page_template import write_page
+    from reports.pages.validation_page import validation_html
 
     with out_files(out) as files, progress_bar(model) as progress, _hosts(lab) as hosts:
         result = kept(validate, model, request, hosts=hosts, out=out.typed if out else None, progress=progress)
         values = _values(result)
         if files:
-            write_validation_page(result, files[0])
+            write_page(validation_html(result), files[0])
             files[1].write_bytes(to_json(values))
     if json:
         return print_json(values)

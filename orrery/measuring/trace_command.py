@@ -41,7 +41,8 @@ def orrery_trace(
         result = traced_plan(stored.program, replay(stored.program), traces)
         if page:
             from reports.drawings.plan_view import PlanView
-            from reports.pages.timeline_page import write_timeline_page
+            from reports.pages.page_template import write_page
+            from reports.pages.timeline_page import timeline_html
 
             view = PlanView(
                 plan=stored.plan,
@@ -50,7 +51,7 @@ def orrery_trace(
                 additive_s=stored.additive_s,
                 notes=stored.notes,
             )
-            write_timeline_page(replace(view, measured=result.timeline, measured_s=result.measured_s), *page)
+            write_page(timeline_html(replace(view, measured=result.timeline, measured_s=result.measured_s)), *page)
     values = _values(result, out)
     print_json(values) if json else _print(values)
 

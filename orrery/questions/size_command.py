@@ -175,14 +175,15 @@ def orrery_size_offers(
 
 def _answer(search: Callable[[Progress | None], "SizeAnswer"], out: Out | None, json: bool) -> None:
     """Search, print the answer first, and write the page with its numbers."""
-    from reports.pages.decision_pages import write_size_page
+    from reports.pages.decision_pages import size_html
+    from reports.pages.page_template import write_page
     from reports.tables.size_text import size_headline, size_lines, size_table
 
     with out_files(out) as files, progress_bar("searching") as progress:
         answer = kept(search, progress)
         values = {"headline": size_headline(answer), **answer.values()}
         if files:
-            write_size_page(answer, files[0])
+            write_page(size_html(answer), files[0])
             files[1].write_bytes(to_json(values))
     if json:
         return print_json(values)

@@ -115,7 +115,8 @@ def _written(result: "WhatIf", files: tuple[Path, ...]) -> dict[str, Any]:
     from dataclasses import fields
 
     from groundwork.errors import ConfigError
-    from reports.pages.decision_pages import write_whatif_page
+    from reports.pages.decision_pages import whatif_html
+    from reports.pages.page_template import write_page
     from reports.tables.whatif_tables import whatif_headline
 
     if all(row.reason for row in result.rows):
@@ -124,7 +125,7 @@ def _written(result: "WhatIf", files: tuple[Path, ...]) -> dict[str, Any]:
     values = {"headline": whatif_headline(result)}
     values |= {field.name: getattr(result, field.name) for field in fields(result)}
     if files:
-        write_whatif_page(result, files[0])
+        write_page(whatif_html(result), files[0])
         files[1].write_bytes(to_json(values))
     return values
 
@@ -164,7 +165,8 @@ def orrery_whatif_eight_bit(
     """
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.models.registry import load_model
-    from reports.pages.eight_bit_page import write_eight_bit_page
+    from reports.pages.eight_bit_page import eight_bit_html
+    from reports.pages.page_template import write_page
     from studies.eight_bit.compression_sweep import sweep_compression
 
     with out_files(out) as files, progress_bar(model) as progress:
@@ -172,7 +174,7 @@ def orrery_whatif_eight_bit(
         sweep = sweep_compression(graph, load_cluster(cluster), request, progress)
         values = sweep.values()
         if files:
-            write_eight_bit_page(sweep, files[0])
+            write_page(eight_bit_html(sweep), files[0])
             files[1].write_bytes(to_json(values))
     print_json(values) if json else _show(sweep, out)
 

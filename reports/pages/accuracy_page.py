@@ -1,28 +1,18 @@
 """Page of ``orrery accuracy``: accuracies by data type, with losses and intervals."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from executor.accuracy.accuracy_request import FLOAT32
 from executor.accuracy.accuracy_result import AccuracyResult
-from reports.pages.page_template import rendered, write_page
+from reports.pages.page_template import rendered
 from reports.style.palette import PLAIN, SERIES
 from reports.tables.accuracy_tables import MODE_WORDS, accuracy_headline, difference_text, interval_text, remarks
 
 _COLOURS = (PLAIN, *SERIES)
 """Colours of the types, float32 first; further types repeat them, with dashed lines."""
-
-
-def write_accuracy_page(result: AccuracyResult, path: Path) -> None:
-    """Write the page; a reader of ``path`` sees the old file or the whole new one.
-
-    Raises:
-        OSError: The folder does not exist or cannot be written.
-    """
-    write_page(accuracy_html(result), path)
 
 
 def accuracy_html(result: AccuracyResult) -> str:

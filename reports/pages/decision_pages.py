@@ -1,10 +1,8 @@
 """Pages of decisions: questions of size, and scenarios side by side; each with the answer, why, and every point."""
 
-from pathlib import Path
-
 from reports.figures.size import size_figure
 from reports.figures.whatif import whatif_figure
-from reports.pages.page_template import plain_figure, rendered, write_page
+from reports.pages.page_template import plain_figure, rendered
 from reports.style.units import plain_unit, time_unit
 from reports.tables.size_text import size_columns, size_headline, size_lines, training_unit
 from reports.tables.whatif_tables import (
@@ -17,15 +15,6 @@ from reports.tables.whatif_tables import (
 )
 from studies.size.size_answer import SizeAnswer
 from studies.whatif.scenarios import WhatIf
-
-
-def write_size_page(answer: SizeAnswer, path: Path) -> None:
-    """Write the page; a reader of ``path`` sees the old file or the whole new one.
-
-    Raises:
-        OSError: The folder does not exist or cannot be written.
-    """
-    write_page(size_html(answer), path)
 
 
 def size_html(answer: SizeAnswer) -> str:
@@ -66,15 +55,6 @@ def _tiles(answer: SizeAnswer) -> list[tuple[str, str, str]]:
             numbers["energy"] = cost.energy_kwh, "kWh"
         tiles += [(label, plain_unit([value]).text(value), unit) for label, (value, unit) in numbers.items()]
     return tiles
-
-
-def write_whatif_page(result: WhatIf, path: Path) -> None:
-    """Write the page; a reader of ``path`` sees the old file or the whole new one.
-
-    Raises:
-        OSError: The folder does not exist or cannot be written.
-    """
-    write_page(whatif_html(result), path)
 
 
 def whatif_html(result: WhatIf) -> str:

@@ -1,9 +1,8 @@
 """Page of ``orrery whatif eight-bit``: where compression pays."""
 
-from pathlib import Path
 from typing import Any
 
-from reports.pages.page_template import rendered, write_page
+from reports.pages.page_template import rendered
 from reports.style.palette import PLAIN, SERIES, SYMBOLS
 from reports.style.units import time_unit
 from reports.tables.eight_bit_tables import crossing_words, eight_bit_headline, shown_crossings, speed_text
@@ -11,15 +10,6 @@ from studies.eight_bit.compression_sweep import CompressionSweep
 
 _LOOKS = tuple(zip((PLAIN, *SERIES), SYMBOLS, strict=False))
 """Colour and marker of the types, float32 first, dotted; further types repeat them, with dashed lines."""
-
-
-def write_eight_bit_page(sweep: CompressionSweep, path: Path) -> None:
-    """Write the page; a reader of ``path`` sees the old file or the whole new one.
-
-    Raises:
-        OSError: The folder does not exist or cannot be written.
-    """
-    write_page(eight_bit_html(sweep), path)
 
 
 def eight_bit_html(sweep: CompressionSweep) -> str:

@@ -1,11 +1,10 @@
 """Page of ``orrery fidelity``: how far predictions are from public measurements, and why."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from reports.figures.fidelity import fidelity_figure
-from reports.pages.page_template import plain_figure, rendered, write_page
+from reports.pages.page_template import plain_figure, rendered
 from reports.style.units import time_unit
 from reports.tables.fidelity_text import (
     coverage_rows,
@@ -15,15 +14,6 @@ from reports.tables.fidelity_text import (
 )
 from studies.fidelity.error_summary import ErrorSummary
 from studies.fidelity.fidelity_table import FidelityTable
-
-
-def write_fidelity_page(table: FidelityTable, path: Path) -> None:
-    """Write the page; a reader of ``path`` sees the old file or the whole new one.
-
-    Raises:
-        OSError: The folder does not exist or cannot be written.
-    """
-    write_page(fidelity_html(table), path)
 
 
 def fidelity_html(table: FidelityTable) -> str:

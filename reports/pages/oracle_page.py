@@ -1,23 +1,13 @@
 """Page of the oracle: iterations, epochs, memory, limits and winners."""
 
-from pathlib import Path
 from typing import Any
 
 from groundwork.units import HOUR_S
 from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
-from reports.pages.page_template import plain_figure, rendered, write_page
+from reports.pages.page_template import plain_figure, rendered
 from reports.style.units import memory_unit, plain_unit, time_unit
 from reports.tables.oracle_tables import booking_line, oracle_columns, oracle_headline, refused_lines, rows_in_order
 from studies.oracle.oracle_table import OracleRow, OracleTable
-
-
-def write_oracle_page(table: OracleTable, path: Path) -> None:
-    """Write the page; a reader of ``path`` sees the old file or the whole new one.
-
-    Raises:
-        OSError: The folder does not exist or cannot be written.
-    """
-    write_page(oracle_html(table), path)
 
 
 def oracle_html(table: OracleTable) -> str:

@@ -3,12 +3,11 @@
 import math
 from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from groundwork.progress import Progress
 from reports.figures.fidelity import printed_figure
-from reports.pages.page_template import plain_figure, rendered, write_page
+from reports.pages.page_template import plain_figure, rendered
 from reports.style.palette import BLUE, GREEN, ORANGE, PLAIN, PURPLE
 from reports.tables.reproduced_values import reproduced_headline, reproduced_values
 from studies.reproduce.eight_bit_claims import eight_bit_values
@@ -54,15 +53,6 @@ def computed_values(*, numbers: int = 25_000_000, progress: Progress | None = No
     from executor.compression.printed import table_2
 
     return values + list(table_2(count=numbers, progress=progress))
-
-
-def write_paper_page(values: Sequence[ComputedValue], path: Path) -> None:
-    """Write the page; a reader of ``path`` sees the old file or the whole new one.
-
-    Raises:
-        OSError: The folder does not exist or cannot be written.
-    """
-    write_page(paper_html(values), path)
 
 
 def paper_html(values: Sequence[ComputedValue]) -> str:
@@ -125,15 +115,6 @@ _TITLES = {
     "paradl": "ParaDL (Kahira et al., 2021)",
     "turbodl": "TurboDL",
 }
-
-
-def write_reproduce_page(paper: str, rows: Sequence[PaperRow], path: Path) -> None:
-    """Write the page; a reader of ``path`` sees the old file or the whole new one.
-
-    Raises:
-        OSError: The folder does not exist or cannot be written.
-    """
-    write_page(reproduce_html(paper, rows), path)
 
 
 def reproduce_html(paper: str, rows: Sequence[PaperRow]) -> str:

@@ -12,7 +12,7 @@ from reports.drawings.cluster_view import cluster_view
 from reports.drawings.draw_network import strategy_drawing
 from reports.drawings.plan_view import PlanView
 from reports.pages.page_template import Links, rendered, write_page
-from reports.pages.timeline_page import write_timeline_page
+from reports.pages.timeline_page import timeline_html
 from reports.style.packing import pack_array, pack_json
 from reports.style.units import byte_unit, memory_unit
 from reports.tables.layer_rows import layer_table
@@ -34,7 +34,7 @@ def write_plan_pages(view: PlanView, folder: Path) -> tuple[Path, ...]:
     """
     plan, timeline = (folder / file for _, file in _PAGES)
     write_page(plan_html(view, links=_links("plan")), plan)
-    write_timeline_page(view, timeline, links=_links("timeline"))
+    write_page(timeline_html(view, links=_links("timeline")), timeline)
     return plan, timeline
 
 

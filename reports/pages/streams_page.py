@@ -1,12 +1,10 @@
 """Page and table of a comparison of stream schedules."""
 
-from pathlib import Path
-
 from rich.table import Table
 from rich.text import Text
 
 from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
-from reports.pages.page_template import plain_figure, rendered, write_page
+from reports.pages.page_template import plain_figure, rendered
 from reports.style.units import memory_unit, three_digits, time_unit
 from studies.streams.schedule_comparison import StreamComparison
 
@@ -72,15 +70,6 @@ def streams_table(comparison: StreamComparison) -> Table:
         marked = Text(f"★ {name}" if i == best else f"  {name}")
         table.add_row(marked, *map(Text, cells), style="bold" if i == best else "")
     return table
-
-
-def write_streams_page(comparison: StreamComparison, path: Path) -> None:
-    """Write the page; a reader of ``path`` sees the old file or the whole new one.
-
-    Raises:
-        OSError: The folder does not exist or cannot be written.
-    """
-    write_page(streams_html(comparison), path)
 
 
 def streams_html(comparison: StreamComparison) -> str:

@@ -1,6 +1,5 @@
 """Page of a sweep: axes chosen by the reader, Pareto fronts, and every point."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from groundwork.errors import ConfigError
-from reports.pages.page_template import Links, rendered, write_page
+from reports.pages.page_template import Links, rendered
 from reports.style.packing import pack_json
 from reports.style.palette import MARK, SERIES, SYMBOLS
 from reports.style.units import time_unit
@@ -42,16 +41,6 @@ _VALUES = (
 """Columns that can be drawn over the axes; all other columns are axes."""
 _ASIDE = ("tasks", "status", "error", "seconds")
 _MORE_IS_BETTER = ("samples_per_s", "tokens_per_s", "mfu", "hfu")
-
-
-def write_sweep_page(frame: pd.DataFrame, path: Path, *, name: str, links: Links = ()) -> None:
-    """Write the page; a reader of ``path`` sees the old file or the whole new one.
-
-    Raises:
-        ConfigError: The frame has no point.
-        OSError: The folder does not exist or cannot be written.
-    """
-    write_page(sweep_html(frame, name=name, links=links), path)
 
 
 def sweep_headline(frame: pd.DataFrame) -> str:

@@ -2,25 +2,15 @@
 
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 
 from planner.simulation.steady_path import Stretch
 from reports.drawings.plan_view import PlanView
 from reports.drawings.timeline_page_data import timeline_data
-from reports.pages.page_template import Links, rendered, write_page
+from reports.pages.page_template import Links, rendered
 from reports.style.palette import kind_colours
 from reports.style.units import time_unit
 
 _GRADIENTS = ("epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient")
-
-
-def write_timeline_page(view: PlanView, path: Path, *, links: Links = ()) -> None:
-    """Write the page; a reader of ``path`` sees the old file or the whole new one.
-
-    Raises:
-        OSError: The folder does not exist or cannot be written.
-    """
-    write_page(timeline_html(view, links=links), path)
 
 
 def timeline_html(view: PlanView, *, links: Links = ()) -> str:

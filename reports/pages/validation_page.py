@@ -2,7 +2,6 @@
 
 import math
 from operator import attrgetter
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import pandas as pd
 from reports.drawings.timeline_layout import side_by_side, with_members
 from reports.drawings.timeline_packing import pack_timeline
 from reports.figures.validation import measured_ladder_figure, task_figure
-from reports.pages.page_template import plain_figure, rendered, write_page
+from reports.pages.page_template import plain_figure, rendered
 from reports.style.palette import kind_colours
 from reports.style.units import byte_unit, plain_unit, time_unit
 
@@ -21,15 +20,6 @@ if TYPE_CHECKING:
 
 
 _MOST_SHOWN = 15
-
-
-def write_validation_page(validation: "Validation", path: Path) -> None:
-    """Write the page; a reader of ``path`` sees the old file or the whole new one.
-
-    Raises:
-        OSError: The folder does not exist or cannot be written; ``path`` is then untouched.
-    """
-    write_page(validation_html(validation), path)
 
 
 def validation_headline(validation: "Validation") -> str:

@@ -20,7 +20,8 @@ from planner.models.registry import load_model
 from planner.plan.lowered_plan import cost_model_of, lower_plan
 from planner.plan.make_plan import make_plan
 from reports.drawings.plan_view import PlanView
-from reports.pages.timeline_page import write_timeline_page
+from reports.pages.page_template import write_page
+from reports.pages.timeline_page import timeline_html
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 ZOOM = """async key => {
@@ -41,7 +42,7 @@ def main(strategy: str = "owt", rounds: int = 3) -> None:
     view = PlanView(plan=plan, program=program, costs=costs, additive_s=plan.additive_s)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path, begin = Path(folder) / "timeline.html", perf_counter()
-        write_timeline_page(view, path)
+        write_page(timeline_html(view), path)
         written_s = perf_counter() - begin
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         first_s, zoom_ms = [], []

@@ -6,7 +6,8 @@ from browsing import needs_chromium, on_a_phone
 
 from executor.accuracy.accuracy_request import AccuracyRequest
 from executor.accuracy.accuracy_result import AccuracyResult, Training
-from reports.pages.accuracy_page import accuracy_html, write_accuracy_page
+from reports.pages.accuracy_page import accuracy_html
+from reports.pages.page_template import write_page
 from reports.tables.accuracy_tables import accuracy_headline, accuracy_table
 
 
@@ -37,7 +38,7 @@ def test_headline_table_and_page_name_what_is_told_apart(found):
 @needs_chromium
 def test_a_browser_draws_it_and_its_controls_redraw_it(found, tmp_path):
     path = tmp_path / "accuracy.html"
-    write_accuracy_page(found, path)
+    write_page(accuracy_html(found), path)
     with on_a_phone(path) as page:
         assert page.locator("#losses .scatterlayer .trace").count() == 2 * 3
         assert page.locator("#accuracies .scatterlayer .trace").count() == 3

@@ -7,7 +7,8 @@ from browsing import needs_chromium, on_a_phone
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from reports.pages.eight_bit_page import eight_bit_html, write_eight_bit_page
+from reports.pages.eight_bit_page import eight_bit_html
+from reports.pages.page_template import write_page
 from reports.tables.eight_bit_tables import compression_table, crossing_lines, eight_bit_headline
 from studies.eight_bit.compression_request import CompressionRequest
 from studies.eight_bit.compression_sweep import sweep_compression
@@ -60,7 +61,7 @@ def test_words_name_the_fastest_point_with_links_as_they_are(found):
 @needs_chromium
 def test_a_browser_draws_it_and_its_controls_redraw_it(found, tmp_path):
     path = tmp_path / "whatif.html"
-    write_eight_bit_page(found, path)
+    write_page(eight_bit_html(found), path)
     with on_a_phone(path) as page:
         assert page.locator("#curve .scatterlayer .trace").count() == 3
         assert page.locator("#curve .scatterlayer .point").count() == 3 * 4

@@ -7,13 +7,8 @@ from browsing import needs_chromium, on_a_phone
 
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
-from reports.pages.paper_pages import (
-    INCONSISTENCIES,
-    computed_values,
-    paper_headline,
-    paper_html,
-    write_paper_page,
-)
+from reports.pages.page_template import write_page
+from reports.pages.paper_pages import INCONSISTENCIES, computed_values, paper_headline, paper_html
 from studies.reproduce.paper_claims import Claim, ComputedValue
 
 pytestmark = pytest.mark.timeout(300)
@@ -59,7 +54,7 @@ def test_every_paper_has_a_page(tmp_path):
 @needs_chromium
 def test_a_browser_draws_the_tables_and_its_controls_redraw_them(found, tmp_path):
     path = tmp_path / "paper.html"
-    write_paper_page(found, path)
+    write_page(paper_html(found), path)
     with on_a_phone(path) as page:
         assert page.locator("#many .scatterlayer .trace").count() == 4
         assert page.locator("#many .scatterlayer .point").count() == 4 * 6

@@ -8,7 +8,8 @@ from browsing import needs_chromium, on_a_phone
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
-from reports.pages.oracle_page import oracle_html, write_oracle_page
+from reports.pages.oracle_page import oracle_html
+from reports.pages.page_template import write_page
 from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.projection import oracle
 
@@ -87,7 +88,7 @@ def test_a_question_that_nothing_fits_has_a_page(table):
 @needs_chromium
 def test_a_browser_draws_it_without_a_request(table, tmp_path):
     path = tmp_path / "oracle.html"
-    write_oracle_page(table, path)
+    write_page(oracle_html(table), path)
     with on_a_phone(path) as page:
         assert page.locator("#iterations .barlayer .point").count() > 50
         assert page.locator("#epochs .scatterlayer .trace").count() >= 8

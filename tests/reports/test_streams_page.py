@@ -7,7 +7,8 @@ from browsing import needs_chromium, on_a_phone
 
 from planner.models.registry import load_model
 from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
-from reports.pages.streams_page import stream_rows, streams_headline, streams_html, write_streams_page
+from reports.pages.page_template import write_page
+from reports.pages.streams_page import stream_rows, streams_headline, streams_html
 from studies.streams.schedule_comparison import compare_schedules
 from studies.streams.stream_request import StreamRequest
 
@@ -45,6 +46,6 @@ def test_curves_and_bars_are_the_results(found):
 @needs_chromium
 def test_a_browser_draws_it(found, tmp_path):
     path = tmp_path / "streams.html"
-    write_streams_page(found, path)
+    write_page(streams_html(found), path)
     with on_a_phone(path) as page:
         assert page.locator(".js-plotly-plot").count() >= 3

@@ -13,7 +13,8 @@ from browsing import asked_for, chromium, needs_chromium, opened_in, own_part
 from test_comparison_page import parse
 
 from executor.validation.validation_result import StrategyValidation, Validation
-from reports.pages.validation_page import validation_headline, validation_html, write_validation_page
+from reports.pages.page_template import write_page
+from reports.pages.validation_page import validation_headline, validation_html
 
 DEVICES = ("host0/cpu", "host1/cpu")
 KINDS = ("forward", "weight_gradient", "transfer", "collective")
@@ -173,7 +174,7 @@ def test_a_failed_write_leaves_the_old_page_and_nothing_else(tmp_path, monkeypat
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(OSError, match="disk full"):
-        write_validation_page(validation, path)
+        write_page(validation_html(validation), path)
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
     assert path.read_text() == "old"
 
@@ -189,7 +190,7 @@ def test_unknown_intervals_are_dashes(validation):
 def test_the_page_works_in_a_browser(tmp_path, validation):
     """Nothing fails, nothing is fetched, and the strategy chosen is the one shown."""
     path = tmp_path / "page.html"
-    write_validation_page(validation, path)
+    write_page(validation_html(validation), path)
     with chromium() as browser:
         page = opened_in(browser, path, viewport={"width": 1400, "height": 900})
         assert page.inner_text("#timeline-title").endswith("data")
