@@ -12,9 +12,6 @@ def row_owners(start: Ints) -> Ints:
 
     Args:
         start: Index of the first entry of each row, then the number of entries, shape (rows + 1,).
-
-    Returns:
-        Row of each entry, shape (entries,).
     """
     owners: Ints = np.repeat(np.arange(len(start) - 1), np.diff(start))
     return owners
@@ -28,9 +25,6 @@ def row_entries(first: Ints, counts: Ints) -> Ints:
     Args:
         first: Index of the first entry of each row, shape (rows,).
         counts: Number of entries of each row, shape (rows,).
-
-    Returns:
-        Indices, shape (sum of ``counts``,).
     """
     # Entry k of the result is k minus the entries of the rows before it, plus the beginning of its own row.
     shift = np.repeat(first - np.cumsum(counts) + counts, counts)

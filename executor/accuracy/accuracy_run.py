@@ -23,9 +23,6 @@ from planner.models.registry import load_model
 def accuracy_study(request: AccuracyRequest, *, progress: Progress | None = None) -> AccuracyResult:
     """Train every case with every seed, by plans that real processes run, and test each network.
 
-    Returns:
-        Losses and accuracies of all trainings.
-
     Raises:
         ConfigError: The samples cannot be read or do not fit the model, a plan cannot be made, or SciPy is missing.
         InfeasiblePlanError: A plan does not fit in memory.

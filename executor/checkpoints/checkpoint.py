@@ -169,9 +169,6 @@ def load_checkpoint(
         wanted: Boxes that this rank needs, by the tensor's name.
         group: Process group of the ranks; the default group if None.
 
-    Returns:
-        The checkpoint's metadata.
-
     Raises:
         ConfigError: There is no checkpoint, it is damaged, it differs in ``identity``, it lacks one of ``wanted``, or
             it is of another version.

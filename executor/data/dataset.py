@@ -33,11 +33,7 @@ class Dataset(Protocol):
         ...
 
     def inputs(self, step: int, box: Box, name: str = DATA) -> Tensor:
-        """Return a region of the mini-batch of a step.
-
-        Returns:
-            A tensor of the box's shape.
-        """
+        """Return a region of the mini-batch of a step."""
         ...
 
     def targets(self, step: int, low: int, high: int) -> Tensor:

@@ -63,9 +63,6 @@ def probe(
         stall_s: Silence after which a rank is taken to hang, in seconds.
         progress: Called as ``progress(label, done, total)``.
 
-    Returns:
-        The measurements, and where they were written.
-
     Raises:
         ConfigError: A model or strategy is unknown, there are too many parts, or this machine has no such device.
         RankFailure: A rank died, hung or ran out of memory.

@@ -52,9 +52,6 @@ def uniform(key: int, box: Box, whole: Sequence[int], *, dtype: torch.dtype, dev
         dtype: Type of the elements: ``float32`` gets 24 random bits, ``float64`` 53.
         device: Device that makes them.
 
-    Returns:
-        A tensor of the box's shape.
-
     Source:
         Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014: SplitMix64, whose state
         advances by a constant, so that the element at any position can be computed directly.

@@ -47,9 +47,6 @@ def measure_streams(
     The forward pass takes all cores, one layer after another.  Backward a critical sub-task takes ``critical_cores``,
     any other the rest; the plain schedule gives all cores to each.
 
-    Returns:
-        Every schedule, measured and predicted.
-
     Raises:
         ConfigError: There are fewer than two cores or more than the machine has, no round, or an unknown schedule.
     """

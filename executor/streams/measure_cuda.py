@@ -38,9 +38,6 @@ def measure_on_cuda(
 ) -> MeasuredStreams:
     """Run schedules on CUDA streams, in turns.
 
-    Returns:
-        Every schedule, measured and predicted.
-
     Raises:
         ConfigError: There is no CUDA device, the profile has no ``launch`` section, or a schedule is unknown.
     """

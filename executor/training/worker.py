@@ -10,8 +10,7 @@ from executor.program.rank_parts import LayerUnit
 from executor.program.recorder import RankMeasurement
 from executor.supervision.status_board import RankState
 from executor.training.backward_pass import BackwardPass
-from executor.training.forward_pass import ForwardPass
-from executor.training.loss_check import LossCheck
+from executor.training.forward_pass import ForwardPass, LossCheck
 from executor.training.parameter_updates import ParameterUpdates
 from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.rank_tensors import RankTensors

@@ -22,7 +22,7 @@ from executor.supervision.launcher import LaunchSpec, RankHosts, launch, threads
 from executor.supervision.scratch_folders import scratch_folder
 from executor.supervision.status_board import RankRow
 from executor.validation.evaluate import evaluated
-from executor.validation.planned_variants import PlannedVariants, plan_variants
+from executor.validation.planned_variants import PlannedVariants, Variant, plan_variants, variants_of
 from executor.validation.validation_request import ValidationRequest
 from executor.validation.validation_result import Validation
 from executor.validation.validation_spec import (
@@ -34,7 +34,6 @@ from executor.validation.validation_spec import (
     read_rounds,
     write_spec,
 )
-from executor.validation.variants import Variant, variants_of
 from groundwork.errors import ConfigError
 from groundwork.progress import Progress, keeping
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
@@ -66,9 +65,6 @@ def validate(
         hosts: Hosts of a lab, where the ranks run; here if None.
         out: Folder in which a probed cluster is kept; made if missing.
         progress: Called as ``progress(label, done, total)``.
-
-    Returns:
-        Predictions and measurements of every strategy, joined by task.
 
     Raises:
         ConfigError: A model, strategy, scheme, order or data type is unknown, the processes are not as many as the

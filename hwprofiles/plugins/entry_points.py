@@ -98,9 +98,6 @@ def plugin_names(kind: PluginKind) -> list[str]:
 def load_plugin(kind: PluginKind, name: str) -> Any:
     """Load a plug-in.
 
-    Returns:
-        What its entry point names.
-
     Raises:
         PluginError: It does not load, or two packages offer the name.
     """

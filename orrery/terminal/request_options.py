@@ -20,9 +20,6 @@ def takes_requests(command: Callable[..., None]) -> Callable[..., None]:
     ``option``; when the command runs, the dataclass is made of them.  Fields that were not declared so keep
     their defaults.
 
-    Returns:
-        The function to register.
-
     Raises:
         TypeError: Two requests, or a request and a parameter, share a name.
     """

@@ -37,9 +37,6 @@ def figure(result: object, what: str = "", **options: Any) -> go.Figure:
         what: Name of the figure; empty for the default figure of this kind of result.
         **options: Options of the figure, such as ``x`` and ``y`` of a sweep.
 
-    Returns:
-        The figure, in Plotly's white template.
-
     Raises:
         ConfigError: ``result`` or ``what`` has no figure.
     """

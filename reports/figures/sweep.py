@@ -16,9 +16,6 @@ def sweep_figure(
 ) -> go.Figure:
     """Draw one column over another, with a line for each value of a third; of points at one x the fastest an image.
 
-    Returns:
-        The figure.
-
     Raises:
         ConfigError: A column does not exist, or no point has a value in both ``x`` and ``y``.
     """

@@ -39,9 +39,6 @@ class IndexEntry:
 def found_results(folder: Path, *, leave_out: Path | None = None) -> list[IndexEntry]:
     """Return the pages of Orrery, and JSON files of any kind, in a folder and its subfolders, the latest first.
 
-    Returns:
-        One entry for each file.
-
     Raises:
         ConfigError: The folder does not exist, or has no such file.
     """

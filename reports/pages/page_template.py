@@ -27,9 +27,6 @@ def rendered(name: str, *, headline: str, draws: bool = True, links: Links = (),
         links: Pages to link to.
         **values: Other names in the template.  ``data`` becomes JSON for the script; ``tiles`` and ``notes`` are shown
             in the head of the page.
-
-    Returns:
-        The page as HTML.
     """
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(template_text), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True

@@ -26,9 +26,6 @@ _BINS = 200
 def write_plan_pages(view: PlanView, folder: Path) -> tuple[Path, ...]:
     """Write all pages of a plan into an existing folder, each whole or not at all.
 
-    Returns:
-        Paths of the files.
-
     Raises:
         OSError: The folder does not exist or cannot be written.
     """

@@ -67,9 +67,6 @@ _ROWS: dict[str, Callable[[str], Iterable[JudgedRow]]] = {
 def judged_rows(only: str | None = None, *, processes: int = 0, progress: Progress | None = None) -> list[JudgedRow]:
     """Compute the rows of all comparisons, or of one kind.
 
-    Returns:
-        The rows, in the same order however many processes computed them.
-
     Raises:
         ConfigError: The kind is unknown, or a process died.
     """

@@ -54,9 +54,6 @@ def project_rows(
 ) -> list[OracleRow]:
     """Apply the closed forms to all cases.
 
-    Returns:
-        One row for each case, in their order.
-
     Source:
         Kahira et al., "An Oracle ...", Table 1.
     """

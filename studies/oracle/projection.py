@@ -41,9 +41,6 @@ def oracle(
         processes: Processes that simulate, where the request says so; 0: one a processor core.
         progress: Called as ``progress(label, done, total)``.
 
-    Returns:
-        A row for each strategy and number of devices, with limits and winners.
-
     Raises:
         ConfigError: A device count is beyond the cluster, the data set is smaller than a mini-batch, the segments do
             not divide, or a strategy that was named suits none of the device counts.

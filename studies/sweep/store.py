@@ -156,9 +156,6 @@ class Store:
     def copy(damaged: AnyPath, new: AnyPath) -> int:
         """Copy the readable rows of a store, damaged or of another version, into a new one.
 
-        Returns:
-            How many results it has.
-
         Raises:
             ConfigError: ``new`` exists, or nothing can be read.
         """

@@ -16,10 +16,10 @@ from executor.lab.inside import is_inside
 from executor.lab.tools import require_lab
 from executor.probe.device_probe import device_name
 from executor.runtime.devices import CpuDevice
+from executor.validation.planned_variants import variants_of
 from executor.validation.validation_request import ValidationRequest
 from executor.validation.validation_result import Validation, relative_error
 from executor.validation.validation_run import validate
-from executor.validation.variants import variants_of
 from groundwork.errors import ConfigError
 from groundwork.progress import Interrupted
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
