@@ -51,6 +51,7 @@ class LabHosts:
     prefix: str
     """Start of the names of all its namespaces."""
     count: int
+    """Number of hosts."""
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -80,6 +81,10 @@ class LabHosts:
 def make_network(wiring: Wiring, prefix: str) -> LabHosts:
     """Make the namespaces ``<prefix>0``, ``<prefix>1``, ... of the vertices, and the cables between them.
 
+    Args:
+        wiring: Hosts, switches and cables.
+        prefix: Start of the names of the namespaces.
+
     Raises:
         ConfigError: A tool is missing or failed; ``remove_network`` then removes what had been made.
     """
@@ -90,10 +95,7 @@ def make_network(wiring: Wiring, prefix: str) -> LabHosts:
     for port in (port for ends in wiring.cables for port in ends):
         ports[port.vertex].append(port)
     for vertex, name in enumerate(names):
-        # Settings that a namespace has of its own, where the system has them.
-        settings = "; ".join(f"put {key} '{value}'" for key, value in SYSTEM.items())
-        script = 'put() { if [ -e "/proc/sys/net/$1" ]; then echo "$2" > "/proc/sys/net/$1" || exit 1; fi; }; '
-        call("nsenter", f"--net=/run/netns/{name}", "--", "sh", "-c", script + settings)
+        _set_system(name)
         host = vertex < wiring.host_count
         batch("ip", name, _host_lines(ports[vertex][0], wiring.host_count) if host else _switch_lines(ports[vertex]))
         batch("tc", name, [line for port in ports[vertex] for line in _shaping(port)])
@@ -199,3 +201,10 @@ def _shaping(port: Port) -> list[str]:
 
 def _rate(bytes_per_s: float) -> str:
     return f"{round(bytes_per_s * 8)}bit"
+
+
+def _set_system(name: str) -> None:
+    """Set the settings that a namespace has of its own, where the system has them."""
+    settings = "; ".join(f"put {key} '{value}'" for key, value in SYSTEM.items())
+    script = 'put() { if [ -e "/proc/sys/net/$1" ]; then echo "$2" > "/proc/sys/net/$1" || exit 1; fi; }; '
+    call("nsenter", f"--net=/run/netns/{name}", "--", "sh", "-c", script + settings)

@@ -16,7 +16,7 @@ from studies.fidelity.planned_transformers import gpt_rows, nanotron_rows, shard
 from studies.fidelity.single_kernels import kernel_rows
 from studies.reproduce.papers import reproduce
 from studies.reproduce.rows import PaperRow
-from studies.sweep.local import DIED, compute_in_processes
+from studies.sweep.workers import DIED, compute_in_processes
 
 
 class _Job(NamedTuple):

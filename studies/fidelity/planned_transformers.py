@@ -114,24 +114,7 @@ def nanotron_rows() -> Iterator[JudgedRow]:
     table = rows_of_table("nanotron_iterations")
     for row in [row for row in table if row.gpus <= _PER_NODE] + [row for row in table if row.gpus > _PER_NODE][::6]:
         nodes = row.gpus // _PER_NODE
-        # Nanotron sums the gradients in float32.
-        sizes = "layers=16,hidden=2048,heads=32,kv_heads=32,ffn=8192,words=131072"
-        batch = row.micro_batch * row.micro_batches * row.replicas
-        graph = load_model(f"llama-1b:{sizes},sequence={_NANOTRON_LENGTH}", batch=batch, element_bytes=_HALF)
-        words = (
-            _degrees(row)
-            + (["sequence"] if row.tensor > 1 else [])
-            + (["zero=1"] if row.zero and row.replicas > 1 else [])
-        )
-        planned = _planned(
-            graph,
-            f"p5:nodes={row.gpus // _PER_NODE}",
-            strategy=",".join(words) or "data=1",
-            dtype="bfloat16",
-            gradient_dtype="float32",
-            micro_batches=row.micro_batches if row.micro_batches > 1 or row.pipeline > 1 else None,
-            software="nanotron",
-        )
+        planned = _nanotron(row)
         yield JudgedRow(
             measure="iterations of Llama, tensors and stages",
             comparison=f"nanotron, H100, {'one machine' if nodes == 1 else 'several machines'}",
@@ -146,6 +129,30 @@ def nanotron_rows() -> Iterator[JudgedRow]:
             device_flop=_device_flop(planned),
             profile="h100-80gb",
         )
+
+
+def _nanotron(row: Any) -> SimulatedPlan:
+    """Return the plan of an iteration of nanotron's Llama, whose gradients are summed in float32.
+
+    Args:
+        row: ``gpus``, ``tensor``, ``pipeline``, ``replicas``, ``zero`` (0 or 1), ``micro_batch`` in sequences and
+            ``micro_batches``.
+    """
+    sizes = "layers=16,hidden=2048,heads=32,kv_heads=32,ffn=8192,words=131072"
+    batch = row.micro_batch * row.micro_batches * row.replicas
+    graph = load_model(f"llama-1b:{sizes},sequence={_NANOTRON_LENGTH}", batch=batch, element_bytes=_HALF)
+    words = (
+        _degrees(row) + (["sequence"] if row.tensor > 1 else []) + (["zero=1"] if row.zero and row.replicas > 1 else [])
+    )
+    return _planned(
+        graph,
+        f"p5:nodes={row.gpus // _PER_NODE}",
+        strategy=",".join(words) or "data=1",
+        dtype="bfloat16",
+        gradient_dtype="float32",
+        micro_batches=row.micro_batches if row.micro_batches > 1 or row.pipeline > 1 else None,
+        software="nanotron",
+    )
 
 
 def _degrees(row: Any) -> list[str]:

@@ -16,7 +16,7 @@ from planner.simulation.memory_over_time import memory_curve
 from planner.simulation.program_replay import replay
 from studies.oracle.cases import HYBRIDS, OracleCase
 from studies.oracle.oracle_table import Simulated
-from studies.sweep.local import DIED, compute_in_processes
+from studies.sweep.workers import DIED, compute_in_processes
 
 _ITERATIONS = 3
 """Replayed iterations; the second is measured, because one precedes it and one follows."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from groundwork.errors import ConfigError
 from groundwork.progress import Progress, keeping
 from simulator.graph.memory_need import check_free_memory
-from studies.sweep.local import compute_locally
 from studies.sweep.on_dask import compute_on_dask
 from studies.sweep.store import Store
 from studies.sweep.sweep_file import Sweep
+from studies.sweep.workers import compute_locally
 
 _WORKER_BYTES = 70 * 2**20
 """Memory of a process of a sweep of its own, before it plans: of 76 MiB measured."""

@@ -11,8 +11,8 @@ from typing import NoReturn
 
 from studies.sweep import sweep_run
 from studies.sweep.evaluate_point import PointResult, evaluate_point
-from studies.sweep.local import compute_locally
 from studies.sweep.point import SweepPoint
+from studies.sweep.workers import compute_locally
 
 POINTS = [
     SweepPoint(model="lenet5", cluster=f"p100-4x4:nodes={nodes}", batch=batch, strategy=strategy)

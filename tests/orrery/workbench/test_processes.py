@@ -31,7 +31,7 @@ def use():
     print(run_once(Path("."), len, "abc"))
 """,
     "sweep": """
-from studies.sweep.local import compute_in_processes
+from studies.sweep.workers import compute_in_processes
 
 def use():
     print(*[result for _, result in compute_in_processes(["abc"], processes=1, evaluate=len, died=len)])

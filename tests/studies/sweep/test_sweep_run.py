@@ -16,12 +16,12 @@ from planner.models.registry import load_model
 from planner.plan.make_plan import make_plan
 from planner.plan.plan_request import PlanRequest
 from studies.sweep.evaluate_point import evaluate_point
-from studies.sweep.local import compute_locally
 from studies.sweep.on_dask import compute_on_dask
 from studies.sweep.point import SweepPoint
 from studies.sweep.store import Store
 from studies.sweep.sweep_file import Sweep, read_sweep
 from studies.sweep.sweep_run import run_sweep
+from studies.sweep.workers import compute_locally
 
 SWEEP = """
 version: 1
