@@ -25,10 +25,9 @@ tuple, counts references to arrays, which in the loops would cost more than the 
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from groundwork.array_types import Bools, Floats, Ints
-from simulator.compiled.jit import inner
+from simulator.compiled.jit import inner, kernel
 
 _BATCH = 16
 """Pairs of configurations in one batch: their byte counts stay in the second-level cache."""
@@ -84,7 +83,7 @@ class _Batch(NamedTuple):
     """Shape (B, levels, n): elements that enter it."""
 
 
-@njit(cache=True, nogil=True)
+@kernel(lambda pairs, overlaps, routes, _: 4e-6 * len(pairs.producer) * len(routes.block) ** 2)
 def price_pairs(pairs: Any, overlaps: Any, routes: Any, cost_s: Any) -> None:
     """Fill ``cost_s`` with the transfer time of every pair of configurations, in one direction.
 

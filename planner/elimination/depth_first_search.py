@@ -4,11 +4,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import boolean, float64, int64, njit, types
 
 from groundwork.array_types import Floats, Ints
 from groundwork.errors import InfeasiblePlanError
 from planner.elimination.search_problem import SearchProblem, Solution, strategy_cost
+from simulator.compiled.jit import kernel
 from simulator.graph.task_graph import pack_rows
 
 
@@ -40,12 +40,7 @@ class _Tables(NamedTuple):
     """Earlier slots of the same tensor, which pay for the layouts that they need first."""
 
 
-_TABLES = types.NamedTuple(  # type: ignore[no-untyped-call]
-    (float64[::1], int64[::1], float64[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], int64[::1]), _Tables
-)
-
-
-@njit(int64(_TABLES, boolean, int64, int64[::1]), cache=True, nogil=True)
+@kernel(lambda tables, *_: 1e-5 * np.prod(np.diff(tables.node_start), dtype=float))
 def _search(tables: _Tables, prune: bool, most: int, best: Ints) -> int:
     """Fill ``best`` with the cheapest choice and return the number of partial strategies priced.
 

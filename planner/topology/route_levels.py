@@ -22,15 +22,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from groundwork.array_types import Floats, Ints
 from groundwork.sparse_rows import row_entries, row_owners
 from planner.topology.latency_classes import LatencyFunctions
-from simulator.compiled.jit import inner
-from simulator.compiled.numba_start import spare_scipy
-
-spare_scipy()
+from simulator.compiled.jit import inner, kernel
 
 CLASS_BITS = 63
 """Bits of a set of latency classes in one integer; classes beyond share bits, modulo this number."""
@@ -176,7 +172,7 @@ def _binding(start: Ints, links: Ints, seconds_per_byte: Floats) -> tuple[Ints, 
     return start, links
 
 
-@njit(cache=True)
+@kernel(lambda start, links, *_: 2e-6 * len(links))
 def _neighbours(start: Any, links: Any, bandwidth: Any, step: int, beside: Any, capacity: Any) -> None:
     """Find the links directly before (step -1) or behind (step 1) each link on its routes, and their total bandwidth.
 
@@ -218,7 +214,7 @@ def _has(route: Any, link: Any) -> bool:
     return False
 
 
-@njit(cache=True)
+@kernel(lambda start, links, fine, coarse, exits, _: 1e-6 * len(links) * exits.shape[1])
 def _split(  # noqa: C901 - one compiled pass over all pairs
     start: Any, links: Any, fine: Any, coarse: Any, exits: Any, entries: Any
 ) -> bool:

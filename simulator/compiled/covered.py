@@ -80,12 +80,28 @@ def _find_covered(
 
 
 def covered_resources(
-    use_start: Ints, use_resource: Ints, use_weight: Floats, capacity: Floats, exclusive: Bools
+    use_start: Ints,
+    use_resource: Ints,
+    use_weight: Floats,
+    capacity: Floats,
+    exclusive: Bools,
+    *,
+    in_python: bool = False,
 ) -> Bools:
-    """Return which resources are covered by others that are not, shape (R,); arguments as of ``TaskGraph``."""
+    """Return which resources are covered by others that are not, shape (R,).
+
+    Args:
+        use_start: As of ``TaskGraph``, as are those up to ``exclusive``.
+        use_resource: See there.
+        use_weight: See there.
+        capacity: See there.
+        exclusive: See there.
+        in_python: Whether plain Python finds them, in place of compiled code.
+    """
     count = len(capacity)
+    find = _find_covered.plain if in_python else _find_covered.compiled
     candidates, seen = np.full((count, _CANDIDATES), -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)
-    _find_covered(use_start, use_resource, use_weight, capacity, exclusive, candidates, np.zeros(count), seen)
+    find(use_start, use_resource, use_weight, capacity, exclusive, candidates, np.zeros(count), seen)
     covered = np.zeros(count, dtype=np.bool_)
     # One after another: of resources that cover each other the last one stays.
     for r in np.flatnonzero(candidates[:, 0] >= 0).tolist():

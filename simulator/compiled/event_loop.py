@@ -1,11 +1,9 @@
 """The event loop: at each instant all due events run, then resources are handed over and shared, once."""
 
-from collections.abc import Callable
-
 from simulator.compiled.activities import become_ready, dependencies_met, end_latency, finish_work
 from simulator.compiled.fairness import update_rates
 from simulator.compiled.heap import is_live, pop
-from simulator.compiled.jit import compiled, saved
+from simulator.compiled.jit import CompiledKernel, compiled, saved
 from simulator.compiled.ports import hand_over
 from simulator.compiled.state import (
     BEGUN,
@@ -74,12 +72,8 @@ def _drop_dependency(state: ReplayState, i: int, now: float, limit: float) -> No
         dependencies_met(state, i, now, limit)
 
 
-_TASKS_A_CALL = 20_000
-"""Tasks that may end before the replay returns: some 50 ms of compiled code, which no signal interrupts."""
-
-
-def replay_of(sources: int) -> Callable[[ReplayState], bool]:
-    """Return the compiled replay, which is called until it returns False, and writes the times of its state.
+def replay_of(sources: int) -> CompiledKernel:
+    """Return the replay, which is called until it returns False, and writes the times of its state.
 
     Args:
         sources: Digest of all source files that are compiled.  The replay closes over it, so that numba, which
@@ -87,8 +81,8 @@ def replay_of(sources: int) -> Callable[[ReplayState], bool]:
     """
 
     @saved
-    def replay(state: ReplayState) -> bool:
-        """Replay some more of the task graph that ``state`` was laid out from; return whether events are left."""
+    def replay(state: ReplayState, most: int) -> bool:
+        """Replay until ``most`` more tasks of the graph of ``state`` have ended; return whether events are left."""
         count = state.counts
         if count[INSTANT] == 0:
             count[TIMER], count[SOURCES] = -1, sources
@@ -96,7 +90,7 @@ def replay_of(sources: int) -> Callable[[ReplayState], bool]:
                 if state.task[i].missing == 0:
                     dependencies_met(state, i, 0.0, 0.0)
             _settle(state, 0.0, 0.0)
-        enough = count[FINISHED] + _TASKS_A_CALL
+        enough = count[FINISHED] + most
         while count[HEAP] > 0 and count[FINISHED] < enough:
             if not is_live(state, 0):  # stale: the rate of its activity has changed since
                 pop(state.heap, count[HEAP])

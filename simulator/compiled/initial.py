@@ -5,7 +5,7 @@ import numpy as np
 from groundwork.array_types import Bools, Floats, Ints
 from simulator.compiled.covered import covered_resources
 from simulator.compiled.jit import saved
-from simulator.compiled.state import COUNTERS, ENTRY, MIXED, RESOURCE, TASK, USE, ReplayState
+from simulator.compiled.state import COUNTERS, ENTRY, MIXED, RESOURCE, TASK, USE, ReplayState, as_lists
 from simulator.graph.task_graph import TaskGraph
 
 
@@ -76,10 +76,14 @@ def _link(
             state.task[before].chain += 1
 
 
-def initial_state(graph: TaskGraph) -> ReplayState:
+def initial_state(graph: TaskGraph, *, in_python: bool = False) -> ReplayState:
     """Copy a graph into the records of a replay, without resources that are unused or covered by others.
 
     Scratch arrays are left uninitialised, so they take memory only where they are written.
+
+    Args:
+        graph: A valid graph.
+        in_python: Whether plain Python lays it out and replays it: its arrays are lists.
     """
     used = np.zeros(len(graph.capacity), dtype=np.bool_)
     used[graph.use_resource] = True
@@ -87,7 +91,7 @@ def initial_state(graph: TaskGraph) -> ReplayState:
     capacity, exclusive = np.array(graph.capacity[used]), np.array(graph.exclusive[used], np.bool_)
     tasks, resources = graph.size, len(capacity)
     uses_of = np.array(graph.use_start, np.int64), number[graph.use_resource], np.array(graph.use_weight)
-    covered = covered_resources(*uses_of, capacity, exclusive)
+    covered = covered_resources(*uses_of, capacity, exclusive, in_python=in_python)
     uses = int(np.count_nonzero(~covered[uses_of[1]]))
     task, resource = np.empty(tasks, TASK), np.zeros(resources, RESOURCE)
     task["work"], task["latency_s"], task["earliest_s"] = graph.work, graph.latency_s, graph.start_s
@@ -121,5 +125,8 @@ def initial_state(graph: TaskGraph) -> ReplayState:
     state.counts[MIXED] = tasks > 0 and bool(np.any(graph.priority != graph.priority[0]))
     latest = np.full(int(graph.stream.max(initial=-1)) + 1, -1, dtype=np.int64)
     waits = np.array(graph.after_start, np.int64), np.array(graph.after, np.int64), np.array(graph.stream, np.int64)
-    _link(state, *uses_of, covered, *waits, latest)
+    given = *uses_of, covered, *waits, latest
+    if in_python:
+        state, given = ReplayState(*map(as_lists, state)), tuple(map(as_lists, given))
+    (_link.plain if in_python else _link.compiled)(state, *given)
     return state

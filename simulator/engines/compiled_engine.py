@@ -1,4 +1,6 @@
-"""The fast engine: the semantics of ``simpy_engine``, compiled, in loops over arrays (``simulator.compiled``).
+"""The fast engine: the semantics of ``simpy_engine``, in loops over arrays that are compiled (``simulator.compiled``).
+
+The first small graphs of a process are replayed by the same loops in plain Python, sooner than numba is loaded.
 
 It is fast for six reasons:
 
@@ -11,16 +13,19 @@ It is fast for six reasons:
 * Timers set at one instant for one time share an entry.
 """
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
-from time import monotonic, sleep
-from typing import Any
+from time import monotonic, sleep, thread_time
+
+import numpy as np
 
 from simulator.compiled.event_loop import replay_of
 from simulator.compiled.initial import initial_state
-from simulator.compiled.state import FINISHED
+from simulator.compiled.jit import PLAIN_S, pays
+from simulator.compiled.state import FINISHED, ReplayState
 from simulator.graph.task_graph import Schedule, TaskGraph
 
 _SIMULATOR = Path(__file__).parents[1]
@@ -37,39 +42,63 @@ _MOST_WAIT_S, _POLL_S = 600.0, 0.1
 """How long one process waits at most until another has compiled, and how often it looks."""
 _SOURCES = digest(COMPILED_FILES)
 replay_kernel = replay_of(_SOURCES)
-"""The compiled replay of a state, which is compiled or loaded from disk at its first call."""
-_dispatcher: Any = replay_kernel  # what numba makes of it
+"""The replay of a state, in plain Python or compiled."""
+_TASKS_A_CALL = 20_000
+"""Tasks that may end before the replay returns: some 50 ms of compiled code, which no signal interrupts."""
+_PLAIN_USE_S = 1e-5
+"""Processor time that plain Python takes for a task or for a use of a resource, where few share one."""
+_PLAIN_TASKS = 50
+"""Tasks that end before plain Python looks whether it takes far longer, as where all share one resource."""
 
 
 def replay_compiled(graph: TaskGraph) -> Schedule:
     """Replay a valid task graph (see ``simulator.graph.graph_checks``)."""
-    is_first = not _dispatcher.signatures
+    if not pays(_PLAIN_USE_S * (graph.size + len(graph.use_resource))) and (schedule := replay_plain(graph, PLAIN_S)):
+        return schedule
+    is_first = not replay_kernel.compiled.signatures
     with _alone() if is_first and not is_cached() else nullcontext():
         state = initial_state(graph)
-        while replay_kernel(state):  # a signal is heard in between
+        while replay_kernel.compiled(state, _TASKS_A_CALL):  # a signal is heard in between
             pass
         if is_first:
             _mark_as_cached()
+    return _schedule(graph, state)
+
+
+def replay_plain(graph: TaskGraph, most_s: float) -> Schedule | None:
+    """Replay a valid task graph without numba; None where that takes more processor time than ``most_s``."""
+    state, end_s = initial_state(graph, in_python=True), thread_time() + most_s
+    while replay_kernel.plain(state, _PLAIN_TASKS):
+        if thread_time() > end_s:
+            return None
+    return _schedule(graph, state)
+
+
+def _schedule(graph: TaskGraph, state: ReplayState) -> Schedule:
+    """Return the times of a replay that has ended."""
     assert state.counts[FINISHED] == graph.size, "a valid graph runs to its end"
-    return Schedule(ready_s=state.ready_s, start_s=state.start_s, end_s=state.end_s)
+    ready_s, start_s, end_s = map(np.asarray, (state.ready_s, state.start_s, state.end_s))
+    return Schedule(ready_s=ready_s, start_s=start_s, end_s=end_s)
 
 
 def is_cached() -> bool:
     """Return whether the replay is compiled already, in this process or on disk, from these very sources."""
-    return bool(_dispatcher.signatures) or _mark().exists()
+    return bool(replay_kernel.compiled.signatures) or _mark().exists()
 
 
 @contextmanager
 def _alone(wait_s: float = _MOST_WAIT_S) -> Iterator[None]:
-    """Wait while another process compiles, whose code is then on disk; where no file can be locked, or too long, go on.
+    """Compile, and say so, or wait while another process compiles, whose code is then on disk.
 
-    The system takes the lock from a process that has ended.  It is given back here, for closing the file is not enough
-    where a process that was forked meanwhile has it open, too.
+    Where no file can be locked, or it takes too long, go on.  The system takes the lock from a process that has ended.
+    It is given back here, for closing the file is not enough where a process that was forked meanwhile has it open,
+    too.
     """
+    print("compiling the simulation engine, once for this machine ...", file=sys.stderr, flush=True)
     try:
         from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock  # not on every system
 
-        file = Path(_dispatcher.stats.cache_path, "replay.lock").open("w")  # noqa: SIM115 - it may not be opened
+        file = Path(replay_kernel.compiled.stats.cache_path, "replay.lock").open("w")  # noqa: SIM115 - it may not be opened
     except (ImportError, OSError):
         yield
         return
@@ -95,7 +124,7 @@ def _mark() -> Path:
     """Return the file that says that the code of these sources is on disk."""
     # Their digest, and the date that numba compares: that of the file with the replay.
     loop = _SIMULATOR / "compiled" / "event_loop.py"
-    return Path(_dispatcher.stats.cache_path) / f"replay-{_SOURCES:x}-{loop.stat().st_mtime_ns:x}.cached"
+    return Path(replay_kernel.compiled.stats.cache_path) / f"replay-{_SOURCES:x}-{loop.stat().st_mtime_ns:x}.cached"
 
 
 def _mark_as_cached() -> None:

@@ -1,14 +1,14 @@
 """The entry point to the engines: check a task graph, pick an engine and replay the graph."""
 
-import sys
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
-from types import ModuleType
 
 import numpy as np
 
 from groundwork.errors import ConfigError
+from simulator.compiled.jit import pays
 from simulator.graph.graph_checks import check_task_graph
 from simulator.graph.memory_need import check_replay_memory, engine_bytes
 from simulator.graph.task_graph import Schedule, TaskGraph
@@ -59,8 +59,9 @@ def _replayed(graph: TaskGraph, engine: str) -> Schedule:
         from simulator.engines.simpy_engine import replay_simpy  # imported here: it takes a tenth of a second
 
         return replay_simpy(graph)
-    schedule: Schedule = _compiled_engine().replay_compiled(graph)
-    return schedule
+    from simulator.engines.compiled_engine import replay_compiled
+
+    return replay_compiled(graph)
 
 
 def _is_late(clock_s: float, graph: TaskGraph) -> bool:
@@ -70,14 +71,17 @@ def _is_late(clock_s: float, graph: TaskGraph) -> bool:
 
 
 def prepare(engine: str = "auto") -> str:
-    """Load an engine and return its name, so that a timed replay after it includes no compilation.
+    """Load an engine and return its name, so that a timed replay after it includes no compilation nor plain Python.
 
     Raises:
         ConfigError: There is no such engine.
     """
     engine = pick_engine(engine)
     if engine == "compiled":
-        _compiled_engine().replay_compiled(_empty_graph())
+        from simulator.engines.compiled_engine import replay_compiled
+
+        pays(math.inf)
+        replay_compiled(_empty_graph())
     return engine
 
 
@@ -100,15 +104,6 @@ def _empty_graph() -> TaskGraph:
         after_start=start,
         after=whole,
     )
-
-
-def _compiled_engine() -> ModuleType:
-    """Return the module of the compiled engine; its first use on a machine prints that it is being compiled."""
-    from simulator.engines import compiled_engine  # numba takes half a second to import
-
-    if not compiled_engine.is_cached():
-        print("compiling the simulation engine, once for this machine ...", file=sys.stderr, flush=True)
-    return compiled_engine
 
 
 def pick_engine(engine: str) -> str:

@@ -42,7 +42,7 @@ def test_another_file_is_another_replay(tmp_path):
         digests.add(compiled_engine.digest(copies))
 
     assert len(digests) == 1 + len(copies)
-    assert [cell.cell_contents for cell in compiled_engine.replay_kernel.py_func.__closure__] == [
+    assert [cell.cell_contents for cell in compiled_engine.replay_kernel.plain.__closure__] == [
         compiled_engine.digest(compiled_engine.COMPILED_FILES)
     ]
 
@@ -50,7 +50,7 @@ def test_another_file_is_another_replay(tmp_path):
 def test_code_on_disk_is_known_whatever_the_dates_of_its_sources(monkeypatch):
     """Checking out the same sources again compiles nothing, and says nothing of it."""
     prepare("compiled")
-    monkeypatch.setattr(compiled_engine._dispatcher, "overloads", {})
+    monkeypatch.setattr(compiled_engine.replay_kernel.compiled, "overloads", {})
     newest = max(compiled_engine.COMPILED_FILES, key=lambda path: path.stat().st_mtime)
     os.utime(newest if newest.name != "event_loop.py" else newest.with_name("heap.py"))
 

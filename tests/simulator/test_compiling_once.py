@@ -14,7 +14,7 @@ fcntl = pytest.importorskip("fcntl")
 @pytest.fixture
 def locked(tmp_path, monkeypatch):
     """The lock of a folder of compiled code, held as another process would."""
-    monkeypatch.setattr(compiled_engine, "_dispatcher", Dispatcher(tmp_path))
+    monkeypatch.setattr(compiled_engine.replay_kernel, "compiled", Dispatcher(tmp_path))
     with Path(tmp_path, "replay.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
@@ -57,7 +57,7 @@ def test_one_that_takes_too_long_is_not_waited_for(locked):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_process_that_was_forked_meanwhile_does_not_keep_the_lock(monkeypatch, tmp_path):
     """It has the locked file open for as long as it lives."""
-    monkeypatch.setattr(compiled_engine, "_dispatcher", Dispatcher(tmp_path))
+    monkeypatch.setattr(compiled_engine.replay_kernel, "compiled", Dispatcher(tmp_path))
     ends, end = os.pipe()
     with compiled_engine._alone():
         child = os.fork()
@@ -74,13 +74,13 @@ def test_a_process_that_was_forked_meanwhile_does_not_keep_the_lock(monkeypatch,
 
 
 def test_without_a_folder_each_compiles(monkeypatch, tmp_path):
-    monkeypatch.setattr(compiled_engine, "_dispatcher", Dispatcher(tmp_path / "missing"))
+    monkeypatch.setattr(compiled_engine.replay_kernel, "compiled", Dispatcher(tmp_path / "missing"))
     assert entered(60.0)[1].wait(30)
 
 
 def test_compiled_code_is_noted_once_it_is_on_disk(tmp_path, monkeypatch):
     """The note of other sources goes; without code, where a folder cannot be written, there is none."""
-    monkeypatch.setattr(compiled_engine, "_dispatcher", Dispatcher(tmp_path))
+    monkeypatch.setattr(compiled_engine.replay_kernel, "compiled", Dispatcher(tmp_path))
     old = tmp_path / "replay-0-0.cached"
     old.touch()
 

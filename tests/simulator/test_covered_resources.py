@@ -61,7 +61,7 @@ def test_every_covered_resource_has_one_that_stays(graph):
 def test_schedules_are_the_same_with_all_resources(graph):
     fast, known = simulate(graph, engine="compiled"), initial.covered_resources
     try:
-        initial.covered_resources = lambda *arrays: np.zeros(len(arrays[3]), dtype=np.bool_)
+        initial.covered_resources = lambda *arrays, in_python: np.zeros(len(arrays[3]), dtype=np.bool_)
         whole = simulate(graph, engine="compiled")
     finally:
         initial.covered_resources = known

@@ -171,10 +171,24 @@ def test_schedules_obey_the_laws(graph):
 @settings(max_examples=50, deadline=None)
 @given(graph=task_graphs())
 def test_two_runs_are_the_same_to_the_last_bit(graph):
+    """Of the compiled engine also one in plain Python, as small graphs get before numba is loaded."""
     for engine in ("simpy", "compiled"):
         first, second = simulate(graph, engine=engine), simulate(graph, engine=engine)
         for name in NAMES:
             assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled_engine, "pays", lambda plain_s: False)
+        patch.setattr(compiled_engine.replay_kernel, "compiled", None)
+        third = simulate(graph, engine="compiled")
+    for name in NAMES:
+        assert getattr(first, name).tobytes() == getattr(third, name).tobytes()
+
+
+def test_plain_python_gives_up_where_all_share_one_resource():
+    """Each of 300 ends changes the rates of all that are left."""
+    graph = task_graph([1.0], [transfer(1.0 + i / 300, 0) for i in range(300)])
+    assert compiled_engine.replay_plain(graph, 0.0) is None
+    assert compiled_engine.replay_plain(graph, np.inf).end_s.tolist() == simulate(graph).end_s.tolist()
 
 
 def test_what_memory_held_before_does_not_show():
@@ -234,8 +248,16 @@ def test_many_equal_flows_end_together():
 
 def test_long_replays_return_in_between(monkeypatch):
     """So that a signal is heard while 50,000 tasks, each after the one before, are replayed: after 20,000 at most."""
-    kernel, calls = compiled_engine.replay_kernel, []
-    monkeypatch.setattr(compiled_engine, "replay_kernel", lambda state: calls.append(state) or kernel(state))
+    kernel, calls = compiled_engine.replay_kernel.compiled, []
+
+    class Counted:
+        signatures = kernel.signatures
+
+        def __call__(self, *given):
+            calls.append(given)
+            return kernel(*given)
+
+    monkeypatch.setattr(compiled_engine.replay_kernel, "compiled", Counted())
     graph = task_graph([1.0], [transfer(1, 0, after=[i - 1] if i else []) for i in range(50_000)])
     assert simulate(graph, engine="compiled").end_s.tolist() == list(range(1, 50_001))
     assert len(calls) == 3

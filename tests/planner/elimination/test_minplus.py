@@ -3,6 +3,13 @@ import pytest
 
 from planner.elimination import minplus
 from planner.elimination.minplus import fold_columns, fold_rows, product
+from simulator.compiled import jit
+
+
+@pytest.fixture(autouse=True, params=["compiled", "plain"])
+def _either_form(request, monkeypatch):
+    """Small products are formed in plain Python, sooner than numba is loaded."""
+    monkeypatch.setattr(jit, "pays", lambda plain_s: request.param == "compiled")
 
 
 def tables(rows, depth, columns, seed=0):
