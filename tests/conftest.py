@@ -120,6 +120,9 @@ def pytest_configure(config):
     """
     if not config.getoption("numprocesses", None):
         return
+    for name in config.args:  # what several processes cannot find, they do not name
+        if not Path(config.invocation_params.dir, name.partition("::")[0]).exists():
+            raise pytest.UsageError(f"file or directory not found: {name}")
     stack, root = contextlib.ExitStack(), Path(__file__).parents[1]
     config.add_cleanup(stack.close)
     folder = os.environ[WARM] = stack.enter_context(tempfile.TemporaryDirectory())
@@ -164,14 +167,14 @@ FORKED = (
 """What the processes that tests fork need: a server imports it once, which takes seconds of a core."""
 
 
-def pytest_collection_finish():
-    """Prepare a quick run of what is collected.
+def pytest_collection_finish(session):
+    """Prepare a quick run of what is collected; nothing is where a path does not exist, and pytest says so.
 
     What is loaded by now stays: no later look for cycles, and none at the end, passes through it.  There is one server
     that forks processes, and its first user decides what it imports, so that is told it here, for all of them.
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(FORKED))
-    if WARM in os.environ:  # a run of many files needs it, and it has imported all of that
+    if session.items and WARM in os.environ:  # a run of many files needs it, and it has imported all of that
         with started_warm(Path(os.environ[WARM])):
             forkserver.ensure_running()
     gc.freeze()

@@ -114,8 +114,12 @@ def started(folder: Path, *, loaded: str = "all") -> Iterator[None]:
             program.write_text(CLIENT.format(python=sys.executable, before=before, address=address, starts_s=STARTS_S))
             program.chmod(0o755)
         words = [sys.executable, __file__, address, str(folder / "python"), loaded]
-        with subprocess.Popen(words, stdin=subprocess.PIPE):  # closes its input, which ends it
-            yield
+        with subprocess.Popen(words, stdin=subprocess.PIPE) as server:  # closes its input, which ends it
+            try:
+                yield
+            finally:
+                if not Path(address).exists():  # it still imports, and serves nobody
+                    server.kill()
 
 
 @contextlib.contextmanager
