@@ -11,7 +11,7 @@ from hwprofiles.catalogue.cluster_reader import read_tree
 from hwprofiles.machines.topology_graph import LinkRates
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Generation:
     """Usual rates of a generation's machines: payload, one way."""
 
@@ -39,73 +39,15 @@ class Generation:
         )
 
 
-_PCIE_3 = Generation(
-    nvlink_gbyte_per_s=18,
-    nvlink_us=5.0,
-    pcie_gbyte_per_s=12,
-    inter_socket_gbyte_per_s=6,
-    card_gbit_per_s=56,
-    kin="p100-4x4",
-)
+_PCIE_3 = Generation(18, 5.0, 12, 6, 56, "p100-4x4")
 _GENERATIONS = {
-    "p100": Generation(
-        nvlink_gbyte_per_s=18,
-        nvlink_us=5.0,
-        pcie_gbyte_per_s=12,
-        inter_socket_gbyte_per_s=6,
-        card_gbit_per_s=100,
-        kin="dgx1-p100",
-    ),
-    "v100": Generation(
-        nvlink_gbyte_per_s=22,
-        nvlink_us=1.4,
-        pcie_gbyte_per_s=12,
-        inter_socket_gbyte_per_s=9,
-        card_gbit_per_s=100,
-        kin="abci-v100",
-    ),
-    "t4": Generation(
-        nvlink_gbyte_per_s=22,
-        nvlink_us=1.4,
-        pcie_gbyte_per_s=12,
-        inter_socket_gbyte_per_s=9,
-        card_gbit_per_s=100,
-        kin="abci-v100",
-    ),
-    "a100": Generation(
-        nvlink_gbyte_per_s=22.7,
-        nvlink_us=1.6,
-        pcie_gbyte_per_s=24.5,
-        inter_socket_gbyte_per_s=18,
-        card_gbit_per_s=200,
-        kin="dgx-a100",
-    ),
-    "ga102": Generation(
-        nvlink_gbyte_per_s=12.7,
-        nvlink_us=1.6,
-        pcie_gbyte_per_s=24.5,
-        inter_socket_gbyte_per_s=18,
-        card_gbit_per_s=100,
-        kin="dgx-a100",
-    ),
-    "h100": Generation(
-        nvlink_gbyte_per_s=21.4,
-        nvlink_us=1.25,
-        pcie_gbyte_per_s=52,
-        inter_socket_gbyte_per_s=30,
-        card_gbit_per_s=400,
-        kin="dgx-h100",
-        sums_in_switch=True,
-    ),
-    "b200": Generation(
-        nvlink_gbyte_per_s=42.8,
-        nvlink_us=1.25,
-        pcie_gbyte_per_s=52,
-        inter_socket_gbyte_per_s=30,
-        card_gbit_per_s=400,
-        kin="dgx-b200",
-        sums_in_switch=True,
-    ),
+    "p100": Generation(18, 5.0, 12, 6, 100, "dgx1-p100"),
+    "v100": Generation(22, 1.4, 12, 9, 100, "abci-v100"),
+    "t4": Generation(22, 1.4, 12, 9, 100, "abci-v100"),
+    "a100": Generation(22.7, 1.6, 24.5, 18, 200, "dgx-a100"),
+    "ga102": Generation(12.7, 1.6, 24.5, 18, 100, "dgx-a100"),
+    "h100": Generation(21.4, 1.25, 52, 30, 400, "dgx-h100", sums_in_switch=True),
+    "b200": Generation(42.8, 1.25, 52, 30, 400, "dgx-b200", sums_in_switch=True),
 }
 """Rates of the catalogue's clusters, whose files name their sources; between sockets: assumed.  NVLinks of RTX 3090 and
 A6000: 14.06 GB/s each (data sheet of the A6000: 112.5 GB/s for four in both directions), at A100's share of it."""

@@ -5,129 +5,35 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 _GROUPS = {
-    "Look up": ("models", "clusters", "devices", "completion", "import"),
-    "Plan and simulate": ("plan", "simulate", "replay", "analyse", "compare", "oracle", "streams"),
-    "Compare many cases": ("size", "whatif", "sweep", "results"),
-    "Run and measure": ("run", "read", "probe", "calibrate", "trace", "chakra", "validate", "lab", "accuracy"),
-    "Pages and papers": ("show", "timeline", "index", "serve", "reproduce", "fidelity"),
+    "Look up": "models clusters devices completion import",
+    "Plan and simulate": "plan simulate replay analyse compare oracle streams",
+    "Compare many cases": "size whatif sweep results",
+    "Run and measure": "run read probe calibrate trace chakra validate lab accuracy",
+    "Pages and papers": "show timeline index serve reproduce fidelity",
 }
 _OPTION_GROUPS = {
     "What is planned": (
-        "model",
-        "cluster",
-        "batch",
-        "batch_per_device",
-        "devices",
-        "dataset",
-        "group",
-        "strategy",
-        "strategies",
-        "mesh",
-        "refine",
-        "segments",
-        "schedules",
-        "device",
-        "changes",
-        "link_speeds",
-        "link_class",
-        "link",
-        "loss",
+        "model cluster batch batch_per_device devices dataset group strategy strategies mesh refine segments "
+        "schedules device changes link_speeds link_class link loss"
     ),
     "Training software and arithmetic": (
-        "dtype",
-        "gradient_dtype",
-        "framework",
-        "software",
-        "input_images_per_s",
-        "gradient_sync",
-        "gradient_sync_order",
-        "gradient_sync_orders",
-        "batch_norm",
-        "interference",
-        "spread",
-        "occupancy_model",
-        "alpha",
-        "beta",
-        "method",
-        "hold_mib",
-        "max_streams",
+        "dtype gradient_dtype framework software input_images_per_s gradient_sync gradient_sync_order "
+        "gradient_sync_orders batch_norm interference spread occupancy_model alpha beta method hold_mib max_streams"
     ),
     "Micro-batches and pipelines": (
-        "sub_batches",
-        "sub_batch_from",
-        "sub_batch_order",
-        "update_each",
-        "stages",
-        "micro_batches",
-        "schedule",
-        "stage_at",
+        "sub_batches sub_batch_from sub_batch_order update_each stages micro_batches schedule stage_at"
     ),
-    "Compression": (
-        "compress",
-        "compress_gradients",
-        "compress_activations",
-        "compress_where",
-        "exact",
-        "stand_in_compression",
-    ),
-    "Memory": ("recompute", "memory_reuse", "memory"),
-    "Deadline and price": (
-        "epochs",
-        "within",
-        "price",
-        "money",
-        "device_hours",
-        "most_devices",
-        "budget_gpu_hours",
-    ),
-    "Training": (
-        "data",
-        "modes",
-        "types",
-        "seeds",
-        "steps",
-        "seed",
-        "optimizer",
-        "learning_rate",
-        "momentum",
-        "weight_decay",
-    ),
-    "Failures and checkpoints": (
-        "node_mtbf",
-        "checkpoint",
-        "checkpoint_every",
-        "restart",
-        "resume",
-        "init",
-        "save",
-    ),
+    "Compression": "compress compress_gradients compress_activations compress_where exact stand_in_compression",
+    "Memory": "recompute memory_reuse memory",
+    "Deadline and price": "epochs within price money device_hours most_devices budget_gpu_hours",
+    "Training": "data modes types seeds steps seed optimizer learning_rate momentum weight_decay",
+    "Failures and checkpoints": "node_mtbf checkpoint checkpoint_every restart resume init save",
     "Simulation and measurement": (
-        "overlap",
-        "contention",
-        "iterations",
-        "expand_collectives",
-        "engine",
-        "stand_in",
-        "stand_in_compute",
-        "rounds",
-        "budget_s",
-        "repetitions",
-        "tries",
-        "run",
-        "simulate",
-        "lab",
+        "overlap contention iterations expand_collectives engine stand_in stand_in_compute rounds budget_s "
+        "repetitions tries run simulate lab"
     ),
-    "Processes": (
-        "processes",
-        "threads",
-        "cores",
-        "critical_cores",
-        "interface",
-        "secret_file",
-        "no_secret",
-        "stall_timeout",
-    ),
-    "Output": ("top", "out", "trace", "html", "csv", "parquet", "graph", "copy", "json", "help"),
+    "Processes": "processes threads cores critical_cores interface secret_file no_secret stall_timeout",
+    "Output": "top out trace html csv parquet graph copy json help",
 }
 """Options of all commands by their parameters' names, in the order in which they are usually decided."""
 _MANY = 12
@@ -144,10 +50,13 @@ class GroupedCommand(TyperCommand):
             super().format_options(ctx, formatter)
             return
         arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
-        named = {name for names in _OPTION_GROUPS.values() for name in names}
+        named = " ".join(_OPTION_GROUPS.values()).split()
         groups = {
             "Arguments": arguments,
-            **{title: [each for each in options if each.name in names] for title, names in _OPTION_GROUPS.items()},
+            **{
+                title: [each for each in options if each.name in names.split()]
+                for title, names in _OPTION_GROUPS.items()
+            },
             "Others": [each for each in options if each.name not in named],
         }
         for title, each in groups.items():
@@ -161,14 +70,14 @@ class CommandGroups(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of the groups; a command of no group comes last."""
-        grouped = [name for names in _GROUPS.values() for name in names]
+        grouped = " ".join(_GROUPS.values()).split()
         return [*grouped, *(name for name in self.commands if name not in grouped)]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write one section for each group."""
-        others = tuple(name for name in self.list_commands(ctx) if not any(name in group for group in _GROUPS.values()))
+        others = [name for name in self.commands if name not in " ".join(_GROUPS.values()).split()]
         width = max(map(len, self.commands))
-        for title, names in {**_GROUPS, "Others": others}.items():
+        for title, names in (*((title, group.split()) for title, group in _GROUPS.items()), ("Others", others)):
             if names:
                 with formatter.section(title):
                     sentences = [self.commands[name].get_short_help_str(limit=400) for name in names]

@@ -325,17 +325,9 @@ def _resampling(kind: str, inside: Sequence[int], out: Sequence[int], halo: int,
 
 
 @handles(
-    "upsample_nearest1d",
-    "upsample_nearest2d",
-    "upsample_nearest3d",
-    "upsample_linear1d",
-    "upsample_bilinear2d",
-    "upsample_trilinear3d",
-    "upsample_bicubic2d",
-    "_upsample_bilinear2d_aa",
-    "_upsample_bicubic2d_aa",
-    "_upsample_nearest_exact1d",
-    "_upsample_nearest_exact2d",
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d "
+    "upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_nearest_exact1d "
+    "_upsample_nearest_exact2d"
 )
 def interpolation(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read resampling to other sizes."""

@@ -125,17 +125,7 @@ def select_index(reader: GraphReader, node: TraceNode, value: TracedValue, axis:
     return reader.computes(result, "take", "select", [("self", value)], where)
 
 
-@handles(
-    "split",
-    "chunk",
-    "split_with_sizes",
-    "tensor_split",
-    "unsafe_split",
-    "unsafe_chunk",
-    "split_copy",
-    "hsplit",
-    "vsplit",
-)
+@handles("split chunk split_with_sizes tensor_split unsafe_split unsafe_chunk split_copy hsplit vsplit")
 def split(reader: GraphReader, node: TraceNode) -> Any:
     """Read a division of an axis into slices; each makes a layer where it is read."""
     value = given(reader, node)
@@ -236,14 +226,8 @@ def _read_at(
 
 
 @handles(
-    "pad",
-    "constant_pad_nd",
-    "reflection_pad1d",
-    "reflection_pad2d",
-    "replication_pad1d",
-    "replication_pad2d",
-    "replication_pad3d",
-    "reflection_pad3d",
+    "pad constant_pad_nd reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d replication_pad3d "
+    "reflection_pad3d"
 )
 def pad(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read padding; negative padding cuts off."""

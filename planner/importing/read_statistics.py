@@ -140,20 +140,7 @@ _SAVES = {
 }
 
 
-@handles(
-    "softmax",
-    "_softmax",
-    "log_softmax",
-    "_log_softmax",
-    "cumsum",
-    "cumprod",
-    "sort",
-    "argsort",
-    "logcumsumexp",
-    "flip",
-    "softmin",
-    "cummax",
-)
+@handles("softmax _softmax log_softmax _log_softmax cumsum cumprod sort argsort logcumsumexp flip softmin cummax")
 def along(reader: GraphReader, node: TraceNode) -> Any:
     """Read an operation that keeps its sizes and needs all of some axes."""
     value = reader.argument(node, "self") or reader.argument(node, "input")
@@ -176,26 +163,8 @@ def along(reader: GraphReader, node: TraceNode) -> Any:
 
 
 @handles(
-    "mean",
-    "sum",
-    "amax",
-    "amin",
-    "max",
-    "min",
-    "var",
-    "std",
-    "var_mean",
-    "std_mean",
-    "norm",
-    "linalg_vector_norm",
-    "prod",
-    "logsumexp",
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "topk",
-    "median",
+    "mean sum amax amin max min var std var_mean std_mean norm linalg_vector_norm prod logsumexp all any argmax "
+    "argmin topk median"
 )
 def reduction(reader: GraphReader, node: TraceNode) -> Any:
     """Read a reduction of some axes, or of all."""

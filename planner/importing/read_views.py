@@ -18,18 +18,8 @@ def given(reader: GraphReader, node: TraceNode) -> Any:
 
 
 @handles(
-    "view",
-    "reshape",
-    "_unsafe_view",
-    "flatten",
-    "unflatten",
-    "squeeze",
-    "unsqueeze",
-    "view_as",
-    "reshape_as",
-    "unsqueeze_copy",
-    "squeeze_copy",
-    "view_copy",
+    "view reshape _unsafe_view flatten unflatten squeeze unsqueeze view_as reshape_as unsqueeze_copy squeeze_copy "
+    "view_copy"
 )
 def reshape(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read a view with other sizes."""
@@ -64,30 +54,9 @@ def transpose(reader: GraphReader, node: TraceNode) -> TracedValue:
 
 
 @handles(
-    "contiguous",
-    "clone",
-    "alias",
-    "to",
-    "_to_copy",
-    "type_as",
-    "lift_fresh_copy",
-    "lift_fresh",
-    "float",
-    "positive",
-    "view_as_real",
-    "requires_grad_",
-    "conj",
-    "resolve_conj",
-    "resolve_neg",
-    "_conj",
-    "real",
-    "autocast",
-    "wrap_with_autocast",
-    "identity",
-    "alias_copy",
-    "expand_copy_same",
-    "bernoulli",
-    "as_subclass",
+    "contiguous clone alias to _to_copy type_as lift_fresh_copy lift_fresh float positive view_as_real requires_grad_ "
+    "conj resolve_conj resolve_neg _conj real autocast wrap_with_autocast identity alias_copy expand_copy_same "
+    "bernoulli as_subclass"
 )
 def same(reader: GraphReader, node: TraceNode) -> Any:
     """Read an operation that changes neither elements nor sizes."""
@@ -177,19 +146,8 @@ def results(reader: GraphReader, node: TraceNode) -> Any:
 
 
 @handles(
-    "zeros_like",
-    "ones_like",
-    "empty_like",
-    "full_like",
-    "rand_like",
-    "randn_like",
-    "randint_like",
-    "new_zeros",
-    "new_ones",
-    "new_full",
-    "new_empty",
-    "size",
-    "numel",
+    "zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros new_ones new_full "
+    "new_empty size numel"
 )
 def constant(reader: GraphReader, node: TraceNode) -> Fixed:
     """Read a tensor that has another's sizes only."""

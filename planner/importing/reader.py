@@ -29,10 +29,10 @@ HANDLERS: dict[str, Handler] = {}
 
 
 def handles(*operations: str) -> Callable[[Handler], Handler]:
-    """Register a function as the reader of operations."""
+    """Register a function as the reader of operations; a text may name several."""
 
     def register(handler: Handler) -> Handler:
-        HANDLERS.update(dict.fromkeys(operations, handler))
+        HANDLERS.update(dict.fromkeys(" ".join(operations).split(), handler))
         return handler
 
     return register

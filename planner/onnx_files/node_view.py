@@ -21,10 +21,10 @@ TRANSLATIONS: dict[str, Translation] = {}
 
 
 def translates(*operations: str) -> Callable[[Translation], Translation]:
-    """Register a function as the translation of operations."""
+    """Register a function as the translation of operations; a text may name several."""
 
     def register(function: Translation) -> Translation:
-        TRANSLATIONS.update(dict.fromkeys(operations, function))
+        TRANSLATIONS.update(dict.fromkeys(" ".join(operations).split(), function))
         return function
 
     return register
