@@ -25,17 +25,7 @@ if TYPE_CHECKING:
     from studies.streams.schedule_comparison import StreamComparison
 
 
-_FIELDS = (
-    "name",
-    "method",
-    "iteration_s",
-    "streams",
-    "labels",
-    "occupancy",
-    "gradient_end_s",
-    "held_bytes",
-    "bound_s",
-)
+_FIELDS = "name method iteration_s streams labels occupancy gradient_end_s held_bytes bound_s"
 """Fields of a schedule in JSON output."""
 _COMPARISON_FIELDS = ("model", "batch", "device", "occupancy_model", "layer_paths", "blocks")
 """Fields of a comparison in JSON output."""
@@ -182,7 +172,7 @@ def _values(comparison: "StreamComparison") -> dict[str, Any]:
     return {
         **{name: getattr(comparison, name) for name in _COMPARISON_FIELDS},
         "schedules": [
-            {**{name: getattr(row, name) for name in _FIELDS}, "gain": comparison.gain(row)}
+            {**{name: getattr(row, name) for name in _FIELDS.split()}, "gain": comparison.gain(row)}
             for row in comparison.results
         ],
         "notes": comparison.notes,

@@ -33,36 +33,13 @@ _HELD = frozenset({"allocated", "held", "memory", "peak"})
 """Words of fields that tell this program's own time, and memory."""
 
 _UNLESS_ZERO = (
-    "tables_s",
-    "search_s",
-    "width",
-    "compressed",
-    "notes",
-    "tokens_per_s",
-    "hfu",
-    "money_per_million_samples",
-    "money_per_million_tokens",
+    "tables_s search_s width compressed notes tokens_per_s hfu money_per_million_samples money_per_million_tokens"
 )
 """Values of a plan that are printed only where they are not zero or empty."""
 
 _STRATEGY_FIELDS = (
-    "name",
-    "additive_s",
-    "simulated_s",
-    "expected_s",
-    "likely_s",
-    "ladder_s",
-    "speedup",
-    "moved_bytes",
-    "compute_s",
-    "exposed_communication_s",
-    "idle_s",
-    "peak_memory_bytes",
-    "memory_by_kind_bytes",
-    "lower_bound_s",
-    "bound_reason",
-    "engine_s",
-    "tasks",
+    "name additive_s simulated_s expected_s likely_s ladder_s speedup moved_bytes compute_s exposed_communication_s "
+    "idle_s peak_memory_bytes memory_by_kind_bytes lower_bound_s bound_reason engine_s tasks"
 )
 
 
@@ -158,28 +135,18 @@ def printed_values(values: Mapping[str, Any], compressed: "CompressionSettings")
             printed[name] = f"{printed[name]:.1%}"
     if "gap" in printed:
         printed["gap"] = f"{max(printed['gap'], 0.0):.1%} above the lower bound"  # rounding can take it below zero
-    dropped = {"configurations", *(name for name in _UNLESS_ZERO if not printed.get(name))}
+    dropped = {"configurations", *(name for name in _UNLESS_ZERO.split() if not printed.get(name))}
     return {name: value for name, value in printed.items() if name not in dropped}
 
 
 def comparison_values(comparison: "Comparison", *, page: Path | None) -> dict[str, Any]:
     """Return the numbers of a comparison, without its timelines."""
-    fields = (
-        "model",
-        "cluster",
-        "batch",
-        "samples_are",
-        "winner",
-        "one_device_s",
-        "rank_correlation",
-        "refused",
-        "notes",
-    )
+    fields = "model cluster batch samples_are winner one_device_s rank_correlation refused notes"
     from reports.tables.likely_text import undecided_line
 
     strategies = [
         {
-            **{field: getattr(result, field) for field in _STRATEGY_FIELDS},
+            **{field: getattr(result, field) for field in _STRATEGY_FIELDS.split()},
             **asdict(result.rates),
             "pace": None if result.pace is None else result.pace.sentence,
         }
@@ -187,7 +154,7 @@ def comparison_values(comparison: "Comparison", *, page: Path | None) -> dict[st
     ]
     return {
         "undecided": undecided_line(comparison),
-        **{field: getattr(comparison, field) for field in fields},
+        **{field: getattr(comparison, field) for field in fields.split()},
         "page": page and str(page),
         "strategies": strategies,
     }

@@ -11,35 +11,11 @@ from reports.pages.page_template import Links, rendered
 from reports.style.packing import pack_json
 from reports.style.palette import MARK, SERIES, SYMBOLS
 from reports.style.units import time_unit
-from reports.tables.sweep_columns import column_label, column_unit, is_answer, is_whole
+from reports.tables.sweep_columns import RESULTS, column_label, column_unit, is_answer, is_whole
 
-_VALUES = (
-    "expected_s",
-    "likely_low_s",
-    "likely_high_s",
-    "iteration_s",
-    "time_per_sample_s",
-    "samples_per_s",
-    "device_hours_per_million_samples",
-    "money_per_million_samples",
-    "money_per_million_tokens",
-    "additive_s",
-    "compute_s",
-    "exposed_communication_s",
-    "idle_s",
-    "moved_bytes",
-    "peak_memory_bytes",
-    "tokens_per_s",
-    "mfu",
-    "hfu",
-    "parameters_memory_bytes",
-    "gradients_memory_bytes",
-    "optimizer_state_memory_bytes",
-    "activations_memory_bytes",
-    "buffers_memory_bytes",
-)
-"""Columns that can be drawn over the axes; all other columns are axes."""
 _ASIDE = ("tasks", "status", "error", "seconds")
+_VALUES = {*RESULTS, "time_per_sample_s"} - {"devices", *_ASIDE}
+"""Columns that can be drawn over the axes; all other columns are axes."""
 _MORE_IS_BETTER = ("samples_per_s", "tokens_per_s", "mfu", "hfu")
 
 

@@ -21,7 +21,7 @@ _OF_ITERATION = ("expected_s", "iteration_s", "likely_low_s", "likely_high_s", "
 _HEADER = 14
 """Largest number of characters of a header's line, if it can be broken."""
 
-_RESULTS = (
+RESULTS = (
     "expected_s",
     "iteration_s",
     "status",
@@ -99,14 +99,14 @@ def fitting_columns(frame: pd.DataFrame, width: int) -> list[str]:
         are sentences, are left to ``reason_lines``.
     """
     single = _single(frame)
-    room = width - 1 - sum(_width(frame, name) for name in frame.columns if name not in {*_RESULTS, "error", *single})
+    room = width - 1 - sum(_width(frame, name) for name in frame.columns if name not in {*RESULTS, "error", *single})
     shown = set(single)
-    for name in (name for name in _RESULTS if name in frame.columns and name not in single):
+    for name in (name for name in RESULTS if name in frame.columns and name not in single):
         room -= _width(frame, name)
-        if room < 0 and name != _RESULTS[0]:
+        if room < 0 and name != RESULTS[0]:
             break
         shown.add(name)
-    return [name for name in frame.columns if name in shown or name not in {*_RESULTS, "error"}]
+    return [name for name in frame.columns if name in shown or name not in {*RESULTS, "error"}]
 
 
 def _width(frame: pd.DataFrame, name: str) -> int:

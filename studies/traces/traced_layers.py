@@ -14,40 +14,17 @@ from planner.operations.loss import Loss
 from studies.traces.profiler_events import TracedIteration, TracedOperation
 
 _OPERATORS = {
-    "convolution": (
-        "aten::conv1d",
-        "aten::conv2d",
-        "aten::conv3d",
-        "aten::convolution",
-        "aten::_convolution",
-        "aten::conv_transpose1d",
-        "aten::conv_transpose2d",
-        "aten::conv_transpose3d",
-    ),
-    "linear": ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul"),
-    "pooling": (
-        "aten::max_pool1d",
-        "aten::max_pool2d",
-        "aten::max_pool3d",
-        "aten::avg_pool1d",
-        "aten::avg_pool2d",
-        "aten::avg_pool3d",
-        "aten::max_pool2d_with_indices",
-    ),
-    "global_pooling": (
-        "aten::adaptive_avg_pool1d",
-        "aten::adaptive_avg_pool2d",
-        "aten::adaptive_avg_pool3d",
-        "aten::adaptive_max_pool2d",
-        "aten::mean",
-    ),
-    "add": ("aten::add", "aten::add_"),
-    "concat": ("aten::cat", "aten::concat"),
-    "batch_norm": ("aten::batch_norm",),
-    "dropout": ("aten::dropout", "aten::dropout_"),
-    "loss": ("aten::cross_entropy_loss", "aten::nll_loss", "aten::nll_loss_nd", "aten::mse_loss"),
+    "convolution": "conv1d conv2d conv3d convolution _convolution conv_transpose1d conv_transpose2d conv_transpose3d",
+    "linear": "linear addmm mm matmul",
+    "pooling": "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d max_pool2d_with_indices",
+    "global_pooling": "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d mean",
+    "add": "add add_",
+    "concat": "cat concat",
+    "batch_norm": "batch_norm",
+    "dropout": "dropout dropout_",
+    "loss": "cross_entropy_loss nll_loss nll_loss_nd mse_loss",
 }
-"""Operations of PyTorch that a layer of each kind begins with."""
+"""Operations of PyTorch (``aten::``) that a layer of each kind begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +105,8 @@ def _first_operations(graph: ComputationGraph, operations: Sequence[TracedOperat
     do, in their order alone if there are equally many.
     """
     result: dict[int, str] = {}
-    for kind, names in _OPERATORS.items():
+    for kind, operators in _OPERATORS.items():
+        names = [f"aten::{operator}" for operator in operators.split()]
         layers = [layer for layer in graph.layers if _kind(layer) == kind]
         seen = [(each, _signature(kind, each)) for each in operations if each.name in names and _counts(kind, each)]
         if not layers or not seen:
