@@ -34,6 +34,10 @@ def best_offer(
         Interrupted: After Ctrl-C, with the answer that the points tried give; without a plan, KeyboardInterrupt.
     """
     curve, offers = list[CurvePoint](), list(dict.fromkeys(clusters))
+    if not offers:
+        raise ConfigError("cluster must be given at least once, got none")
+    if within_s is not None:
+        check_positive("within_s", within_s)
 
     def answer() -> SizeAnswer:
         """Return the answer that the points give."""
@@ -59,45 +63,17 @@ def best_offer(
         )
 
     with best_so_far(lambda: curve, answer):
-        _judge_offers(
-            curve,
-            subject,
-            offers,
-            training,
-            prices=prices,
-            by=by,
-            within_s=within_s,
-            progress=progress,
-        )
+        for done, cluster in enumerate(offers):
+            if progress:
+                progress(cluster, done, len(offers))
+            price = prices.get(cluster, prices.get(""))
+            if price is None and by == "money":
+                raise ConfigError(f"price of {cluster} must be given where offers are compared by money, got none")
+            sized = SizedCluster(spec=cluster, devices=len(load_cluster(cluster).devices))
+            curve.append(_judged(trained_point(subject, sized, training, price), by, within_s, done))
+        if all(row.point.refusal for row in curve):
+            raise ConfigError("; ".join(f"{row.point.cluster}: {row.point.refusal}" for row in curve))
     return answer()
-
-
-def _judge_offers(
-    curve: list[CurvePoint],
-    subject: Subject,
-    clusters: Sequence[str],
-    training: TrainingRun,
-    *,
-    prices: Mapping[str, float],
-    by: str,
-    within_s: float | None,
-    progress: Progress | None,
-) -> None:
-    """Add a point for every offer; other arguments and errors as for ``best_offer``."""
-    if not clusters:
-        raise ConfigError("cluster must be given at least once, got none")
-    if within_s is not None:
-        check_positive("within_s", within_s)
-    for done, cluster in enumerate(clusters):
-        if progress:
-            progress(cluster, done, len(clusters))
-        price = prices.get(cluster, prices.get(""))
-        if price is None and by == "money":
-            raise ConfigError(f"price of {cluster} must be given where offers are compared by money, got none")
-        sized = SizedCluster(spec=cluster, devices=len(load_cluster(cluster).devices))
-        curve.append(_judged(trained_point(subject, sized, training, price), by, within_s, done))
-    if all(row.point.refusal for row in curve):
-        raise ConfigError("; ".join(f"{row.point.cluster}: {row.point.refusal}" for row in curve))
 
 
 def _judged(row: CurvePoint, by: str, within_s: float | None, at: int) -> CurvePoint:

@@ -7,6 +7,18 @@ from planner.plan.pace import Pace
 from studies.size.sized_point import SizedPoint
 from studies.size.training import TrainingCost
 
+_OF_CURVE = "x holds surely quantity likely"
+_OF_POINT = "cluster devices nodes batch strategy iteration_s expected_s likely_s samples_per_s refusal"
+_OF_COST = (
+    "train_s total_s likely_s lost_s checkpoint_every_s device_hours_per_million_samples money_per_million_samples "
+    "device_hours energy_kwh money"
+)
+"""Names of what is written of a point of a curve, its plan, and its training."""
+
+
+def _chosen(row: object, names: str) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in names.split()}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
@@ -28,37 +40,9 @@ class CurvePoint:
 
     def values(self) -> dict[str, Any]:
         """Return the point as plain values."""
-        point, cost = self.point, self.cost
-        row: dict[str, Any] = {
-            "x": self.x,
-            "holds": self.holds,
-            "surely": self.surely,
-            "quantity": self.quantity,
-            "likely": self.likely,
-            "cluster": point.cluster,
-            "devices": point.devices,
-            "nodes": point.nodes,
-            "batch": point.batch,
-            "strategy": point.strategy,
-            "iteration_s": point.iteration_s,
-            "expected_s": point.expected_s,
-            "likely_s": point.likely_s,
-            "samples_per_s": point.samples_per_s,
-            "refusal": point.refusal,
-        }
-        if cost is not None:
-            row |= {
-                "train_s": cost.train_s,
-                "total_s": cost.total_s,
-                "likely_total_s": cost.likely_s,
-                "lost_s": cost.lost_s,
-                "checkpoint_every_s": cost.checkpoint_every_s,
-                "device_hours_per_million_samples": cost.device_hours_per_million_samples,
-                "money_per_million_samples": cost.money_per_million_samples,
-                "device_hours": cost.device_hours,
-                "energy_kwh": cost.energy_kwh,
-                "money": cost.money,
-            }
+        row = _chosen(self, _OF_CURVE) | _chosen(self.point, _OF_POINT)
+        if self.cost is not None:
+            row |= {name.replace("likely", "likely_total"): each for name, each in _chosen(self.cost, _OF_COST).items()}
         return row
 
 
@@ -93,22 +77,11 @@ class SizeAnswer:
     def values(self) -> dict[str, Any]:
         """Return the answer as plain values."""
         return {
-            "question": self.question,
-            "axis": self.axis,
-            "measure": self.measure,
-            "limit": self.limit,
-            "best": self.best.values() if self.best else None,
-            "sure": self.sure.values() if self.sure else None,
+            **_chosen(self, "question axis measure limit"),
+            "best": self.best and self.best.values(),
+            "sure": self.sure and self.sure.values(),
             "failing": [each.values() for each in self.failing],
-            "pace": None
-            if self.pace is None
-            else {
-                "sentence": self.pace.sentence,
-                "left": self.pace.left,
-                "remedy": self.pace.remedy,
-                "setters": self.pace.setters,
-            },
-            "notes": self.notes,
-            "interrupted": self.interrupted,
+            "pace": self.pace and _chosen(self.pace, "sentence left remedy setters"),
+            **_chosen(self, "notes interrupted"),
             "curve": [each.values() for each in self.curve],
         }
