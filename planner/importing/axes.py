@@ -97,26 +97,20 @@ def reshaped(axes: Axes, shape: Sequence[int]) -> Axes:
     return tuple(result)
 
 
-def common_factors(first: Sequence[Atom], second: Sequence[Atom]) -> list[tuple[Atom, Atom]]:
-    """Return two axes of one size as pairs of atoms of the same sizes.
-
-    Raises:
-        IndivisibleViewError: Their factors do not fit each other.
-    """
+def common_factors(first: Sequence[Atom], second: Sequence[Atom]) -> list[tuple[Atom, Atom]] | None:
+    """Return two axes of one size as pairs of atoms of the same sizes; None where their factors do not fit."""
     one, two, pairs = list(first), list(second), list[tuple[Atom, Atom]]()
     while one and two:
         a, b = one.pop(), two.pop()  # from the inside
         if a.size > b.size:
             if a.size % b.size:
-                raise IndivisibleViewError
+                return None
             outer, a = _split(a, b.size)
             one.append(outer)
         elif b.size > a.size:
             if b.size % a.size:
-                raise IndivisibleViewError
+                return None
             outer, b = _split(b, a.size)
             two.append(outer)
         pairs.append((a, b))
-    if one or two:
-        raise IndivisibleViewError
-    return pairs[::-1]
+    return None if one or two else pairs[::-1]

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap
 from planner.importing.axes import TracedValue
 from planner.importing.constants import Fixed
-from planner.importing.placement import Tag, layout_of
-from planner.importing.reader import POSITION_NAMES, GraphReader, handles
+from planner.importing.placement import POSITION_NAMES, Tag, layout_of
+from planner.importing.reader import GraphReader, Trained, handles, keys_of
 from planner.importing.recording import Given
 from planner.operations.convolution import Convolution
 from planner.operations.pooling import GlobalPooling, Pooling
@@ -129,14 +128,13 @@ def pad_axes(
     return reader.computes(result, "pad", "pad", [("self", value)], where)
 
 
-def _weights(reader: GraphReader, node: TraceNode) -> tuple[tuple[Parameter, ...], dict[str, str]]:
-    """Return the parameters that weight and bias are computed from, and their keys."""
+def _weights(reader: GraphReader, node: TraceNode) -> Trained:
+    """Return the parameters that weight and bias are computed from."""
     fixed = [each for name in ("weight", "bias") if isinstance(each := reader.argument(node, name), Fixed)]
     direct = weight_keys(reader, node)
     if direct is not None:
-        rows = [(name, key, True) for name, key in direct.items()]
-        return reader.parameters(reader.name_of(node), rows), direct
-    return reader.fixed_parameters(node, fixed, split=True), reader.keys_of(fixed)
+        return reader.parameters(reader.name_of(node), [(name, key, True) for name, key in direct.items()])
+    return reader.fixed_parameters(node, fixed, split=True)
 
 
 def _general(
@@ -159,16 +157,16 @@ def _general(
         IntervalMap(dim=dim, kernel=k, stride=s, pad=p, dilation=d)
         for dim, k, s, p, d in zip(dims, weight.shape[2:], stride, pads, dilation, strict=True)
     ]
-    weights, keys = _weights(reader, node)
+    trained = _weights(reader, node)
     operation = TensorProduct(
         kind="convolution_of_any_kind",
         dims=("channel", *dims),
         sizes=out[1:],
         depth=math.prod(weight.shape[1:]),
         reads=((IntervalMap(dim="sample"), channel, *windows),),
-        weights=weights,
+        weights=tuple(parameter for parameter, _ in trained),
     )
-    result = reader.emit(node, operation, [value], weights=keys)
+    result = reader.emit(node, operation, [value], weights=keys_of(trained))
     where = {"stride": stride, "padding": pads, "dilation": dilation, "groups": groups}
     return reader.computes(result, "whole", node.operation, _operands(reader, node, value), where, channels={})
 
@@ -189,7 +187,6 @@ def _merged_convolution(reader: GraphReader, node: TraceNode, value: TracedValue
         *([Tag(size, "channel" if i == 0 else f"window{i}")] for i, size in enumerate(rest)),
     ]
     pairs = [(a, None) for axis in value.axes[1:] for a in axis] + list(zip(value.axes[0], first, strict=False))
-    weights, keys = _weights(reader, node)
     result = reader.mapped(
         node,
         TensorProduct,
@@ -197,9 +194,8 @@ def _merged_convolution(reader: GraphReader, node: TraceNode, value: TracedValue
         [(value, pairs)],
         kind="convolution_of_any_kind",
         depth=math.prod(weight.shape[1:]),
-        weights=keys,
+        trained=_weights(reader, node),
     )
-    result = reader.with_weights(result, weights)
     rows = _operands(reader, node, value)
     return reader.computes(result, "whole", node.operation, rows, node.arguments, channels={})
 
@@ -224,8 +220,9 @@ def transposed_convolution(reader: GraphReader, node: TraceNode) -> TracedValue:
         for dim, k, s, p, d in zip(POSITION_NAMES[rank], weight.shape[2:], stride, pads, dilation, strict=True)
     ]
     multiply_adds = shape.elements * weight.shape[1] * math.prod(weight.shape[2:])
-    weights, keys = _weights(reader, node)
-    weights = tuple(replace(w, axis=1) if len(w.shape) > 1 else w for w in weights)  # the first is the input's channels
+    trained = _weights(reader, node)
+    # the first axis of the weight is the input's channels
+    weights = tuple(replace(w, axis=1) if len(w.shape) > 1 else w for w, _ in trained)
     operation = TensorProduct(
         kind="transposed_convolution",
         dims=("channel", *POSITION_NAMES[rank]),
@@ -234,7 +231,7 @@ def transposed_convolution(reader: GraphReader, node: TraceNode) -> TracedValue:
         reads=((IntervalMap(dim="sample"), channel, *windows),),
         weights=weights,
     )
-    result = reader.emit(node, operation, [value], weights=keys)
+    result = reader.emit(node, operation, [value], weights=keys_of(trained))
     rows = _operands(reader, node, value)
     return reader.computes(result, "whole", node.operation, rows, node.arguments, channels={})
 

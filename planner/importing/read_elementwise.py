@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.importing.axes import Atom, Axes, IndivisibleViewError, TracedValue, common_factors, size_of
+from planner.importing.axes import Axes, TracedValue, common_factors, size_of
 from planner.importing.constants import Fixed
 from planner.importing.placement import Tag
 from planner.importing.read_products import tags_of
-from planner.importing.reader import GraphReader, Pair, handles
+from planner.importing.reader import GraphReader, Pair, Trained, handles
 from planner.operations.computation import POINTWISE
 from planner.operations.dropout import Dropout
 from planner.operations.joining import Add
@@ -53,17 +53,16 @@ def elementwise(reader: GraphReader, node: TraceNode) -> TracedValue:
     tags, pairs = broadcast(axes, shape)
     saves = "output" if name in _SAVES_OUTPUT else "nothing" if name in _SAVES_NOTHING else "inputs"
     sloped = name == "prelu" and [t.dim for t in tags[1]] == ["channel"] and any(f.shape[0] > 1 for f in fixed)
-    weights = fixed_weights(reader, node, fixed, tags[:2] if name == "prelu" else tags)
+    trained = fixed_weights(reader, node, fixed, tags[:2] if name == "prelu" else tags)
     result = reader.mapped(
         node,
         Elementwise,
         tags,
         list(zip(values, pairs, strict=True)),
-        weights=reader.keys_of(fixed),
+        trained=trained,
         steps=(name,),
         saves=saves,
     )
-    result = reader.with_weights(result, weights) if weights else result
     if name == "copy":
         return result
     channels = {"weight": 0 if sloped else None} if name == "prelu" else None
@@ -80,7 +79,9 @@ def detached(reader: GraphReader, node: TraceNode) -> Any:
     return elementwise(reader, replace(node, operation="detach"))
 
 
-def fixed_weights(reader: GraphReader, node: TraceNode, fixed: Sequence[Fixed], tags: Sequence[Sequence[Tag]]) -> Any:
+def fixed_weights(
+    reader: GraphReader, node: TraceNode, fixed: Sequence[Fixed], tags: Sequence[Sequence[Tag]]
+) -> Trained:
     """Return the parameters among operands, split with the channels where the operand's own axis is the channels'."""
     rows = []
     keys = list(dict.fromkeys((key, each.shape) for each in fixed for key in each.keys))
@@ -88,7 +89,7 @@ def fixed_weights(reader: GraphReader, node: TraceNode, fixed: Sequence[Fixed], 
         sizes = dict(zip(range(-len(shape), 0), shape, strict=True))
         along = [j for j, size in sizes.items() if size > 1 and [t.dim for t in tags[len(tags) + j]] == ["channel"]]
         rows.append((f"weight{i or ''}", key, bool(along)))
-    return reader.parameters(reader.name_of(node), [(name, key, bool(split)) for name, key, split in rows])
+    return reader.parameters(reader.name_of(node), rows)
 
 
 def _same(reader: GraphReader, values: Sequence[TracedValue]) -> bool:
@@ -116,7 +117,7 @@ def broadcast(axes: Sequence[Axes], shape: Sequence[int]) -> tuple[list[list[Tag
             continue
         chosen = list(axes[full[0]][i])
         for k in full[1:]:
-            chosen = [a for a, _ in _refined(chosen, axes[k][i]) or [(a, a) for a in chosen]]
+            chosen = [a for a, _ in common_factors(chosen, axes[k][i]) or [(a, a) for a in chosen]]
         row = tags_of(chosen)
         # two operands may both have a dimension of this name, one each in another axis of the result
         row = [
@@ -125,19 +126,11 @@ def broadcast(axes: Sequence[Axes], shape: Sequence[int]) -> tuple[list[list[Tag
         ]
         tags.append(row)
         for k, each in enumerate(axes):
-            matched = _refined(chosen, each[i]) if size_of(each[i]) == size else None
+            matched = common_factors(chosen, each[i]) if size_of(each[i]) == size else None
             pairs[k] += (
                 [(b, t) for (_, b), t in zip(matched, row, strict=True)] if matched else [(b, None) for b in each[i]]
             )
     return tags, pairs
-
-
-def _refined(one: Sequence[Atom], two: Sequence[Atom]) -> list[tuple[Atom, Atom]] | None:
-    """Return two axes as pairs of atoms; None where their factors do not fit."""
-    try:
-        return common_factors(one, two)
-    except IndivisibleViewError:
-        return None
 
 
 @handles("dropout", "alpha_dropout", "feature_dropout", "dropout1d", "dropout2d", "native_dropout")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.importing.axes import Atom, IndivisibleViewError, TracedValue, common_factors, size_of
+from planner.importing.axes import Atom, TracedValue, common_factors, size_of
 from planner.importing.constants import Fixed
 from planner.importing.placement import Tag
 from planner.importing.read_convolutions import weight_keys
@@ -88,9 +88,9 @@ def trained_product(
     pairs: list[Pair] = [(a, None) for a in value.axes[-1]]
     pairs += [pair for axis, row in zip(value.axes, kept, strict=False) for pair in zip(axis, row, strict=True)]
     if keys is not None:
-        weights = reader.parameters(reader.name_of(node), [(name, key, split) for name, key in keys.items()])
+        trained = reader.parameters(reader.name_of(node), [(name, key, split) for name, key in keys.items()])
     else:
-        weights, keys = reader.fixed_parameters(node, fixed, split=split), reader.keys_of(fixed)
+        trained = reader.fixed_parameters(node, fixed, split=split)
     result = reader.mapped(
         node,
         TensorProduct,
@@ -98,9 +98,9 @@ def trained_product(
         [(value, pairs)],
         kind="matrix_product",
         depth=size_of(value.axes[-1]),
-        weights=keys,
+        trained=trained,
     )
-    result, rows = reader.with_weights(result, weights), [f"x{i}" for i in range(len(value.axes) - 1)]
+    rows = [f"x{i}" for i in range(len(value.axes) - 1)]
     operands = [("one", value), *((n, f) for n, f in zip(("two", "bias"), fixed, strict=False) if f is not None)]
     whole = channel_axis(result.axes, reader.layers[result.layer].output, 1) == 0
     arguments = {"first": [*rows, "k"], "second": list(labels), "out": [*rows, "n"]}
@@ -184,7 +184,7 @@ def contraction(
         axis, match = list(mine[label]), theirs.get(label, ())
         if size_of(axis) == 1 and size_of(match) > 1:
             continue  # broadcast: the other tensor's axis counts
-        matched = _matched(axis, match) if size_of(match) > 1 else None
+        matched = common_factors(axis, match) if size_of(match) > 1 else None
         axis = [a for a, _ in matched] if matched else axis
         tags[label] = tags_of(axis)
         pairs += zip(axis, tags[label], strict=True)
@@ -205,32 +205,22 @@ def contraction(
     other += [(b, None) for label in second if label not in out for b in theirs.get(label, ())]
     depth = math.prod(sizes.get(label, 1) for label in {*first, *second} - {*out})
     inputs = [(one, pairs), *([(two, other)] if isinstance(two, TracedValue) else [])]
-    weights = reader.fixed_parameters(node, [two]) if isinstance(two, Fixed) else ()
-    keys = reader.keys_of([two]) if isinstance(two, Fixed) else {}
-    columns = 0 if weights else sizes.get(out[-1], 1)
+    trained = reader.fixed_parameters(node, [two])
+    columns = 0 if trained else sizes.get(out[-1], 1)
     result = reader.mapped(
         node,
         TensorProduct,
         [tags.get(label, []) for label in out],
         inputs,
-        weights=keys,
+        trained=trained,
         columns=columns,
         depth=depth,
-        kind="matrix_product" if weights else "batched_product",
+        kind="matrix_product" if trained else "batched_product",
     )
-    result = reader.with_weights(result, weights) if weights else result
     if node.operation in ("addmm", "addmv", "baddbmm"):  # something is added, which is not written down
         return result
     arguments = {"first": list(first), "second": list(second), "out": list(out)}
     return reader.computes(result, "contract", "einsum", [("one", one), ("two", two)], arguments, channels={})
-
-
-def _matched(axis: Sequence[Atom], match: Sequence[Atom]) -> list[tuple[Atom, Atom]] | None:
-    """Return two axes as pairs of atoms; None where their factors do not fit."""
-    try:
-        return common_factors(axis, match)
-    except IndivisibleViewError:
-        return None
 
 
 def _foreign(axis: Sequence[Atom], size: int, kept: Sequence[Tag], *, last: bool) -> list[Tag]:
@@ -259,12 +249,12 @@ def attention(reader: GraphReader, node: TraceNode) -> TracedValue:
         if grouped and size_of(others["key"]) != size_of(axis):
             others = {name: (*each, Atom(None, size_of(axis) // size_of(each))) for name, each in others.items()}
         for each in others.values():
-            matched = _matched(row, each)
+            matched = common_factors(row, each)
             row = [a for a, _ in matched] if matched else row
         tags.append(tags_of(row))
         pairs["query"] += zip(row, tags[-1], strict=True)
         for name, each in others.items():
-            matched = _matched(row, each)
+            matched = common_factors(row, each)
             pairs[name] += (
                 [(b, t) for (_, b), t in zip(matched, tags[-1], strict=True)] if matched else [(b, None) for b in each]
             )
@@ -284,19 +274,17 @@ def attention(reader: GraphReader, node: TraceNode) -> TracedValue:
     if isinstance(bias, TracedValue):
         inputs.append((bias, _bias_pairs(bias, tags)))
     fixed = [bias] if isinstance(bias, Fixed) and bias.keys else []
-    weights = reader.fixed_parameters(node, fixed)
     result = reader.mapped(
         node,
         Attention,
         tags,
         inputs,
-        weights=reader.keys_of(fixed),
+        trained=reader.fixed_parameters(node, fixed),
         keys=size_of(key.axes[-2]),
         key_channels=size_of(query.axes[-1]),
         value_channels=width,
         causal=bool(reader.argument(node, "is_causal", False)),
     )
-    result = reader.with_weights(result, weights) if weights else result
     return reader.computes(result, "attention", node.operation, reader.operands_of(node), node.arguments, channels={})
 
 
@@ -328,12 +316,9 @@ def recurrence(reader: GraphReader, node: TraceNode) -> Any:
     shapes = [reader.parameter_shapes[key] for each in fixed for key in each.keys]
     matrices = sum(math.prod(shape) for shape in shapes if len(shape) == 2)
     depth = matrices * reader.batch * math.prod(out) / out[-1] / reader.batch / math.prod(out)
-    result = reader.mapped(
-        node, TensorProduct, tags, [(value, pairs)], kind="recurrence", depth=depth, weights=reader.keys_of(fixed)
-    )
-    weights = reader.fixed_parameters(node, fixed)
+    trained = reader.fixed_parameters(node, fixed)
+    result = reader.mapped(node, TensorProduct, tags, [(value, pairs)], kind="recurrence", depth=depth, trained=trained)
     layer = reader.layers[result.layer]
     reader.layers[result.layer] = replace(layer, splits=("sample",))
     reader.by_sample.append((result.layer, node.operation, "its steps follow one another"))
-    result = reader.with_weights(result, weights)
     return [result, *(Fixed(tensor.shape) for tensor in node.results[1:])]

@@ -196,10 +196,8 @@ def _joined(
             reads.append(_read_at(reader, operand, list(next(rows)), layout, dim, new, begin))
         begin += operand.shape[dim]
     fixed = [each for each in operands if isinstance(each, Fixed) and each.keys]
-    weights = fixed_weights(reader, node, fixed, tags)
-    keys = reader.keys_of(fixed)
-    result = reader.laid_out(node, Rearrangement, layout, list(values), reads, weights=keys, kind="join")
-    result = reader.with_weights(result, weights) if weights else result
+    trained = fixed_weights(reader, node, fixed, tags)
+    result = reader.laid_out(node, Rearrangement, layout, list(values), reads, trained=trained, kind="join")
     place = channel_axis(result.axes, reader.layers[result.layer].output, len(shape))
     named = [(f"tensors.{i}", each) for i, each in enumerate(operands)]
     channels = {each: place if place != dim else None for each, _ in named}
@@ -334,8 +332,7 @@ def embedding(reader: GraphReader, node: TraceNode) -> TracedValue:
     free = all(t.dim != "channel" for row in tags for t in row)
     new = Tag(node.results[0].shape[-1], "channel" if free else "new", 0)
     pairs: list[Pair] = [pair for axis, row in zip(ids.axes, tags, strict=True) for pair in zip(axis, row, strict=True)]
-    weights = reader.parameters(reader.name_of(node), [("weight", table.keys[0], free)])
-    result = reader.mapped(node, Embedding, [*tags, [new]], [(ids, pairs)], weights={"weight": table.keys[0]})
-    result = reader.with_weights(result, weights)
+    trained = reader.parameters(reader.name_of(node), [("weight", table.keys[0], free)])
+    result = reader.mapped(node, Embedding, [*tags, [new]], [(ids, pairs)], trained=trained)
     rows, where = reader.operands_of(node), {"padding_idx": reader.argument(node, "padding_idx", -1)}
     return reader.computes(result, "embedding", "embedding", rows, where, channels={"weight": 1 if free else None})

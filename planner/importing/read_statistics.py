@@ -79,9 +79,9 @@ def _feature_norm(
         for a, tag in zip(axis, row, strict=True)
     ]
     split = all(a.dim == "channel" for a in over) if function in ("layer_norm", "rms_norm") else True
-    weights = reader.parameters(reader.name_of(node), [(name, key, split) for name, key in keys.items()])
-    result = reader.mapped(node, FeatureNorm, tags, [(value, pairs)], function=function, weights=keys)
-    result, fixed = reader.with_weights(result, weights), dict(reader.operands_of(node))
+    trained = reader.parameters(reader.name_of(node), [(name, key, split) for name, key in keys.items()])
+    result = reader.mapped(node, FeatureNorm, tags, [(value, pairs)], function=function, trained=trained)
+    fixed = dict(reader.operands_of(node))
     if function == "batch_norm" or (function == "instance_norm" and reader.argument(node, "use_input_stats") is False):
         return result
     rows: list[Given] = [("input", value), *((n, fixed[n]) for n in ("weight", "bias") if n in fixed)]

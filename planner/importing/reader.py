@@ -11,17 +11,18 @@ from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap, Shape
 from planner.importing.axes import Atom, IndivisibleViewError, TracedValue, reshaped
 from planner.importing.constants import Fixed, computed
-from planner.importing.placement import OutputLayout, Tag, interval_maps, layout_of
+from planner.importing.placement import POSITION_NAMES, OutputLayout, Tag, interval_maps, layout_of
 from planner.importing.recording import Given, channel_axis, recorded
 from planner.operations.rearrangement import Rearrangement
 from planner.operations.streaming import Unknown
 from planner.tracing.trace import Argument, Trace, TraceNode, TraceTensor
 
-POSITION_NAMES = ((), ("length",), ("height", "width"), ("depth", "height", "width"))
 Pair = tuple[Atom, Tag | int | None]
 """An atom of an input, and the tag of the output that it follows."""
 
 
+Trained = tuple[tuple[Parameter, str], ...]
+"""Parameters of a layer, each with its key in the ``state_dict``."""
 Result = TracedValue | Fixed | list["Result"]
 Handler = Callable[["GraphReader", TraceNode], Any]
 HANDLERS: dict[str, Handler] = {}
@@ -36,6 +37,11 @@ def handles(*operations: str) -> Callable[[Handler], Handler]:
         return handler
 
     return register
+
+
+def keys_of(trained: Trained) -> dict[str, str]:
+    """Return the keys of parameters by name."""
+    return {parameter.name: key for parameter, key in trained}
 
 
 @dataclass(slots=True)
@@ -86,7 +92,7 @@ class GraphReader:
         """Add a layer, and return its output."""
         names = tuple(v.layer for v in inputs)
         shapes = tuple(self.shapes[v.layer] for v in inputs)
-        output, name = operation.output(shapes), self._name(node, operation)
+        output, name = operation.output(shapes), self.name_of(node)
         if output.sizes[0] != self.batch:
             raise self.problem(node, "mixes samples: its result must keep the batch of the input in its first axis")
         self.layers[name] = Layer(name, operation, names, shapes, output, keys=tuple((weights or {}).items()))
@@ -96,8 +102,8 @@ class GraphReader:
             axes = tuple((Atom(dim, size),) if size > 1 else () for dim, size in pairs)
         return TracedValue(name, axes)
 
-    def parameters(self, name: str, keys: Iterable[tuple[str, str, bool]]) -> tuple[Parameter, ...]:
-        """Return the parameters of a new layer; those that another layer has are shared.
+    def parameters(self, name: str, keys: Iterable[tuple[str, str, bool]]) -> Trained:
+        """Return the parameters of a new layer with their keys; those that another layer has are shared.
 
         Args:
             name: Name of the layer.
@@ -107,19 +113,14 @@ class GraphReader:
         for each, key, split in keys:
             owner = self.owners.setdefault(key, (name, each))
             shape = self.parameter_shapes[key]
-            rows.append(Parameter(each, shape, split, "" if owner[0] == name else owner[0]))
+            rows.append((Parameter(each, shape, split, "" if owner[0] == name else owner[0]), key))
         return tuple(rows)
 
-    def fixed_parameters(self, node: TraceNode, fixed: Iterable[Any], split: bool = False) -> tuple[Parameter, ...]:
+    def fixed_parameters(self, node: TraceNode, fixed: Iterable[Any], split: bool = False) -> Trained:
         """Return the parameters that tensors independent of the data are computed from."""
         keys = list(dict.fromkeys(key for each in fixed if isinstance(each, Fixed) for key in each.keys))
         name = self.name_of(node)
         return self.parameters(name, [(f"weight{i or ''}", key, split) for i, key in enumerate(keys)])
-
-    def keys_of(self, fixed: Iterable[Any]) -> dict[str, str]:
-        """Return the keys of ``fixed_parameters`` by name."""
-        keys = list(dict.fromkeys(key for each in fixed if isinstance(each, Fixed) for key in each.keys))
-        return {f"weight{i or ''}": key for i, key in enumerate(keys)}
 
     @property
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -139,9 +140,6 @@ class GraphReader:
             name = f"{base}_{number}"
         return name
 
-    def _name(self, node: TraceNode, operation: Operation) -> str:
-        return self.name_of(node)
-
     # Values
 
     def mapped(
@@ -151,7 +149,7 @@ class GraphReader:
         out: Sequence[Sequence[Tag]],
         inputs: Sequence[tuple[TracedValue, Sequence[Pair]]],
         *,
-        weights: Mapping[str, str] | None = None,
+        trained: Trained = (),
         **fields: Any,
     ) -> TracedValue:
         """Add a layer whose output has axes of tags and whose inputs follow them.
@@ -161,12 +159,12 @@ class GraphReader:
             make: Class of the operation.
             out: Tags of each axis of the output.
             inputs: Each input with the tag that every atom of it follows.
-            weights: As for ``emit``.
+            trained: Parameters of the layer.
             **fields: Further fields of the operation.
         """
         layout = layout_of(out)
         reads = tuple(interval_maps(self.shapes[v.layer], pairs, layout) for v, pairs in inputs)
-        return self.laid_out(node, make, layout, [v for v, _ in inputs], reads, weights=weights, **fields)
+        return self.laid_out(node, make, layout, [v for v, _ in inputs], reads, trained=trained, **fields)
 
     def laid_out(
         self,
@@ -176,14 +174,16 @@ class GraphReader:
         inputs: Sequence[TracedValue],
         reads: Sequence[Any],
         *,
-        weights: Mapping[str, str] | None = None,
+        trained: Trained = (),
         **fields: Any,
     ) -> TracedValue:
         """Add a layer with a given layout and maps."""
         if layout.shape.sizes[0] != self.batch:
             raise self.problem(node, "mixes samples: its result must keep the batch of the input in one axis")
+        if trained:
+            fields["weights"] = tuple(parameter for parameter, _ in trained)
         operation = make(dims=layout.shape.dims[1:], sizes=layout.shape.sizes[1:], reads=tuple(reads), **fields)
-        return self.emit(node, operation, inputs, axes=layout.axes, weights=weights)
+        return self.emit(node, operation, inputs, axes=layout.axes, weights=keys_of(trained))
 
     def plain(self, node: TraceNode, value: TracedValue) -> TracedValue | None:
         """Return a value whose axes are samples, channels and positions, adding a view where they are not.
@@ -225,19 +225,10 @@ class GraphReader:
             (v, [(a, sample if a.dim == "sample" and a.size == self.batch else None) for row in v.axes for a in row])
             for v in inputs
         ]
-        weights = self.fixed_parameters(node, fixed)
-        value = self.mapped(node, Unknown, out, pairs, weights=self.keys_of(fixed), function=node.operation)
-        if weights:
-            self.with_weights(value, weights)
+        trained = self.fixed_parameters(node, fixed)
+        value = self.mapped(node, Unknown, out, pairs, trained=trained, function=node.operation)
         self.by_sample.append((value.layer, node.operation, reason))
         return self.computes(value, "whole", node.operation, self.operands_of(node), node.arguments, channels={})
-
-    def with_weights(self, value: TracedValue, weights: tuple[Parameter, ...]) -> TracedValue:
-        """Give the layer of a value its trained tensors, and return the value."""
-        layer = self.layers[value.layer]
-        operation: Any = layer.operation
-        self.layers[value.layer] = replace(layer, operation=replace(operation, weights=weights))
-        return value
 
     def computes(
         self,
