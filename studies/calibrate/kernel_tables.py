@@ -73,11 +73,6 @@ def measurement_table(name: str) -> "pd.DataFrame":
         raise ConfigError(f"table of measurements {name} is not CSV: {str(error).splitlines()[0]}") from None
 
 
-def table_devices(table: "pd.DataFrame") -> list[str]:
-    """Return the devices that a table names in its column ``gpu``, sorted; none if it has no such column."""
-    return sorted(table["gpu"].dropna().astype(str).unique()) if "gpu" in table else []
-
-
 def table_kernels(table: "pd.DataFrame", name: str) -> list[MeasuredKernel]:
     """Return the measured kernels of a table of convolutions or of matrix products.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from groundwork.array_types import Bools, Floats
-from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
+from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 
 
@@ -91,8 +91,3 @@ def log_errors(profile: ComputeProfile, groups: Sequence[KernelGroup]) -> Floats
     if not groups:
         return np.zeros(0)
     return np.concatenate([np.log(profile.time_s(group.kernels, phase=group.phase) / group.time_s) for group in groups])
-
-
-def phase_number(group: KernelGroup) -> int:
-    """Return the index of a group's phase."""
-    return PROFILE_PHASES.index(group.phase)
