@@ -87,7 +87,6 @@ def save_checkpoint(
     identity: Mapping[str, Any],
     tensors: Mapping[str, CheckpointPart],
     keep: int = 2,
-    group: dist.ProcessGroup | None = None,
 ) -> None:
     """Write a checkpoint; all ranks of the group call it together, or one process without a group.
 
@@ -98,24 +97,21 @@ def save_checkpoint(
         tensors: Boxes that this rank holds, by the tensor's name.  The boxes of all ranks cover each tensor; a box that
             several ranks hold is written by one of them.
         keep: Number of checkpoints to keep, this one included, >= 1.
-        group: Process group of the ranks; the default group if None.
 
     Raises:
         ConfigError: The checkpoint cannot be written, boxes do not cover a tensor, or ``keep`` < 1.
     """
     if keep < 1:
         raise ConfigError(f"checkpoints to keep must be >= 1, got {keep}")
-    rank = dist.get_rank(group) if dist.is_initialized() else 0
+    rank = dist.get_rank() if dist.is_initialized() else 0
     problem = f"checkpoint in {folder} cannot be written"
     mine = {(name, part.box.low): part for name, first in tensors.items() for part in first.boxes}
-    descriptions = _agreed(
-        lambda: {key: _BoxDescription.of(key[0], part) for key, part in mine.items()}, problem, group
-    )
+    descriptions = _agreed(lambda: {key: _BoxDescription.of(key[0], part) for key, part in mine.items()}, problem)
     try:
         writers = _writers(descriptions)
     except ValueError as error:  # on every rank, as all have the same boxes before them
         raise ConfigError(f"{problem}: {error}") from error
-    partial = _agreed(lambda: begin_checkpoint(folder, step) if rank == 0 else None, problem, group)[0]
+    partial = _agreed(lambda: begin_checkpoint(folder, step) if rank == 0 else None, problem)[0]
     assert partial is not None
 
     def write() -> dict[_BoxKey, tuple[str, int]]:
@@ -134,7 +130,7 @@ def save_checkpoint(
             sync(partial / box_file(number))
         return written
 
-    written = _agreed(write, problem, group)
+    written = _agreed(write, problem)
 
     def finish() -> None:
         """Write where all boxes lie, and let the checkpoint count."""
@@ -149,15 +145,13 @@ def save_checkpoint(
         }
         make_valid(partial, SavedCheckpoint(step=step, identity=dict(identity), tensors=saved), keep)
 
-    _agreed(lambda: finish() if rank == 0 else None, problem, group)
+    _agreed(lambda: finish() if rank == 0 else None, problem)
 
 
 def load_checkpoint(
     folder: Path,
     identity: Mapping[str, Any],
     wanted: Mapping[str, CheckpointPart],
-    *,
-    group: dist.ProcessGroup | None = None,
 ) -> Checkpoint:
     """Read a checkpoint into the tensors of ``wanted``, however it was partitioned; collective like a save.
 
@@ -167,7 +161,6 @@ def load_checkpoint(
         folder: Folder of all checkpoints of a run, whose newest is read; or one checkpoint.
         identity: Properties that the checkpoint must have been saved with; it may have more.
         wanted: Boxes that this rank needs, by the tensor's name.
-        group: Process group of the ranks; the default group if None.
 
     Raises:
         ConfigError: There is no checkpoint, it is damaged, it differs in ``identity``, it lacks one of ``wanted``, or
@@ -180,7 +173,7 @@ def load_checkpoint(
             raise ConfigError(f"checkpoint {opened.path} must hold {name}, which this run needs")
         if saved.sizes != part.whole:
             raise ConfigError(f"checkpoint {opened.path}: {name} has sizes {saved.sizes}, this run has {part.whole}")
-    _agreed(lambda: _read(opened, wanted), f"checkpoint {opened.path} is damaged", group, opened.advice)
+    _agreed(lambda: _read(opened, wanted), f"checkpoint {opened.path} is damaged", opened.advice)
     return Checkpoint(opened.path, opened.saved.step, opened.saved.identity)
 
 
@@ -197,7 +190,7 @@ def saved_sizes(folder: Path, identity: Mapping[str, Any]) -> dict[str, tuple[in
     return {name: tensor.sizes for name, tensor in _opened(folder, identity).saved.tensors.items()}
 
 
-def _agreed(work: Callable[[], _T], problem: str, group: dist.ProcessGroup | None, advice: str = "") -> list[_T]:
+def _agreed(work: Callable[[], _T], problem: str, advice: str = "") -> list[_T]:
     """Do some work on every rank, and return the results of all; where one fails, all raise its error.
 
     Raises:
@@ -210,8 +203,8 @@ def _agreed(work: Callable[[], _T], problem: str, group: dist.ProcessGroup | Non
         row, cause = (None, _first_line(error)), error
     rows: list[tuple[Any, str]] = [row]
     if dist.is_initialized():
-        rows = [row] * dist.get_world_size(group)
-        dist.all_gather_object(rows, row, group=group)
+        rows = [row] * dist.get_world_size()
+        dist.all_gather_object(rows, row)
     for rank, (_, reason) in enumerate(rows):
         if reason:
             raise ConfigError(f"{problem}: {reason} (rank {rank}){advice}") from cause

@@ -142,7 +142,7 @@ def _tensors(given: Mapping[str, Any]) -> list[tuple[str, Fixed]]:
     return rows
 
 
-def plain_arguments(given: Mapping[str, Any], *, without: Sequence[str] = ()) -> tuple[tuple[str, Plain], ...]:
+def plain_arguments(given: Mapping[str, Any]) -> tuple[tuple[str, Plain], ...]:
     """Return the arguments that are no tensors, without those of memory and devices.
 
     Raises:
@@ -150,7 +150,7 @@ def plain_arguments(given: Mapping[str, Any], *, without: Sequence[str] = ()) ->
     """
     rows = []
     for name, value in given.items():
-        if name in _DROPPED or name in without or value is None:
+        if name in _DROPPED or value is None:
             continue
         if isinstance(value, list | tuple) and any(_is_tensor(each) for each in value):
             continue

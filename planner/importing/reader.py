@@ -15,7 +15,7 @@ from planner.importing.placement import POSITION_NAMES, OutputLayout, Tag, inter
 from planner.importing.recording import Given, channel_axis, recorded
 from planner.operations.rearrangement import Rearrangement
 from planner.operations.streaming import Unknown
-from planner.tracing.trace import Argument, Trace, TraceNode, TraceTensor
+from planner.tracing.trace import Argument, Trace, TraceNode
 
 Pair = tuple[Atom, Tag | int | None]
 """An atom of an input, and the tag of the output that it follows."""
@@ -212,10 +212,10 @@ class GraphReader:
         result = self.mapped(view, Rearrangement, tags, [(value, pairs)], kind="view")
         return self.computes(result, "take", "view", [("self", value)], {})
 
-    def unknown(self, node: TraceNode, reason: str, result: TraceTensor | None = None) -> TracedValue:
+    def unknown(self, node: TraceNode, reason: str) -> TracedValue:
         """Add a layer that is split by samples alone."""
         inputs = list(dict.fromkeys(self._values_in(node)))
-        result = result or node.results[0]
+        result = node.results[0]
         if not inputs or result.shape[:1] != (self.batch,):
             raise self.problem(node, f"is not supported where its result has no axis of samples ({reason})")
         fixed = list(self._fixed_in(node))
@@ -240,7 +240,6 @@ class GraphReader:
         *,
         out: Any = None,
         channels: Mapping[str, int | None] | None = None,
-        without: Sequence[str] = (),
     ) -> TracedValue:
         """Write down what the layer of a value computes, and return the value.
 
@@ -252,7 +251,6 @@ class GraphReader:
             arguments: All arguments of the operation; those that are tensors are left out.
             out: Axes of the result, where they are not those of the value.
             channels: Axis of each constant that is the layer's channels; None: as they are broadcast.
-            without: Arguments that are left out.
         """
         if self.trace.foreign:
             return value
@@ -270,7 +268,6 @@ class GraphReader:
             arguments,
             out=axes,
             channel_axes=channels,
-            without=without,
         )
         return value
 

@@ -44,7 +44,6 @@ def recorded(
     *,
     out: Axes | Sequence[Sequence[Atom]],
     channel_axes: Mapping[str, int | None],
-    without: Sequence[str] = (),
 ) -> Layer:
     """Return a layer with what it computes; without, where that cannot be written down.
 
@@ -57,7 +56,6 @@ def recorded(
         arguments: All arguments; those that are tensors are left out.
         out: Axes of the result in terms of the layer's output.
         channel_axes: Axis of each constant operand that is the layer's channels, by the name of the argument.
-        without: Arguments that are left out.
     """
     operation = layer.operation
     assert isinstance(operation, Mapped)
@@ -72,7 +70,7 @@ def recorded(
             call=call,
             out=axes_text(out, layer.output),
             operands=rows,
-            arguments=plain_arguments(arguments, without=without),
+            arguments=plain_arguments(arguments),
         )
     except UnrecordedError:
         return layer

@@ -27,9 +27,9 @@ def styled(figure: go.Figure, *, height: int = 340, **layout: Any) -> go.Figure:
     )
 
 
-def spread_out(values: Sequence[float], *, factor: float = 10.0) -> bool:
-    """Return whether positive values span more than a factor, so that they need a logarithmic axis."""
-    return bool(values) and min(values) > 0 and max(values) > factor * min(values)
+def spread_out(values: Sequence[float]) -> bool:
+    """Return whether positive values span more than a factor of ten, so that they need a logarithmic axis."""
+    return bool(values) and min(values) > 0 and max(values) > 10 * min(values)
 
 
 def log_ticks(low: float, high: float) -> dict[str, list[Any]]:

@@ -21,6 +21,7 @@ from simulator.timelines.timeline import resource_use
 _PAGES = (("plan", "index.html"), ("timeline", "timeline.html"))
 """Names and files of the pages of a plan."""
 _BINS = 200
+_MOST_BUFFERS = 20
 
 
 def write_plan_pages(view: PlanView, folder: Path) -> tuple[Path, ...]:
@@ -73,14 +74,14 @@ def _parts(strips: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> 
     return [(folded, [*group]) for folded, group in parts]
 
 
-def _alive(view: PlanView, most: int = 20) -> dict[str, Any]:
+def _alive(view: PlanView) -> dict[str, Any]:
     """Return the buffers of the fullest device at its peak, the largest first."""
     memory = view.memory
     rows = memory.alive(memory.fullest, memory.peak_time_s(memory.fullest))
-    unit, left = memory_unit(rows["size_bytes"]), rows["size_bytes"][most:]
+    unit, left = memory_unit(rows["size_bytes"]), rows["size_bytes"][_MOST_BUFFERS:]
     shown = [
         (row["layer"], row["kind"], f"{row['count']:,}", unit.text(row["size_bytes"]))
-        for row in rows.head(most).to_dict("records")
+        for row in rows.head(_MOST_BUFFERS).to_dict("records")
     ]
     more = f"and {len(left):,} more rows, {unit.full(float(left.sum()))} together" if len(left) else ""
     return {"unit": unit.name, "rows": shown, "more": more}

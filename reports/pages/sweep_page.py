@@ -7,7 +7,7 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from groundwork.errors import ConfigError
-from reports.pages.page_template import Links, rendered
+from reports.pages.page_template import rendered
 from reports.style.packing import pack_json
 from reports.style.palette import MARK, SERIES, SYMBOLS
 from reports.style.units import time_unit
@@ -36,7 +36,7 @@ def sweep_headline(frame: pd.DataFrame) -> str:
     )
 
 
-def sweep_html(frame: pd.DataFrame, *, name: str, links: Links = ()) -> str:
+def sweep_html(frame: pd.DataFrame, *, name: str) -> str:
     """Return the page as HTML.
 
     Raises:
@@ -49,7 +49,6 @@ def sweep_html(frame: pd.DataFrame, *, name: str, links: Links = ()) -> str:
     return rendered(
         "sweep.html",
         headline=sweep_headline(frame),
-        links=links,
         store=name,
         fixed=[(each["label"], each["values"][0]) for each in columns if each["role"] == "fixed"],
         data={

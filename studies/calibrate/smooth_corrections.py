@@ -15,13 +15,7 @@ _SPREAD, _NOISE = 0.3, 0.12
 _LARGEST = 1.5
 
 
-def with_table(
-    profile: ComputeProfile,
-    groups: Sequence[KernelGroup],
-    lengths: tuple[float, ...] = _LENGTHS,
-    spread: float = _SPREAD,
-    noise: float = _NOISE,
-) -> ComputeProfile:
+def with_table(profile: ComputeProfile, groups: Sequence[KernelGroup]) -> ComputeProfile:
     """Return a profile whose table holds the measured kernels as corrections of its own formula.
 
     A correction explains the time that is left after overhead and samples' tiles; where memory traffic alone would take
@@ -58,8 +52,8 @@ def with_table(
             stride=np.array(strides),
             correction=np.array(values),
         ),
-        lengths=(lengths[0], lengths[1], lengths[2], lengths[3], lengths[4]),
-        spread=spread,
-        noise=noise,
+        lengths=_LENGTHS,
+        spread=_SPREAD,
+        noise=_NOISE,
     )
     return replace(profile, table=table)

@@ -114,14 +114,14 @@ def streamed_graph(work: Decomposed, plan: StreamPlan, *, iterations: int) -> Pr
     return ProgramGraph(streamed, plain.task_of)
 
 
-def replay_streams(work: Decomposed, plan: StreamPlan, *, iterations: int = ITERATIONS, engine: str = "auto") -> Replay:
+def replay_streams(work: Decomposed, plan: StreamPlan, *, iterations: int = ITERATIONS) -> Replay:
     """Replay several iterations of a decomposed program under a stream plan.
 
     Raises:
-        ConfigError: The engine is unknown, or the plan's order makes tasks wait for each other.
+        ConfigError: The plan's order makes tasks wait for each other.
     """
     program_graph = streamed_graph(work, plan, iterations=iterations)
-    schedule = simulate(program_graph.graph, engine=engine)
+    schedule = simulate(program_graph.graph)
     return Replay(program=work.program, program_graph=program_graph, schedule=schedule, engine_s=0.0)
 
 
