@@ -2,8 +2,8 @@
 # installed again only when pyproject.toml or constraints.txt change.
 
 PYTHON ?= python3
-# Tests wait for processes that they start: three at a time keep two cores busy.
-JOBS ?= 3
+# Tests wait for processes that they start: four at a time keep two cores busy.
+JOBS ?= 4
 VENV := .venv
 IN_VENV := $(VENV)/bin/python -m
 # Python compiles modules as they are imported, once for all processes; to compile all of the libraries takes longer.

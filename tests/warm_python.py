@@ -15,7 +15,7 @@ import ctypes
 import gc
 import importlib
 import io
-import json
+import marshal
 import multiprocessing
 import os
 import pkgutil
@@ -29,6 +29,7 @@ import sys
 import tempfile
 import threading
 import traceback
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ STARTS_S = 150
 SMALL = ("compare", "lenet5", "--cluster", "titanx-4", "--batch", "64")
 """A command that loads the compiled kernels; what it needs, most commands need."""
 CLIENT = """#!{python} -IS
-import array, json, os, signal, socket, sys, time
+# the modules in C alone: others take as long to import as this takes in all
+import array, marshal, os, sys, time, _signal as signal, _socket as socket
 words = [*{before!r}, *sys.argv[1:]]
 while words[:1] in (["-u"], ["-B"]):
     del words[0]
@@ -84,7 +86,7 @@ while server.connect_ex({address!r}):
 fds = [int(name) for name in os.listdir("/proc/self/fd")]
 fds = [fd for fd in fds if os.path.exists(f"/proc/self/fd/{{fd}}") and os.get_inheritable(fd)]
 job = dict(words=words, cwd=os.getcwd(), env=dict(os.environ), group=os.getpgid(0), fds=fds, pid=os.getpid())
-job = json.dumps(job).encode()
+job = marshal.dumps(job)
 server.sendmsg([len(job).to_bytes(8, "little")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
 server.sendall(job)
 child = int.from_bytes(server.recv(8), "little")
@@ -148,13 +150,19 @@ def preload() -> None:
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         assert run_app(app, [*SMALL, "--out", folder]) == 0
-    gc.freeze()
 
 
 def preload_rank() -> None:
     """Import what every rank does, in half of the time."""
     for name in RANK:
         importlib.import_module(name)
+
+
+def settle() -> None:
+    """Spare forked processes what touches all that is imported: looks for cycles in it, and its finalizers."""
+    for each in weakref.finalize._registry:
+        each.atexit = False
+    gc.set_threshold(50_000, 10, 10)
     gc.freeze()
 
 
@@ -199,7 +207,7 @@ def serve(address: str) -> None:
                 while len(job) < size:
                     job += connection.recv(size - len(job))
                 if (pid := os.fork()) == 0:
-                    become(json.loads(job), list(fds), [listener.fileno(), connection.fileno(), woken, wake])
+                    become(marshal.loads(job), list(fds), [listener.fileno(), connection.fileno(), woken, wake])
                 for fd in fds:
                     os.close(fd)
                 connection.sendall(pid.to_bytes(8, "little"))
@@ -294,6 +302,7 @@ def run(kind: str, what: str) -> int:
 
 if __name__ == "__main__":
     preload() if sys.argv[3] == "all" else preload_rank()
+    settle()
     sys.executable = sys.argv[2]
     multiprocessing.set_executable(sys.executable)
     serve(sys.argv[1])

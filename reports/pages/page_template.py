@@ -28,19 +28,29 @@ def rendered(name: str, *, headline: str, draws: bool = True, links: Links = (),
         **values: Other names in the template.  ``data`` becomes JSON for the script; ``tiles`` and ``notes`` are shown
             in the head of the page.
     """
+    usual: dict[str, Any] = {"data": None, "tiles": (), "notes": ()}
+    return (
+        _environment()
+        .get_template(name)
+        .render(
+            kind=name.removesuffix(".html").replace("_", " "),
+            headline=headline,
+            links=links,
+            plotly=base64.b64encode(packed_plotly()).decode() if draws else "",
+            palette=PALETTE,
+            **(usual | values),
+        )
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Return what keeps the compiled templates."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(template_text), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.policies["json.dumps_kwargs"] = {}  # keys keep their order, such as that of colours
-    usual: dict[str, Any] = {"data": None, "tiles": (), "notes": ()}
-    return environment.get_template(name).render(
-        kind=name.removesuffix(".html").replace("_", " "),
-        headline=headline,
-        links=links,
-        plotly=base64.b64encode(packed_plotly()).decode() if draws else "",
-        palette=PALETTE,
-        **(usual | values),
-    )
+    return environment
 
 
 def plain_figure(figure: go.Figure) -> Any:
