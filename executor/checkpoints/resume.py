@@ -63,7 +63,8 @@ class Checkpoints:
         for name, part in tensors.items():
             if not bool(part.tensor.isfinite().all()):
                 raise FloatingPointError(f"{name} is not finite after {step} steps, which is not saved")
-        save_checkpoint(self._folder, step=step, identity={**self._identity, **self._about}, tensors=tensors)
+        identity = {**self._identity, **self._about, "data_types": _kept_types(session)}
+        save_checkpoint(self._folder, step=step, identity=identity, tensors=tensors)
 
     def load(self, session: Session) -> tuple[str, ...]:
         """Load the newest checkpoint; all ranks call it together.
@@ -73,13 +74,17 @@ class Checkpoints:
             replica loads.
 
         Raises:
-            ConfigError: The checkpoint is damaged, or of another model or optimizer.
+            ConfigError: The checkpoint is damaged, or of another model or optimizer, or this run keeps other types.
         """
         saved = saved_sizes(self._folder, self._identity)
         mine = _residuals(session)
         known = {name: _of_replicas(part, saved[name]) for name, part in mine.items() if name in saved}
         wanted = {**_tensors(session), **known}
-        checkpoint = load_checkpoint(self._folder, self._identity, wanted)
+        types = session.view.program.types
+        identity = dict(self._identity)
+        if types.master or not types.parameter == types.state == types.activation:  # others may have kept less
+            identity["data_types"] = _kept_types(session)
+        checkpoint = load_checkpoint(self._folder, identity, wanted)
         for name, part in known.items():
             if part.tensor is not mine[name].tensor:
                 mine[name].tensor.copy_(part.tensor.sum(dim=0, keepdim=True) / mine[name].whole[0])
@@ -87,6 +92,12 @@ class Checkpoints:
         for layer, optimizer in session.optimizers.items():
             optimizer.resume(checkpoint.step * (micro_batching.of(layer) if micro_batching.update_each else 1))
         return tuple(_notes(session, mine, saved))
+
+
+def _kept_types(session: Session) -> str:
+    """Return the types in which a run keeps parameters, master weights and state."""
+    types = session.view.program.types
+    return f"{types.parameter}, {types.master or 'no'} master weights, state in {types.state}"
 
 
 def _residuals(session: Session) -> dict[str, CheckpointPart]:

@@ -8,9 +8,10 @@ import torch
 from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
 from executor.recorded.calls import channels_apart, check_call
-from executor.runtime.devices import DTYPES
+from executor.runtime.devices import torch_type
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.graph.type_roles import types_of
 from planner.layouts.configurations import ConfigSpace, part_bounds
 from planner.operations.computation import Constant, parse_axis
 from planner.operations.mapped import Mapped
@@ -100,7 +101,7 @@ def _check_heads(layer: Layer, parts: int) -> None:
 
 def _dry_run(graph: ComputationGraph, index: int, space: ConfigSpace, number: int, kind: str) -> None:
     """Compute a part on the meta device, which has sizes and no elements."""
-    layer, dtype = graph.layers[index], DTYPES[graph.element_bytes]
+    layer, dtype = graph.layers[index], torch_type(types_of(graph.element_bytes).activation)
     part = part_layer(graph, index, space, number, dtype=dtype, device="meta")
     inputs = [torch.empty(box.shape, dtype=dtype, device="meta") for box in part.inputs]
     parameters = {name: torch.empty(box.shape, dtype=dtype, device="meta") for name, box in part.parameters.items()}

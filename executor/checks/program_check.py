@@ -5,15 +5,18 @@ from planner.lowering.program import Program
 from planner.operations.loss import Loss
 from planner.operations.mapped import Mapped
 
+_RUN = ("", "float32", "float64", "bfloat16")
+"""Arithmetics that ranks compute in; empty: that of the network's elements.  Losses in float16 would need a scale."""
+
 
 def check_program(program: Program, ranks: int) -> None:
     """Check that a program can be run.
 
     Raises:
-        ConfigError: There are fewer ranks than devices in the plan, elements or gradients have another size than 4 or 8
-            bytes, products are of TF32, gradients that are compressed have a type of their own, the network does not
-            end in a loss, parameters lie on servers, a parameter is not split with its layer's channels, or an imported
-            layer cannot be computed as it is divided.
+        ConfigError: There are fewer ranks than devices in the plan, products are of an arithmetic that ranks do not
+            compute in, gradients that are compressed have a type of their own, the network does not end in a loss,
+            parameters lie on servers, a parameter is not split with its layer's channels, or an imported layer cannot
+            be computed as it is divided.
     """
     devices = 1 + max(int(space.devices.max()) for space in program.spaces)
     if devices > ranks:
@@ -22,15 +25,13 @@ def check_program(program: Program, ranks: int) -> None:
         raise ConfigError(
             f"framework must not be ps to be run: no rank serves parameters, got {program.framework.text!r}"
         )
-    graph, gradient_bytes = program.graph, program.gradient_bytes
-    if gradient_bytes not in (4, 8) and graph.element_bytes in (4, 8):
-        raise ConfigError(f"gradient_dtype must be of 4 or 8 bytes to be run, got one of {gradient_bytes}")
-    if gradient_bytes != graph.element_bytes and program.compressed.gradients:
+    graph, types = program.graph, program.types
+    if types.product not in _RUN:
+        raise ConfigError(f"dtype must be one of {', '.join(filter(None, _RUN))} to be run, got {types.product!r}")
+    if types.accumulation != types.activation and program.compressed.gradients:
         raise ConfigError("gradient_dtype must be dtype to run gradients that are compressed")
-    if graph.element_bytes not in (4, 8):
-        raise ConfigError(f"dtype must be of 4 or 8 bytes to be run, got one of {graph.element_bytes}")
-    if program.conditions.arithmetic == "tf32":
-        raise ConfigError("dtype must be float32 or float64 to be run, got 'tf32'")
+    if program.compressed and types.activation == "bfloat16":
+        raise ConfigError("dtype must be float32 or float64 to run messages that are compressed, got 'bfloat16'")
     _check_reductions(program)
     micro_batching = program.micro_batching
     computed = graph.with_batch(graph.batch // micro_batching.parts) if micro_batching.parts > 1 else graph

@@ -13,7 +13,7 @@ from executor.communication.shard_collectives import ShardCollectives
 from executor.layers.base import NO_BUFFERS
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
-from executor.runtime.devices import DTYPES, ComputeDevice, Handle, Lane
+from executor.runtime.devices import ComputeDevice, Handle, Lane, torch_type
 from executor.runtime.run_options import JOIN_BYTES
 
 
@@ -51,8 +51,9 @@ class GradientSync(ABC):
     def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: SyncOptions) -> None:
         self.overlap, self._timeout_s = options.overlap, options.timeout_s
         self._view, self._device, self._recorder = view, device, recorder
-        self._dtype = DTYPES[view.program.gradient_bytes]
-        self._casts = view.program.gradient_bytes != view.program.graph.element_bytes
+        types = view.program.types
+        self._dtype, self._casts = torch_type(types.message), types.message != types.activation
+        """Type in which gradients are summed over replicas."""
         self._lanes: list[Lane] = []
         self._flat_buffers: list[Tensor] = []
         self._buffers: dict[int, dict[str, Tensor]] = {}

@@ -16,8 +16,9 @@ from executor.communication.connections import Connections, Post, connections_fo
 from executor.program.buckets import Reduction
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
-from executor.runtime.devices import DTYPES
+from executor.runtime.devices import torch_type
 from executor.supervision.rank_work import group_timeout
+from planner.graph.type_roles import TYPE_BYTES
 from planner.lowering.program import Collective
 from planner.memory.cpu_backend import PAIR_BYTES
 
@@ -118,8 +119,8 @@ class Reducer:
         for task, collective in program.collectives.items():
             if len(collective.devices) == 2 and self._rank in collective.devices and program.syncs_gradients[task]:
                 sizes[int(program.layer[task])] = collective.buffer_bytes
-        size = math.ceil(min(sum(sizes.values()), PAIR_BYTES) / program.gradient_bytes / 2)
-        return torch.empty(size, dtype=DTYPES[program.gradient_bytes])
+        size = math.ceil(min(sum(sizes.values()), PAIR_BYTES) / TYPE_BYTES[program.types.message] / 2)
+        return torch.empty(size, dtype=torch_type(program.types.message))
 
     def _sum_pair(self, content: Tensor, peer: int, tag: int) -> None:
         """Sum a buffer over two ranks, up to ``PAIR_BYTES`` at a time, of which each rank sums one half for both.

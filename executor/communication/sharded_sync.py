@@ -11,7 +11,7 @@ from executor.communication.gradient_sync import GradientSync, SyncOptions, view
 from executor.communication.shard_collectives import ShardCollectives
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
-from executor.runtime.devices import ComputeDevice, Handle
+from executor.runtime.devices import ComputeDevice, Handle, torch_type
 
 
 class ShardedSync(GradientSync):
@@ -39,7 +39,8 @@ class ShardedSync(GradientSync):
         for index in sorted(self._kept):
             self._allocate_unit(index)
         if view.storage.divides_gradients:
-            self._shards = [self._empty(unit.own[1] - unit.own[0]) for unit in self._units]
+            kept = torch_type(program.types.accumulation)
+            self._shards = [self._empty(unit.own[1] - unit.own[0]).to(kept) for unit in self._units]
         self._pieces = {layer: self._pieces_of(layer) for layer in self._unit_of}
         self._missing = [len(unit.layers) for unit in self._units]
         """Number of each unit's layers whose gradients of the next sum are not computed yet."""

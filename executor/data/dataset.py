@@ -74,6 +74,10 @@ class RequiredInput:
     words: int = 0
     """Number of different whole numbers of which it is made, such as words; 0: it is made of values."""
 
+    def type_in(self, dtype: torch.dtype) -> torch.dtype:
+        """Return the type of its elements in a network of a type: half precision does not know all words apart."""
+        return torch.promote_types(dtype, torch.float32) if self.words else dtype
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataRequirements:
@@ -167,6 +171,7 @@ class Shuffled:
             )
         self.samples = source.samples
         self._source, self._batch, self._seed = source, expected.batch, seed
+        self._required = expected.inputs
         self._dtype, self._device = dtype, device
 
     def inputs(self, step: int, box: Box, name: str = DATA) -> Tensor:
@@ -174,7 +179,7 @@ class Shuffled:
         values = self._moved(self._read(step, box, name))
         if values.dtype == torch.uint8:
             return values.to(self._dtype).div_(_UINT8_HALF).sub_(1)
-        return values.to(self._dtype)
+        return values.to(self._required[name].type_in(self._dtype))
 
     def targets(self, step: int, low: int, high: int) -> Tensor:
         """Return the targets of samples of a mini-batch; see ``Dataset.targets``."""

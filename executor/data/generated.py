@@ -30,9 +30,8 @@ class _Generator:
         whole = (count, *expected.sample)
         if words := expected.words:
             # float64, so that the words are the same whatever type the network has
-            return (
-                uniform(key, box, whole, dtype=torch.float64, device=self._device).mul_(words).floor_().to(self._dtype)
-            )
+            unit = uniform(key, box, whole, dtype=torch.float64, device=self._device)
+            return unit.mul_(words).floor_().to(expected.type_in(self._dtype))
         return self._signed(key, box, whole)
 
     def _sample_targets(self, step: int, low: int, high: int, count: int) -> Tensor:
@@ -46,7 +45,8 @@ class _Generator:
         return self._signed(key, box, (count, *expected.outputs))
 
     def _signed(self, key: int, box: Box, whole: tuple[int, ...]) -> Tensor:
-        return uniform(key, box, whole, dtype=self._dtype, device=self._device).mul_(2).sub_(1)
+        dtype = torch.promote_types(self._dtype, torch.float32)
+        return uniform(key, box, whole, dtype=dtype, device=self._device).mul_(2).sub_(1).to(self._dtype)
 
 
 class Endless(_Generator):
@@ -75,7 +75,8 @@ class Repeated(_Generator):
 
     def inputs(self, rows: NDArray[np.int64], box: Box, name: str) -> Tensor:
         """Return a region of each of some samples; see ``Source.inputs``."""
-        values = torch.empty(len(rows), *box.shape, dtype=self._dtype, device=self._device)
+        dtype = self._expected.inputs[name].type_in(self._dtype)
+        values = torch.empty(len(rows), *box.shape, dtype=dtype, device=self._device)
         for i, row in enumerate(rows.tolist()):
             sample = Box((row, *box.low), (row + 1, *box.high))
             values[i] = self._sample_inputs(_REPEATED, sample, self.samples, name)[0]

@@ -33,7 +33,8 @@ class DropoutMask:
         whole = (context.samples.batch, *context.layer.output.sizes[1:])
         # a micro-batch holds samples from several places of the mini-batch; the mask is keyed by those places
         boxes = context.samples.boxes(context.held)
-        rows = [uniform(key, box, whole, dtype=output.dtype, device=output.device) < self._share for box in boxes]
+        dtype = torch.promote_types(output.dtype, torch.float32)
+        rows = [uniform(key, box, whole, dtype=dtype, device=output.device) < self._share for box in boxes]
         self._dropped = torch.cat(rows) if len(rows) > 1 else rows[0]
         return self._scaled(output.masked_fill(self._dropped, 0.0))
 

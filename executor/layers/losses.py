@@ -47,9 +47,9 @@ class LossPart(PartLayer):
         """
         if step.targets is None:
             raise ConfigError(f"targets of loss layer {self.layer.name!r} must be given, got None")
-        self._saved["targets"] = step.targets.flatten()
+        self._saved["targets"], self._type = step.targets.flatten(), inputs[0].dtype
         if not self._softmax:
-            output = inputs[0] - step.targets.reshape(inputs[0].shape)
+            output = _wide(inputs[0] - step.targets.reshape(inputs[0].shape))
             self.loss = output.square().sum() / self._elements
             self._saved["output"] = output
             return output
@@ -101,7 +101,8 @@ class LossPart(PartLayer):
 
     def _rows(self, values: Tensor) -> Tensor:
         """Return one row for each label: of a sample, or of one of its positions, channels last."""
-        return values.movedim(1, -1).flatten(0, -2) if self._by_position else values.flatten(1)
+        rows = values.movedim(1, -1).flatten(0, -2) if self._by_position else values.flatten(1)
+        return _wide(rows)
 
     def _placed(self, rows: Tensor) -> Tensor:
         """Return rows as the part of the tensor that they are of."""
@@ -117,9 +118,14 @@ class LossPart(PartLayer):
         """Return the gradient of the mean loss over the whole batch."""
         output = self._saved["output"]
         if not self._softmax:
-            return [output * (2 / self._elements)]
+            return [(output * (2 / self._elements)).to(self._type)]
         gradient = output / self._labels
         # the gradient is (probability - 1 at the label) over the number of labels
         column, own = self._columns()
         gradient.scatter_add_(1, column, own[:, None].to(output.dtype) * (-1 / self._labels))
-        return [self._placed(gradient)]
+        return [self._placed(gradient).to(self._type)]
+
+
+def _wide(values: Tensor) -> Tensor:
+    """Return values in float32 at least: half precision is too narrow for sums of exponentials and of losses."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -58,9 +58,16 @@ def check_inputs(options: RunOptions, graph: ComputationGraph, processes: int) -
             check_module_state(Path(options.init), graph)
     if not options.stand_in and not _looks_right(options.data, graph):
         from executor.data.load import load_data
-        from executor.runtime.devices import DTYPES
+        from executor.runtime.devices import torch_type
+        from planner.graph.type_roles import types_of
 
-        load_data(options.data, graph, seed=options.seed, dtype=DTYPES[graph.element_bytes], device="cpu")
+        load_data(
+            options.data,
+            graph,
+            seed=options.seed,
+            dtype=torch_type(types_of(graph.element_bytes).activation),
+            device="cpu",
+        )
 
 
 def _check_buffers(graph: ComputationGraph) -> None:

@@ -22,8 +22,10 @@ Mark = float | torch.cuda.Event
 """A moment: a time of the host's clock, or an event on a stream."""
 
 
-DTYPES = {4: torch.float32, 8: torch.float64}
-"""Type of elements by their size in bytes."""
+def torch_type(name: str) -> torch.dtype:
+    """Return the type of elements that a role has, such as ``bfloat16``."""
+    found: torch.dtype = getattr(torch, name)
+    return found
 
 
 class Handle(ABC):

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from executor.runtime.optimizer_spec import OptimizerSpec
 
+_MASTER = "master"
+
 
 class Optimizer(ABC):
     """An optimizer of a layer's parameters, with state that is split as they are.
@@ -19,13 +21,29 @@ class Optimizer(ABC):
         spec: Name and settings.
         parameters: The slices that the rank holds; updated in place.
         names: Names of the state tensors, one for each parameter.
+        masters: Master weights of the slices, which the kernels update, and which are then copied; empty for none.
+        state_type: Type of the state between steps; None: that of what the kernels update.
     """
 
-    def __init__(self, spec: OptimizerSpec, parameters: Sequence[Tensor], names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        spec: OptimizerSpec,
+        parameters: Sequence[Tensor],
+        names: Sequence[str],
+        *,
+        masters: Sequence[Tensor] = (),
+        state_type: torch.dtype | None = None,
+    ) -> None:
         self.spec = spec
         self.parameters = list(parameters)
-        self.state = {name: [torch.zeros_like(parameter) for parameter in parameters] for name in names}
-        """State tensors by name, one for each parameter, of its shape; a checkpoint is loaded into them."""
+        self._updated = list(masters) or self.parameters
+        kept = {name: [torch.zeros_like(each, dtype=state_type) for each in self._updated] for name in names}
+        self.state = kept | ({_MASTER: self._updated} if masters else {})
+        """State tensors by name, one for each parameter, of its shape, master weights among them; a checkpoint is
+        loaded into them."""
+        self._kept = kept
+        self._converts = any(each.dtype != state_type for each in self._updated) if state_type else False
+        """Whether the kernels, which take state of the parameters' type alone, compute with copies of it."""
         self._steps: list[Tensor] = []
         """Number of steps taken, one tensor for each parameter, where the update rule depends on it."""
 
@@ -37,11 +55,20 @@ class Optimizer(ABC):
         """
         if not self.parameters:
             return
-        pairs = zip(gradients, self.parameters, strict=True)
+        pairs = zip(gradients, self._updated, strict=True)
         # The fused kernels read memory in order, whatever the strides, and gradients of the parameters' type alone.
-        self._update(
-            [g if g.stride() == p.stride() and g.dtype == p.dtype else torch.empty_like(p).copy_(g) for g, p in pairs]
-        )
+        same = [
+            g if g.stride() == p.stride() and g.dtype == p.dtype else torch.empty_like(p).copy_(g) for g, p in pairs
+        ]
+        if not self._converts:
+            self._update(same, *self._kept.values())
+        else:
+            rows = [[each.to(g.dtype) for each, g in zip(row, same, strict=True)] for row in self._kept.values()]
+            self._update(same, *rows)
+            for kept, row in zip(self._kept.values(), rows, strict=True):
+                torch._foreach_copy_(kept, row)
+        if self._updated is not self.parameters:
+            torch._foreach_copy_(self.parameters, self._updated)
 
     def resume(self, steps: int) -> None:
         """Continue after ``steps`` steps; the state tensors are loaded separately."""
@@ -49,20 +76,27 @@ class Optimizer(ABC):
             count.fill_(steps)
 
     @abstractmethod
-    def _update(self, gradients: list[Tensor]) -> None:
-        """Update the parameters and the state in place."""
+    def _update(self, gradients: list[Tensor], *state: list[Tensor]) -> None:
+        """Update what is updated, and the state, in place."""
 
 
 class _Sgd(Optimizer):
-    def __init__(self, spec: OptimizerSpec, parameters: Sequence[Tensor]) -> None:
-        super().__init__(spec, parameters, ("momentum",) if spec.momentum else ())
-        self._momentum = self.state.get("momentum", [])
+    def __init__(
+        self,
+        spec: OptimizerSpec,
+        parameters: Sequence[Tensor],
+        *,
+        masters: Sequence[Tensor],
+        state_type: torch.dtype | None,
+    ) -> None:
+        names = ("momentum",) if spec.momentum else ()
+        super().__init__(spec, parameters, names, masters=masters, state_type=state_type)
 
-    def _update(self, gradients: list[Tensor]) -> None:
+    def _update(self, gradients: list[Tensor], *state: list[Tensor]) -> None:
         torch._fused_sgd_(
-            self.parameters,
+            self._updated,
             gradients,
-            self._momentum,
+            state[0] if state else [],
             weight_decay=self.spec.weight_decay,
             momentum=self.spec.momentum,
             lr=self.spec.learning_rate,
@@ -74,17 +108,25 @@ class _Sgd(Optimizer):
 
 
 class _Adam(Optimizer):
-    def __init__(self, spec: OptimizerSpec, parameters: Sequence[Tensor]) -> None:
-        super().__init__(spec, parameters, ("mean", "square"))
+    def __init__(
+        self,
+        spec: OptimizerSpec,
+        parameters: Sequence[Tensor],
+        *,
+        masters: Sequence[Tensor],
+        state_type: torch.dtype | None,
+    ) -> None:
+        super().__init__(spec, parameters, ("mean", "square"), masters=masters, state_type=state_type)
         self._steps = [torch.zeros((), device=parameter.device) for parameter in parameters]
 
-    def _update(self, gradients: list[Tensor]) -> None:
+    def _update(self, gradients: list[Tensor], *state: list[Tensor]) -> None:
         torch._foreach_add_(self._steps, 1)
+        mean, square = state
         torch._fused_adam_(
-            self.parameters,
+            self._updated,
             gradients,
-            self.state["mean"],
-            self.state["square"],
+            mean,
+            square,
             [],
             self._steps,
             lr=self.spec.learning_rate,
@@ -97,6 +139,16 @@ class _Adam(Optimizer):
         )
 
 
-def make_optimizer(spec: OptimizerSpec, parameters: Sequence[Tensor]) -> Optimizer:
-    """Return the optimizer of these parameters, which it updates in place; the list may be empty."""
-    return _Sgd(spec, parameters) if spec.name == "sgd" else _Adam(spec, parameters)
+def make_optimizer(
+    spec: OptimizerSpec,
+    parameters: Sequence[Tensor],
+    *,
+    masters: Sequence[Tensor] = (),
+    state_type: torch.dtype | None = None,
+) -> Optimizer:
+    """Return the optimizer of these parameters, which it updates in place; the list may be empty.
+
+    Arguments as of ``Optimizer``.
+    """
+    kind = _Sgd if spec.name == "sgd" else _Adam
+    return kind(spec, parameters, masters=masters, state_type=state_type)

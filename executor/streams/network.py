@@ -15,7 +15,7 @@ from executor.data.load import load_data
 from executor.layers.base import PartLayer, TrainingStep
 from executor.layers.factory import part_layer
 from executor.runtime.boxes import whole_box
-from executor.runtime.devices import DTYPES
+from executor.runtime.devices import torch_type
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.optimizers import Optimizer, make_optimizer
 from executor.runtime.parameter_init import initial_parameters
@@ -45,7 +45,7 @@ class SubTaskNetwork:
         """Make the parameters and the parts."""
         self._keep, self._kept = keep, list[Tensor]()
         self.program, self.graph, self._seed = program, program.graph, seed
-        dtype = DTYPES[self.graph.element_bytes]
+        dtype = torch_type(program.types.activation)
         self._data: Dataset = load_data(data, self.graph, seed=seed, dtype=dtype, device=device)
         self.parameters: list[dict[str, Tensor]] = []
         self.parts: list[PartLayer] = []

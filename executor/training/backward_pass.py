@@ -1,9 +1,11 @@
 """The backward pass of a rank: gradients of activations and of weights."""
 
+import torch
 from torch import Tensor
 
 from executor.layers.base import NO_BUFFERS
 from executor.program.rank_parts import LayerUnit
+from executor.runtime.devices import torch_type
 from executor.training.parameter_updates import ParameterUpdates
 from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.rank_tensors import RankTensors
@@ -34,7 +36,9 @@ class BackwardPass:
         self._redistributor = resources.redistributor
         self._layers, self._tensors = layers, tensors
         self._timer, self._statistics, self._updates = timer, statistics, updates
-        program = resources.view.program
+        program, types = resources.view.program, resources.view.program.types
+        self._sum_type = torch.promote_types(torch_type(types.accumulation), torch_type(types.activation))
+        """Type in which gradients of several micro-batches are added up."""
         self._last_gradient: dict[LayerUnit, int] = {
             resources.view.parts.unit_of(task): task
             for task in resources.view.tasks
@@ -79,7 +83,7 @@ class BackwardPass:
                 elif count > 1 or gradients[name] is buffers.get(name):
                     gradients[name] += gradient  # a tensor of this class or a buffer: nothing else refers to it
                 else:
-                    gradients[name] = gradients[name] + gradient
+                    gradients[name] = gradients[name].to(self._sum_type) + gradient
 
         self._timer.arithmetic(task, work)
         self._end(task, unit)

@@ -14,7 +14,7 @@ from executor.layers.base import PartLayer
 from executor.program.rank_parts import LayerUnit
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
-from executor.runtime.devices import DTYPES, ComputeDevice
+from executor.runtime.devices import ComputeDevice, torch_type
 from executor.runtime.optimizers import Optimizer
 from executor.supervision.status_board import RankStatus
 from executor.training.unit_parameters import UnitParameters
@@ -48,4 +48,4 @@ class RankResources:
     @property
     def dtype(self) -> torch.dtype:
         """Type of the elements of activations and gradients."""
-        return DTYPES[self.view.program.graph.element_bytes]
+        return torch_type(self.view.program.types.activation)

@@ -25,7 +25,7 @@ from executor.program.rank_program import RankProgram
 from executor.program.rank_storage import boxes_of
 from executor.program.recorder import Recorder
 from executor.runtime.boxes import Box
-from executor.runtime.devices import DTYPES, ComputeDevice
+from executor.runtime.devices import ComputeDevice, torch_type
 from executor.runtime.module_state import buffer_keys, norm_prefix, read_module_state, with_tied
 from executor.runtime.optimizers import Optimizer, make_optimizer
 from executor.runtime.parameter_init import initial_parameters
@@ -36,7 +36,6 @@ from executor.training.stand_in import StandInPart
 from executor.training.task_timer import StandInMode
 from executor.training.unit_parameters import UnitParameters
 from executor.training.worker import Worker
-from planner.graph.computation_graph import ComputationGraph
 from planner.graph.data_sources import DATA
 from planner.lowering.program import Program
 from planner.operations.loss import Loss
@@ -129,13 +128,13 @@ def open_session(
     Raises:
         ConfigError: The data do not fit the model.
     """
-    graph, dtype = program.graph, DTYPES[program.graph.element_bytes]
+    graph, dtype = program.graph, torch_type(program.types.activation)
     view = RankProgram(program, rank, region_messages_of(program))
     recorder = Recorder(program.size, device)
     boxes = {i: _trained_boxes(view, i) for i, part in enumerate(view.parts.index) if part >= 0}
     state = with_tied(read_module_state(Path(options.init)), graph) if options.init else {}
     units = UnitParameters(view, device, recorder, status, options.timeout_s)
-    parameters, optimizers = _parameters(graph, boxes, options, state, dtype, device, units)
+    parameters, optimizers = _parameters(program, boxes, options, state, device, units)
     data: Dataset
     if options.stand_in:
         data = _NoData(dtype)
@@ -201,11 +200,10 @@ def _trained_boxes(view: RankProgram, layer: int) -> dict[str, Box]:
 
 
 def _parameters(
-    graph: ComputationGraph,
+    program: Program,
     boxes: dict[int, dict[str, Box]],
     options: RunOptions,
     state: Mapping[str, Tensor],
-    dtype: torch.dtype,
     device: ComputeDevice,
     units: UnitParameters,
 ) -> tuple[dict[int, dict[str, Tensor]], dict[int, Optimizer]]:
@@ -213,28 +211,29 @@ def _parameters(
 
     An optimizer updates what the rank keeps: of a parameter that replicas divide, or whose state they divide, a piece.
     """
-    parameters: dict[int, dict[str, Tensor]] = {}
+    graph, types = program.graph, program.types
+    updated, dtype = torch_type(types.updated), torch.promote_types(torch_type(types.updated), torch.float32)
+    parameters, optimizers = dict[int, dict[str, Tensor]](), dict[int, Optimizer]()
     for i, slices in boxes.items():
         if options.stand_in:
-            parameters[i] = {name: torch.zeros(box.shape, dtype=dtype) for name, box in slices.items()}
+            values = {name: torch.zeros(box.shape, dtype=dtype) for name, box in slices.items()}
         elif state:
             layer = graph.layers[i]
             keys, shapes = dict(layer.keys), {each.name: each.shape for each in layer.parameters}
-            parameters[i] = {
+            values = {
                 name: _slice(state[keys[name]].view(shapes[name]), box).to(device.torch_device, dtype)
                 for name, box in slices.items()
             }
         else:
-            parameters[i] = initial_parameters(
-                graph, i, slices, seed=options.seed, dtype=dtype, device=device.torch_device
-            )
-        parameters[i] = units.take(i, parameters[i])
-    optimizers = {}
-    for i, row in parameters.items():
-        pieces = units.pieces(i)
-        trained = [pieces.get(each.name, row[each.name]) for each in graph.layers[i].parameters if each.elements]
-        if trained:
-            optimizers[i] = make_optimizer(options.optimizer, trained)
+            values = initial_parameters(graph, i, slices, seed=options.seed, dtype=dtype, device=device.torch_device)
+        parameters[i] = units.take(i, values)
+        names, pieces = [each.name for each in graph.layers[i].parameters if each.elements], units.pieces(i)
+        if names:
+            trained = [pieces.get(name, parameters[i][name]) for name in names]
+            _, copied = types.at_rest(divided=bool(pieces) and program.conditions.storage.zero > 2)
+            masters = [units.piece_of(i, name, values[name]).to(updated, copy=True) for name in names if copied]
+            kept = torch_type(types.state)
+            optimizers[i] = make_optimizer(options.optimizer, trained, masters=masters, state_type=kept)
     return parameters, optimizers
 
 
@@ -247,12 +246,12 @@ def _set_buffers(
     view: RankProgram, parts: Mapping[LayerUnit, PartLayer], state: Mapping[str, Tensor], device: ComputeDevice
 ) -> None:
     """Give the parts the buffers of the module that training starts from."""
-    graph = view.program.graph
+    graph, dtype = view.program.graph, torch_type(view.program.types.activation)
     for (i, micro_batch), part in parts.items():
         layer, held = graph.layers[i], view.parts.held(i)
         held_buffers = {key: state[key] for key in buffer_keys(layer) if key in state}
         part.constants = {  # fractions in the network's type
-            key: each.to(device.torch_device, DTYPES[graph.element_bytes] if each.is_floating_point() else each.dtype)
+            key: each.to(device.torch_device, dtype if each.is_floating_point() else each.dtype)
             for key, each in held_buffers.items()
         }
         prefix = norm_prefix(layer)

@@ -16,7 +16,7 @@ from executor.communication.shard_collectives import ShardCollectives
 from executor.program.rank_program import RankProgram
 from executor.program.rank_storage import Gather, StorageUnit
 from executor.program.recorder import Recorder
-from executor.runtime.devices import DTYPES, ComputeDevice, Handle
+from executor.runtime.devices import ComputeDevice, Handle, torch_type
 from executor.supervision.status_board import RankState, RankStatus
 from planner.lowering.program import KINDS
 
@@ -38,7 +38,8 @@ class UnitParameters:
         self._storage, self._device, self._recorder = view.storage, device, recorder
         self._status, self._timeout_s = status, timeout_s
         self._divides, self._awaited = view.storage.divides_parameters, view.storage.awaited
-        dtype = DTYPES[view.program.graph.element_bytes]
+        types = view.program.types
+        self._dtype = dtype = torch_type(types.activation)
         gathers = view.program.kind == KINDS.index("gather")
         self._collectives = ShardCollectives(view, device, recorder, "parameters", gathers)
         self._lane = device.lane("parameters") if view.storage.gathers else None
@@ -54,7 +55,7 @@ class UnitParameters:
                 shapes[layer][name] = shape
             self._views |= views_of(flat, shapes)
             own = flat[slice(*unit.own)]
-            self._shards.append(torch.empty_like(own) if self._divides else own)
+            self._shards.append(torch.empty_like(own, dtype=torch_type(types.parameter)) if self._divides else own)
             self._flat.append(flat)
             if self._divides:
                 flat.untyped_storage().resize_(0)
@@ -87,14 +88,14 @@ class UnitParameters:
 
         Args:
             layer: The layer.
-            values: Slices by name; those that no replicas divide are returned as they are.
+            values: Slices by name, as an optimizer updates them.
         """
         for name, piece in self.pieces(layer).items():
             low, high = self._unit(layer).piece((layer, name))
             piece.copy_(values[name].reshape(-1)[low:high])
             if not self._divides:
                 self._views[layer][name].copy_(values[name])
-        return {**values, **self._views.get(layer, {})}
+        return {name: each.to(self._dtype) for name, each in values.items()} | self._views.get(layer, {})
 
     def _unit(self, layer: int) -> StorageUnit:
         return self._storage.units[self._storage.unit_of[layer]]
@@ -109,6 +110,13 @@ class UnitParameters:
             (low, high), first = unit.piece(key), unit.places[key][0] - unit.own[0]
             pieces[key[1]] = shard[first + low : first + high] if low < high else shard[:0]
         return pieces
+
+    def piece_of(self, layer: int, name: str, values: Tensor) -> Tensor:
+        """Return what the rank keeps of a parameter's slice: all of it, unless replicas divide it."""
+        if layer not in self._storage.unit_of:
+            return values
+        low, high = self._unit(layer).piece((layer, name))
+        return values.reshape(-1)[low:high]
 
     def begin(self, index: int, *, overlap: bool) -> None:
         """Begin a gather, and wait for it without ``overlap``."""

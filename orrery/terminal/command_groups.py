@@ -17,8 +17,9 @@ _OPTION_GROUPS = {
         "schedules device changes link_speeds link_class link loss"
     ),
     "Training software and arithmetic": (
-        "dtype gradient_dtype framework software input_images_per_s gradient_sync gradient_sync_order "
-        "gradient_sync_orders batch_norm interference spread occupancy_model alpha beta method hold_mib max_streams"
+        "dtype parameter_dtype gradient_dtype message_dtype master_dtype state_dtype framework software "
+        "input_images_per_s gradient_sync gradient_sync_order gradient_sync_orders batch_norm interference spread "
+        "occupancy_model alpha beta method hold_mib max_streams"
     ),
     "Micro-batches and pipelines": (
         "sub_batches sub_batch_from sub_batch_order update_each stages micro_batches schedule stage_at"

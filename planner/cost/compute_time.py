@@ -24,6 +24,7 @@ from planner.cost.update_traffic import gradient_pass_bytes, update_bytes
 from planner.derivatives.eager_kernels import eager_bytes, gradient_sums, gradients_added_in
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Layer
 from planner.graph.shapes import SUMMED
+from planner.graph.type_roles import TYPE_BYTES, DataTypes, types_of
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.regions import part_sizes
 from planner.operations.base import ELEMENT_BYTES, UPDATE_ACCESSES, Part, trained_elements
@@ -44,10 +45,10 @@ class ComputeTimes:
     Args:
         graph: The network with its batch.
         cluster: The devices.
-        arithmetic: Arithmetic of products; empty: that of the profiles.
+        types: Data types by role; None: those of the network's elements, in the arithmetic of the profiles.
         software: The kernels that software makes of the network.
-        gradient_bytes: Bytes of an element of gradients as they are summed; 0: those of the network's tensors.
         optimizer: Optimizer that updates parameters: ``sgd``, ``momentum`` or ``adam``.
+        casts: Times that an iteration makes a copy of each updated parameter in the type in which products read it.
 
     Raises:
         ConfigError: A profile has codec times of an unknown data type, or does not know the arithmetic.
@@ -57,23 +58,22 @@ class ComputeTimes:
         self,
         graph: ComputationGraph,
         cluster: DeviceGraph,
-        arithmetic: str = "",
+        types: DataTypes | None = None,
         *,
         software: Software = IDEAL_SOFTWARE,
-        gradient_bytes: int = 0,
         optimizer: str = "momentum",
+        casts: int = 1,
     ) -> None:
         self.graph, self.software = graph, software
-        self._gradient_bytes = gradient_bytes or graph.element_bytes
-        sizes = graph.element_bytes, self._gradient_bytes
-        self._update_bytes = update_bytes(software, optimizer, *sizes, scaled=arithmetic == "float16")
+        self._types = types = types or types_of(graph.element_bytes)
+        self._update_bytes = update_bytes(software, optimizer, types, casts=casts)
         index_of: dict[tuple[str, float], int] = {}
         self.profile_of = cluster.devices.of_each(
             lambda device: index_of.setdefault((device.profile, device.speed), len(index_of))
         )
         """Shape (devices,): index into ``profiles`` for every device."""
         self.profiles = tuple(
-            with_attention(profile_in(name, arithmetic), software.flash).faster(speed) for name, speed in index_of
+            with_attention(profile_in(name, types.product), software.flash).faster(speed) for name, speed in index_of
         )
         """Different profiles of the cluster; devices of another speed have profiles of their own."""
         for profile in self.profiles:
@@ -196,7 +196,8 @@ class ComputeTimes:
     def _passes_s(self, profile: ComputeProfile, index: int, part: dict[str, Floats]) -> Floats:
         """Return the time of the passes over the gradients of parts once an iteration."""
         _, summed = self._gradient_sizes(profile, index, part)
-        moved = summed * (gradient_pass_bytes(self.software, self._gradient_bytes) / self._gradient_bytes)
+        size = TYPE_BYTES[self._types.accumulation]
+        moved = summed * (gradient_pass_bytes(self.software, size) / size)
         return np.where(moved > 0, _streamed_s(profile, moved), 0.0)
 
     def before_sums_s(self, index: int, space: ConfigSpace) -> Floats:
@@ -213,9 +214,10 @@ class ComputeTimes:
         if self.software.sums != 1 or not self.graph.has_phase(index, "update"):
             return found
         for number, profile in enumerate(self.profiles):
-            made, summed = self._gradient_sizes(profile, index, part)
-            converted = 0.0 if self._gradient_bytes == self.graph.element_bytes else made + summed
-            found = np.where(profile_of == number, _streamed_s(profile, converted + 2.0 * summed), found)
+            made, _ = self._gradient_sizes(profile, index, part)
+            sent = made * (TYPE_BYTES[self._types.message] / self.graph.element_bytes)
+            converted = 0.0 if self._types.message == self._types.activation else made + sent
+            found = np.where(profile_of == number, _streamed_s(profile, converted + 2.0 * sent), found)
         return found
 
     def _added_s(self, profile: ComputeProfile, index: int, part: dict[str, Floats]) -> Floats:
@@ -243,7 +245,7 @@ class ComputeTimes:
         parts, completes_sums = Part(layer.input_shapes, layer.output, part), layer.operation.completes_sums
         held = trained_elements(layer.parameters, parts, completes_sums=completes_sums)
         made = held * _stored_bytes(profile, graph.element_bytes)
-        return made, made * (self._gradient_bytes / graph.element_bytes)
+        return made, made * (TYPE_BYTES[self._types.accumulation] / graph.element_bytes)
 
     def layer_key(self, index: int) -> tuple[object, ...]:
         """Return what determines the times of a layer by configuration; measured layers have times of their own."""

@@ -6,6 +6,7 @@ from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.framework import IDEAL, Framework, framework_of
 from planner.cost.software import IDEAL_SOFTWARE, Software, software_of
+from planner.graph.type_roles import DataTypes
 from planner.layouts.storage import REPLICATED_STORAGE, Storage
 
 DECLARED_FRAMEWORK = "ddp"
@@ -24,14 +25,12 @@ class Conditions:
     """True if messages and arithmetic take from one another on every device."""
     spread: bool = False
     """True if iterations wait for the slowest rank."""
-    arithmetic: str = ""
-    """Arithmetic of products, such as ``float16``; empty: that of the compute profiles."""
+    types: DataTypes | None = None
+    """Data types by role; None: those of the network's elements, in the arithmetic of the compute profiles."""
     optimizer: str = "momentum"
     """Optimizer whose state devices hold: ``sgd``, ``momentum`` or ``adam``."""
     storage: Storage = REPLICATED_STORAGE
     """What replicas hold of parameters, gradients and optimizer state."""
-    gradient_bytes: int = 0
-    """Bytes of an element of gradients as they are summed; 0: those of the network's tensors."""
     input_images_per_s: float = 0.0
     """Samples a second that storage and decoding bring to all devices together; 0: no bound."""
 
@@ -44,10 +43,9 @@ class Conditions:
         software: str = IDEAL_SOFTWARE.text,
         interference: bool | None = None,
         spread: bool | None = None,
-        arithmetic: str = "",
+        types: DataTypes | None = None,
         optimizer: str = "momentum",
         storage: Storage = REPLICATED_STORAGE,
-        gradient_bytes: int = 0,
     ) -> "Conditions":
         """Return conditions, with those that a cluster declares where none are given.
 
@@ -58,10 +56,9 @@ class Conditions:
             software: Name with parameters (``planner.cost.software``).
             interference: None: where a device declares channels, or the speed of its board.
             spread: None: where a device declares one.
-            arithmetic: Arithmetic of products; empty: that of the compute profiles.
+            types: Data types by role; None: those of the network's elements.
             optimizer: Optimizer whose state devices hold.
             storage: What replicas hold of parameters, gradients and optimizer state.
-            gradient_bytes: Bytes of an element of gradients as they are summed; 0: those of the network's tensors.
 
         Raises:
             ConfigError: The framework or the software is unknown, or the cluster declares nothing of what is asked for.
@@ -73,13 +70,22 @@ class Conditions:
             software=software_of(software),
             interference=interferes(cluster) if interference is None else interference,
             spread=spreads(cluster) if spread is None else spread,
-            arithmetic=arithmetic,
+            types=types,
             optimizer=optimizer,
             storage=storage,
-            gradient_bytes=gradient_bytes,
         )
         conditions.check(cluster)
         return conditions
+
+    @property
+    def arithmetic(self) -> str:
+        """Arithmetic of products, such as ``float16``; empty: that of the compute profiles."""
+        return self.types.product if self.types else ""
+
+    @property
+    def casts(self) -> int:
+        """Times that an iteration makes a copy of each updated parameter in the type in which products read it."""
+        return 2 if self.storage.zero > 2 and self.storage.gathers_again else 1
 
     def check(self, cluster: DeviceGraph) -> None:
         """Refuse a cluster that declares nothing of what is to be taken into account.

@@ -18,6 +18,7 @@ from planner.cost.layout_time import completions_s, row_gathers_s
 from planner.cost.sync_time import SyncTimes
 from planner.cost.transfer_time import TransferTimes
 from planner.graph.computation_graph import ComputationGraph
+from planner.graph.type_roles import TYPE_BYTES, DataTypes, types_of
 from planner.layouts.configurations import ConfigSpace, Strategy, all_configurations
 from planner.operations.base import ELEMENT_BYTES
 from planner.parallel.strategies import spaces_of
@@ -52,7 +53,7 @@ class CostModel:
         cluster: The device graph.
         gradient_sync: All-reduce algorithm, one of ``planner.cost.all_reduce.GRADIENT_SYNCS``.
         batch_norm: One of ``planner.cost.sync_time.BATCH_NORMS``.
-        conditions: How programs are lowered and replayed; of these Eq. 1 knows the arithmetic.
+        conditions: How programs are lowered and replayed; of these Eq. 1 knows the data types.
 
     Raises:
         ConfigError: ``batch_norm`` is none of ``BATCH_NORMS``, or a profile has times of an unknown data type.
@@ -74,22 +75,27 @@ class CostModel:
         self.graph = self.conditions.software.graph_of(self.graph)
         self.network = routes_of_cluster(self.cluster)
         self.sync_times = SyncTimes(
-            self.graph, self.network, self.gradient_sync, self.batch_norm, gradient_bytes=self.gradient_bytes
+            self.graph, self.network, self.gradient_sync, self.batch_norm, gradient_bytes=self.message_bytes
         )
         self.compute_times = ComputeTimes(
             self.graph,
             self.cluster,
-            self.conditions.arithmetic,
+            self.types,
             software=self.conditions.software,
-            gradient_bytes=self.gradient_bytes,
             optimizer=self.conditions.optimizer,
+            casts=self.conditions.casts,
         )
         self.transfer_times = TransferTimes(self.graph, self.network)
 
     @property
-    def gradient_bytes(self) -> int:
-        """Bytes of an element of gradients as they are summed."""
-        return self.conditions.gradient_bytes or self.graph.element_bytes
+    def types(self) -> DataTypes:
+        """Data types by role."""
+        return self.conditions.types or types_of(self.graph.element_bytes)
+
+    @property
+    def message_bytes(self) -> int:
+        """Bytes of an element of gradients as they are summed over replicas."""
+        return TYPE_BYTES[self.types.message]
 
     @property
     def profiles(self) -> tuple[ComputeProfile, ...]:
@@ -128,10 +134,7 @@ class CostModel:
             each.devices.of_each(lambda device: f"{device.profile} {device.speed!r}").tolist()
             for each in (self.cluster, cluster)
         ]
-        priced = [
-            (each.arithmetic, each.software, each.gradient_bytes, each.optimizer)
-            for each in (self.conditions, conditions)
-        ]
+        priced = [(each.types, each.software, each.optimizer, each.casts) for each in (self.conditions, conditions)]
         if kinds[0] == kinds[1] and priced[0] == priced[1]:
             model.compute_times = self.compute_times
             model._by_batch = {batch: each.on(cluster, conditions) for batch, each in self._by_batch.items()}

@@ -9,8 +9,8 @@ Adam in float32, by one kernel and by one for each operation (``foreach``)::
              v = v b                2        v' = v' + e               2
              v = v + g g c          3        w = w - r m / v'          4             20
 
-Parameters of sixteen bits have master weights of four bytes, with which the kernels compute; the copy in sixteen bits
-is written by the same kernel, or by one that reads the master weights.
+Of these accesses, g has the type of accumulated gradients, m and v that of state, and w that of master weights where
+there are any: then a copy in the type that products read is written by the same kernel, or by one that reads w.
 
 Source:
     pytorch/pytorch, torch/optim/adamw.py and sgd.py, ``_multi_tensor_adamw`` and ``_multi_tensor_sgd``.
@@ -19,37 +19,42 @@ Source:
     huggingface/nanotron, optim/clip_grads.py and gradient_accumulator.py: the norm, the scaling, the copy, zeros.
 """
 
+from operator import mul
+
 from planner.cost.software import Software
+from planner.graph.type_roles import TYPE_BYTES, DataTypes
 
 OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
 """Elements of state that an optimizer keeps for every parameter, beside its value and its gradient."""
-_EACH = {"sgd": 3, "momentum": 8, "adam": 20}
-"""Accesses of an optimizer that has a kernel for each operation."""
-_WIDE_BYTES = 4
+_EACH = {"sgd": (2, 1, 0), "momentum": (2, 1, 5), "adam": (4, 2, 14)}
+"""Accesses of an optimizer that has a kernel for each operation: of weights, of gradients, and of state and what is
+computed from it."""
 
 
-def update_bytes(software: Software, optimizer: str, element_bytes: int, gradient_bytes: int, *, scaled: bool) -> float:
+def update_bytes(software: Software, optimizer: str, types: DataTypes, *, casts: int = 1) -> float:
     """Return the bytes that updates read and write of each parameter that a device updates.
 
     Args:
         software: The kernels.
         optimizer: ``sgd``, ``momentum`` or ``adam``.
-        element_bytes: Bytes of a parameter.
-        gradient_bytes: Bytes of its gradient.
-        scaled: Whether gradients are those of a scaled loss, as in float16.
+        types: Data types by role; the gradients of products in float16 are those of a scaled loss.
+        casts: Times that an iteration makes a copy of each parameter in the type in which products read it, where
+            parameters have another; copies of master weights are made once.
     """
-    wide, gradient = max(element_bytes, _WIDE_BYTES), gradient_bytes
+    gradient, updated, state = (TYPE_BYTES[each] for each in (types.accumulation, types.updated, types.state))
     moved = 0.0
-    if software.update and gradient < wide:
-        moved, gradient = moved + gradient + wide, wide
-    if software.update and scaled:
+    if software.update and gradient != updated:
+        moved, gradient = moved + gradient + updated, updated
+    if software.update and types.product == "float16":
         moved += 2.0 * gradient
     if software.update > 1:
-        moved += _EACH[optimizer] * wide
+        moved += sum(map(mul, _EACH[optimizer], (updated, gradient, state)))
     else:
-        moved += 2.0 * (1 + OPTIMIZERS[optimizer]) * wide + gradient
-    if element_bytes < wide:
-        moved += element_bytes + (wide if software.update else 0.0)
+        moved += 2.0 * updated + 2.0 * OPTIMIZERS[optimizer] * state + gradient
+    if types.master:
+        moved += TYPE_BYTES[types.parameter] + (updated if software.update else 0.0)
+    if types.parameter != types.activation:
+        moved += casts * (TYPE_BYTES[types.activation] + TYPE_BYTES[types.parameter])
     return moved
 
 

@@ -174,7 +174,7 @@ class GradientSyncTasks:
             elements = shard_elements([p for p in graph.layers[layer].parameters if p.split is split], space)
             add = partial(self.tasks.add, layer=layer, micro_batch=micro_batch, backward=True)
             on_device = space.devices[ready[0]], ready[1]
-            size = elements * self.model.gradient_bytes
+            size = elements * self.model.message_bytes
             part, task = self._by_part(space, self._all_reduce(add, space, size, split, on_device, kind))
             parts.append(part)
             tasks.append(task)
@@ -182,7 +182,7 @@ class GradientSyncTasks:
 
     def gradient_bytes(self, layer: int, space: ConfigSpace) -> float:
         """Return the bytes of the gradients of the parameters that each part of a layer holds."""
-        return shard_elements(self.model.graph.layers[layer].parameters, space) * self.model.gradient_bytes
+        return shard_elements(self.model.graph.layers[layer].parameters, space) * self.model.message_bytes
 
     def bucket(self, add: _Add, layers: Sequence[int], space: ConfigSpace, size: float, ready: TaskPairs) -> TaskPairs:
         """Sum the gradients of several layers in one buffer.

@@ -14,6 +14,7 @@ from planner.compression.settings import CompressionSettings
 from planner.cost.conditions import IDEAL_CONDITIONS, Conditions
 from planner.cost.framework import Framework
 from planner.graph.computation_graph import ComputationGraph, Edge
+from planner.graph.type_roles import DataTypes, types_of
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.replicas import Replicas
 from planner.parallel.micro_batches import MicroBatching
@@ -204,9 +205,9 @@ class Program:
         return self.conditions.framework
 
     @property
-    def gradient_bytes(self) -> int:
-        """Bytes of an element of gradients as they are summed over replicas."""
-        return self.conditions.gradient_bytes or self.graph.element_bytes
+    def types(self) -> DataTypes:
+        """Data types by role."""
+        return self.conditions.types or types_of(self.graph.element_bytes)
 
     @property
     def collective_devices(self) -> dict[int, tuple[int, ...]]:

@@ -200,7 +200,7 @@ class ShardedParameters:
         shared.ready.clear()
         add = partial(self._syncs.tasks.add, "collective", layer=layer, micro_batch=micro_batch, backward=True)
         model = self._batched.model
-        size_bytes = shared.size_bytes * model.gradient_bytes / model.graph.element_bytes
+        size_bytes = shared.size_bytes * model.message_bytes / model.graph.element_bytes
         arrived = self._syncs.run(add, "reduce-scatter", self._divided(shared), size_bytes, ready)
         replicas, shards = shared.groups.shape[1], self.storage.shards(shared.groups.shape[1])
         if shards < replicas:

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 from groundwork.errors import ConfigError
 from planner.cost.update_traffic import OPTIMIZERS
+from planner.graph.type_roles import TYPE_BYTES, DataTypes
 from planner.memory.backend_memory import BackendMemory, GpuMemory
 from planner.memory.cpu_backend import CpuMemory
 
-_STATE_BYTES = 4
-"""Least bytes of an element of optimizer state."""
 _CPU, _GPU = CpuMemory(), GpuMemory()
 
 
@@ -31,17 +30,15 @@ class MemoryPolicy:
         """Elements of optimizer state for every parameter."""
         return OPTIMIZERS[self.optimizer]
 
-    def states_of(self, element_bytes: int) -> float:
-        """Return the bytes of optimizer state for every byte of a parameter.
-
-        States have at least four bytes; smaller parameters have a copy of four bytes among them, the master weights.
+    def kept_bytes(self, types: DataTypes, *, divided: bool) -> tuple[int, int]:
+        """Return the bytes of a parameter, and of its optimizer's state with the copy that is updated, if there is one.
 
         Args:
-            element_bytes: Bytes of an element of a parameter.
+            types: Data types by role.
+            divided: Whether replicas divide the parameter between its uses.
         """
-        if element_bytes >= _STATE_BYTES:
-            return float(self.states)
-        return (self.states + 1) * _STATE_BYTES / element_bytes
+        parameter, copy = types.at_rest(divided=divided)
+        return TYPE_BYTES[parameter], self.states * TYPE_BYTES[types.state] + (TYPE_BYTES[copy] if copy else 0)
 
     @property
     def backend(self) -> BackendMemory:

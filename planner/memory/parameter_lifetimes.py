@@ -6,6 +6,7 @@ import numpy as np
 
 from groundwork.array_types import Floats, Ints
 from planner.graph.computation_graph import Edge
+from planner.graph.type_roles import TYPE_BYTES
 from planner.layouts.regions import needed_regions
 from planner.layouts.shared_regions import shared_regions
 from planner.layouts.storage_units import storage_units
@@ -28,15 +29,17 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
     """
     program, backend, rows, never = account.program, account.memory_policy.backend, list[BufferRows](), np.inf
     zero = program.conditions.storage.zero
-    wider = program.gradient_bytes / program.graph.element_bytes
+    types, element_bytes = program.types, program.graph.element_bytes
+    wider = TYPE_BYTES[types.accumulation] / element_bytes
     for i, devices in account.parameter_devices.items():
         size, shards = account.parameter_bytes[i], account.storage_shards[i]
-        rows.append(BufferRows("parameters", i, devices, size / (shards if zero > 2 else 1), 0.0, never))
-        state = size * account.memory_policy.states_of(program.graph.element_bytes)
-        rows.append(BufferRows("optimizer state", i, devices, state / shards, 0.0, never))
+        kept, state = account.memory_policy.kept_bytes(types, divided=zero > 2 and shards > 1)
+        held = size * kept / element_bytes / (shards if zero > 2 else 1)
+        rows.append(BufferRows("parameters", i, devices, held, 0.0, never))
+        rows.append(BufferRows("optimizer state", i, devices, size * state / element_bytes / shards, 0.0, never))
         if account.synchronised[i] or program.conditions.software.sums > 1:
-            kept = wider * size / (shards if zero > 1 else 1)
-            rows.append(BufferRows("parameter gradients", i, devices, kept, 0.0, never))
+            summed = wider * size / (shards if zero > 1 else 1)
+            rows.append(BufferRows("parameter gradients", i, devices, summed, 0.0, never))
         if program.graph.layers[i].operation.statistics:
             running = BATCH_STATISTICS * account.channels(i) * program.graph.element_bytes
             rows.append(BufferRows("statistics", i, devices, running, 0.0, never))
@@ -71,7 +74,8 @@ def _undivided(account: MemoryAccount) -> list[BufferRows]:
             size[unit, program.spaces[i].devices] += account.parameter_bytes[i]
     kept, others = (size[0], size[1:]) if storage.zero == 3 else (np.zeros(account.devices), size)
     repeats, devices = program.micro_batching.parts > 1, np.arange(account.devices)
-    gradients = program.gradient_bytes / program.graph.element_bytes * (kept + _two_in_turn(others, repeats=repeats))
+    sent = TYPE_BYTES[program.types.message] / program.graph.element_bytes
+    gradients = sent * (kept + _two_in_turn(others, repeats=repeats))
     rows = [BufferRows("parameter gradients", 0, devices, gradients, 0.0, np.inf)]
     if storage.zero == 3:
         gathered = size.sum(axis=0)
@@ -147,7 +151,8 @@ def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffer
         cells, count = account.cells_of[i].reshape(len(devices), -1), micro_batching.of(i)
         begin, end = times.weight.second[cells], times.weight.end[cells]
         synchronised = account.synchronised[i] or added_each
-        same_type = program.gradient_bytes == program.graph.element_bytes
+        buffer = program.types.message if program.conditions.storage.zero > 1 else program.types.accumulation
+        same_type = buffer == program.types.activation
         into_buffer = synchronised and same_type and not added_each
         each, in_place = np.repeat(devices, count), into_buffer & account.parts[i].gradient_in_place
         size = np.where(in_place, 0.0, account.parameter_bytes[i])
@@ -177,6 +182,7 @@ def _borrowed_parameters(account: MemoryAccount) -> list[BufferRows]:
     Software that trains the copies holds their gradients and state too.
     """
     program, element_bytes, rows = account.program, account.program.graph.element_bytes, list[BufferRows]()
+    summed_bytes = TYPE_BYTES[program.types.accumulation]
     zero = program.conditions.storage.zero
     for way in dict.fromkeys(program.borrowed_by.values()):
         away = _away(account, way)
@@ -184,8 +190,9 @@ def _borrowed_parameters(account: MemoryAccount) -> list[BufferRows]:
         rows.append(BufferRows("parameters", way.consumer, away, size, 0.0, np.inf))
         if program.conditions.software.trains_copies and program.graph.returns_gradient(way):
             shards = account.storage_shards[way.producer]
-            kept = size * program.gradient_bytes / element_bytes / (shards if zero > 1 else 1)
-            state = size * account.memory_policy.states_of(element_bytes) / shards
+            kept = size * summed_bytes / element_bytes / (shards if zero > 1 else 1)
+            _, each = account.memory_policy.kept_bytes(program.types, divided=False)
+            state = size * each / element_bytes / shards
             rows.append(BufferRows("parameter gradients", way.consumer, away, kept, 0.0, np.inf))
             rows.append(BufferRows("optimizer state", way.consumer, away, state, 0.0, np.inf))
     return rows

@@ -22,7 +22,7 @@ from planner.parallel.degrees import storage_of
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.plan.plan import Plan
-from planner.plan.plan_request import DTYPE_BYTES, PlanRequest
+from planner.plan.plan_request import PlanRequest
 from planner.search.gradient_order import order_gradient_syncs
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.transfer_pricing import check_messages
@@ -151,10 +151,9 @@ class CostModels:
             software=resolved.software,
             interference=resolved.interference,
             spread=resolved.spread,
-            arithmetic=resolved.dtype,
+            types=resolved.types,
             optimizer=resolved.optimizer,
             storage=storage_of(resolved.strategy),
-            gradient_bytes=DTYPE_BYTES[resolved.gradient_dtype] if resolved.gradient_dtype else 0,
         )
         if resolved.input_images_per_s:
             conditions = replace(conditions, input_images_per_s=resolved.input_images_per_s)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from groundwork.errors import ConfigError
 from groundwork.input_files import text_of
 from groundwork.requests import check_fields, option, whole_number
+from planner.graph.type_roles import DataTypes
 
 if TYPE_CHECKING:
     from hwprofiles.devices.device_graph import DeviceGraph
@@ -32,6 +33,10 @@ SyncAlgorithm = Literal[
 
 Precision = Literal["float32", "float64", "tf32", "float16", "bfloat16", "float8"]
 """Data types that a network can be trained in."""
+ElementType = Literal["float32", "float64", "float16", "bfloat16"]
+"""Data types of elements in memory."""
+MasterType = Literal["float32", "float64", "none"]
+"""Data types of master weights."""
 DTYPE_BYTES = {"float32": 4, "float64": 8, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 2}
 """Bytes of an element of tensors and messages, by data type."""
 
@@ -120,10 +125,27 @@ class PlanRequest:
         "what is kept in sixteen.",
     )
     """One of ``DTYPE_BYTES``."""
-    gradient_dtype: Literal["float32", "float64", "float16", "bfloat16"] | None = option(
-        None, help="Data type in which gradients are summed over replicas; else that of tensors."
+    parameter_dtype: ElementType | None = option(
+        None,
+        help="Data type in which parameters are kept between their uses, which are in dtype; else that. FSDP keeps "
+        "shards in float32 and gathers bfloat16.",
     )
-    """One of ``DTYPE_BYTES``; None: ``dtype``."""
+    """As ``planner.graph.type_roles.DataTypes`` takes it, and so the next four."""
+    gradient_dtype: ElementType | None = option(
+        None,
+        help="Data type in which gradients are accumulated and, but for message-dtype, sent; else that of tensors.",
+    )
+    message_dtype: ElementType | None = option(
+        None, help="Data type in which gradients are summed over replicas that divide them; else gradient-dtype."
+    )
+    master_dtype: MasterType | None = option(
+        None,
+        help="Data type of the copies of parameters that the optimizer updates; none: it updates the parameters; else "
+        "float32 beside parameters of sixteen bits.",
+    )
+    state_dtype: ElementType | None = option(
+        None, help="Data type of the optimizer's state; else that of what it updates."
+    )
     sub_batches: int = option(
         1,
         help="Split the batch of the fully connected layers into K micro-batches, so that communication of one "
@@ -224,6 +246,7 @@ class PlanRequest:
         if (self.stages or self.schedule or self.stage_at) and not has_stages(name):
             raise ConfigError(f"stages, schedule and stage_at are for the strategy pipeline, not {name}")
         software_of(self.software)
+        self._check_messages()
         if self.input_images_per_s is not None and not 0 < self.input_images_per_s < float("inf"):
             raise ConfigError(f"input_images_per_s must be a number > 0, got {self.input_images_per_s:g}")
         joins_buckets = self.framework is not None and framework_of(self.framework).is_synchronous
@@ -234,6 +257,17 @@ class PlanRequest:
         if searched and self._unknown_to_searches:
             field, only, given = self._unknown_to_searches
             raise ConfigError(f"{field} must be {only} for {name}, whose search does not know it, got {given!r}")
+
+    def _check_messages(self) -> None:
+        """Refuse data types that make no sense, and messages in a type of their own where gradients are kept whole."""
+        from planner.parallel.degrees import storage_of
+
+        types = self.types
+        if types.message != types.accumulation and storage_of(self.strategy).zero < 2:
+            raise ConfigError(
+                f"message_dtype must be {types.accumulation}, as gradients, where replicas keep them whole (without "
+                f"zero=2 or fsdp), got {types.message!r}: compress-gradients={types.message} sends them so"
+            )
 
     def _check_search(self, *, searched: bool) -> None:
         """Refuse options of searches beside strategies that are not searched so."""
@@ -324,6 +358,18 @@ class PlanRequest:
         if self.has_pipeline_options:
             return "pipeline"
         return "data" if self._unknown_to_searches and not self.mesh else "layerwise"
+
+    @property
+    def types(self) -> DataTypes:
+        """Data types by role."""
+        return DataTypes.of(
+            self.dtype,
+            parameter=self.parameter_dtype,
+            gradient=self.gradient_dtype,
+            message=self.message_dtype,
+            master=self.master_dtype,
+            state=self.state_dtype,
+        )
 
     @property
     def element_bytes(self) -> int:

@@ -23,6 +23,7 @@ from executor.supervision.status_board import RankState, reporter
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.conditions import Conditions
+from planner.graph.type_roles import DataTypes
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.plan.make_plan import make_plan
@@ -185,7 +186,7 @@ def test_float32_is_run_in_float32(runs):
     assert not torch.backends.cudnn.allow_tf32
     assert not torch.backends.cuda.matmul.allow_tf32
     with pytest.raises(ConfigError, match="dtype must be float32 or float64 to be run, got 'tf32'"):
-        check_program(replace(runs.first.program, conditions=Conditions(arithmetic="tf32")), RANKS)
+        check_program(replace(runs.first.program, conditions=Conditions(types=DataTypes.of("tf32"))), RANKS)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Divided storage run for real: ZeRO, FSDP and hybrid sharding train what the undivided network trains."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -21,6 +22,7 @@ from executor.runtime.predicted_memory import memory_policy_of
 from groundwork.errors import ConfigError
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
+from planner.graph.type_roles import DataTypes
 from planner.importing.graph_of import imported_graph
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
@@ -75,9 +77,10 @@ def convolutional(seed, *, multiple=1):
 
 
 @cache
-def lowered(graph, words, devices=RANKS, micro_batches=1, schedule="gpipe", recompute="none", gradient_bytes=0):
+def lowered(graph, words, devices=RANKS, micro_batches=1, schedule="gpipe", recompute="none", gradient=None):
     """The plan of a text."""
-    conditions = Conditions(storage=storage_of(words), gradient_bytes=gradient_bytes)
+    types = DataTypes.of("float64", gradient=gradient) if gradient else None
+    conditions = Conditions(storage=storage_of(words), types=types and replace(types, product=""))
     model = CostModel(graph, star(RANKS).take(devices), "ring", "reduced", conditions=conditions)
     micro_batching = MicroBatching(parts=micro_batches, first=0) if micro_batches > 1 else WHOLE_BATCH
     strategy, micro = strategy_and_micro_batching(
@@ -199,8 +202,8 @@ def test_gradients_are_summed_in_their_own_type(ranks, devices):
     graph = convolutional(7)
     for words in ("data", "zero=1", "zero=2", "fsdp"):
         steps, sent = [], []
-        for size in (8, 4):
-            program = lowered(graph, words, devices, gradient_bytes=size)
+        for gradient in ("float64", "float32"):
+            program = lowered(graph, words, devices, gradient=gradient)
             check_program(program, RANKS)
             rows = list(zip(*ranks.run(train_once, program), strict=True))
             before, after = ([values for row in held for *_, values in row] for held in rows[:2])
@@ -215,18 +218,15 @@ def test_gradients_are_summed_in_their_own_type(ranks, devices):
 
 
 @pytest.mark.parametrize(
-    ("words", "size", "message"),
-    [
-        ("data", 2, "gradient_dtype must be of 4 or 8 bytes to be run, got one of 2"),
-        ("data=2,filter=2,zero=1", 0, "zero must be 0 to run layer 1, whose channels are split, but not all"),
-    ],
+    ("words", "message"),
+    [("data=2,filter=2,zero=1", "zero must be 0 to run layer 1, whose channels are split, but not all")],
 )
-def test_what_is_not_run(words, size, message):
-    """Gradients of half width, and shards of weights that parts with different channels hold alike."""
+def test_what_is_not_run(words, message):
+    """Shards of weights that parts with different channels hold alike."""
     module = nn.Sequential(nn.Conv2d(4, 4, 1), nn.Linear(6, 5), nn.Flatten(), nn.Linear(120, 3))
     graph = imported_graph(trace_of(module, input_specs(["8x4x6x6"])), name="along", loss="softmax").graph
     with pytest.raises(ConfigError, match=message):
-        check_program(lowered(wide(graph), words, gradient_bytes=size), RANKS)
+        check_program(lowered(wide(graph), words), RANKS)
 
 
 def test_one_after_the_other(ranks):

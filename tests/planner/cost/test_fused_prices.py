@@ -16,6 +16,7 @@ from planner.cost.compute_time import kernel_s
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.cost.software import software_of
+from planner.graph.type_roles import DataTypes
 from planner.layouts.configurations import mesh_configurations
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
@@ -29,7 +30,7 @@ def test_attention_is_priced_by_its_own_kernel(phase, kernel):
     graph, cluster = load_model("gpt2", batch=16, element_bytes=2), load_cluster("dgx-h100")
     index = next(i for i, layer in enumerate(graph.layers) if layer.operation.kind == "attention")
     layer, spaces = graph.layers[index], spaces_of(graph, named_strategy("data", graph, 8), 8)
-    model = CostModel(graph, cluster, conditions=Conditions(arithmetic="bfloat16"))
+    model = CostModel(graph, cluster, conditions=Conditions(types=DataTypes.of("bfloat16")))
     length, two = layer.output.size("length"), np.full(8, 2.0)
     expected = attention_kernels(
         samples=two,

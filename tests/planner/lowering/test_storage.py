@@ -10,6 +10,7 @@ from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
+from planner.graph.type_roles import DataTypes
 from planner.layouts.storage import Storage
 from planner.layouts.storage_units import storage_units
 from planner.lowering.program import KINDS
@@ -31,7 +32,7 @@ def program_of(words, *, micro_batches=1, model="bert-base", recompute=False):
     """Lower a network on eight GPUs."""
     graph, cluster = load_model(model, batch=32), load_cluster("dgx-a100")
     strategy = named_strategy(words, graph, DEVICES, cluster)
-    conditions = Conditions.of(cluster, arithmetic="float32", storage=storage_of(words))
+    conditions = Conditions.of(cluster, types=DataTypes.of("float32"), storage=storage_of(words))
     micro = MicroBatching(parts=micro_batches, first=0) if micro_batches > 1 else MicroBatching()
     prices = CostModel(graph, cluster, "library", conditions=conditions)
     return lowered(prices, strategy, micro_batching=micro, check_memory=False)
