@@ -88,14 +88,26 @@ def own_training_rows() -> Iterator[JudgedRow]:
             row,
             measure=OwnMeasure.NETWORKS if priced else OwnMeasure.COPIED_NETWORKS,
             comparison=f"networks, {_DEVICE}, {row.precision}, {_ORDERS[row.layout]}",
-            predicted_s=_planned_s(row, row.model, "momentum", f"pytorch:channels_first={_IN_PLANES[row.layout]}"),
+            predicted_s=_planned_s(
+                row,
+                row.model,
+                optimizer="momentum",
+                software=f"pytorch:channels_first={_IN_PLANES[row.layout]}",
+                parameter_dtype="float32" if DTYPE_BYTES[row.precision] < DTYPE_BYTES["float32"] else None,  # autocast
+            ),
         )
     for row in rows_of_table("h200_language_models"):
         yield _step(
             row,
             measure=OwnMeasure.LANGUAGE_MODELS,
             comparison=f"{row.model}, {_DEVICE}, {row.precision}, {row.mode}",
-            predicted_s=_planned_s(row, f"{row.model}:sequence={row.seq_len}", "adam", _SOFTWARE[row.mode]),
+            predicted_s=_planned_s(
+                row,
+                f"{row.model}:sequence={row.seq_len}",
+                optimizer="adam",
+                software=_SOFTWARE[row.mode],
+                master_dtype="none",
+            ),
         )
 
 
@@ -116,15 +128,14 @@ def _step(row: Any, *, measure: str, comparison: str, predicted_s: float) -> Jud
     )
 
 
-def _planned_s(row: Any, model: str, optimizer: str, software: str) -> float:
-    """Return the simulated time of the plan of a step of a model."""
+def _planned_s(row: Any, model: str, **options: Any) -> float:
+    """Return the simulated time of the plan of a step of a model that a command would make with these options."""
     planned = simulated_plan(
         load_model(model, batch=row.batch, element_bytes=DTYPE_BYTES[row.precision]),
         unlimited_device(_DEVICE),
         dtype=row.precision,
-        optimizer=optimizer,
         strategy="data",
-        software=software,
+        **options,
     )
     return planned.replayed.iteration_s
 
