@@ -211,6 +211,24 @@ def _from_plugin(name: str) -> RegisteredModel | Path:
     return _MODELS[name]
 
 
+def with_words(spec: str, words: int, padded: int) -> str:
+    """Return a model of the catalogue with more words, or an empty text where ``words`` are not those that it has.
+
+    Args:
+        spec: As for ``load_model``.
+        words: Words that the model may have.
+        padded: Words that it is to have.
+    """
+    name, _, text = spec.partition(":")
+    content = kept_content(_files()[name]) if name in _files() else {}
+    usual = content.get("sizes", {}).get("words", {}).get("default")
+    settings = [each for each in text.split(",") if each]
+    given = [each for each in settings if each.partition("=")[0] == "words"]
+    if given != [f"words={words}"] and (given or usual != words):
+        return ""
+    return f"{name}:{','.join([*(each for each in settings if each not in given), f'words={padded}'])}"
+
+
 _PUBLISHED = re.compile(r"(code-?llama|llama|mistral|qwen|gpt|bert|vit|whisper).*|.*\.json", re.IGNORECASE)
 """Names of models whose configurations are published, and of such files."""
 

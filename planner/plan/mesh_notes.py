@@ -8,6 +8,7 @@ from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Layer
 from planner.graph.shapes import REPEATED, SUMMED
 from planner.layouts.configurations import Configuration, Strategy
+from planner.models.registry import with_words
 
 _NAMED = 3
 """Layers that a note names."""
@@ -31,12 +32,19 @@ def mesh_notes(model: CostModel, strategy: Strategy) -> tuple[str, ...]:
         notes.append(f"products that several devices compute alike: {_names(repeated)}")
     uneven = {layer: sizes for layer in layers if (sizes := _uneven_sizes(layer, strategy[layer.name]))}
     if uneven:
-        equal = {f"{size + -size % degree:,} for {size:,}" for sizes in uneven.values() for size, degree in sizes}
+        pairs = {(size, size + -size % degree) for sizes in uneven.values() for size, degree in sizes}
+        equal = [f"{padded:,} for {size:,}{_as_model(model.graph.name, size, padded)}" for size, padded in pairs]
         notes.append(
             f"layers in parts of unequal size, of which the largest sets the time: {_names([*uneven])}; equal with "
             f"{', '.join(sorted(equal)[:_NAMED])}"
         )
     return tuple(notes)
+
+
+def _as_model(name: str, size: int, padded: int) -> str:
+    """Return how a model is named whose words are padded, as frameworks pad them, in brackets; else an empty text."""
+    found = with_words(name, size, padded)
+    return f" ({found} pads its words)" if found else ""
 
 
 def _has_product(layer: Layer) -> bool:

@@ -18,11 +18,17 @@ def notes_of(model, words):
         ("tensor=8", "products that several devices compute alike: transformer.h.0.attn.c_attn"),  # 12 heads
         ("tensor=4", "4 of 8 devices idle"),
         ("tensor=4", "parts of unequal size, of which the largest sets the time: transformer.wte, lm_head"),
-        ("tensor=4", "equal with 50,260 for 50,257"),
+        ("tensor=4", "equal with 50,260 for 50,257 (gpt2:layers=1,words=50260 pads its words)"),
     ],
 )
 def test_what_is_not_divided_is_said(words, said):
     assert any(said in note for note in notes_of("gpt2:layers=1", words))
+
+
+def test_a_note_names_the_model_with_padded_words():
+    (note,) = [note for note in notes_of("gpt2:words=1001,layers=1", "tensor=4") if "unequal" in note]
+    assert "equal with 1,004 for 1,001 (gpt2:layers=1,words=1004 pads its words)" in note
+    assert not [note for note in notes_of("gpt2:layers=1,words=1004", "tensor=4") if "unequal" in note]
 
 
 def test_a_plan_that_divides_all_has_no_notes_on_it():
