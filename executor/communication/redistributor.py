@@ -96,13 +96,28 @@ class Redistributor:
                 continue
             for task in step.tasks:
                 self._recorder.start(task)
-            values = (
-                self._native(step, values, place) if self._exchange.native else self._by_messages(step, values, place)
-            )
+            if step.collective == "all-to-all":
+                values = self._all_to_all(step, values, place, order.index(step.gathered))
+            elif self._exchange.native:
+                values = self._native(step, values, place)
+            else:
+                values = self._by_messages(step, values, place)
             for task in step.tasks:
                 self._recorder.end(task)
             self._recorder.joined(list(step.tasks), self._program.size_bytes[list(step.tasks)].tolist())
         return values.permute([order.index(dim) for dim in range(len(order))])
+
+    def _all_to_all(self, step: RankStep, values: Tensor, place: int, gathered: int) -> Tensor:
+        """Send each member its part of one dimension, and put together what arrives along another."""
+        own = step.devices.index(self._rank)
+        outgoing = [values.narrow(place, low, high - low).contiguous() for low, high in step.spans]
+        incoming = [torch.empty_like(outgoing[own]) for _ in outgoing]
+        if self._exchange.native:
+            dist.all_to_all(incoming, outgoing, group=self._exchange.native[step.devices])
+        else:
+            self._exchange.exchange(step.devices, step.tasks, outgoing, incoming)
+            incoming[own] = outgoing[own]
+        return torch.cat(incoming, gathered)
 
     def _native(self, step: RankStep, values: Tensor, place: int) -> Tensor:
         """Run a collective of the back end."""

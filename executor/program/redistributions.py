@@ -35,7 +35,7 @@ class RankStep:
     """One step of a redistribution on one rank: a collective, or a slice that it takes of its own tensor."""
 
     collective: str
-    """``slice``, ``all-gather``, ``reduce-scatter`` or ``all-reduce``."""
+    """``slice``, ``all-gather``, ``reduce-scatter``, ``all-reduce`` or ``all-to-all``."""
     dim: int
     """Dimension of the tensor that is gathered, scattered or sliced; -1 for an all-reduce."""
     spans: tuple[tuple[int, int], ...]
@@ -45,6 +45,8 @@ class RankStep:
     """Members of the group, in the order of their parts; none for a slice."""
     tasks: tuple[int, ...] = ()
     """Tasks of the program that the collective is."""
+    gathered: int = -1
+    """Dimension that an all-to-all gathers, of which each member has an equal part, while it scatters ``dim``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ def _step(
     step: RedistributionStep, now: Placements, mesh: Mesh, rank: int, source: Shape, tasks: tuple[int, ...]
 ) -> tuple[RankStep, Placements]:
     """Return a step on a rank, and the placements after it."""
-    split = step.dim if step.collective in ("slice", "reduce-scatter") else REPLICATED
+    split = step.dim if step.collective in ("slice", "reduce-scatter", "all-to-all") else REPLICATED
     then = tuple(split if axis == step.axis else place for axis, place in enumerate(now))
     if step.collective == "all-reduce":
         return RankStep(step.collective, -1, (), _group(mesh, step.axis, rank), tasks), then
@@ -191,7 +193,7 @@ def _step(
     moved = tuple((low - first, high - first) for low, high in spans)
     if step.collective == "slice":
         return RankStep("slice", step.dim, (moved[group.index(rank)],)), then
-    return RankStep(step.collective, step.dim, moved, group, tasks), then
+    return RankStep(step.collective, step.dim, moved, group, tasks, step.gathered), then
 
 
 def _group(mesh: Mesh, axis: int, rank: int) -> tuple[int, ...]:

@@ -25,9 +25,9 @@ def collective_s(network: ClusterRoutes, collective: str, groups: Ints, size_byt
 
     Args:
         network: Routes of the cluster.
-        collective: ``all-gather``, ``reduce-scatter`` or ``all-reduce``.
+        collective: ``all-gather``, ``reduce-scatter``, ``all-reduce`` or ``all-to-all``.
         groups: Shape (groups, p): devices.
-        size_bytes: Bytes of the whole buffer of each group, shape (groups,).
+        size_bytes: Bytes of the whole buffer of each group, or of each device of an all-to-all, shape (groups,).
     """
     seconds, sizes = 0.0, np.broadcast_to(size_bytes, len(groups)).tolist()
     for steps in zip(*collective_rounds(network, collective, groups, float(np.max(size_bytes))), strict=True):
@@ -76,7 +76,7 @@ def steps_s(
         source: Shape of the tensor.
         element_bytes: Bytes of one element.
     """
-    steps = steps_between(made, read, len(source.sizes))
+    steps = steps_between(made, read, mesh, source)
     return math.nan if steps is None else sum(step_s(network, step, mesh, source, element_bytes) for step in steps)
 
 

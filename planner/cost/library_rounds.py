@@ -1,5 +1,6 @@
 """Collectives as a communication library runs them: rings and trees by several protocols, or sums in switches."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from planner.cost.library_tuner import Spread
 from planner.topology.network_routes import ClusterRoutes
 from planner.topology.node_rings import chain_order, ring_orders
 from simulator.collectives.parallel_rings import RING_COLLECTIVES, chain_rounds, parallel_rings
-from simulator.collectives.rounds import Round, Traffic, round_of
+from simulator.collectives.rounds import ChunkPattern, Round, Traffic, round_of
 
 COLLECTIVES = (*RING_COLLECTIVES, "broadcast", "all-to-all")
 """Collectives whose time in a library is modelled."""
@@ -103,10 +104,7 @@ def library_collective(
     members, count = np.array(devices), len(devices)
     scheme = _possible(network, scheme, members)
     if collective == "all-to-all":
-        source, target = np.divmod(np.arange(count * count), count)
-        apart = source != target
-        pairs = round_of(source[apart], target[apart])
-        return (_sends(network, scheme, members, replace(pairs, chunks=count, low=target[apart])),)
+        return (_sends(network, scheme, members, _all_pairs(count)),)
     if "-chain-" in scheme:
         return _chain(network, scheme, members)
     if collective == "broadcast":  # chains, from rank 0 on, each with its part of the buffer in a pipeline
@@ -116,6 +114,14 @@ def library_collective(
         return (_carrying(network, scheme, members, whole, count - 1, own=False),)
     rings = _rings(network, collective, devices)
     return (_carrying(network, scheme, members, rings, rings.repeats),)
+
+
+@lru_cache(maxsize=256)
+def _all_pairs(count: int) -> Round:
+    """Return an all-to-all: every rank sends each other one an equal part of its buffer."""
+    source, target = np.divmod(np.arange(count * count), count)
+    apart = source != target
+    return round_of(source[apart], target[apart], ChunkPattern(chunks=count, low=source[apart]))
 
 
 @lru_cache(maxsize=4096)
@@ -154,9 +160,14 @@ def library_collective_s(
         for scheme in family
     ]
     if collective == "all-to-all":
-        short = size / len(devices) <= _SHORT_SEND_BYTES
-        return np.asarray(np.where(short, np.minimum(seconds[0], seconds[-1]), seconds[-1]))
+        return np.asarray(np.choose(_sends_choice(seconds, size / len(devices)), seconds))
     return library_choice(network, families, collective, _spread(network, collective, devices), size, seconds).seconds
+
+
+def _sends_choice(seconds: Sequence[Floats], send_bytes: Floats) -> Ints:
+    """Return the index of the scheme of an all-to-all: the first for short sends, where it is faster, else the last."""
+    first = (send_bytes <= _SHORT_SEND_BYTES) & (seconds[0] < seconds[-1])
+    return np.where(first, 0, len(seconds) - 1)
 
 
 @lru_cache(maxsize=4096)
@@ -179,18 +190,22 @@ def collective_rounds(
 
     Args:
         network: Routes of the cluster.
-        collective: One of ``RING_COLLECTIVES``.
+        collective: One of ``RING_COLLECTIVES``, or ``all-to-all``.
         groups: Shape (groups, p): devices; all groups run by what the library takes for the first.
-        size_bytes: Bytes of the whole buffer of a group.
+        size_bytes: Bytes of the whole buffer of a group, or of that of each device of an all-to-all.
     """
+    count = groups.shape[1]
     if network.library is None:
-        return [(_plain_ring(collective, groups.shape[1]),)] * len(groups)
+        return [(_all_pairs(count) if collective == "all-to-all" else _plain_ring(collective, count),)] * len(groups)
     first, size = tuple(groups[0].tolist()), np.asarray(size_bytes)
     families = library_families(network, groups[0], collective)
     schemes = [scheme for family in families for scheme in family]
     seconds = [_scheme_s(network, each, collective, first, size) for each in schemes]
-    spread = _spread(network, collective, first)
-    scheme = schemes[int(library_choice(network, families, collective, spread, size, seconds).scheme)]
+    if collective == "all-to-all":
+        scheme = schemes[int(_sends_choice(seconds, size / count))]
+    else:
+        spread = _spread(network, collective, first)
+        scheme = schemes[int(library_choice(network, families, collective, spread, size, seconds).scheme)]
     if collective == "all-reduce":
         return library_rounds(network, scheme, groups)
     return [library_collective(network, scheme, collective, tuple(group.tolist())) for group in groups]

@@ -3,9 +3,9 @@
 On every axis of a mesh a tensor is split along a dimension, replicated, or partial: to be summed.  Two layers of one
 mesh, a product that sums over slices of its input and one that needs all channels, with the axis ``tensor``::
 
-    made        partial       split (channel)   replicated    split (positions)
-    read        replicated    replicated        split         replicated
-    step        all-reduce    all-gather        none, local   all-gather
+    made        partial       split (channel)   replicated    split (samples)
+    read        replicated    replicated        split         split (channel)
+    step        all-reduce    all-gather        none, local   all-to-all
 
 The way back is the same function: gradients are made in the layout in which a consumer read the tensor, partial on each
 axis that splits an index which the tensor lacks, and the producer needs them where it holds the tensor.
@@ -14,7 +14,8 @@ Source:
     Xu et al., "GSPMD", 2021, Sec. 3: shardings by axis, and the collectives between them.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -36,12 +37,15 @@ class RedistributionStep:
     """A collective on all groups of devices along one axis of a mesh, or a slice that each device takes of its own."""
 
     collective: str
-    """``all-gather``, ``reduce-scatter``, ``all-reduce`` or ``slice``."""
+    """``all-gather``, ``reduce-scatter``, ``all-reduce``, ``all-to-all`` or ``slice``."""
     axis: int
     dim: int
     """Dimension of the tensor that is gathered, scattered or sliced; -1 for an all-reduce."""
     buffer: Placements
-    """Placements in which each group has its whole buffer: after an all-gather, else before."""
+    """Placements in which each group has its whole buffer, or each device of an all-to-all: after an all-gather, else
+    before."""
+    gathered: int = -1
+    """Dimension that an all-to-all gathers while it scatters ``dim``."""
 
     @property
     def sends(self) -> bool:
@@ -75,8 +79,9 @@ def redistribution_of(
     )
     if there is None or back is None:
         return None
-    forward, backward = (steps_between(made, read, len(source.sizes)) for _, made, read in (there, back))
-    return None if forward is None or backward is None else Redistribution(there[0], forward, backward)
+    mesh, *_ = there
+    forward, backward = (steps_between(made, read, mesh, source) for _, made, read in (there, back))
+    return None if forward is None or backward is None else Redistribution(mesh, forward, backward)
 
 
 def layouts_between(
@@ -167,39 +172,70 @@ def gradient_wanted_in(made: Placements) -> Placements:
 
 
 @lru_cache(maxsize=65536)
-def steps_between(made: Placements, read: Placements, dims: int) -> tuple[RedistributionStep, ...] | None:
-    """Return the steps between two layouts on one mesh: slices and sums, then what is gathered.
+def steps_between(
+    made: Placements, read: Placements, mesh: Mesh, source: Shape
+) -> tuple[RedistributionStep, ...] | None:
+    """Return the steps between two layouts on one mesh: slices, sums and all-to-alls, then what is gathered.
 
     Args:
         made: Placements in which the tensor is made.
         read: Placements in which it is read.
-        dims: Dimensions of the tensor.
+        mesh: The mesh.
+        source: Shape of the tensor.
 
     Returns:
-        No steps where devices hold what they read.  None where a dimension would move from one axis to another, or an
-        outer axis of a dimension without the inner ones: regions are then sent one by one.
+        No steps where devices hold what they read.  None where an outer axis of a dimension would move without the
+        inner ones, or an all-to-all would have unequal parts: regions are then sent one by one.
     """
+    if not _keeps_order(made, read, len(source.sizes)):
+        return None
     now, steps = list(made), list[RedistributionStep]()
+
+    def gather(axes: Iterable[int]) -> None:
+        """Gather what some axes split and readers do not, the inner axes of a dimension first."""
+        for axis in sorted(axes, reverse=True):
+            if now[axis] >= 0 and read[axis] == REPLICATED:
+                dim, now[axis] = now[axis], REPLICATED
+                steps.append(RedistributionStep("all-gather", axis, dim, tuple(now)))
+
+    for axis, (place, wanted) in enumerate(zip(made, read, strict=True)):  # outer axes of a dimension split it first
+        collective = _collective(place, wanted)
+        if not collective:
+            continue
+        moved = place if collective == "all-to-all" else -1
+        gather(inner for inner in range(axis + 1, len(now)) if now[inner] == moved)
+        steps.append(RedistributionStep(collective, axis, wanted, tuple(now), moved))
+        equal = _divides(now, moved, mesh, source)
+        now[axis] = wanted
+        if moved >= 0 and not (equal and _divides(now, wanted, mesh, source)):
+            return None
+    gather(range(len(now)))
+    return tuple(steps)
+
+
+def _collective(made: int, read: int) -> str:
+    """Return what brings a tensor to a placement on an axis, if that splits it or has its sum; empty for nothing."""
+    if made == REPLICATED and read >= 0:
+        return "slice"
+    if made == PARTIAL and read != PARTIAL:
+        return "all-reduce" if read == REPLICATED else "reduce-scatter"
+    return "all-to-all" if made != read and min(made, read) >= 0 else ""
+
+
+def _keeps_order(made: Placements, read: Placements, dims: int) -> bool:
+    """Return whether axes that begin or end to split a dimension are its inner ones, and none waits for another's."""
     for dim in range(dims):
         before, after = ([a for a, place in enumerate(layout) if place == dim] for layout in (made, read))
         if before != after[: len(before)] and after != before[: len(after)]:
-            return None
-    if any(a >= 0 and b >= 0 and a != b for a, b in zip(made, read, strict=True)):
-        return None
-    for axis, place in enumerate(read):  # what splits a dimension, the outer axes first
-        if made[axis] == REPLICATED and place >= 0:
-            collective = "slice"
-        elif made[axis] == PARTIAL and place != PARTIAL:
-            collective = "all-reduce" if place == REPLICATED else "reduce-scatter"
-        else:
-            continue
-        steps.append(RedistributionStep(collective, axis, place, tuple(now)))
-        now[axis] = place
-    for axis in range(len(made) - 1, -1, -1):  # the inner axes of a dimension first
-        if now[axis] >= 0 and read[axis] == REPLICATED:
-            dim, now[axis] = now[axis], REPLICATED
-            steps.append(RedistributionStep("all-gather", axis, dim, tuple(now)))
-    return tuple(steps)
+            return False
+    moves = [dim for pair in zip(made, read, strict=True) if min(pair) >= 0 and pair[0] != pair[1] for dim in pair]
+    return len(set(moves)) == len(moves)
+
+
+def _divides(places: Sequence[int], dim: int, mesh: Mesh, source: Shape) -> bool:
+    """Return whether the axes that split a dimension in some placements make equal parts of it."""
+    degree = math.prod(size for size, place in zip(mesh.sizes, places, strict=True) if place == dim)
+    return dim < 0 or source.sizes[dim] % degree == 0
 
 
 @lru_cache(maxsize=4096)

@@ -19,7 +19,8 @@ class ChosenRounds:
     """A collective among groups of devices, before its algorithm is chosen."""
 
     collective: str
-    """One of ``RING_COLLECTIVES``; of an all-reduce of a layer's replicas, its configuration says the groups."""
+    """One of ``RING_COLLECTIVES``, or ``all-to-all``; of an all-reduce of a layer's replicas, its configuration says
+    the groups."""
     groups: bytes
     """Devices, as bytes: arrays are no keys."""
     ranks: int

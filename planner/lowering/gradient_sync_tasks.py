@@ -139,10 +139,10 @@ class GradientSyncTasks:
 
         Args:
             add: Appends its tasks.
-            collective: ``all-gather``, ``reduce-scatter`` or ``all-reduce``.
+            collective: ``all-gather``, ``reduce-scatter``, ``all-reduce`` or ``all-to-all``.
             groups: Shape (groups, p): devices.
-            size_bytes: Bytes of the whole buffer of each group, shape (groups,), or of all; the library takes for all
-                what it takes for the largest.
+            size_bytes: Bytes of the whole buffer of each group, or of each device of an all-to-all, shape (groups,), or
+                of all; the library takes for all what it takes for the largest.
             ready: Pairs (device, task after which it has what it sends, or a share of it).
             dim: Dimension of a tensor that is gathered or scattered.
 

@@ -75,12 +75,12 @@ class Collective:
     one."""
     round: Round
     buffer_bytes: float
-    """Bytes of the whole buffer; if compressed, of the buffer whose plain messages would have the size of the
-    compressed ones."""
+    """Bytes of the whole buffer, or of that of each device of an all-to-all; if compressed, of the buffer whose plain
+    messages would have the size of the compressed ones."""
     ranks: int
     """Number of devices that take part, those of all replicas."""
     kind: str = "all-reduce"
-    """Also ``all-gather`` or ``reduce-scatter``."""
+    """Also ``all-gather``, ``reduce-scatter`` or ``all-to-all``."""
     dim: int = -1
     """Dimension of the tensor that is gathered or scattered; -1 for an all-reduce."""
     others: tuple[Round, ...] = ()

@@ -41,6 +41,9 @@ def region(places, mesh, coordinate, sizes):
     return tuple(rows)
 
 
+TENSOR = Shape(DIMS, (12,) * len(DIMS))
+
+
 def made(places, mesh, tensor, rng):
     """Return what each coordinate holds: parts of the tensor, or of summands that add up to it over partial axes."""
     partial = [a for a, place in enumerate(places) if place == PARTIAL]
@@ -67,6 +70,12 @@ def carried_out(steps, held, mesh, shape):
                 after[coordinate] = np.concatenate([held[each] for each in row], axis=step.dim)
                 assert after[coordinate].size == whole[group]
                 continue
+            if step.collective == "all-to-all":
+                assert all(held[each].size == whole[group] for each in row)
+                size = held[coordinate].shape[step.dim] // len(row)
+                mine = range(coordinate[step.axis] * size, (coordinate[step.axis] + 1) * size)
+                after[coordinate] = np.concatenate([held[each].take(mine, step.dim) for each in row], step.gathered)
+                continue
             total = held[coordinate] if step.collective == "slice" else sum(held[each] for each in row)
             assert total.size == whole[group]
             if step.collective in ("reduce-scatter", "slice"):
@@ -91,13 +100,21 @@ def cases(draw):
 @given(cases())
 def test_steps_bring_what_is_read(case):
     mesh, sizes, source, target, seed = case
-    steps = steps_between(source, target, len(DIMS))
+    steps = steps_between(source, target, mesh, Shape(DIMS, sizes))
     assume(steps is not None)
     rng = np.random.default_rng(seed)
     tensor = rng.integers(-9, 9, sizes).astype(float)
     held = carried_out(steps, made(source, mesh, tensor, rng), mesh, sizes)
     for coordinate, values in held.items():
         np.testing.assert_array_equal(values, tensor[region(target, mesh, coordinate, sizes)])
+
+
+@given(cases())
+def test_gradients_have_steps_where_tensors_have_some(case):
+    mesh, sizes, source, target, _ = case
+    assume(PARTIAL not in source)
+    ways = [steps_between(*pair, mesh, Shape(DIMS, sizes)) for pair in ((source, target), (target, source))]
+    assert (ways[0] is None) == (ways[1] is None)
 
 
 @pytest.mark.parametrize(
@@ -108,16 +125,25 @@ def test_steps_bring_what_is_read(case):
         ((2,), (REPLICATED,), ["all-gather"]),
         ((REPLICATED,), (2,), ["slice"]),
         ((1,), (1,), []),
+        ((1,), (2,), ["all-to-all"]),
+        ((0, 0), (0, 1), ["all-to-all"]),
+        ((0, 0), (REPLICATED, 1), ["all-to-all", "all-gather"]),
+        ((1, 1), (0, REPLICATED), ["all-gather", "all-to-all"]),
     ],
 )
-def test_one_axis(source, target, collectives):
-    steps = steps_between(source, target, len(DIMS))
+def test_collectives_of_axes(source, target, collectives):
+    steps = steps_between(source, target, mesh_of((2,) * len(source)), TENSOR)
     assert [step.collective for step in steps] == collectives
 
 
-def test_a_dimension_that_moves_to_another_axis_has_no_steps():
-    assert steps_between((1, REPLICATED), (REPLICATED, 1), len(DIMS)) is None
-    assert steps_between((1,), (2,), len(DIMS)) is None
+def test_layouts_without_steps():
+    """A dimension moves to another axis, its outer axis moves without the inner one, or parts are unequal."""
+    two = mesh_of((2, 2))
+    assert steps_between((1, REPLICATED), (REPLICATED, 1), two, TENSOR) is None
+    assert steps_between((0, 0), (1, 0), two, TENSOR) is None
+    assert steps_between((1, 0), (0, 1), two, TENSOR) is None
+    assert steps_between((0, 0), (1, 2), two, TENSOR) is None
+    assert steps_between((1,), (2,), mesh_of((5,)), TENSOR) is None
 
 
 def test_gradients_of_partial_sums_are_whole():
