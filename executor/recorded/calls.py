@@ -19,13 +19,13 @@ _ALONG = """
     softmax _softmax log_softmax _log_softmax cumsum cumprod sort argsort logcumsumexp flip softmin cummax cummin roll
 """
 _REDUCTIONS = """
-    mean sum amax amin max min var std norm linalg_vector_norm prod logsumexp all any argmax argmin median
+    mean sum amax amin max min var std norm linalg_vector_norm prod logsumexp all any argmax argmin median topk
 """
 _REST = """
     __and__ __or__ __xor__ diff
-    tril triu embedding matmul bmm mm mv dot outer einsum cat stack index index_select gather conv1d conv2d conv3d
-    conv_transpose1d conv_transpose2d conv_transpose3d max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d
-    adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
+    tril triu embedding matmul bmm mm mv dot outer einsum cat stack index index_select gather scatter_add conv1d conv2d
+    conv3d conv_transpose1d conv_transpose2d conv_transpose3d max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d
+    avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
     adaptive_avg_pool3d upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d
     upsample_trilinear3d upsample_bicubic2d _upsample_nearest_exact1d _upsample_nearest_exact2d linalg_qr layer_norm
     group_norm instance_norm rms_norm scaled_dot_product_attention batch_norm linalg_inv linalg_norm cdist

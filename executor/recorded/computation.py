@@ -28,6 +28,8 @@ _FORMS: dict[str, Callable[[StepContext], Tensor]] = {
     "along": arithmetic.computed_along,
     "reduce": arithmetic.computed_reduction,
     "embedding": arithmetic.looked_up,
+    "dispatch": moves.dispatched_rows,
+    "combine": moves.combined_rows,
     "whole": arithmetic.computed_whole,
     "take": moves.taken_elements,
     "join": moves.put_together,
@@ -81,7 +83,7 @@ class Computation:
         """Return the result that a step computes: what the part holds, and all of what is computed together."""
         axes = axes_in(step.out, self._layer.output)
         full: list[int] = []
-        if step.form == "along":
+        if step.form == "along" or step.call == "topk":
             full = [int(a) for a in _tuple(step.argument("axes"))]
         elif step.form == "whole":
             full = list(range(2 if channels_apart(step.call) else 1, len(axes)))

@@ -1,5 +1,6 @@
 """Steps that only move elements: slices, shifts, joins, padding, rows in a fixed order."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from executor.recorded.step_context import StepContext, every
+from executor.recorded.views import ResultView, cover
 from groundwork.array_types import Ints
 from groundwork.errors import ConfigError
 
@@ -45,6 +47,46 @@ def _rows(context: StepContext, indices: list[Ints]) -> Tensor:
     source = context.read("self", rows)
     places: tuple[Any, ...] = (*(slice(None) for _ in range(first)), *tables)
     return source[places]
+
+
+def dispatched_rows(context: StepContext) -> Tensor:
+    """Return rows of a tensor at the places of the largest scores of each of the experts that the part holds."""
+    indices, slot = context.view.indices(), len(context.values["scores"].sizes) - 1
+    places = _picked(_places(context, indices[:slot]), slot, indices[slot])
+    source = context.read("self", [indices[0], None, *indices[slot + 1 :]])
+    taken = source.gather(1, _for_each(places, source))
+    return taken.view(*places.shape, *source.shape[2:])
+
+
+def combined_rows(context: StepContext) -> Tensor:
+    """Return rows of the experts that the part reads, added up at the places of the largest of their scores."""
+    indices, scores = context.view.indices(), context.values["scores"]
+    assert scores.box is not None
+    experts = ResultView(scores.axes, cover(scores.axes, scores.box)).indices()[1:-1]
+    places = _places(context, [indices[0], *experts])
+    source = context.read("src", [indices[0], *experts, None, *indices[2:]]).flatten(1, len(experts) + 1)
+    sums = source.new_zeros(len(source), scores.sizes[-1], *source.shape[2:])
+    sums = sums.scatter_add(1, _for_each(places, source), source)
+    return _picked(sums, 1, indices[1])
+
+
+def _places(context: StepContext, indices: Sequence[Ints | None]) -> Tensor:
+    """Return the places of the largest scores along their last axis, for some indices of the others."""
+    scores = context.read("scores", [*indices, None])
+    return scores.detach().topk(_number(context.step.argument("k")), -1).indices
+
+
+def _picked(tensor: Tensor, axis: int, index: Ints) -> Tensor:
+    """Return some indices of an axis; the tensor itself where these are all."""
+    if len(index) == tensor.shape[axis]:
+        return tensor
+    return tensor.index_select(axis, torch.from_numpy(index).to(tensor.device))
+
+
+def _for_each(places: Tensor, rows: Tensor) -> Tensor:
+    """Return the places of all experts one after another, the same for each element of a row."""
+    flat = places.flatten(1)
+    return flat.view(*flat.shape, *(1 for _ in rows.shape[2:])).expand(-1, -1, *rows.shape[2:])
 
 
 def put_together(context: StepContext) -> Tensor:

@@ -124,10 +124,30 @@ def expert_kernels(
         element_bytes: Bytes of an element.
     """
     products, pairs = 3.0 if gated else 2.0, tokens * top_k
-    flop = 2.0 * products * pairs * hidden * inner
     weights = products * np.minimum(experts, pairs) * hidden * inner
     moved = (weights + pairs * (_PASSES * hidden + 2.0 * products * inner)) * element_bytes
-    tiles = np.maximum(pairs / HEAD_SIZE, np.minimum(experts, pairs)) * np.maximum(inner / HEAD_SIZE, 1.0)
+    return _of_experts(2.0 * products * pairs * hidden * inner, moved, pairs, inner, experts)
+
+
+def expert_product_kernels(
+    *, rows: Floats, depth: Floats, columns: Floats, experts: Floats, element_bytes: int = 2
+) -> FusedKernels:
+    """Return one product of rows with the matrices of experts, forward or for the gradient of rows or matrices.
+
+    Args:
+        rows: Rows of all experts of the device together.
+        depth: Rows of a matrix, over which forward products sum.
+        columns: Columns of a matrix.
+        experts: Experts of the device.
+        element_bytes: Bytes of an element.
+    """
+    moved = (experts * depth * columns + rows * (depth + columns)) * element_bytes
+    return _of_experts(2.0 * rows * depth * columns, moved, rows, columns, experts)
+
+
+def _of_experts(flop: Floats, moved: Floats, rows: Floats, columns: Floats, experts: Floats) -> FusedKernels:
+    """Return the kernels of experts, whose blocks are tiles of the rows of one expert each."""
+    tiles = np.maximum(rows / HEAD_SIZE, np.minimum(experts, rows)) * np.maximum(columns / HEAD_SIZE, 1.0)
     return FusedKernels(
         kind="moe",
         flop=flop,

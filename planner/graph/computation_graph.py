@@ -64,6 +64,11 @@ class Operation(Protocol):
         ...
 
     @property
+    def has_experts(self) -> bool:
+        """True if each channel has a trained matrix of its own."""
+        ...
+
+    @property
     def statistics(self) -> int:
         """Elements a channel that are summed over the batch, forward and again backward; 0 without normalisation."""
         ...

@@ -11,6 +11,7 @@ from planner.graph.shapes import Shape
 from planner.importing import (  # noqa: F401 - each registers its readers
     read_convolutions,
     read_elementwise,
+    read_experts,
     read_products,
     read_slices,
     read_statistics,
@@ -21,6 +22,7 @@ from planner.importing.constants import Fixed, listed
 from planner.importing.fusion import Fused, fused_layers
 from planner.importing.placement import Tag, layout_of
 from planner.importing.read_elementwise import written
+from planner.importing.read_experts import PLACE_READERS, without_places
 from planner.importing.reader import HANDLERS, GraphReader
 from planner.importing.sections import in_sections
 from planner.operations.convolution import Convolution
@@ -200,7 +202,9 @@ def _read(reader: GraphReader, node: TraceNode) -> None:
     in_place = node.operation.endswith("_") and not node.operation.endswith("__")
     plain = replace(node, operation=node.operation.rstrip("_")) if in_place else node
     handler = HANDLERS.get(plain.operation)
-    if not reader.depends(node):
+    if plain.operation not in PLACE_READERS:
+        plain = replace(plain, arguments=without_places(reader, plain.arguments))
+    if not reader.depends(plain):
         taken = node.operation in ("getitem", "results")
         result = HANDLERS[node.operation](reader, node) if taken else reader.fixed(node, plain.operation)
     elif handler is not None:

@@ -1,7 +1,7 @@
 """Readers of products: fully connected layers, matrix products, einsum, attention, recurrent layers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -205,8 +205,9 @@ def contraction(
     other += [(b, None) for label in second if label not in out for b in theirs.get(label, ())]
     depth = math.prod(sizes.get(label, 1) for label in {*first, *second} - {*out})
     inputs = [(one, pairs), *([(two, other)] if isinstance(two, TracedValue) else [])]
-    trained = reader.fixed_parameters(node, [two])
-    columns = 0 if trained else sizes.get(out[-1], 1)
+    matrices = _matrices_axis(two, first, second, tags)
+    trained = reader.fixed_parameters(node, [two], split=matrices is not None)
+    columns = 0 if trained and matrices is None else sizes.get(out[-1], 1)
     result = reader.mapped(
         node,
         TensorProduct,
@@ -220,7 +221,17 @@ def contraction(
     if node.operation in ("addmm", "addmv", "baddbmm"):  # something is added, which is not written down
         return result
     arguments = {"first": list(first), "second": list(second), "out": list(out)}
-    return reader.computes(result, "contract", "einsum", [("one", one), ("two", two)], arguments, channels={})
+    split = {"two": matrices}
+    return reader.computes(result, "contract", "einsum", [("one", one), ("two", two)], arguments, channels=split)
+
+
+def _matrices_axis(
+    two: Any, first: Sequence[str], second: Sequence[str], tags: Mapping[str, Sequence[Tag]]
+) -> int | None:
+    """Return the axis of a trained tensor that has a matrix for each channel of a product; None where none has."""
+    channels = [label for label, row in tags.items() for tag in row if tag.dim == "channel"]
+    shared = len(channels) == 1 and channels[0] in first and channels[0] in second
+    return second.index(channels[0]) if shared and isinstance(two, Fixed) and two.is_trained else None
 
 
 def _foreign(axis: Sequence[Atom], size: int, kept: Sequence[Tag], *, last: bool) -> list[Tag]:

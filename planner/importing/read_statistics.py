@@ -164,7 +164,7 @@ def along(reader: GraphReader, node: TraceNode) -> Any:
 
 @handles(
     "mean sum amax amin max min var std var_mean std_mean norm linalg_vector_norm prod logsumexp all any argmax "
-    "argmin topk median"
+    "argmin median"
 )
 def reduction(reader: GraphReader, node: TraceNode) -> Any:
     """Read a reduction of some axes, or of all."""
@@ -208,8 +208,6 @@ def _reduced(reader: GraphReader, node: TraceNode, value: TracedValue, chosen: S
             pairs += zip(axis, tags[-1], strict=True)
     saves = _SAVES.get(node.operation, "inputs")
     result = reader.mapped(node, TensorReduction, tags, [(value, pairs)], function=node.operation, saves=saves)
-    if node.operation == "topk":
-        return result
     where = {**node.arguments, "axes": list(chosen)}
     return reader.computes(result, "reduce", node.operation, reader.operands_of(node), where)
 

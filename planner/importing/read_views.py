@@ -69,13 +69,14 @@ def same(reader: GraphReader, node: TraceNode) -> Any:
 @handles("expand", "expand_as", "broadcast_to", "expand_copy")
 def expand(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read a view that repeats axes of one element."""
-    value, shape = given(reader, node), node.results[0].shape
+    value: TracedValue = given(reader, node)
+    shape = node.results[0].shape
     axes: Axes = tuple(() for _ in range(len(shape) - len(value.axes))) + value.axes
     sizes = [_size(axis) for axis in axes]
     repeats = tuple(
         axis if size == wanted else (Atom(None, wanted),) for axis, size, wanted in zip(axes, sizes, shape, strict=True)
     )
-    return TracedValue(value.layer, repeats)
+    return replace(value, axes=repeats)
 
 
 def _size(axis: tuple[Atom, ...]) -> int:

@@ -317,7 +317,7 @@ class GraphReader:
     def view(self, node: TraceNode, value: TracedValue, shape: Sequence[int]) -> TracedValue:
         """Return a value with other sizes."""
         try:
-            return TracedValue(value.layer, reshaped(value.axes, shape))
+            return replace(value, axes=reshaped(value.axes, shape))
         except IndivisibleViewError:
             return self.unknown(node, "divides its dimensions at no whole fraction")
 

@@ -12,8 +12,8 @@ from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.pooling import GlobalPooling, Pooling
-from planner.operations.products import Attention, TensorProduct
-from planner.operations.rearrangement import Rearrangement
+from planner.operations.products import PRODUCTS, Attention, TensorProduct
+from planner.operations.rearrangement import REARRANGEMENTS, Rearrangement
 from planner.operations.streaming import Elementwise, Embedding, FeatureNorm, TensorReduction, Unknown
 
 _ONE_NAME: tuple[type[Any], ...] = (
@@ -36,13 +36,8 @@ _KINDS: dict[str, type[Any]] = {
     **{each.kind: each for each in _ONE_NAME},
     "attention": Attention,
     **dict.fromkeys(("softmax", "softmax_per_position", "mean_squared_error"), Loss),
-    **dict.fromkeys(
-        ("matrix_product", "batched_product", "convolution_of_any_kind", "transposed_convolution", "recurrence"),
-        TensorProduct,
-    ),
-    **dict.fromkeys(
-        ("view", "slice", "join", "pad", "rotation", "interpolation", "gather", "window_pooling"), Rearrangement
-    ),
+    **dict.fromkeys(PRODUCTS, TensorProduct),
+    **dict.fromkeys(REARRANGEMENTS, Rearrangement),
 }
 
 COMPUTED_FIELDS = frozenset({"dims", "sizes", "reads", "weights", "computes", "fused", "calls"})

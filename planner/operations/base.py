@@ -148,6 +148,11 @@ class OperationBase(ABC):
         return False
 
     @property
+    def has_experts(self) -> bool:
+        """True if each channel has a trained matrix of its own; False unless a kind overrides it."""
+        return False
+
+    @property
     def statistics(self) -> int:
         """Elements a channel that are summed over the batch; 0 unless a kind overrides it."""
         return 0

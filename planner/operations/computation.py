@@ -27,6 +27,8 @@ FORMS = (
     "join",
     "pad",
     "embedding",
+    "dispatch",
+    "combine",
     "whole",
 )
 """Ways in which a step is divided; ``whole``: by samples only."""

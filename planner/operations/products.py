@@ -7,7 +7,7 @@ import numpy as np
 
 from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
-from hwprofiles.compute.fused_kernels import FusedKernels, attention_kernels
+from hwprofiles.compute.fused_kernels import FusedKernels, attention_kernels, expert_product_kernels
 from hwprofiles.compute.kernels import Kernels
 from planner.graph.computation_graph import SavedTensors
 from planner.graph.parameters import Parameter
@@ -36,7 +36,13 @@ class TensorProduct(Mapped):
     depth: float
     """Multiply-adds an output element; a mean where border elements have fewer, as in transposed convolutions."""
     columns: int = 0
-    """Columns of each of many small products; 0: output channels are the rows of one product."""
+    """Columns of each of many small products; 0: output channels are the rows of one product.  With trained weights
+    each channel has a matrix of its own, as experts have."""
+
+    @property
+    def has_experts(self) -> bool:
+        """True if each channel has a trained matrix of its own."""
+        return self.columns > 0 and any(weight.split for weight in self.weights)
 
     @property
     def sections(self) -> int:
@@ -77,8 +83,25 @@ class TensorProduct(Mapped):
         """Return the inputs, which both gradients read."""
         return SavedTensors(inputs=True)
 
+    def fused_kernels(
+        self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats], element_bytes: int
+    ) -> FusedKernels | None:
+        """Return the kernel of all experts of a part in a phase; that of an activation gradient has rows of inputs."""
+        if not self.has_experts or phase == "update":
+            return None
+        held = Part(tuple(inputs), output, part)
+        sizes = held.outputs * 0.0 + self.depth, held.outputs * 0.0 + self.columns
+        depth, columns = sizes[::-1] if phase == "activation_gradient" else sizes
+        return expert_product_kernels(
+            rows=held.outputs / self.columns,
+            depth=depth,
+            columns=columns,
+            experts=held.channels,
+            element_bytes=element_bytes,
+        )
+
     def _forward(self, part: Part) -> Kernels:
-        rows = float(self.columns) if self.columns else self._rows(part)
+        rows = self._rows(part)
         return self._product(part, rows=rows, columns=part.outputs / rows, depth=self.depth / part.slices)
 
     def _activation_gradient(self, part: Part) -> Kernels:
@@ -91,13 +114,14 @@ class TensorProduct(Mapped):
         if not self.weights:
             return part.streaming(flop=0.0, elements=0.0)
         biases = sum(len(weight.module_shape) == 1 and bool(weight.elements) for weight in self.weights)
-        rows = self._rows(part)
-        columns, streamed = self.depth / part.slices, biases * part.outputs
-        return self._product(part, rows=rows, columns=columns, depth=part.outputs / rows, streamed=streamed)
+        rows, matrices = self._rows(part), part.channels if self.columns else 1.0
+        columns, streamed = self.depth / part.slices * matrices, biases * part.outputs
+        depth = part.outputs / (rows * matrices)
+        return self._product(part, rows=rows, columns=columns, depth=depth, streamed=streamed)
 
-    def _rows(self, part: Part) -> Floats:
-        """Return the channels of all sections of each part."""
-        return part.channels * float(self.sections)
+    def _rows(self, part: Part) -> Floats | float:
+        """Return the channels of all sections of each part, or the columns of one of many products."""
+        return float(self.columns) if self.columns else part.channels * float(self.sections)
 
     def _product(
         self,

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from executor.families.configuration import PublishedFields
+from executor.families.experts import Experts
 
 
 class _Function(nn.Module):
@@ -120,6 +124,7 @@ def _f(function: Callable[..., Tensor], *parts: Callable[[], nn.Module], shape: 
 
 IMAGE = (2, 4, 8, 8)
 SEQUENCE = (2, 8, 16)
+EXPERTS = {"hidden_size": 16, "intermediate_size": 12, "num_local_experts": 4, "num_experts_per_tok": 2}
 CASES: dict[str, Case] = {
     "convolution": Case(make=lambda: nn.Conv2d(4, 6, 3, padding=1), shape=IMAGE),
     "strided": Case(make=lambda: nn.Conv2d(4, 6, (3, 2), stride=2, padding=(1, 0)), shape=IMAGE),
@@ -184,6 +189,9 @@ CASES: dict[str, Case] = {
     "gated, last": _f(lambda x: functional.glu(x), shape=SEQUENCE, last=True, exact=False),
     "learned number": Case(make=_Scaled, shape=IMAGE),
     "rotation": _f(lambda x: torch.tanh(torch.roll(x, 3, 2)), shape=IMAGE, exact=False),
+    "experts": Case(
+        make=lambda: Experts(PublishedFields(Path("small.json"), EXPERTS)), shape=SEQUENCE, last=True, exact=False
+    ),
     "einsum": _f(
         lambda x, m: torch.einsum("blc,bmc->blm", x, m(x)),
         lambda: nn.Linear(16, 16),
