@@ -1,4 +1,4 @@
-"""Llama, Mistral and Qwen2: RMS norms, rotary positions, grouped keys and values, gated products."""
+"""Llama, Mistral, Mixtral and Qwen2: RMS norms, rotary positions, grouped keys and values, gated products."""
 
 import torch
 from torch import Tensor, nn
@@ -6,8 +6,9 @@ from torch.nn import functional
 
 from executor.families.blocks import ACTIVATION_NAMES, activation
 from executor.families.configuration import PublishedFields
+from executor.families.experts import Experts
 
-_ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM")
+_ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM", "Qwen2ForCausalLM")
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -63,7 +64,8 @@ class _Block(nn.Module):
     def __init__(self, config: PublishedFields) -> None:
         super().__init__()
         width, eps = config.count("hidden_size"), config.number("rms_norm_eps", 1e-6)
-        self.self_attn, self.mlp = _Attention(config), _Mlp(config)
+        experts = config.values.get("model_type") == "mixtral"
+        self.self_attn, self.mlp = _Attention(config), Experts(config) if experts else _Mlp(config)
         self.input_layernorm = nn.RMSNorm(width, eps=eps)
         self.post_attention_layernorm = nn.RMSNorm(width, eps=eps)
 
@@ -123,4 +125,6 @@ def llama(config: PublishedFields) -> nn.Module:
         ConfigError: A field breaks its rule.
     """
     config.architecture(_ARCHITECTURES)
+    if config.values.get("model_type") == "mixtral":
+        config.notes.append("each expert takes an even share of the rows of every sample: rows beyond it pass it over")
     return _Llama(config)

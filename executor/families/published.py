@@ -74,6 +74,7 @@ _LLAMA = _Family(make=llama, inputs=_words("max_position_embeddings", 2048), any
 _FAMILIES: Mapping[str, _Family] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
+    "mixtral": _LLAMA,
     "qwen2": _LLAMA,
     "gpt2": _Family(make=gpt2, inputs=_words("n_positions", 1024)),
     "bert": _Family(

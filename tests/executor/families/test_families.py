@@ -9,6 +9,7 @@ from torch import nn
 
 from executor.families.configuration import PublishedFields
 from executor.families.encoder import EncoderBlock
+from executor.families.experts import Experts
 from executor.families.published import _FAMILIES, configured_model
 from groundwork.errors import ConfigError
 from planner.importing.graph_of import imported_graph
@@ -71,6 +72,21 @@ PUBLISHED = {
             "max_position_embeddings": 32768,
         },
     ),
+    "Mixtral-8x7B-v0.1": (
+        46_702_792_704,
+        {
+            "model_type": "mixtral",
+            "hidden_size": 4096,
+            "intermediate_size": 14336,
+            "num_attention_heads": 32,
+            "num_hidden_layers": 32,
+            "num_key_value_heads": 8,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "vocab_size": 32000,
+            "max_position_embeddings": 32768,
+        },
+    ),
     "Qwen2-0.5B": (
         494_032_768,
         {
@@ -115,6 +131,18 @@ SMALL = {
         "num_hidden_layers": 2,
         "vocab_size": 20,
         "max_position_embeddings": 6,
+    },
+    "mixtral": {
+        "model_type": "mixtral",
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 1,
+        "vocab_size": 20,
+        "max_position_embeddings": 6,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
     },
     "gpt2": {"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 6, "vocab_size": 20},
     "bert": BERT
@@ -349,8 +377,9 @@ def test_long_sequences_and_what_is_not_followed_are_said(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "sizes", "message"),
     [
-        ({}, (), r"model_type must be one of llama, mistral, qwen2, gpt2, bert, vit, whisper, got 'None'"),
-        ({"model_type": "mixtral"}, (), r"model_type must be one of .*, got 'mixtral'"),
+        ({}, (), r"model_type must be one of llama, mistral, mixtral, qwen2, gpt2, bert, vit, whisper, got 'None'"),
+        ({"model_type": "mamba"}, (), r"model_type must be one of .*, got 'mamba'"),
+        (SMALL["mixtral"] | {"num_experts_per_tok": 5}, (), r"num_experts_per_tok must be at most the 4 experts of"),
         ({"model_type": []}, (), r"model_type must be one of"),
         (SMALL["llama"] | {"hidden_size": "16"}, (), r"hidden_size must be a whole number from 1 to .*, got '16'"),
         ({"model_type": "llama"}, (), r"hidden_size must be a whole number from 1 to .*, got none"),
@@ -372,3 +401,26 @@ def test_what_no_module_can_be_built_of_is_refused(tmp_path, fields, sizes, mess
         configured_model(written(tmp_path, fields), input_specs(sizes) if sizes else ())
 
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("experts", "chosen", "rows"), [(4, 2, 6), (4, 4, 6), (3, 2, 7), (5, 3, 4)])
+def test_experts_take_the_rows_that_give_them_most(experts, chosen, rows):
+    """Row by row and expert by expert: a row's weights are those of its best experts, whose share of rows is full."""
+    sizes = {"hidden_size": 6, "intermediate_size": 5, "num_local_experts": experts, "num_experts_per_tok": chosen}
+    module, most = Experts(PublishedFields("config.json", sizes)).double(), -(-chosen * rows // experts)
+    for matrix in (module.w1, module.w2, module.w3):
+        nn.init.normal_(matrix)
+    x, expected = torch.randn(2, rows, 6, dtype=torch.float64), torch.zeros(2, rows, 6, dtype=torch.float64)
+    for sample, rows_of in enumerate(x):
+        weights = torch.zeros(rows, experts, dtype=torch.float64)
+        for row, values in enumerate(rows_of):
+            scores = torch.exp(module.gate.weight @ values)
+            best = scores.argsort(descending=True)[:chosen]
+            weights[row, best] = scores[best] / scores[best].sum()
+        for expert in range(experts):
+            takes = [row for row in weights[:, expert].argsort(descending=True)[:most] if weights[row, expert] > 0]
+            for row in takes:
+                gate, up = (rows_of[row] @ matrix[expert] for matrix in (module.w1, module.w3))
+                made = (gate * torch.sigmoid(gate) * up) @ module.w2[expert]
+                expected[sample, row] += weights[row, expert] * made
+    torch.testing.assert_close(module(x), expected)

@@ -13,6 +13,7 @@ from planner.tracing.inputs import input_specs
 SIZES = "layers=3,hidden=120,heads=6,ffn=200,words=500,sequence=70"
 COUNTS = {"num_hidden_layers": 3, "hidden_size": 120, "num_attention_heads": 6, "intermediate_size": 200}
 LLAMA = COUNTS | {"model_type": "llama", "num_key_value_heads": 2, "vocab_size": 500, "max_position_embeddings": 131072}
+MIXTRAL = LLAMA | {"model_type": "mixtral", "num_local_experts": 5, "num_experts_per_tok": 3}
 GPT = {"model_type": "gpt2", "n_layer": 3, "n_embd": 120, "n_head": 6, "n_inner": 200, "n_positions": 70}
 BERT = COUNTS | {
     "model_type": "bert",
@@ -47,6 +48,7 @@ def work(graph):
         (f"gpt2:{SIZES},tied=0", GPT | {"vocab_size": 500, "tie_word_embeddings": False}),
         (f"llama-1b:{SIZES},kv_heads=2,tied=0", LLAMA),
         (f"llama-1b:{SIZES},kv_heads=2", LLAMA | {"tie_word_embeddings": True}),
+        (f"mixtral:{SIZES},kv_heads=2,experts=5,chosen=3", MIXTRAL),
         (f"bert-base:{SIZES}", BERT),
     ],
 )

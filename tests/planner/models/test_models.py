@@ -146,6 +146,7 @@ def test_every_model_of_the_command_line_is_there():
         "inception-v3",
         "lenet5",
         "llama-1b",
+        "mixtral",
         "mnist-mlp",
         "mobilenet-v2",
         "regnety-400mf",
