@@ -2,12 +2,12 @@
 
 Each degree splits all layers alike: ``data`` splits samples, ``spatial`` positions, ``filter`` output channels, and
 ``channel`` input channels (output channels of layers that read the data or do not sum over input channels);
-``pipeline`` assigns runs of consecutive layers to groups of devices.  ``context`` and ``tensor`` are axes of a mesh
-(``planner.parallel.tensor``).  Devices form nested groups, those that communicate most innermost: filter parallelism
-gathers whole tensors, spatial parallelism moves halos, data parallelism synchronises gradients once an iteration, and
-pipeline stages pass on one tensor.  A layer whose size a degree does not divide is split by the largest smaller degree
-that divides it, on the first devices of each group; a layer without positions is split by the degree of ``spatial`` in
-its channels.
+``pipeline`` assigns runs of consecutive layers to groups of devices.  ``context``, ``expert`` and ``tensor`` are axes
+of a mesh (``planner.parallel.tensor``).  Devices form nested groups, those that communicate most innermost: filter
+parallelism gathers whole tensors, spatial parallelism moves halos, data parallelism synchronises gradients once an
+iteration, and pipeline stages pass on one tensor.  A layer whose size a degree does not divide is split by the largest
+smaller degree that divides it, on the first devices of each group; a layer without positions is split by the degree of
+``spatial`` in its channels.
 """
 
 import math
@@ -26,7 +26,7 @@ from planner.layouts.mesh import Mesh
 from planner.layouts.storage import REPLICATED_STORAGE, STAGES, Storage
 from planner.parallel.device_groups import grouped_devices
 from planner.parallel.strategy_file import SUFFIXES
-from planner.parallel.tensor import context_splits, tensor_splits
+from planner.parallel.tensor import context_splits, expert_splits, tensor_splits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,7 @@ class Hybrid:
     filter: int = 1
     channel: int = 1
     context: int = 1
+    expert: int = 1
     tensor: int = 1
     sequence: bool = False
     """Split positions where tensor parallelism would repeat the computation."""
@@ -62,6 +63,11 @@ class Hybrid:
         return {name: int(getattr(self, name)) for name in _DEGREES}
 
     @property
+    def sample_parts(self) -> int:
+        """Parts of the samples of layers without experts."""
+        return self.data * self.expert
+
+    @property
     def storage(self) -> Storage:
         """Storage that the words ``zero``, ``fsdp``, ``hsdp`` and ``gathered`` say."""
         zero = 3 if self.fsdp or self.hsdp else self.zero
@@ -82,8 +88,8 @@ class Hybrid:
         return ",".join([*words, *(word for word in HYBRID_FLAGS if getattr(self, word)), *numbers]) or "data=1"
 
 
-_MESH_AXES = ("data", "context", "tensor")
-_DEGREES = ("pipeline", "data", "spatial", "filter", "channel", "context", "tensor")
+_MESH_AXES = ("data", "context", "expert", "tensor")
+_DEGREES = ("pipeline", "data", "spatial", "filter", "channel", "context", "expert", "tensor")
 _NUMBERS = ("zero", "hsdp")
 HYBRID_FLAGS = ("sequence", "fsdp", "gathered")
 """Words of a hybrid without a number."""
@@ -98,7 +104,7 @@ _ASKED_FOR = {
     ("tensor", "tp", "megatron"): "tensor parallelism is tensor=N, such as tensor=8,sequence",
     ("sequence",): "sequence must stand beside tensor=N",
     ("context", "cp"): "context parallelism is context=N, such as context=2,tensor=4",
-    ("expert",): "expert parallelism cannot be planned; nearest are tensor=N and data=N",
+    ("expert", "ep", "moe"): "expert parallelism is expert=N, such as data=2,expert=8",
     ("zero", "fully-sharded"): "sharded storage is zero=1, zero=2, fsdp or hsdp=N, such as data=8,zero=1",
 }
 """What to say of strategies that people ask for by other names, or that cannot be planned, by how names begin."""
@@ -185,7 +191,7 @@ def hybrid_strategy(
 
 def layer_split(hybrid: Hybrid, graph: ComputationGraph) -> LayerSplit:
     """Return the function that splits a layer over the devices of its stage, in the order of their nested groups."""
-    if hybrid.tensor == hybrid.context == 1:
+    if hybrid.tensor == hybrid.context == hybrid.expert == 1:
         return lambda layer, devices: split_layer(layer, hybrid, devices)
     splits = _mesh_splits(hybrid, graph)
     axes = tuple((name, hybrid.degrees[name]) for name in _MESH_AXES if hybrid.degrees[name] > 1)
@@ -202,8 +208,13 @@ def layer_split(hybrid: Hybrid, graph: ComputationGraph) -> LayerSplit:
 
 def _mesh_splits(hybrid: Hybrid, graph: ComputationGraph) -> dict[str, dict[str, str | None]]:
     """Return the index that each layer splits, by axis of the mesh but that of the samples."""
-    tensor = tensor_splits(graph, hybrid.tensor, sequence=hybrid.sequence, context=hybrid.context)
-    return {"context": context_splits(graph, hybrid.context), "tensor": tensor}
+    return {
+        "context": context_splits(graph, hybrid.context),
+        "expert": expert_splits(graph, hybrid.expert),
+        "tensor": tensor_splits(
+            graph, hybrid.tensor, sequence=hybrid.sequence, context=hybrid.context, expert=hybrid.expert
+        ),
+    }
 
 
 def stage_groups(
@@ -222,7 +233,8 @@ def stage_groups(
     """
     check_hybrid(hybrid, graph, device_count)
     width = hybrid.filter * hybrid.channel * hybrid.tensor
-    sizes = [width, width * hybrid.spatial * hybrid.context, hybrid.parts // hybrid.pipeline]
+    inner = width * hybrid.expert
+    sizes = [width, inner, inner * hybrid.spatial * hybrid.context, hybrid.parts // hybrid.pipeline]
     devices = grouped_devices(cluster, hybrid.parts, sizes) if cluster else list(range(hybrid.parts))
     return [devices[begin : begin + sizes[-1]] for begin in range(0, hybrid.parts, sizes[-1])]
 
@@ -239,15 +251,16 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
         _check_storage(hybrid)
     if hybrid.parts > device_count:
         raise ConfigError(f"{where} must have at most the cluster's {device_count} devices, it takes {hybrid.parts}")
-    if graph.batch % hybrid.data:
-        nearest = max(round(graph.batch / hybrid.data), 1) * hybrid.data
+    if graph.batch % hybrid.sample_parts:
+        nearest = max(round(graph.batch / hybrid.sample_parts), 1) * hybrid.sample_parts
+        degrees = f"data={hybrid.data}" + (f" times expert={hybrid.expert}" if hybrid.expert > 1 else "")
         raise ConfigError(
-            f"batch must be a multiple of data={hybrid.data} for equal parts of the samples, got {graph.batch}; "
+            f"batch must be a multiple of {degrees} for equal parts of the samples, got {graph.batch}; "
             f"the nearest is {nearest}"
         )
     if hybrid.sequence and hybrid.tensor == 1:
         raise ConfigError(f"{where}: sequence must stand beside tensor=N, whose devices it lets split positions")
-    if hybrid.tensor > 1 or hybrid.context > 1:
+    if hybrid.tensor > 1 or hybrid.context > 1 or hybrid.expert > 1:
         _check_mesh(hybrid, graph)
     for kind, sizes in (("filter", _channels(graph)), ("channel", _input_channels(graph)), ("spatial", {})):
         degree = hybrid.degrees[kind]
@@ -271,9 +284,10 @@ def _check_mesh(hybrid: Hybrid, graph: ComputationGraph) -> None:
             raise ConfigError(f"{where}: {name} must be 1 beside {axes}, as axes of a mesh split what it splits")
     for axis, parts in (
         ("context", "positions that some layer has"),
+        ("expert", "experts that some layer has"),
         ("tensor", "parts that some product can have, with all that is computed from it up to a sum"),
     ):
-        if hybrid.degrees[axis] > 1 and not any(splits[axis].values()):
+        if hybrid.degrees[axis] > 1 and not {*splits[axis].values()} - {"sample", None}:
             raise ConfigError(
                 f"{where}: {axis} must be a number of {parts}, got {hybrid.degrees[axis]}; no layer can be split"
             )
@@ -285,7 +299,7 @@ def _check_storage(hybrid: Hybrid) -> None:
     replicas = hybrid.data * hybrid.context
     if replicas % max(hybrid.storage.group, 1):
         raise ConfigError(f"{where}: hsdp must divide the {replicas} replicas, got {hybrid.hsdp}")
-    if replicas < _LEAST_REPLICAS and not hybrid.sequence:
+    if replicas * hybrid.expert < _LEAST_REPLICAS and not hybrid.sequence:
         raise ConfigError(f"{where}: data must be at least 2, for replicas to divide what they hold, got {hybrid.data}")
 
 

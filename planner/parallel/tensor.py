@@ -1,4 +1,4 @@
-"""Tensor and context parallelism, from index spaces alone.
+"""Tensor, context and expert parallelism, from index spaces alone.
 
 Tensor parallelism splits columns and rows of products in turn, and repeats all else.
 
@@ -16,12 +16,18 @@ large is gathered: the loss of a language model goes on with the words that each
 and sum over an index, as embeddings over their words, sum over slices of it.  With ``sequence`` the layers that would
 repeat their computation split positions instead.
 
+Experts are products with a matrix for each channel: their columns are whole experts, the rows that they take are split
+with them, and the sum over experts ends the split.
+
 Context parallelism splits positions of every layer that has some, attention's queries too, which read all keys.
+Expert parallelism splits samples of every layer but experts and what goes on with their channels: rows travel to the
+experts and back.
 
 Source:
     Shoeybi et al., "Megatron-LM", 2019, Sec. 3.  Korthikanti et al., "Reducing Activation Recomputation in Large
     Transformer Models", MLSys 2023, Sec. 4.2: splits of positions.  Grattafiori et al., "The Llama 3 Herd of Models",
-    2024, Sec. 3.3.2: context parallelism that gathers keys and values.
+    2024, Sec. 3.3.2: context parallelism that gathers keys and values.  Lepikhin et al., "GShard", ICLR 2021, Sec. 3.2:
+    experts over the devices that split samples elsewhere.
 """
 
 from collections.abc import Mapping
@@ -41,8 +47,25 @@ def context_splits(graph: ComputationGraph, degree: int) -> dict[str, str | None
     return {layer.name: _position(layer, degree) for layer in graph.layers}
 
 
+def expert_splits(graph: ComputationGraph, degree: int) -> dict[str, str | None]:
+    """Return the index that an axis of expert parallelism splits, by layer: channels of experts, else samples.
+
+    Args:
+        graph: The network.
+        degree: Size of the axis.
+    """
+    rule = _Rule(graph, degree)
+    splits: dict[str, str | None] = {}
+    for i, layer in enumerate(graph.layers):
+        split = [edge for edge in graph.producers[i] if splits[graph.layers[edge.producer].name] == "channel"]
+        goes_on = bool(split) and all(rule.carried(edge, "channel") == "channel" for edge in split)
+        fits = layer.output.size("channel") >= degree
+        splits[layer.name] = "channel" if goes_on or (layer.operation.has_experts and fits) else "sample"
+    return splits
+
+
 def tensor_splits(
-    graph: ComputationGraph, degree: int, *, sequence: bool = False, context: int = 1
+    graph: ComputationGraph, degree: int, *, sequence: bool = False, context: int = 1, expert: int = 1
 ) -> dict[str, str | None]:
     """Return the index that an axis of tensor parallelism splits, by layer; None where it repeats the computation.
 
@@ -51,8 +74,9 @@ def tensor_splits(
         degree: Size of the axis.
         sequence: Whether layers split positions that would repeat their computation.
         context: Parts into which another axis splits positions.
+        expert: Parts into which another axis splits experts.
     """
-    rule = _Rule(graph, degree)
+    rule = _Rule(graph, degree, expert)
     splits: dict[str, str | None] = {}
     for i, layer in enumerate(graph.layers):
         carried = [
@@ -64,7 +88,7 @@ def tensor_splits(
         channels = [index for index in carried if index in (SUMMED, "channel")]
         if SUMMED in channels or (channels and not gathers):
             splits[layer.name] = SUMMED if SUMMED in channels else channels[0]
-        elif rule.is_column(i):
+        elif rule.is_column(i) or rule.serves_columns(i):
             splits[layer.name] = "channel"
         elif layer.reads_data and layer.operation.summed_size(layer.input_shapes) >= degree:
             splits[layer.name] = SUMMED
@@ -89,8 +113,8 @@ def _position(layer: Layer, degree: int) -> str | None:
 class _Rule:
     """What the layers of a network do with a split of their inputs."""
 
-    def __init__(self, graph: ComputationGraph, degree: int) -> None:
-        self.graph, self.degree = graph, degree
+    def __init__(self, graph: ComputationGraph, degree: int, expert: int = 1) -> None:
+        self.graph, self.degree, self.expert = graph, degree, expert
         self._ends: dict[tuple[int, str], bool] = {}
 
     def carried(self, edge: Edge, index: str) -> str:
@@ -119,9 +143,18 @@ class _Rule:
     def is_column(self, i: int) -> bool:
         """Return whether a layer's product is split into columns."""
         layer = self.graph.layers[i]
-        sums = layer.operation.summed_size(layer.input_shapes) > 0 and not layer.reads_data
-        fits = "channel" in layer.parallel_dims and layer.output.size("channel") >= self.degree
+        experts = layer.operation.has_experts
+        sums = (experts or layer.operation.summed_size(layer.input_shapes) > 0) and not layer.reads_data
+        least = self.degree * (self.expert if experts else 1)
+        fits = "channel" in layer.parallel_dims and layer.output.size("channel") >= least
         return sums and fits and self._ends_in_sums(i, "channel")
+
+    def serves_columns(self, i: int) -> bool:
+        """Return whether all that reads a layer's output are columns that each read its part, as experts do."""
+        edges = self.graph.consumers[i]
+        return bool(edges) and all(
+            self.carried(edge, "channel") == "channel" and self.is_column(edge.consumer) for edge in edges
+        )
 
     def _ends_in_sums(self, i: int, index: str) -> bool:
         """Return whether all that reads a layer's output goes on with its split, up to sums or the network's end."""

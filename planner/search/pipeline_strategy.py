@@ -94,7 +94,7 @@ def micro_batch_parts(
         return small, {layer.name: _whole(layer, (0,)) for layer in small.layers}
     hybrid = hybrid_of(name).filled(devices)
     first = stage_groups(hybrid, graph, devices)[0]
-    count = count or _micro_batches(graph.batch // hybrid.data, hybrid.pipeline, request.schedule)
+    count = count or _micro_batches(graph.batch // hybrid.sample_parts, hybrid.pipeline, request.schedule)
     small = graph.with_batch(graph.batch // count)
     split = layer_split(hybrid, graph)
     return small, {layer.name: split(layer, first) for layer in small.layers}
@@ -110,7 +110,7 @@ def _hybrid(model: CostModel, hybrid: Hybrid, request: Pipeline) -> tuple[Strate
             raise ConfigError(f"stages must be those of {hybrid.text}, {stages}, got {request.stages}")
         request = replace(request, stages=stages)
     if not request.micro_batches:  # each is split over the samples in turn
-        samples = graph.batch // hybrid.data
+        samples = graph.batch // hybrid.sample_parts
         request = replace(request, micro_batches=_micro_batches(samples, stages, request.schedule))
     return pipeline_strategy(model, request, groups=groups, layout=layer_split(hybrid, graph))
 

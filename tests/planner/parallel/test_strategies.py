@@ -127,7 +127,7 @@ def test_unknown_names_suggest_the_nearest(lenet5, name, near):
         ("zero3", "zero=1, zero=2, fsdp or hsdp=N"),
         ("fully-sharded", "zero=1, zero=2, fsdp or hsdp=N"),
         ("cp=2", "is context=N"),
-        ("expert=2", "cannot be planned"),
+        ("ep=2", "is expert=N"),
     ],
 )
 def test_names_of_the_field_say_what_there_is(lenet5, name, said):
