@@ -7,7 +7,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.communication.group_exchange import GroupExchange
-from executor.communication.reduction import sum_in_rank_order
 from executor.program.rank_parts import LayerUnit
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
@@ -160,7 +159,11 @@ class Redistributor:
         own = step.devices.index(self._rank)
         arrived = [parts[own] if i == own else torch.empty_like(parts[own]) for i in range(len(parts))]
         self._exchange.exchange(step.devices, step.tasks, parts, arrived)
-        return sum_in_rank_order(list(zip(step.devices, arrived, strict=True)))
+        first, second, *others = (arrived[i] for i in sorted(range(len(parts)), key=lambda i: step.devices[i]))
+        result, other = (second, first) if first is parts[own] else (first, second)  # what has arrived may be written
+        for term in (other, *others):  # in the order of the ranks, to the last bit: two terms commute
+            result.add_(term)
+        return result
 
 
 def _sized(values: Tensor, place: int, size: int) -> list[int]:

@@ -36,14 +36,13 @@ class DropoutMask:
         dtype = torch.promote_types(output.dtype, torch.float32)
         rows = [uniform(key, box, whole, dtype=dtype, device=output.device) < self._share for box in boxes]
         self._dropped = torch.cat(rows) if len(rows) > 1 else rows[0]
-        return self._scaled(output.masked_fill(self._dropped, 0.0))
+        return self._scaled(output.clone().masked_fill_(self._dropped, 0.0))  # ``masked_fill`` changes the layout
 
     def backward(self, gradient: Tensor, *, in_place: bool = False) -> Tensor:
         """Return the gradient of the tensor that ``forward`` was given."""
         if self._dropped is None:
             return gradient
-        fill = gradient.masked_fill_ if in_place else gradient.masked_fill
-        return self._scaled(fill(self._dropped, 0.0))
+        return self._scaled((gradient if in_place else gradient.clone()).masked_fill_(self._dropped, 0.0))
 
     def release(self) -> None:
         """Release the mask."""

@@ -2,8 +2,8 @@
 
 The processor's allocator keeps no statistics.  It reports to the profiler the size of every allocation and of every
 release of memory allocated since the profiler began, also for tensors within one operation.  Only allocations of the
-thread that starts the meter are counted: those of reductions that run by rounds on another thread are not, nor is
-memory that libraries take without torch's allocator, such as gloo's buffers and oneDNN's reordered weights.
+thread that starts the meter are counted: meanwhile collectives run on it, not beside it.  Memory that libraries take
+without torch's allocator, such as gloo's buffers, is not counted.
 """
 
 import gc
@@ -95,13 +95,14 @@ class AllocationMeter:
     """Peak of one rank's allocations since the meter was made; on a GPU by the allocator's own statistics."""
 
     def __init__(self, device: ComputeDevice) -> None:
-        self._cuda = device.torch_device.type == "cuda"
+        self._device, self._cuda = device, device.torch_device.type == "cuda"
         self._peak_bytes, self._before_bytes = 0.0, 0.0
         if self._cuda:
             torch.cuda.reset_peak_memory_stats()
             self._before_bytes = float(torch.cuda.memory_allocated())
         else:
             gc.collect()
+            device.in_turn = True
             self._meter = MemoryMeter()
             self._meter.start()
 
@@ -111,6 +112,7 @@ class AllocationMeter:
             self._peak_bytes = float(torch.cuda.max_memory_allocated()) - self._before_bytes
         else:
             self._peak_bytes = self._meter.stop().peak_bytes
+            self._device.in_turn = False
 
     def split(self, session: "Session") -> list[float]:
         """Return the peak in bytes by ``ALLOCATED``: the sizes of tensors that are allocated once, and the rest."""

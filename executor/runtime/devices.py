@@ -68,6 +68,8 @@ class ComputeDevice(ABC):
     """Back end of ``torch.distributed``."""
     runs_ahead: bool
     """Whether the host goes on while the device works on what was submitted."""
+    in_turn = False
+    """Whether lanes of a processor run their work at once, on the thread that submits it; the same on all ranks."""
 
     @abstractmethod
     def mark(self) -> Mark:
@@ -94,9 +96,18 @@ class ComputeDevice(ABC):
 class _Job(Handle):
     """Work of a thread."""
 
-    work: Callable[[], None]
+    work: Callable[[], None] | None
     done: threading.Event
     error: BaseException | None = None
+
+    def run(self) -> None:
+        assert self.work is not None, "work is run once"
+        try:
+            self.work()
+        except Exception as error:  # raised in the thread that waits for the job
+            self.error = error
+        self.work = None  # with the tensors that it refers to
+        self.done.set()
 
     def wait(self, timeout_s: float) -> None:
         if not self.done.wait(timeout_s):
@@ -108,21 +119,21 @@ class _Job(Handle):
 class _Thread(Lane):
     """A lane of a processor."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, device: ComputeDevice) -> None:
+        self._device = device
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            try:
-                job.work()
-            except Exception as error:  # raised in the thread that waits for the job
-                job.error = error
-            job.done.set()
+            job.run()
 
     def submit(self, work: Callable[[], None]) -> Handle:
         job = _Job(work, threading.Event())
-        self._jobs.put(job)
+        if self._device.in_turn:
+            job.run()
+        else:
+            self._jobs.put(job)
         return job
 
     def keep(self, tensor: torch.Tensor) -> None:
@@ -173,7 +184,7 @@ class CpuDevice(ComputeDevice):
 
     @override
     def lane(self, name: str) -> Lane:
-        return _Thread(name)
+        return _Thread(name, self)
 
     @override
     def peak_memory_bytes(self) -> float:

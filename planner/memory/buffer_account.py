@@ -6,7 +6,10 @@ from itertools import pairwise
 import numpy as np
 
 from groundwork.array_types import Bools, Floats, Ints
-from planner.layouts.parameter_shards import parameter_shards, shard_elements, storage_shards
+from planner.graph.parameters import parameter_maps
+from planner.graph.shapes import Shape
+from planner.layouts.parameter_shards import storage_shards
+from planner.layouts.regions import needed_regions
 from planner.lowering.input_layouts import InputLayout, input_layouts_of
 from planner.lowering.program import KINDS, Program
 from planner.lowering.send_phases import SendPhases
@@ -19,17 +22,16 @@ from planner.memory.part_memory import PartMemory, part_memories
 _COLLECTIVE, _TRANSFER = KINDS.index("collective"), KINDS.index("transfer")
 
 
-def parameter_bytes(program: Program, layer: int) -> float:
-    """Return the bytes of the parameters that a layer trains on each device that holds some."""
-    elements = shard_elements(program.graph.layers[layer].parameters, program.spaces[layer])
-    return elements * program.graph.element_bytes
-
-
-def frozen_bytes(program: Program, layer: int) -> float:
-    """Return the bytes of a layer's frozen parameters on each device that holds some."""
-    space, parameters = program.spaces[layer], program.graph.layers[layer].parameters
-    frozen = [p for p in parameters if p.frozen and not p.shared]
-    return float(sum(p.stored / parameter_shards(p, space) for p in frozen) * program.graph.element_bytes)
+def parameter_bytes(program: Program, layer: int, *, frozen: bool = False) -> Floats:
+    """Return the bytes of the parameters that each part of a layer trains, or holds frozen, shape (parts,)."""
+    space, row = program.spaces[layer], program.graph.layers[layer]
+    elements = np.zeros(len(space.devices))
+    for each in row.parameters:
+        if each.frozen == frozen and not each.shared:
+            sizes = each.shape or (1,)
+            shape = Shape(tuple(map(str, range(len(sizes)))), sizes)
+            elements += needed_regions(space, parameter_maps(each, row.output), shape).volume
+    return elements * float(program.graph.element_bytes)
 
 
 def residuals(program: Program) -> list[tuple[int, int]]:
@@ -93,8 +95,8 @@ class MemoryAccount:
         self.devices = len(program.cluster.devices)
         self.parts: list[PartMemory] = part_memories(program, memory_policy)
         """Memory of a layer's parts, by layer."""
-        self.parameter_bytes = np.array([parameter_bytes(program, i) for i in range(layers)])
-        """Bytes of a layer's parameters on each device that holds some, by layer."""
+        self.parameter_bytes = [parameter_bytes(program, i) for i in range(layers)]
+        """Bytes of the parameters that each part of a layer trains, by layer."""
         self.storage_shards = [storage_shards(program.conditions.storage, space) for space in program.spaces]
         """Shards of a layer's optimizer state, by layer; 1 where replicas do not divide it."""
         self.segments = np.array(program.segments)

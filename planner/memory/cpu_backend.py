@@ -34,6 +34,15 @@ CHANNELS_LAST_POSITIONS = 144
 cores, that saves a fifth to a half of the time at 12 x 12 positions and above, and costs up to a half at 8 x 8."""
 _BLOCK = 16
 """Channels that oneDNN keeps together where processors have AVX-512; it fills the last block up."""
+_OWN_WINDOW = 3
+"""Widest window for which oneDNN has a kernel of its own for the gradient of weights of a group for each channel."""
+_WIDEST_WINDOW = 14
+"""Widest window for which it has one for the gradient of other weights: for wider ones it multiplies matrices."""
+_LIBRARY_SAMPLES = 16
+"""Samples from which a thread of PyTorch leaves convolutions of single positions to oneDNN: of fewer, it multiplies
+matrices itself."""
+_SCRATCHPAD_BYTES = 8216
+"""What oneDNN takes beside the weights' blocks to convolve tensors with their channels last."""
 _PLAIN_CHANNELS = 3
 """Input channels up to which oneDNN computes the gradient of weights from images as they are, without blocks."""
 
@@ -118,6 +127,8 @@ def _reordered_bytes(parts: ConvolutionParts) -> dict[str, Floats]:
     takes half blocks.  With strides the gradient of the input is made beside two more of its size, or beside
     one and the weights.
     """
+    if parts.channels_last:
+        return _reordered_weights(parts)
     operation, part, windows, size = parts.operation, parts.part, parts.windows, float(parts.element_bytes)
     volume, groups = math.prod(operation.kernel), operation.groups
     channels, made_channels = windows[:, 1].astype(float), part.channels
@@ -135,8 +146,6 @@ def _reordered_bytes(parts: ConvolutionParts) -> dict[str, Floats]:
 
     given, outputs = windows.prod(axis=1) * size, part.outputs * size
     inputs, made, blocked = copies(_BLOCK if filled else 1)
-    if parts.channels_last:
-        return {"forward": 2 * blocked, "activation_gradient": 2 * blocked, "weight_gradient": 3 * blocked}
     strided = groups == 1 and max(operation.stride) > 1
     few = (groups == 1) & (volume > 1 or strided) & (group_in < _BLOCK)
     forward = made + np.where(few, blocked / _filled(group_in, _BLOCK) * group_in, inputs + blocked)
@@ -144,14 +153,60 @@ def _reordered_bytes(parts: ConvolutionParts) -> dict[str, Floats]:
     plain = few & (group_in <= _PLAIN_CHANNELS)
     weight_gradient = np.where(plain, forward, weight_gradient)
     weights = part.channels * group_in * volume * size
-    if not filled and (group_in.max() % (_BLOCK // 2) or group_out % (_BLOCK // 2)):  # small products instead
-        weight_gradient = weights
+    wide = filled and groups > 1 and max(operation.kernel) > _OWN_WINDOW
+    if wide or (not filled and (group_in.max() % (_BLOCK // 2) or group_out % (_BLOCK // 2))):
+        weight_gradient = weights  # small products instead
     return {
         "forward": np.maximum(forward, made + outputs) - outputs,
         "activation_gradient": np.maximum(given, blocked) + given
         if strided
         else np.maximum(inputs + blocked + made, inputs + given) - given,
         "weight_gradient": np.maximum(weight_gradient, blocked + weights) - weights,
+    }
+
+
+def _reordered_weights(parts: ConvolutionParts) -> dict[str, Floats]:
+    """Return the copies of weights where the tensors have their channels last.
+
+    They are brought into the order of the tensors, and from there into blocks; their gradient comes back the same way.
+    Forward, blocks are of the channels that are made, backward of those that are read, and of both for the gradient of
+    the weights.  Weights for single positions have both orders.  With strides, the gradient of one sample's output
+    is spread out; for wide windows, all windows of one sample.  Of a group for each channel only the blocks are made:
+    of channels, or where the window is wider than the library's own kernels, of each group as of others.
+    """
+    operation, part, size = parts.operation, parts.part, float(parts.element_bytes)
+    groups, single = operation.groups, math.prod(operation.kernel) == 1
+    made = np.minimum(part.channels, operation.channels / groups)
+    whole = np.full(len(made), part.inputs[0].size("channel") / groups)
+    read: Floats = parts.windows[:, 1].astype(np.float64) if groups == 1 else whole
+    bytes_a_pair: Floats = part.channels / made * math.prod(operation.kernel) * size
+
+    def blocks(of_read: int, of_made: int) -> Floats:
+        return np.asarray(bytes_a_pair * _filled(read, of_read) * _filled(made, of_made), dtype=np.float64)
+
+    plain, both = blocks(1, 1), blocks(_BLOCK, _BLOCK)
+    if groups > 1 and read.max() == made.max() == 1:
+        channels = _filled(part.channels, _BLOCK) * math.prod(operation.kernel) * size
+        gradient = channels if max(operation.kernel) <= _OWN_WINDOW else both
+        return {"forward": channels, "activation_gradient": channels, "weight_gradient": plain + gradient}
+    if groups > 1:
+        copied = plain + np.where(np.maximum(read, made) < _BLOCK, plain, both)
+        return {"forward": copied, "activation_gradient": copied, "weight_gradient": 2 * plain + both}
+    strided = float(max(operation.stride) > 1)
+    sample = part.outputs / part.samples * size  # the output of one
+    reordered, taken = plain, np.ones_like(plain)
+    gradient = 2 * plain + np.where(read < _BLOCK, blocks(1, _BLOCK), both)
+    if single:
+        reordered = np.zeros_like(plain)
+        taken = np.asarray(np.maximum(strided, part.samples >= _LIBRARY_SAMPLES), dtype=np.float64)
+        gradient = np.maximum(plain + both, strided * sample) * taken
+    elif operation.kernel[-1] > _WIDEST_WINDOW:
+        given = parts.windows[:, 1:].prod(axis=1) * size
+        gradient = 5 * plain + given + sample / made * read * math.prod(operation.kernel)
+    return {
+        "forward": taken * (reordered + blocks(1, _BLOCK) + _SCRATCHPAD_BYTES),
+        "activation_gradient": taken * (reordered + blocks(_BLOCK, 1) + strided * sample + _SCRATCHPAD_BYTES),
+        "weight_gradient": gradient,
     }
 
 

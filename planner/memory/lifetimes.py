@@ -16,7 +16,7 @@ from planner.memory.buffers import Buffers
 from planner.memory.gradient_lifetimes import activation_gradients
 from planner.memory.layer_lifetimes import layer_buffers
 from planner.memory.memory_policy import MemoryPolicy
-from planner.memory.message_lifetimes import compressed_messages, messages
+from planner.memory.message_lifetimes import collective_buffers, compressed_messages, messages
 from planner.memory.parameter_lifetimes import parameter_gradients, persistent_buffers
 
 
@@ -54,6 +54,7 @@ class BufferLifetimes:
             activations,
             activation_gradients,
             messages,
+            collective_buffers,
             compressed_messages,
             parameter_gradients,
             layer_buffers,

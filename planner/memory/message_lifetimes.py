@@ -9,6 +9,7 @@ from planner.memory.buffer_account import MemoryAccount
 from planner.memory.buffers import BufferRows
 
 _COMPRESS, _DECOMPRESS, _TRANSFER = (KINDS.index(kind) for kind in ("compress", "decompress", "transfer"))
+_COLLECTIVE = KINDS.index("collective")
 
 
 def sent_until(account: MemoryAccount, times: UnitTimes, sends: Ints) -> Floats:
@@ -76,6 +77,24 @@ def _received(account: MemoryAccount, times: UnitTimes, moves: Ints, arrives: In
     early = (ready >= 0) & (arrives == moves)
     allocated = np.where(early, np.minimum(times.start_s[arrives], times.end_s[ready]), times.start_s[arrives])
     return BufferRows("messages", program.layer[moves], device, size, allocated, until)
+
+
+def collective_buffers(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:
+    """Return what collectives of activations take beside the tensor that each device gives, where buffers are counted.
+
+    A sum is made in a tensor that has arrived.  Of what is gathered or scattered, parts lie apart from the whole: those
+    to send, or those of the other devices.
+    """
+    if not account.memory_policy.backend.has_message_buffers:
+        return []
+    program, rows = account.program, list[BufferRows]()
+    for task in np.flatnonzero((program.kind == _COLLECTIVE) & program.moves_activations).tolist():
+        collective = program.collectives[task]
+        parts = (1 - 1 / collective.ranks) * (collective.kind != "all-reduce")
+        devices, begin_s, end_s = np.array(collective.devices), times.start_s[task], times.end_s[task]
+        size = collective.buffer_bytes * (1 + parts)
+        rows.append(BufferRows("messages", int(program.layer[task]), devices, size, begin_s, end_s))
+    return rows
 
 
 def compressed_messages(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:

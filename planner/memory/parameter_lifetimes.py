@@ -13,7 +13,7 @@ from planner.layouts.storage_units import storage_units
 from planner.lowering.program import KINDS, Program
 from planner.lowering.unit_times import UnitTimes, unit_of
 from planner.memory.backend_memory import BackendMemory
-from planner.memory.buffer_account import MemoryAccount, frozen_bytes, residuals
+from planner.memory.buffer_account import MemoryAccount, parameter_bytes, residuals
 from planner.memory.buffers import BufferRows, Buffers
 from planner.memory.message_lifetimes import sent_until
 from planner.operations.base import BATCH_STATISTICS
@@ -45,9 +45,10 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
             rows.append(BufferRows("statistics", i, devices, running, 0.0, never))
     rows += [*_undivided(account), *_borrowed_parameters(account)]
     for i, space in enumerate(program.spaces):
-        rows.append(BufferRows("parameters", i, space.devices, frozen_bytes(program, i), 0.0, never))
+        rows.append(BufferRows("parameters", i, space.devices, parameter_bytes(program, i, frozen=True), 0.0, never))
     for i, device in residuals(program):
-        rows.append(BufferRows("residuals", i, np.array([device]), account.parameter_bytes[i], 0.0, never))
+        part = program.spaces[i].part_on(account.devices)[[device]]
+        rows.append(BufferRows("residuals", i, np.array([device]), account.parameter_bytes[i][part], 0.0, never))
     if backend.has_message_buffers:
         moves = np.flatnonzero(program.kind == _TRANSFER)
         size = program.size_bytes[moves]
@@ -165,15 +166,26 @@ def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffer
         last = end.max(axis=1)
         until = last if synchronised else np.maximum(update[cells].max(axis=1), last)
         rows.append(BufferRows("parameter gradients", i, devices, size, begin.min(axis=1), until))
-        turn = begin.argsort(axis=1).argsort(axis=1)
-        # The second micro-batch's gradient is added to the first's: into a new buffer, once what computed it is
-        # released, or into that of the synchronisation; the gradients of all later ones are added to the sum.
         one, scratch = account.parameter_bytes[i], account.parts[i].scratch["weight_gradient"]
-        second = np.where(in_place, one, one + np.maximum(one - scratch, 0.0))[:, None]
-        sums = np.choose(np.minimum(turn, 2), [0.0, second, one]).ravel()
-        rows.append(BufferRows("workspace", i, each, sums, begin.ravel(), end.ravel()))
+        second = np.where(in_place, one, one + np.maximum(one - scratch, 0.0))
+        rows.append(BufferRows("workspace", i, each, _sums(begin, one, second), begin.ravel(), end.ravel()))
     rows += _borrowed_gradients(account, times)
     return rows
+
+
+def _sums(begin: Floats, one: Floats, second: Floats) -> Floats:
+    """Return what is held while the gradient of each micro-batch is added to those before, shape (parts x count,).
+
+    The second is added to the first: into a new buffer, once what computed it is released, or into that of the
+    synchronisation; all later ones are added to the sum.
+
+    Args:
+        begin: Shape (parts, count): time at which each micro-batch has its gradient.
+        one: Shape (parts,): bytes of a gradient.
+        second: Shape (parts,): bytes that are held while the second is added.
+    """
+    turn = begin.argsort(axis=1).argsort(axis=1)
+    return np.choose(np.minimum(turn, 2), [0.0, second[:, None], one[:, None]]).ravel()
 
 
 def _borrowed_parameters(account: MemoryAccount) -> list[BufferRows]:
@@ -234,6 +246,13 @@ def _borrowed_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffer
         size = _borrowed_bytes(account, way)[space.part_on(account.devices)[devices]]
         released = np.maximum(last, sent[devices])
         rows.append(BufferRows("parameter gradients", way.consumer, devices, size, first, released))
+        count = program.micro_batching.of(way.consumer)
+        if count > 1 and program.conditions.software.sums <= 1:
+            each = np.repeat(devices, count)
+            units = unit_of(program, np.full(len(each), way.consumer), each, np.tile(np.arange(count), len(devices)))
+            begin, end = times.weight.second[units], times.weight.end[units]
+            sums = _sums(begin.reshape(-1, count), size, 2 * size)
+            rows.append(BufferRows("workspace", way.consumer, each, sums, begin, end))
     return rows
 
 

@@ -21,9 +21,10 @@ from planner.tracing.inputs import input_specs
 
 def counted(rank, program, given):
     """Peak of one rank by ``ALLOCATED``, from its opening to the end of its last step; losses must be finite."""
-    meter = AllocationMeter(CpuDevice())
+    device = CpuDevice()
+    meter = AllocationMeter(device)
     session = open_session(
-        program, rank, given, reduced=False, device=CpuDevice(), status=own_status(rank), steps=given.steps
+        program, rank, given, reduced=False, device=device, status=own_status(rank), steps=given.steps
     )
     losses = [session.worker.step(number).loss for number in range(given.steps)]
     meter.stop()

@@ -48,7 +48,7 @@ def surely_needed_bytes(program: Program) -> NDArray[np.float64]:
     coded = np.flatnonzero(program.is_codec & ~tensor)
     np.add.at(parameters, program.device[coded], codes[coded])
     for i, device in residuals(program):
-        parameters[device] += parameter_bytes(program, i)
+        parameters[device] += parameter_bytes(program, i)[program.spaces[i].part_on(count)[device]]
     peak: NDArray[np.float64] = parameters + total.max(axis=0)
     return peak
 
