@@ -110,11 +110,11 @@ def _against_linear(rows: Sequence[JudgedRow]) -> Iterator[str]:
 
 def _ranks(rows: Sequence[JudgedRow]) -> Iterator[str]:
     """Yield, for each comparison of plans, how their ranks by FLOP/s correlate, over rows not fitted to."""
-    ranked = [row for row in rows if row.device_flop and row.is_predicted and not row.fitted]
+    ranked = [row for row in rows if row.peak_s and row.is_predicted and not row.fitted]
     for name in dict.fromkeys(row.comparison for row in ranked):
         own = [row for row in ranked if row.comparison == name]
         if len(own) >= _LEAST_RANKED:
-            speeds = np.array([[row.device_flop / row.measured_s, row.device_flop / row.predicted_s] for row in own])
+            speeds = np.array([[row.peak_s / row.measured_s, row.peak_s / row.predicted_s] for row in own])
             yield (
                 f"{name}: ranks of {len(own)} plans by FLOP/s of a device, predicted and measured, correlate by "
                 f"{kendall(*speeds.T):.2f} (Kendall)"

@@ -113,8 +113,8 @@ class JudgedRow:
     size: float = 1.0
     """Batch or bytes, by which rows of one group and subject differ."""
     nodes: int = 1
-    device_flop: float = 0.0
-    """Model FLOP of an iteration for one device; 0 where rows are not ranked by them."""
+    peak_s: float = 0.0
+    """Seconds in which a device at its peak computes its share of the model; 0 where rows are not ranked by speed."""
     communication: float = 0.0
     profile: str = ""
     """Of iterations on several GPUs, their profile."""

@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from groundwork.errors import InfeasiblePlanError
 from groundwork.units import MILLI
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
@@ -51,7 +53,11 @@ _FITTED_HEAD = 64
 _FEW_GPUS, _MOST_GPUS, _EVERY = 16, 128, 4
 """GPUs of runs that are all judged, and of the largest: with more, an iteration takes a minute to simulate; and the
 distance, in the table, of those that are judged between."""
-_NANOTRON_LENGTH = 4096
+_NANOTRON_LENGTH, _NANOTRON_LAYERS = 4096, 16
+_HEAD_LAYERS = 4
+"""Layers of nanotron's Llama that have as many parameters as its head."""
+_PEERS_FITTED = 2, 2
+"""Machines and stages of the rows, with tensors split, that the time of a collective's devices was fitted to."""
 _EVERY_GPT = 12
 """Distance of the rows of GPT that are judged: one takes a second."""
 
@@ -73,7 +79,7 @@ def gpt_rows() -> Iterator[JudgedRow]:
             size=row.micro_batch,
             measured_s=row.time_s,
             predicted_s=planned.replayed.iteration_s,
-            device_flop=_device_flop(planned),
+            peak_s=_peak_s(planned),
             fitted=all(getattr(row, name) == value for name, value in _HOST_FITTED.items()),
             profile="a100-80gb",
         )
@@ -126,7 +132,8 @@ def nanotron_rows() -> Iterator[JudgedRow]:
             nodes=nodes,
             measured_s=row.time_s,
             predicted_s=planned.replayed.iteration_s,
-            device_flop=_device_flop(planned),
+            peak_s=_peak_s(planned),
+            fitted=(nodes, row.pipeline) == _PEERS_FITTED and row.tensor > 1,
             profile="h100-80gb",
         )
 
@@ -138,7 +145,7 @@ def _nanotron(row: Any) -> SimulatedPlan:
         row: ``gpus``, ``tensor``, ``pipeline``, ``replicas``, ``zero`` (0 or 1), ``micro_batch`` in sequences and
             ``micro_batches``.
     """
-    sizes = "layers=16,hidden=2048,heads=32,kv_heads=32,ffn=8192,words=131072"
+    sizes = f"layers={_NANOTRON_LAYERS},hidden=2048,heads=32,kv_heads=32,ffn=8192,words=131072"
     batch = row.micro_batch * row.micro_batches * row.replicas
     graph = load_model(f"llama-1b:{sizes},sequence={_NANOTRON_LENGTH}", batch=batch, element_bytes=_HALF)
     words = (
@@ -151,8 +158,31 @@ def _nanotron(row: Any) -> SimulatedPlan:
         dtype="bfloat16",
         gradient_dtype="float32",
         micro_batches=row.micro_batches if row.micro_batches > 1 or row.pipeline > 1 else None,
+        stage_at=_nanotron_stages(row.pipeline, _NANOTRON_LAYERS, head=_HEAD_LAYERS),
         software="nanotron",
     )
+
+
+def _nanotron_stages(count: int, layers: int, *, head: float) -> tuple[str, ...]:
+    """Return the first layers of the later of so many stages, as nanotron divides whole blocks.
+
+    A block counts its parameters, embedding, norm and loss nothing; a stage ends with the block that exceeds its share.
+
+    Args:
+        count: Stages.
+        layers: Blocks of attention and products.
+        head: Parameters of the head over those of such a block.
+
+    Source:
+        huggingface/nanotron, src/nanotron/models/base.py, ``build_model``.
+    """
+    blocks = [(f"model.layers.{layer}.input_layernorm", 1.0) for layer in range(layers)]
+    blocks += [("model.norm", 0), ("lm_head", head), ("softmax_per_position", 0)]
+    ends, found = np.cumsum([cost for _, cost in blocks]), list[str]()
+    for block, end in zip(blocks[1:], ends, strict=False):
+        if end > ends[-1] * (len(found) + 1) / count:
+            found.append(block[0])
+    return tuple(found)
 
 
 def _degrees(row: Any) -> list[str]:
@@ -177,16 +207,15 @@ def _sharded_row(row: Any, *, software: str, compared: str, planned: Any, fitted
         nodes=row.gpus // _PER_NODE,
         measured_s=row.time_s,
         predicted_s=made.replayed.iteration_s,
-        device_flop=_device_flop(made),
+        peak_s=_peak_s(made),
         fitted=fitted,
         profile=row.gpu,
     )
 
 
-def _device_flop(planned: SimulatedPlan) -> float:
-    """Return the model FLOP of an iteration for one device: forward and twice as many backward."""
-    program = planned.replayed.program
-    return 3 * sum(layer.forward_flop() for layer in program.graph.layers) / len(program.cluster.devices)
+def _peak_s(planned: SimulatedPlan) -> float:
+    """Return the time in which a device at its peak computes its share of a plan's model."""
+    return planned.rates.mfu * planned.replayed.expected_s
 
 
 def _mpt(row: Any) -> SimulatedPlan:
@@ -229,7 +258,7 @@ def _llama(row: Any) -> SimulatedPlan:
         strategy="fsdp" if row.shards == row.gpus else f"hsdp={row.shards}",
         dtype="bfloat16",
         recompute=",".join(f"model.layers.{i}.add" for i in range(round(row.recomputed * row.layers))) or "none",
-        software="torch-compile",
+        software="torch-compile:flash=2",
     )
 
 

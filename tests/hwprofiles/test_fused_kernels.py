@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from groundwork.errors import ConfigError
+from groundwork.units import TERA
+from hwprofiles.compute.attention_versions import with_attention
 from hwprofiles.compute.fused_kernels import (
     FusedEfficiency,
     attention_kernels,
@@ -158,3 +160,27 @@ def test_a_device_twice_as_fast_halves_fused_kernels_launches_and_dispatch(name)
     if profile.fused:
         kernels = attention(np.array([16.0, 4096.0]))
         np.testing.assert_allclose(fused_s(quick, kernels), fused_s(profile, kernels) / 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("head_size", "causal", "sequence", "tflop_per_s"),
+    [(64, True, 4096, 284), (64, True, 8192, 295), (128, False, 4096, 368), (128, False, 8192, 370)],
+)
+def test_the_second_flash_attention_reaches_on_h100_what_its_authors_print(head_size, causal, sequence, tflop_per_s):
+    """Shah et al., "FlashAttention-3", 2024, Fig. 5: forward, 16,384 positions in all, 2,048 channels."""
+    heads = 2048 / head_size
+    kernels = attention(sequence, heads, heads, 16384 / sequence, head_size, causal=causal)
+    profile = load_profile("h100-80gb@bfloat16").for_single_kernels()
+
+    reached = kernels.flop / fused_s(with_attention(profile, 2), kernels) / TERA
+
+    assert reached[0] == pytest.approx(tflop_per_s, rel=0.1)
+    assert with_attention(profile, 3) is profile
+
+
+def test_a_profile_of_ampere_has_the_second_flash_attention_itself():
+    profile = load_profile("a100-80gb@bfloat16")
+
+    times = [fused_s(with_attention(profile, version), attention(2048))[0] for version in (1, 2, 3)]
+
+    assert times[0] > times[1] == times[2]

@@ -5,6 +5,7 @@ import pytest
 from plans import cluster_of
 
 from groundwork.errors import ConfigError
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.software import software_of
 from planner.derivatives.eager_kernels import kernel_count, launched_kernels
 from planner.lowering.program import KINDS
@@ -60,7 +61,7 @@ def test_stages_that_wait_for_their_launches_take_the_closed_form(stages, micro_
         strategy=f"pipeline={stages}",
         micro_batches=micro_batches,
         stage_at=at,
-        software=f"torch-compile:launch_us={launch_us},waits=1,sums=2",  # sums=1 has fewer launches at first
+        software=f"torch-compile:launch_us={launch_us},waits=2,sums=2",  # sums=1 has fewer launches at first
         interference=False,
         spread=False,
     ).replayed
@@ -72,6 +73,54 @@ def test_stages_that_wait_for_their_launches_take_the_closed_form(stages, micro_
     ends_s += launch_us * 1e-6 * sum(len(layer.parameters) for layer in ends)
     expected_s = (micro_batches + stages - 1) * each_s / stages
     assert expected_s < found.iteration_s < expected_s + (micro_batches + 1) * ends_s
+
+
+@pytest.mark.parametrize(("machines", "waits"), [(1, 0), (2, 0), (2, 1)])
+def test_hosts_take_time_for_each_device_of_a_collective_between_stages_on_different_machines(machines, waits):
+    """Each of two devices spends the time for both of a collective; only machines apart count."""
+    peer_us, graph = 100.0, load_model("gpt2:layers=2,hidden=64,heads=2,sequence=32,words=64", batch=4)
+    launched_s = []
+    for each_us in (0.0, peer_us):
+        found = simulated_plan(
+            graph,
+            load_cluster("dgx-h100:nodes=2") if machines > 1 else cluster_of("dgx-h100", 4),
+            strategy=f"pipeline=2,data={4 * machines // 2 if machines > 1 else 1},tensor=2",
+            micro_batches=1,
+            software=f"nanotron:peer_us={each_us},waits={waits}",
+            interference=False,
+            spread=False,
+        ).replayed
+        tasks = found.program_graph
+        launched_s.append(tasks.graph.work[tasks.launches >= 0].sum() / len(tasks.task_of))
+    program = found.program
+    devices = [len(c.devices) for task, c in program.collectives.items() if program.consumer[task] >= 0]
+    assert devices
+    more_s = (machines > 1) * sum(size**2 for size in devices) * peer_us * 1e-6
+    assert launched_s[1] - launched_s[0] == pytest.approx(more_s, rel=1e-6, abs=1e-12)
+
+
+def test_hosts_that_wait_launch_nothing_before_their_messages_have_arrived():
+    graph = load_model("gpt2:layers=2,hidden=256,heads=1,sequence=128,words=64", batch=4)
+    for waits, held in ((0, False), (1, True), (2, True)):
+        found = simulated_plan(
+            graph,
+            cluster_of("fdr-32x3", 4).take(4),
+            strategy="pipeline=2",
+            micro_batches=4,
+            software=f"torch-compile:launch_us=1,waits={waits}",
+        ).replayed
+        program, tasks, schedule = found.program, found.program_graph, found.schedule
+        sent = np.flatnonzero((program.peer >= 0) & (program.slot == 0) & ~program.backward)
+        assert len(sent) == 4
+        launched = np.flatnonzero(tasks.launches >= 0)
+        after = []
+        for message in sent:
+            end_s = schedule.end_s[tasks.task_of[0, message]]
+            mine = launched[program.device[tasks.launches[launched]] == program.device[message]]
+            micro_batch = program.micro_batch[tasks.launches[mine]]
+            later = mine[(micro_batch > program.micro_batch[message]) & (tasks.launches[mine] > message)]
+            after += [schedule.start_s[later].min() >= end_s - 1e-12] if len(later) else []
+        assert all(after) == held
 
 
 def test_the_critical_path_passes_launches_and_takes_the_whole_iteration():
@@ -98,16 +147,17 @@ def test_without_launches_the_graph_is_the_same():
         ),
         (
             "pytorch:launch=3",
-            "parameters of software pytorch must be fused, launch_us, waits, flash, channels_first, loss, sums, "
-            "copies, update, clips, got 'launch=3'",
+            "parameters of software pytorch must be fused, launch_us, peer_us, waits, flash, channels_first, loss, "
+            "sums, copies, update, clips, got 'launch=3'",
         ),
         ("pytorch:channels_first=2", "pytorch.channels_first must be 0 or 1, got 2"),
         ("pytorch:launch_us=-1", "pytorch.launch_us must be 0 or a number from 1e-09 to 1e+06, got '-1'"),
         ("pytorch:fused=2", "pytorch.fused must be 0 or 1, got 2"),
+        ("megatron-2021:waits=3", "megatron-2021.waits must be a whole number from 0 to 2, got 3"),
         ("nanotron:copies=2", "nanotron.copies must be 0 or 1, got 2"),
         ("nanotron:loss=0.5", "nanotron.loss must be a whole number from 0 to 2, got 0.5"),
         ("nanotron:sums=3", "nanotron.sums must be a whole number from 0 to 2, got 3"),
-        ("pytorch:flash=3", "pytorch.flash must be one of 0, 1, 2, got 3"),
+        ("pytorch:flash=4", "pytorch.flash must be one of 0, 1, 2, 3, got 4"),
     ],
 )
 def test_unknown_software_is_refused(text, rule):

@@ -31,8 +31,8 @@ def test_errors_of_a_comparison_are_those_by_hand():
 def test_plans_are_ranked_by_flop_per_s():
     """Of plans of 6 to 2 FLOP/s two neighbours are predicted the other way round: 9 pairs of 10 agree."""
     speeds = zip((6, 5, 4, 3, 2), (6, 4, 5, 3, 2), strict=True)
-    rows = [make_row(1 / measured, 1 / predicted, device_flop=1.0) for measured, predicted in speeds]
-    (note,) = summarised([*rows, make_row(1.0, 0.1, device_flop=1.0, fitted=True)]).notes
+    rows = [make_row(1 / measured, 1 / predicted, peak_s=1.0) for measured, predicted in speeds]
+    (note,) = summarised([*rows, make_row(1.0, 0.1, peak_s=1.0, fitted=True)]).notes
     assert note.startswith("table, device: ranks of 5 plans")
     assert "correlate by 0.80" in note
 

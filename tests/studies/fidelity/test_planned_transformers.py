@@ -47,6 +47,15 @@ def test_what_runs_differ_in_moves_their_plans():
     assert plan_s(row._replace(micro_batches=2 * row.micro_batches)) == pytest.approx(2 * plain_s, rel=0.05)
 
 
+def test_stages_of_nanotron_are_those_of_its_example():
+    """Its example of Llama 3 8B in eight stages begins with the embedding and five layers, then four."""
+    layer, head = 4 * 4096**2 + 3 * 14336 * 4096, 128256 * 4096
+    starts = planned_transformers._nanotron_stages(8, 32, head=head / layer)
+    assert starts[:2] == ("model.layers.5.input_layernorm", "model.layers.9.input_layernorm")
+    assert len(starts) == 7
+    assert planned_transformers._nanotron_stages(1, 32, head=head / layer) == ()
+
+
 def test_layers_and_iterations_of_gpt_take_what_was_measured():
     """The time of a launch was fitted to other rows; 8 % in the median and 20 % in the worst is what plans aim at."""
     rows = [
