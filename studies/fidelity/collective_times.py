@@ -41,6 +41,7 @@ class _System:
     """Devices of a machine that took part where several machines did."""
 
 
+_POLARIS_FITTED = ((8, "all-reduce"), (8, "all-gather"), (32, ""), (1024, "all-reduce"))
 _SYSTEMS = {
     "DGX H100 1 node x 8": _System(cluster="dgx-h100"),
     "h100_sxm": _System(cluster="dgx-h100", fitted=((2, ""), (8, "all-reduce"))),
@@ -55,10 +56,11 @@ _SYSTEMS = {
         + tuple((count, "broadcast") for count in (8, 16, 32)),
     ),
     "abci-anode": _System(cluster="abci-a100:nodes=NODES"),
-    "polaris": _System(
-        cluster="polaris:nodes=NODES",
+    "polaris": _System(cluster="polaris:nodes=NODES", per_node=4, fitted=_POLARIS_FITTED),
+    "polaris setup5": _System(
+        cluster="polaris:nodes=NODES,link.slingshot.transport=slingshot-rendezvous",
         per_node=4,
-        fitted=((8, "all-reduce"), (8, "all-gather"), (32, ""), (1024, "all-reduce")),
+        fitted=_POLARIS_FITTED,
     ),
     "polaris setup2": _System(
         cluster="polaris:nodes=NODES,link.slingshot.transport=sockets", per_node=4, fitted=((8, ""), (32, ""))
