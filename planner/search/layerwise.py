@@ -24,7 +24,6 @@ from typing import TypeVar
 import numpy as np
 
 from groundwork.array_types import Bools, Floats
-from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
 from planner.elimination.bounds import SLACK, edge_bounds, keep_within, relax
 from planner.elimination.eliminate_nodes import eliminate
@@ -84,16 +83,20 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
     Source:
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.
     """
-    began, spaces = time.perf_counter(), model.all_configurations()
-    configurations = sum(space.size for space in spaces)
+    began, every = time.perf_counter(), model.all_configurations()
+    configurations = sum(space.size for space in every)
+    known = [strategy for strategy in known if _choices(every, model, [strategy])]
+    known_s = [_price(model, model.spaces_of(strategy), [0] * len(every)) for strategy in known]
+    # What no strategy as fast as a known one has needs no transfer times.
+    spaces = cheaper_configurations(model, every, min(known_s, default=math.inf) * (1 + SLACK)) or every
     problem, samples = _problem(model, spaces)
     starts = _choices(spaces, model, known)
     try:
         found, searched_s = _exact(model, spaces, problem, starts, bounds=samples > 0)
-        fewer = _fewer(model.cluster)
+        fewer = _fewer(model, every, found.cost_s)
     except GraphTooWideError:
-        known_s = [(choice, _price(model, spaces, choice)) for choice in starts]
-        found, searched_s = _timed(partial(search_wide, problem, partial(_price_among, model, spaces), known_s))
+        priced = [(choice, _price(model, spaces, choice)) for choice in starts]
+        found, searched_s = _timed(partial(search_wide, problem, partial(_price_among, model, spaces), priced))
         fewer = []
     for count in fewer:
         some = cheaper_configurations(model, model.all_configurations(count), found.cost_s)
@@ -117,11 +120,37 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
     )
 
 
-def _fewer(cluster: DeviceGraph) -> list[int]:
-    """Return the numbers of first devices to search alone, the largest first."""
-    nodes = cluster.devices.node.tolist()
+def _fewer(model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> list[int]:
+    """Return the numbers of first devices to search alone, the largest first.
+
+    Those of equal devices whose arithmetic alone takes ``most_s`` are left out.
+
+    Args:
+        model: Costs of a network on a cluster.
+        spaces: Configurations of every layer on all devices.
+        most_s: Cost of a strategy that is known.
+    """
+    nodes = model.cluster.devices.node.tolist()
     most = min(len(nodes) - 1, FEW_NODES_DEVICES)
-    return [count for count in range(most, 0, -1) if count <= FEW_DEVICES or nodes[count - 1] != nodes[count]]
+    counts = [count for count in range(most, 0, -1) if count <= FEW_DEVICES or nodes[count - 1] != nodes[count]]
+    if len(model.cluster.devices.kinds) > 1:
+        return counts
+    least_s = np.zeros(len(nodes) + 1)  # with at most so many parts
+    for i, space in enumerate(spaces):
+        of_parts_s = np.full(len(least_s), math.inf)
+        np.minimum.at(of_parts_s, space.parts, _arithmetic_s(model, i, space))
+        least_s += np.minimum.accumulate(of_parts_s)
+    return [count for count in counts if least_s[count] < most_s]
+
+
+def _arithmetic_s(model: CostModel, index: int, space: ConfigSpace) -> Floats:
+    """Return the time of a layer's arithmetic under every configuration of a space."""
+    return np.asarray(sum(model.compute_times.slowest_part_s(index, space).values()))
+
+
+def _node_s(model: CostModel, index: int, space: ConfigSpace) -> Floats:
+    """Return the time of a layer but for its transfers under every configuration of a space."""
+    return model.node_costs(index, space).total_s
 
 
 def _problem(model: CostModel, spaces: Sequence[ConfigSpace]) -> tuple[SearchProblem, int]:
@@ -136,19 +165,18 @@ def cheaper_configurations(model: CostModel, spaces: Sequence[ConfigSpace], most
 
     Layers with one space still share one.
     """
-    # Arithmetic alone rules out most clusters that are much smaller, and takes no rounds of all-reduces.
-    phases = [list(model.compute_times.slowest_part_s(i, space).values()) for i, space in enumerate(spaces)]
-    if sum(float(np.sum(each, axis=0).min()) for each in phases) >= most_s:
-        return None
-    node_s = [model.node_costs(i, space).total_s for i, space in enumerate(spaces)]
-    spare_s = most_s - sum(float(cost.min()) for cost in node_s)
-    if spare_s <= 0:
-        return None
-    keep: dict[ConfigSpace, Bools] = {}
-    for space, cost in zip(spaces, node_s, strict=True):
-        keep[space] = keep.get(space, False) | (cost - cost.min() <= spare_s)
-    only = {space: space.only(np.flatnonzero(mask)) for space, mask in keep.items()}
-    return [only[space] for space in spaces]
+    rows = list(spaces)
+    for cost_of in (_arithmetic_s, _node_s):  # arithmetic alone rules out most, and takes no rounds of all-reduces
+        costs = [cost_of(model, i, space) for i, space in enumerate(rows)]
+        spare_s = most_s - sum(float(cost.min()) for cost in costs)
+        if spare_s <= 0:
+            return None
+        keep: dict[ConfigSpace, Bools] = {}
+        for space, cost in zip(rows, costs, strict=True):
+            keep[space] = keep.get(space, False) | (cost - cost.min() <= spare_s)
+        only = {space: space if mask.all() else space.only(np.flatnonzero(mask)) for space, mask in keep.items()}
+        rows = [only[space] for space in rows]
+    return rows
 
 
 def _exact(
