@@ -87,7 +87,9 @@ def _view(plan_file: Path, measured: Path | None) -> "PlanView":
     stored = open_plan(plan_file, folded=measured is None)
     replicas, notes = stored.program.replicas, stored.notes
     if replicas is not None:
-        notes = (*notes, f"one of {replicas.count:,} replicas that do the same is drawn")
+        drawn = len(replicas.firsts)
+        each = "one" if drawn == 1 else f"one of each of {drawn:,} kinds"
+        notes = (*notes, f"{each} of {replicas.count:,} replicas that do the same is drawn")
     view = PlanView(
         plan=stored.plan, program=stored.program, costs=stored.costs, additive_s=stored.additive_s, notes=notes
     )

@@ -1,4 +1,4 @@
-"""Replicas of a whole network: groups of devices that do the same with different samples, of which one is lowered.
+"""Replicas of a whole network: groups of devices that do the same with different samples, of which some are lowered.
 
 A network split by samples alone on the outermost axis, four devices in two replicas of two stages::
 
@@ -6,7 +6,8 @@ A network split by samples alone on the outermost axis, four devices in two repl
     replica 1    stage 0 on device 1    stage 1 on device 3
 
 The program of replica 0, with a share of the batch, is that of replica 1 on other devices.  What joins them, the sums
-of gradients, is between all devices.
+of gradients, is between all devices.  Where device 1 is slower than device 0, replica 1 is of another kind: one replica
+of each kind is lowered.
 """
 
 import math
@@ -31,35 +32,68 @@ class Replicas:
     """Devices of the replicas of a network, and what stands for what."""
 
     devices: Ints
-    """Shape (replicas, devices of each): devices of one column do the same.  Those of the first row are lowered."""
+    """Shape (replicas, devices of each): devices of one column do the same in replicas of one kind."""
+    kind: Ints
+    """Kind of each replica, shape (replicas,), numbered by its first, which is lowered for all of the kind."""
     device_like: Ints
     """Device that is lowered in place of each device of the cluster, shape (devices,); itself where nothing is
     computed on it."""
     link_like: Ints
     """Link that carries what each link of the cluster carries, at the same time, shape (links,): of the first replica
-    for links that only one other replica uses, else itself."""
+    of a kind for links that only one other replica of it uses, else itself."""
 
     @property
     def count(self) -> int:
         """Number of replicas."""
         return len(self.devices)
 
-    def images(self, groups: Ints) -> Ints:
-        """Return groups of devices of the first replica in all replicas, those of the first one first.
+    @property
+    def firsts(self) -> Ints:
+        """First replica of each kind: those that are lowered."""
+        return _firsts(self.kind)
+
+    @property
+    def of(self) -> Ints:
+        """Replica of each device of the cluster, shape (devices,); -1 where nothing is computed on it."""
+        replica = np.full(len(self.device_like), -1, dtype=np.int64)
+        replica[self.devices] = np.arange(self.count)[:, None]
+        return replica
+
+    @property
+    def alike(self) -> Ints:
+        """Number of devices that do the same as each device of the cluster, itself counted, shape (devices,)."""
+        of = self.of
+        return np.where(of < 0, 1, np.bincount(self.kind)[self.kind[of]])
+
+    def in_all(self, lowered: int) -> int:
+        """Return what all replicas have of something of which each has the same, as samples."""
+        return lowered // len(self.firsts) * self.count
+
+    def images(self, groups: Ints) -> tuple[Ints, Ints]:
+        """Return groups of devices of replicas that are lowered in all replicas, those that are lowered first.
 
         Args:
-            groups: Shape (groups, size).
+            groups: Shape (groups, size), each in one replica.
 
         Returns:
-            Shape (replicas x groups, size).
+            Devices, shape (groups x replicas of the kind of each, size), and for each the group whose image it is.
         """
         column = np.zeros(len(self.device_like), dtype=np.int64)
-        column[self.devices[0]] = np.arange(self.devices.shape[1])
-        return self.devices[:, column[groups]].reshape(-1, groups.shape[1])
+        column[self.devices] = np.arange(self.devices.shape[1])
+        others = np.setdiff1d(np.arange(self.count), self.firsts)
+        alike = self.kind[others][:, None] == self.kind[self.of[groups[:, 0]]]
+        other, group = np.nonzero(alike)
+        there = self.devices[others[other][:, None], column[groups[group]]]
+        return np.concatenate([groups, there]), np.concatenate([np.arange(len(groups)), group])
+
+
+def _firsts(kind: Ints) -> Ints:
+    """Return the first of each kind, in the order of kinds."""
+    return np.unique(kind, return_index=True)[1]
 
 
 def like_replicas(graph: ComputationGraph, spaces: Sequence[ConfigSpace], devices: ClusterDevices) -> Replicas | None:
-    """Return the most replicas in which a network falls, all of equal devices; None where it is one.
+    """Return the replicas in which a network falls of which fewest devices are lowered; None where that is all.
 
     Args:
         graph: The network.
@@ -73,14 +107,19 @@ def like_replicas(graph: ComputationGraph, spaces: Sequence[ConfigSpace], device
     if any(size % degree for size, degree in zip(sizes, degrees, strict=True)):
         return None
     most, kinds = math.gcd(*degrees), devices.told_apart()[1]
-    for count in (n for n in range(most, 1, -1) if most % n == 0):
-        if graph.batch % count == 0:
-            grid = _grid(spaces, count, len(devices))
-            if grid is not None and (kinds[grid] == kinds[grid[0]]).all():
-                like = np.arange(len(devices))
-                like[grid] = grid[0]
-                return Replicas(grid, like, np.empty(0, dtype=np.int64))
-    return None
+    found: Replicas | None = None
+    for count in (n for n in range(most, 1, -1) if most % n == 0 and graph.batch % n == 0):
+        grid = _grid(spaces, count, len(devices))
+        if grid is None:
+            continue
+        _, first, kind = np.unique(kinds[grid], axis=0, return_index=True, return_inverse=True)
+        kind = np.argsort(np.argsort(first))[kind.ravel()]  # numbered by their firsts
+        least = len(devices) if found is None else found.devices[found.firsts].size
+        if len(first) < count and grid[_firsts(kind)].size < least:
+            like = np.arange(len(devices))
+            like[grid] = grid[_firsts(kind)[kind]]
+            found = Replicas(grid, kind, like, np.empty(0, dtype=np.int64))
+    return found
 
 
 def _grid(spaces: Sequence[ConfigSpace], count: int, device_count: int) -> Ints | None:
@@ -97,37 +136,44 @@ def _grid(spaces: Sequence[ConfigSpace], count: int, device_count: int) -> Ints 
     return grid if len(distinct(grid.ravel())) == grid.size else None
 
 
-def of_one_replica(layer: Layer, space: ConfigSpace, count: int, device_count: int) -> ConfigSpace:
-    """Return the space of a layer in the first of several replicas.
+def of_lowered(layer: Layer, space: ConfigSpace, replicas: Replicas) -> ConfigSpace:
+    """Return the space of a layer in the replicas that are lowered.
 
     Args:
-        layer: The layer, with the samples of one replica.
+        layer: The layer, with the samples of these replicas.
         space: Space of the layer with all samples, which holds one configuration.
-        count: Number of replicas.
-        device_count: Devices of the cluster.
+        replicas: The replicas.
     """
-    whole = space.configuration(0)
+    whole, count, firsts = space.configuration(0), replicas.count, replicas.firsts
     if whole.mesh is None:
-        degrees = {**whole.degrees, _SAMPLE: whole.degrees[_SAMPLE] // count}
-        small = Configuration(degrees, whole.devices[: len(whole.devices) // count])
+        degrees = {**whole.degrees, _SAMPLE: whole.degrees[_SAMPLE] // count * len(firsts)}
+        rows = np.array(whole.devices, dtype=np.int64).reshape(count, -1)[firsts]
+        small = Configuration(degrees, tuple(rows.ravel().tolist()))
     else:
         dims = [dim for dim in whole.degrees if dim in layer.parallel_dims]
-        small = Configuration.on(_first_of(whole.mesh, whole.splits, count), whole.splits, dims)
-    return _part_of(space_of(layer, small, device_count), space)
+        small = Configuration.on(_mesh_of(whole.mesh, whole.splits, count, firsts), whole.splits, dims)
+    return _part_of(space_of(layer, small, len(replicas.device_like)), space)
 
 
-def _first_of(mesh: Mesh, splits: Sequence[str | None], count: int) -> Mesh:
-    """Return the mesh of the first of several replicas: the first coordinates of the axes that split samples."""
-    sizes, left = list(mesh.sizes), count
+def _mesh_of(mesh: Mesh, splits: Sequence[str | None], count: int, chosen: Ints) -> Mesh:
+    """Return the mesh of some replicas: their coordinates of the axes that split samples, one replica after another."""
+    taken, left = [1] * len(mesh.sizes), count
     for axis in (axis for axis, index in enumerate(splits) if index == _SAMPLE):
-        taken = math.gcd(sizes[axis], left)
-        sizes[axis], left = sizes[axis] // taken, left // taken
-    grid = np.array(mesh.devices, dtype=np.int64).reshape(mesh.sizes)[tuple(slice(size) for size in sizes)]
+        taken[axis] = math.gcd(mesh.sizes[axis], left)
+        left //= taken[axis]
+    sizes = [size // each for size, each in zip(mesh.sizes, taken, strict=True)]
+    grid = np.array(mesh.devices, dtype=np.int64).reshape(mesh.sizes)
+    parts = [
+        grid[tuple(slice(at * size, (at + 1) * size) for at, size in zip(place, sizes, strict=True))]
+        for place in zip(*(each.tolist() for each in np.unravel_index(chosen, taken)), strict=True)
+    ]
+    first = splits.index(_SAMPLE)
+    sizes[first] *= len(chosen)
     axes = tuple((name, size) for (name, _), size in zip(mesh.axes, sizes, strict=True))
-    return Mesh(axes, tuple(grid.ravel().tolist()))
+    return Mesh(axes, tuple(np.concatenate(parts, axis=first).ravel().tolist()))
 
 
 @lru_cache(maxsize=4096)
 def _part_of(small: ConfigSpace, whole: ConfigSpace) -> ConfigSpace:
-    """Return the space of one replica, one object for equal layers."""
+    """Return the space of the replicas that are lowered, one object for equal layers."""
     return replace(small, whole=whole)

@@ -2,8 +2,9 @@
 
 Replicas of a network with equal devices run in step if what each sends alone takes links of its own, all as fast and as
 loaded as those of the first.  The program of the first replica then has the times of all: a task stands for one of
-each, and a link of the first for one of each.  That is checked on what was lowered: routes, latencies and loads of all
-replicas are compared, link by link.  Where any differs, all replicas are lowered.
+each, and a link of the first for one of each.  Of replicas with devices of several kinds, such as one with a straggler,
+the first of each kind is lowered.  That is checked on what was lowered: routes, latencies and loads of all replicas are
+compared, link by link.  Where any differs, all replicas are lowered.
 
 Source:
     Devices and links that are compared so are classes of an equitable partition, which max-min fair rates respect:
@@ -21,7 +22,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import ConfigSpace
-from planner.layouts.replicas import Replicas, like_replicas, of_one_replica
+from planner.layouts.replicas import Replicas, like_replicas, of_lowered
 from planner.layouts.shared_regions import shared_gradient_regions, shared_regions
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
@@ -42,7 +43,7 @@ def lower_alike(
     compressed: CompressionSettings = UNCOMPRESSED,
     recompute: Recompute = KEEP_ACTIVATIONS,
 ) -> Program | None:
-    """Lower the first of several replicas of a network that do the same.
+    """Lower the first of each kind of several replicas of a network that do the same.
 
     Args:
         model: As for ``planner.lowering.lower_strategy.lower``, as are all others.
@@ -52,7 +53,7 @@ def lower_alike(
         recompute: See there.
 
     Returns:
-        The program of the first replica; None where there is one replica only, or something may tell them apart.
+        The program of these replicas; None where each is of a kind of its own, or something else may tell them apart.
 
     Raises:
         ConfigError: As ``lower``.
@@ -65,11 +66,8 @@ def lower_alike(
     replicas = like_replicas(graph, spaces, devices)
     if replicas is None:
         return None
-    small = model.for_batch(graph.batch // replicas.count)
-    first = [
-        of_one_replica(layer, space, replicas.count, len(devices))
-        for layer, space in zip(small.graph.layers, spaces, strict=True)
-    ]
+    small = model.for_batch(graph.batch // replicas.count * len(replicas.firsts))
+    first = [of_lowered(layer, space, replicas) for layer, space in zip(small.graph.layers, spaces, strict=True)]
     if not _share_alike(model, spaces, first, replicas):
         return None
     program = lower(small, first, micro_batching=micro_batching, recompute=recompute, replicas=replicas)
@@ -93,7 +91,7 @@ def _share_alike(
                 regions = regions_of(rows[way.producer], rows[way.consumer], shared, count)
                 ends.append((rows[way.producer].devices[regions.part], regions.device))
             whole, one = (np.column_stack(pair) for pair in ends)
-            every, images = (np.sort(pairs[:, 0] * count + pairs[:, 1]) for pairs in (whole, replicas.images(one)))
+            every, images = (np.sort(pairs[:, 0] * count + pairs[:, 1]) for pairs in (whole, replicas.images(one)[0]))
             if not np.array_equal(every, images):
                 return False
     return True
@@ -115,10 +113,10 @@ def with_like_links(program: Program, cluster: DeviceGraph) -> Program | None:
 
 
 class _Links:
-    """The links that each replica uses alone, compared with those of the first.
+    """The links that each replica uses alone, compared with those of the first of its kind.
 
     Args:
-        program: Program of the first replica.
+        program: Program of the replicas that are lowered.
         cluster: Its cluster.
     """
 
@@ -128,7 +126,8 @@ class _Links:
         self._kind = cluster.links.told_apart()[1]
         self._like = np.full(len(cluster.links), -1, dtype=np.int64)
         self._user = np.full(len(cluster.links), -1, dtype=np.int64)
-        """Replica that uses each link alone, the first being 0; -1 where none does."""
+        """Replica that uses each link alone; -1 where none does."""
+        self._replica = self._replicas.of
 
     def run_alike(self) -> bool:
         """Return whether what replicas send alone goes the same ways, on links that no other replica uses alone."""
@@ -136,15 +135,17 @@ class _Links:
         sends = np.flatnonzero(program.peer >= 0)
         pairs = np.unique(np.column_stack([program.device[sends], program.peer[sends]]), axis=0)
         if len(pairs):
-            images = self._replicas.images(pairs).reshape(self._replicas.count, -1, 2)
-            if not all(self._used(k, pairs.T, row.T) for k, row in enumerate(images)):
+            if not np.array_equal(*self._replica[pairs].T):
+                return False
+            images, of = self._replicas.images(pairs)
+            if not self._used(pairs[of].T, images.T):
                 return False
         for first, others in self._rounds():
             ends = np.array([first.traffic.source, first.traffic.target])
-            for k, other in enumerate([first, *others]):
+            for other in [first, *others]:
                 there = np.array([other.traffic.source, other.traffic.target])
                 same = ends.shape == there.shape and np.array_equal(like[ends], like[there])
-                if not (same and _equal(first, other) and self._used(k, ends, there)):
+                if not (same and _equal(first, other) and self._used(ends, there)):
                     return False
         return True
 
@@ -153,13 +154,12 @@ class _Links:
         rows = {each.round: each.others for each in self._program.collectives.values() if each.others}
         return list(rows.items())
 
-    def _used(self, replica: int, ends: Ints, there: Ints) -> bool:
-        """Note the links of messages of a replica.
+    def _used(self, ends: Ints, there: Ints) -> bool:
+        """Note the links of messages.
 
         Args:
-            replica: The replica.
-            ends: Senders and receivers of the first replica, shape (2, K).
-            there: Those of this replica.
+            ends: Senders and receivers in the first replica of the kind, shape (2, K).
+            there: Those in the replica itself.
 
         Returns:
             False if the links are of another kind, or another replica uses one.
@@ -169,11 +169,11 @@ class _Links:
             return False
         if not np.array_equal(self._network.latency_classes(*ends), self._network.latency_classes(*there)):
             return False
-        user, known = self._user[links], self._like[links]
+        user, known, replica = self._user[links], self._like[links], np.repeat(self._replica[there[0]], counts)
         if not (((user < 0) | (user == replica)) & ((known < 0) | (known == here))).all():
             return False
         self._like[links], self._user[links] = here, replica
-        return bool((self._like[links] == here).all())
+        return bool(((self._like[links] == here) & (self._user[links] == replica)).all())
 
     def like(self) -> Ints | None:
         """Return the link that stands for each; None where what all replicas send together loads them unequally.

@@ -106,8 +106,10 @@ class GradientSyncTasks:
 
     def _in_all(self, groups: Ints, sizes: Floats) -> tuple[Ints, Floats]:
         """Return groups of devices, those of all replicas, with the sizes of their buffers."""
-        replicas = self._replicas
-        return (groups, sizes) if replicas is None else (replicas.images(groups), np.tile(sizes, replicas.count))
+        if self._replicas is None:
+            return groups, sizes
+        images, of = self._replicas.images(groups)
+        return images, np.broadcast_to(sizes, len(groups))[of]
 
     def complete(
         self, layer: int, space: ConfigSpace, ready: TaskPairs, *, backward: bool, recomputed: bool = False

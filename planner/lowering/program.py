@@ -317,7 +317,8 @@ class Program:
         """Tasks that do the same at the same time and for which each stands, itself counted, shape (T,)."""
         if self.replicas is None:
             return np.ones(self.size)
-        counts = np.where((self.device >= 0) | (self.peer >= 0), float(self.replicas.count), 1.0)
+        device = np.maximum(self.device, self.peer)
+        counts = np.where(device >= 0, self.replicas.alike[device], 1).astype(np.float64)
         for task, collective in self.collectives.items():
             counts[task] = 1 + len(collective.others)
         return counts

@@ -88,11 +88,13 @@ class _PartMemories:
     @cached_property
     def _in_all_replicas(self) -> dict[int, ComputationGraph]:
         """Network with the samples that all replicas take at once, by those that one takes."""
-        replicas = 1 if self.program.replicas is None else self.program.replicas.count
-        graphs = {graph.batch: graph for graph in (self.graph, self._micro_batch_graph)}
-        return (
-            {batch: graph.with_batch(batch * replicas) for batch, graph in graphs.items()} if replicas > 1 else graphs
+        graphs, replicas = (
+            {graph.batch: graph for graph in (self.graph, self._micro_batch_graph)},
+            self.program.replicas,
         )
+        if replicas is None:
+            return graphs
+        return {batch: graph.with_batch(replicas.in_all(batch)) for batch, graph in graphs.items()}
 
     def _layer(self, i: int) -> Layer:
         """Return a layer with the batch that it takes at once."""

@@ -100,8 +100,9 @@ class StrategyResult:
     link_use: LinkUse
     collective_devices: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Devices that take part in each collective of the timeline, by its id."""
-    replicas: int = 1
-    """Replicas that do the same, of which the timeline has the tasks of the first."""
+    alike: tuple[int, ...] = ()
+    """Devices that do the same as each device, itself counted, of which the timeline has the tasks of the first; empty
+    where all devices have tasks of their own."""
     pace: "Pace | None" = None
     """What sets the pace of the iteration, and how much of each resource's time is left."""
     planned: "PlannedStrategy" = field(repr=False)

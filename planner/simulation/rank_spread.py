@@ -45,7 +45,7 @@ def wait_share(program: Program) -> float:
     """
     Conditions(spread=True).check(program.cluster)
     used = np.unique(program.device[program.is_compute])
-    ranks = len(used) * (1 if program.replicas is None else program.replicas.count)
+    ranks = len(used) if program.replicas is None else program.replicas.in_all(len(used))
     spread = program.cluster.devices.of_each(lambda device: device.step_spread)
     return late_deviations(ranks) * float(spread[used].max())
 

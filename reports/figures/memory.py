@@ -13,7 +13,7 @@ from reports.style.units import memory_unit
 def memory_figure(strategy: StrategyResult, devices: Sequence[str], capacity_bytes: Sequence[float]) -> go.Figure:
     """Draw one bar for the peak memory of each device, and a line at the capacities; one bar for replicas alike."""
     peaks = strategy.peak_memory_bytes
-    if strategy.replicas > 1:
+    if strategy.alike:
         alike: dict[tuple[float, float], list[str]] = {}
         for name, *kind in zip(devices, peaks, capacity_bytes, strict=True):
             alike.setdefault((kind[0], kind[1]), []).append(name)

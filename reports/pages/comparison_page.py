@@ -113,8 +113,9 @@ def _fullest(strategy: StrategyResult, comparison: Comparison) -> str:
 def _strategy_data(strategy: StrategyResult, comparison: Comparison) -> dict[str, Any]:
     """Return what the page draws when a strategy is chosen."""
     use, devices = strategy.link_use, comparison.devices
-    if strategy.replicas > 1:
-        devices = tuple(f"{name} (one of {strategy.replicas:,} alike)" for name in devices)
+    if strategy.alike:
+        rows = zip(devices, strategy.alike, strict=True)
+        devices = tuple(f"{name} (one of {count:,} alike)" if count > 1 else name for name, count in rows)
     return {
         "name": strategy.name,
         "memory": plain_figure(memory_figure(strategy, comparison.devices, comparison.device_memory_bytes)),
