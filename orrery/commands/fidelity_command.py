@@ -44,11 +44,12 @@ def orrery_fidelity(
     from studies.fidelity.error_summary import held_out_errors
     from studies.fidelity.fidelity_run import judged_rows
     from studies.fidelity.fidelity_table import summarised
-    from studies.fidelity.recorded_results import recorded_text, worse_lines
+    from studies.fidelity.recorded_results import read_recorded, recorded_text, worse_lines
 
     if record and (check or only):
         raise ConfigError(f"record must be given without {'check' if check else 'only'}: it records all that there is")
     path = recorded or RECORDED
+    before = read_recorded(path) if check else None
     with (
         out_files(out) as page,
         output_file(path) if record else nullcontext() as numbers,
@@ -56,7 +57,7 @@ def orrery_fidelity(
     ):
         rows = judged_rows(only, progress=progress)
         table = summarised(rows, held_out_errors(only))
-        worse = worse_lines(table, path, only=only) if check else []
+        worse = worse_lines(table, before, only=only) if before else []
         if page:
             write_page(fidelity_html(table), *page)
         if numbers:

@@ -95,19 +95,15 @@ def read_recorded(path: Path) -> RecordedFile:
         raise ConfigError(f"recorded results {path}: {broken_rules(error)}") from None
 
 
-def worse_lines(table: FidelityTable, path: Path, *, only: str | None = None) -> list[str]:
+def worse_lines(table: FidelityTable, before: RecordedFile, *, only: str | None = None) -> list[str]:
     """Return a line for each comparison that has become worse than recorded.
 
     Args:
         table: The summaries of today.
-        path: File of recorded results.
+        before: What was recorded.
         only: Kind that was computed; None for all, and then what is missing counts as worse, and coverages are
             compared.
-
-    Raises:
-        ConfigError: The file cannot be read or breaks a rule.
     """
-    before = read_recorded(path)
     today = {each.name: each for each in (*table.measures, *table.comparisons)}
     lines = list[str]()
     for recorded in (*before.measures, *before.comparisons):

@@ -1,17 +1,28 @@
 """``orrery fidelity``: what it prints and writes, and its exit codes; intervals in the other commands."""
 
 import json
+from functools import cache
 
 import pytest
 
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
+from studies.fidelity import fidelity_run
 
 
 def printed(capsys, *words):
     """Run a command; return its exit code, standard output and standard error."""
     code = run_app(app, list(words))
     return code, *capsys.readouterr()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _judged_once():
+    """The rows of a kind take seconds, and every command here needs the same."""
+    judged = cache(fidelity_run.judged_rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fidelity_run, "judged_rows", lambda only, progress: judged(only))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """Made-up judged rows, and a table of them."""
 
+from functools import cache
+
 import numpy as np
 
 from studies.fidelity.fidelity_table import summarised
@@ -13,6 +15,7 @@ def make_row(measured_s=1.0, predicted_s=1.0, *, measure="training on one GPU", 
     )
 
 
+@cache
 def make_table(*, slower=1.0, groups=4, rows=6, seed=0):
     """A table with rows of every measure; predictions of training on one GPU are ``slower`` times as long."""
     rng = np.random.default_rng(seed)

@@ -19,12 +19,12 @@ def recorded(tmp_path):
 
 
 def test_what_was_recorded_is_not_worse(recorded):
-    assert worse_lines(make_table(), recorded) == []
+    assert worse_lines(make_table(), read_recorded(recorded)) == []
 
 
 def test_worse_predictions_have_a_line_each(recorded):
     """Predictions of one kind become 20 % longer: their measures and comparisons are named, and no others."""
-    lines = worse_lines(make_table(slower=1.2), recorded)
+    lines = worse_lines(make_table(slower=1.2), read_recorded(recorded))
 
     assert lines
     mine = [measure.name for measure in MEASURES if measure.kind == "one-gpu"]
@@ -35,10 +35,10 @@ def test_worse_predictions_have_a_line_each(recorded):
 def test_missing_rows_are_worse_where_all_was_computed(recorded):
     fewer = make_table(rows=5)
 
-    assert any("rows had a prediction, now" in line for line in worse_lines(fewer, recorded))
+    assert any("rows had a prediction, now" in line for line in worse_lines(fewer, read_recorded(recorded)))
     gone = make_table(groups=3)
-    assert any("now none are" in line for line in worse_lines(gone, recorded))
-    assert not any("now none are" in line for line in worse_lines(gone, recorded, only="one-gpu"))
+    assert any("now none are" in line for line in worse_lines(gone, read_recorded(recorded)))
+    assert not any("now none are" in line for line in worse_lines(gone, read_recorded(recorded), only="one-gpu"))
 
 
 def test_broken_files_are_refused_in_one_line(recorded):
