@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
-from scipy.stats import spearmanr
 
 from executor.lab.inside import is_inside
 from executor.lab.tools import require_lab
@@ -134,6 +133,8 @@ class _Times:
 
 @given(st.lists(st.tuples(st.floats(0.1, 9), st.floats(0.1, 9)), min_size=3, max_size=6, unique_by=lambda p: p[0]))
 def test_rank_correlation_is_spearmans(times):
+    from scipy.stats import spearmanr  # half a second in every process that collects this file
+
     strategies = tuple(_Times(str(i), *pair) for i, pair in enumerate(times))
     found = Validation(model="m", batch=1, cluster="c", devices=(), stand_in=False, lab=False, strategies=strategies)
     predicted, measured = zip(*times, strict=True)
