@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 from groundwork.errors import ConfigError
 from groundwork.input_files import text_of
 from groundwork.requests import check_fields, option, whole_number
-from planner.graph.type_roles import DataTypes
 
 if TYPE_CHECKING:
     from hwprofiles.devices.device_graph import DeviceGraph
+    from planner.graph.type_roles import DataTypes
 
 
 SyncAlgorithm = Literal[
@@ -360,8 +360,10 @@ class PlanRequest:
         return "data" if self._unknown_to_searches and not self.mesh else "layerwise"
 
     @property
-    def types(self) -> DataTypes:
+    def types(self) -> "DataTypes":
         """Data types by role."""
+        from planner.graph.type_roles import DataTypes
+
         return DataTypes.of(
             self.dtype,
             parameter=self.parameter_dtype,
