@@ -104,6 +104,7 @@ SOFTWARE: Mapping[str, Mapping[str, float]] = {
     "pytorch": {**_PYTORCH, "fused": 0, "channels_first": 1, "loss": 1},
     "torch-compile": _PYTORCH,
     "megatron-2021": {**_MEGATRON, "launch_us": _MEGATRON_LAUNCH_US, "waits": 2, "flash": 0, "clips": 1},
+    "megatron-core": {**_MEGATRON, "launch_us": _LAUNCH_US, "sums": 0, "clips": 1},
     "nanotron": {**_MEGATRON, **_NANOTRON_HOST, "fused": 0, "flash": 2, "clips": 3},
     "cuda-graph": {**_PYTORCH, "fused": 0, "launch_us": 0, "channels_first": 1, "loss": 1},
 }

@@ -76,6 +76,7 @@ MEASURES = (
     Measure(name="all-reduce in PCIe trees", kind="collectives", median_bar=0.12),
     Measure(name="iterations of GPT, large layers", kind="transformers", median_bar=0.08, p90_bar=0.20),
     Measure(name="iterations of GPT, small layers", kind="transformers", median_bar=0.08, p90_bar=0.20),
+    Measure(name="iterations of GPT on H100", kind="transformers", median_bar=0.08, p90_bar=0.20),
     Measure(name="layers of GPT", kind="transformers", median_bar=0.08, p90_bar=0.20),
     Measure(name="iterations of MPT", kind="transformers", median_bar=0.08, p90_bar=0.20),
     Measure(name="iterations of Llama", kind="transformers", median_bar=0.08, p90_bar=0.20),

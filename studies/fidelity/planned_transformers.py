@@ -14,6 +14,9 @@ command::
         --cluster dgx-a100 --batch 16 --strategy data=2,tensor=4 --dtype float16 --optimizer adam
         --software megatron-2021 --recompute full
 
+Those of Megatron-Core on H100 are data- and tensor-parallel with ZeRO 1 (``--cluster dgx-h100 --software
+megatron-core``); nothing of them is fitted.
+
 Those of nanotron, a Llama of 1.3 billion parameters on H100 of AWS, are data-, tensor- and pipeline-parallel, with
 positions split beside tensors; ``--cluster p5 --software nanotron``.
 
@@ -42,7 +45,7 @@ _CLUSTERS = {
     "h100-80gb": ("dgx-h100", "ndr", 3200),
 }
 """Clusters of the catalogue by device, the links between their machines, and the Gbit/s of these for a machine."""
-_GPT_WORDS, _MPT_WORDS, _LLAMA_WORDS = 51200, 50368, 32000
+_GPT_WORDS, _CORE_WORDS, _MPT_WORDS, _LLAMA_WORDS = 51200, 131072, 50368, 32000
 _SMALL = 4096000
 """Tokens of a micro-batch times hidden size over tensor parallelism below which layers count as small."""
 _HOST_FITTED = {"source": "VIA-Research/vTrain", "hidden": 1024, "tensor": 1, "pipeline": 1}
@@ -93,6 +96,21 @@ def gpt_rows() -> Iterator[JudgedRow]:
             measured_s=row.time_ms * MILLI,
             predicted_s=_layer_s(row),
             profile="a100-80gb",
+        )
+    for row in rows_of_table("megatron_core_iterations"):
+        planned = _megatron_core(row)
+        yield JudgedRow(
+            measure="iterations of GPT on H100",
+            comparison="Megatron-LM, H100",
+            label=f"hidden {row.hidden}, {row.sequences} x {row.seq_len} tokens, {row.replicas} x {row.tensor} GPUs",
+            group="megatron-lm-h100-iterations",
+            subject=f"hidden {row.hidden}",
+            size=row.sequences,
+            nodes=row.replicas * row.tensor // _PER_NODE,
+            measured_s=row.time_s,
+            predicted_s=planned.replayed.iteration_s,
+            peak_s=_peak_s(planned),
+            profile="h100-80gb",
         )
 
 
@@ -277,6 +295,27 @@ def _gpt(row: Any, *, recomputed: bool = True) -> SimulatedPlan:
         stage_at=tuple(f"transformer.h.{per_stage * stage}.ln_1" for stage in range(1, row.pipeline)),
         recompute="full" if recomputed else "none",
         software="megatron-2021",
+    )
+
+
+def _megatron_core(row: Any) -> SimulatedPlan:
+    """Return the plan of an iteration of GPT by Megatron-Core, whose gradients are summed in float32.
+
+    Args:
+        row: ``layers``, ``hidden``, ``heads``, ``seq_len``, ``tensor``, ``replicas`` and ``sequences`` of a replica.
+    """
+    sizes = f"layers={row.layers},hidden={row.hidden},heads={row.heads},sequence={row.seq_len}"
+    graph = load_model(
+        f"gpt2:{sizes},words={_CORE_WORDS},tied=0", batch=row.sequences * row.replicas, element_bytes=_HALF
+    )
+    split = f",tensor={row.tensor},sequence" if row.tensor > 1 else ""
+    return _planned(
+        graph,
+        f"dgx-h100:nodes={row.replicas * row.tensor // _PER_NODE}",
+        strategy=f"data={row.replicas},zero=1{split}",
+        dtype="bfloat16",
+        gradient_dtype="float32",
+        software="megatron-core",
     )
 
 

@@ -143,7 +143,8 @@ def test_without_launches_the_graph_is_the_same():
     [
         (
             "pytorh",
-            "software must be one of ideal, pytorch, torch-compile, megatron-2021, nanotron, cuda-graph, got 'pytorh'",
+            "software must be one of ideal, pytorch, torch-compile, megatron-2021, megatron-core, nanotron, "
+            "cuda-graph, got 'pytorh'",
         ),
         (
             "pytorch:launch=3",

@@ -47,6 +47,12 @@ def test_what_runs_differ_in_moves_their_plans():
     assert plan_s(row._replace(micro_batches=2 * row.micro_batches)) == pytest.approx(2 * plain_s, rel=0.05)
 
 
+def test_an_iteration_of_megatron_core_takes_what_was_measured():
+    """Nothing is fitted to these rows; where tensors are split more often, Megatron hides what plans do not."""
+    row = chosen("megatron_core_iterations", tensor=2)
+    assert planned_transformers._megatron_core(row).replayed.iteration_s == pytest.approx(row.time_s, rel=0.08)
+
+
 def test_stages_of_nanotron_are_those_of_its_example():
     """Its example of Llama 3 8B in eight stages begins with the embedding and five layers, then four."""
     layer, head = 4 * 4096**2 + 3 * 14336 * 4096, 128256 * 4096
