@@ -108,15 +108,21 @@ class Redistributor:
 
     def _all_to_all(self, step: RankStep, values: Tensor, place: int, gathered: int) -> Tensor:
         """Send each member its part of one dimension, and put together what arrives along another."""
-        own = step.devices.index(self._rank)
+        own, count = step.devices.index(self._rank), len(step.devices)
         outgoing = [values.narrow(place, low, high - low).contiguous() for low, high in step.spans]
-        incoming = [torch.empty_like(outgoing[own]) for _ in outgoing]
+        sizes = _sized(outgoing[own], gathered, count * values.shape[gathered])
+        result = values.new_empty(sizes)
+        pieces = list(result.tensor_split(count, gathered))
+        incoming = [each if each.is_contiguous() else torch.empty_like(outgoing[own]) for each in pieces]
         if self._exchange.native:
             dist.all_to_all(incoming, outgoing, group=self._exchange.native[step.devices])
         else:
             self._exchange.exchange(step.devices, step.tasks, outgoing, incoming)
             incoming[own] = outgoing[own]
-        return torch.cat(incoming, gathered)
+        for piece, arrived in zip(pieces, incoming, strict=True):
+            if piece is not arrived:
+                piece.copy_(arrived)
+        return result
 
     def _native(self, step: RankStep, values: Tensor, place: int) -> Tensor:
         """Run a collective of the back end."""
