@@ -214,7 +214,8 @@ class _Tables:
         if key not in self._times:
             self._times[key] = self._time(here, after)
         # A stage needs more with each layer that is added behind its last.
-        limit = (len(here), self.schedule.in_flight[stage], self.smallest_device(stage).usable_bytes)
+        in_flight = 0 if self.recomputes else self.schedule.in_flight[stage]
+        limit = (len(here), in_flight, self.smallest_device(stage).usable_bytes)
         if limit not in self._reach:
             fits = np.triu(self.need_bytes(stage) <= limit[2], 1)
             self._reach[limit] = np.where(fits, np.arange(len(fits)), 0).max(axis=1)
@@ -247,13 +248,12 @@ class _Tables:
         """
         graph, batches = self.model.graph, self.schedule.micro_batches
         spaces, behind = self._spaces(here), self._spaces(after)
-        layer_s = np.zeros(len(spaces))
+        layer_s, known = np.zeros(len(spaces)), dict[object, float]()
         for i, space in enumerate(spaces):
-            costs = self.part.node_costs(i, space)
-            # Gradients are synchronised once an iteration, everything else happens for every micro-batch.
-            each_s = costs.compute_s + costs.statistics_s + costs.completion_s
-            layer_s[i] = float((batches * each_s + costs.total_s - each_s)[0])
-            layer_s[i] += (batches - 1) * float(self.part.compute_times.later_s(i, space).max())
+            key = (self.part.compute_times.layer_key(i), space)
+            if key not in known:
+                known[key] = self._layer_s(i, space)
+            layer_s[i] = known[key]
         sent_s = np.zeros((len(spaces), len(spaces) + 1))
         price = transfer_prices(self.part)
         for u, edges in enumerate(graph.outgoing if here is not after else ()):
@@ -265,6 +265,14 @@ class _Tables:
                 sent_s[u, reach] = np.maximum(sent_s[u, reach], seconds)
         sent = np.vstack([np.zeros(len(spaces) + 1), np.cumsum(sent_s, axis=0)])
         return np.asarray(_between(layer_s) + np.diag(sent)[None, :] - sent)
+
+    def _layer_s(self, i: int, space: ConfigSpace) -> float:
+        """Return the time of a layer in all micro-batches, without what it sends to other layers."""
+        costs, batches = self.part.node_costs(i, space), self.schedule.micro_batches
+        # Gradients are synchronised once an iteration, everything else happens for every micro-batch.
+        each_s = costs.compute_s + costs.statistics_s + costs.completion_s
+        later_s = float(self.part.compute_times.later_s(i, space).max())
+        return float((batches * each_s + costs.total_s - each_s)[0]) + (batches - 1) * later_s
 
     def _need(self, devices: Sequence[int]) -> _StageMemory:
         """Return the memory needs of stages on these devices."""
