@@ -129,6 +129,39 @@ def overlaps_of(
     )
 
 
+def least_received(
+    producer: ConfigSpace, consumer: ConfigSpace, interval_maps: Sequence[IntervalMap], source: Shape
+) -> Floats:
+    """Return lower bounds of the elements that some device lacks of its region of a tensor, for all pairs.
+
+    A device holds one part, of which no more lies in its region than the smaller of both in every dimension.
+
+    Args:
+        producer: Configurations of the layer that makes the tensor, without copies.
+        consumer: Configurations of the layer that reads it.
+        interval_maps: For each dimension of the tensor, the interval of it that a part of the consumer reads.
+        source: Shape of the tensor.
+
+    Returns:
+        Shape (C_u, C_v).
+    """
+    shared, region = np.ones((producer.size, consumer.size)), np.ones(consumer.size)
+    for d, (size, interval_map) in enumerate(zip(source.sizes, interval_maps, strict=True)):
+        held = -(-size // producer.degrees[:, d])
+        split = consumer.output.dims.index(interval_map.dim) if interval_map.dim in consumer.output.dims else None
+        degrees, at = (
+            (np.ones(1, dtype=np.int64), np.zeros(consumer.size, dtype=np.int64))
+            if split is None
+            else np.unique(consumer.degrees[:, split], return_inverse=True)
+        )
+        bounds = [part_bounds(1 if split is None else consumer.output.sizes[split], n) for n in degrees.tolist()]
+        rows = [interval_map.interval(each[:-1], each[1:], size) for each in bounds]
+        needed = np.array([float((high - low).max()) for low, high in rows])[at]
+        shared *= np.minimum(held[:, None], needed)
+        region *= needed
+    return np.maximum(region - shared, 0.0)
+
+
 def _tables(
     producer: ConfigSpace,
     consumer: ConfigSpace,

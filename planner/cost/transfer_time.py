@@ -15,7 +15,7 @@ import numpy as np
 
 from groundwork.array_types import Bools, Floats, Ints
 from planner.cost.layout_time import steps_s
-from planner.cost.overlaps import Overlaps, overlaps_of
+from planner.cost.overlaps import Overlaps, least_received, overlaps_of
 from planner.cost.region_time import region_times
 from planner.cost.transfer_kernel import TransferPairs, price_pairs
 from planner.graph.computation_graph import ComputationGraph, Edge
@@ -84,6 +84,23 @@ class TransferTimes:
             seconds = self.seconds(edge, producer, consumer, u, v, samples=samples).reshape(producer.size, -1)
             self._tables[key] = np.ascontiguousarray(seconds[:, layout_of])
         return self._tables[key]
+
+    def least_s(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
+        """Return lower bounds of ``table`` of layers without copies, by what the links at one device carry.
+
+        Args:
+            edge: The edge.
+            producer: Space of the layer that makes the tensor, C_u configurations.
+            consumer: Space of the layer that reads it, C_v configurations.
+
+        Returns:
+            Seconds, shape (C_u, C_v).
+        """
+        if edge in self.graph.shared:
+            return np.zeros((producer.size, consumer.size))
+        received = least_received(producer, consumer, self._needs(edge), self._source(edge))
+        ways = 2 if self.graph.has_gradient(edge.producer) else 1
+        return received * (ways * self.graph.element_bytes / self.network.widest_bytes_per_s)
 
     def layout_table(
         self,

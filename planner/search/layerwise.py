@@ -88,7 +88,8 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
     known = [strategy for strategy in known if _choices(every, model, [strategy])]
     known_s = [_price(model, model.spaces_of(strategy), [0] * len(every)) for strategy in known]
     # What no strategy as fast as a known one has needs no transfer times.
-    spaces = cheaper_configurations(model, every, min(known_s, default=math.inf) * (1 + SLACK)) or every
+    most_s = min(known_s, default=math.inf) * (1 + SLACK)
+    spaces = _affordable(model, cheaper_configurations(model, every, most_s) or every, most_s)
     problem, samples = _problem(model, spaces)
     starts = _choices(spaces, model, known)
     try:
@@ -171,12 +172,33 @@ def cheaper_configurations(model: CostModel, spaces: Sequence[ConfigSpace], most
         spare_s = most_s - sum(float(cost.min()) for cost in costs)
         if spare_s <= 0:
             return None
-        keep: dict[ConfigSpace, Bools] = {}
-        for space, cost in zip(rows, costs, strict=True):
-            keep[space] = keep.get(space, False) | (cost - cost.min() <= spare_s)
-        only = {space: space if mask.all() else space.only(np.flatnonzero(mask)) for space, mask in keep.items()}
-        rows = [only[space] for space in rows]
+        rows = _only(rows, [cost - cost.min() <= spare_s for cost in costs])
     return rows
+
+
+def _affordable(model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> list[ConfigSpace]:
+    """Return the configurations that strategies of at most a cost may have, by cheap bounds of transfers."""
+    if most_s == math.inf:
+        return list(spaces)
+    tables: dict[tuple[object, ...], Floats] = {}
+
+    def least_s(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
+        """Return the bounds of an edge; the same object for equal edges."""
+        key = model.transfer_times.key(edge, producer, consumer)
+        if key not in tables:
+            tables[key] = model.transfer_times.least_s(edge, producer, consumer)
+        return tables[key]
+
+    return _only(spaces, keep_within(relax(search_problem(model, spaces, least_s)).node_s, most_s))
+
+
+def _only(spaces: Sequence[ConfigSpace], masks: Sequence[Bools]) -> list[ConfigSpace]:
+    """Return the masked configurations of spaces; those of one space are what any of its layers keeps."""
+    keep: dict[ConfigSpace, Bools] = {}
+    for space, mask in zip(spaces, masks, strict=True):
+        keep[space] = keep.get(space, False) | mask
+    only = {space: space if mask.all() else space.only(np.flatnonzero(mask)) for space, mask in keep.items()}
+    return [only[space] for space in spaces]
 
 
 def _exact(

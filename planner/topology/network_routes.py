@@ -54,6 +54,14 @@ class ClusterRoutes:
         """Position of every device among the replicas of a gradient synchronisation, shape (n,); see ``ring_ranks``."""
         return ring_ranks(self.node, self.seconds_per_byte, self.routes)
 
+    @cached_property
+    def widest_bytes_per_s(self) -> float:
+        """Bandwidth of all links to a device, or from it, together: the most of any device."""
+        links, bandwidth = self._cluster.links, self._cluster.bandwidth
+        ends = [end[end < self.device_count] for end in (links.source, links.target)]
+        rates = [bandwidth[end < self.device_count] for end in (links.source, links.target)]
+        return max(float(np.bincount(end, rate).max(initial=0.0)) for end, rate in zip(ends, rates, strict=True))
+
     def route(self, source: int, target: int) -> Ints:
         """Return the links of one route, in order."""
         return self.routes(np.array([source]), np.array([target]))[1]

@@ -84,6 +84,19 @@ def test_no_named_strategy_is_better(case, quality, monkeypatch):
     assert all(found.cost_s <= price_s(other, strategy) * (1 + 1e-12) for strategy in known)
 
 
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[5]], ids=lambda case: f"{case[0]} on {case[1]}")
+def test_cheap_bounds_of_transfers_are_below_their_times(case):
+    """Against complete tables; of data parallelism they are none, as nothing travels."""
+    model, found = model_of(case), 0.0
+    spaces, times = model.all_configurations(), model.transfer_times
+    for edge in model.graph.edges:
+        ends = spaces[edge.producer], spaces[edge.consumer]
+        least_s, exact_s = times.least_s(edge, *ends), times.table(edge, *ends)
+        assert (least_s <= exact_s * (1 + 1e-12)).all()
+        found = max(found, float((least_s[exact_s > 0] / exact_s[exact_s > 0]).max()))
+    assert found > 0.3
+
+
 def first_devices(cluster, count):
     """The same cluster without its last devices; switches stay."""
     more = len(cluster.devices) - count
