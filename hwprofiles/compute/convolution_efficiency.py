@@ -145,12 +145,7 @@ class ConvolutionEfficiency:
 
 
 def naive_factor(depth: Floats, phase: int) -> Floats:
-    """Return the cost of a convolution without tiles, as a multiple of its FLOP at the peak.
-
-    Args:
-        depth: Inner dimension.
-        phase: Index of the phase.
-    """
+    """Return the cost of a convolution without tiles, as a multiple of its FLOP at the peak."""
     naive = np.full_like(depth, 1.0 / NAIVE_SHARE)
     return np.minimum(naive, (1.0 + _SCATTERED_HALF_DEPTH / depth) / _SCATTERED_SHARE) if phase == 1 else naive
 

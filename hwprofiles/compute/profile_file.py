@@ -385,10 +385,6 @@ def profile_file(name: str) -> ProfileFile:
 def profile_in(name: str, arithmetic: str) -> ComputeProfile:
     """Return a profile in an arithmetic.
 
-    Args:
-        name: As for ``load_profile``.
-        arithmetic: One of ``ARITHMETICS``; empty: as the name says.
-
     Raises:
         ConfigError: As for ``load_profile``; or the name says another arithmetic.
     """

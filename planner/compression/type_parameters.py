@@ -105,10 +105,6 @@ def default_parameters(name: str) -> dict[str, float]:
 def read_type_parameters(name: str, given: Mapping[str, object]) -> dict[str, float]:
     """Return all parameters of a data type, in order: the given ones, and defaults.
 
-    Args:
-        name: Name of a type.
-        given: Parameters by name, as numbers or as their text.
-
     Raises:
         ConfigError: A parameter is unknown or breaks its rule.
     """

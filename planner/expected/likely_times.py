@@ -126,13 +126,7 @@ def likely_s(parts: TimeParts, errors: Mapping[str, PartError] | None = None) ->
 
 
 def told_apart(one: TimeParts, other: TimeParts, errors: Mapping[str, PartError] | None = None) -> bool:
-    """Return whether it is 80 % likely which of two strategies of one model on one cluster is faster.
-
-    Args:
-        one: Parts of the predicted time of the first.
-        other: Parts of that of the second.
-        errors: Errors of the parts; those that ship if None.
-    """
+    """Return whether it is 80 % likely which of two strategies of one model on one cluster is faster."""
     likely = likely_ratio(one, other, errors)
     return likely is None or not likely[0] <= 1 <= likely[1]  # None: nothing speaks against the prediction
 

@@ -80,12 +80,7 @@ class SharedParameter:
 
 
 def parameter_maps(parameter: Parameter, output: Shape) -> tuple[IntervalMap, ...]:
-    """Return the interval of each dimension of a parameter that a part of its layer holds.
-
-    Args:
-        parameter: The parameter.
-        output: Shape of the layer's output.
-    """
+    """Return the interval of each dimension of a parameter that a part of its layer holds."""
     whole = [IntervalMap(dim=None)] * max(len(parameter.shape), 1)
     # weights of transposed convolutions have no axis of output channels that a plan of theirs may split: all is held
     if parameter.split and parameter.shape and parameter.shape[parameter.axis] == output.size("channel"):
@@ -99,10 +94,6 @@ def shared_parameters(
     layers: "Sequence[Layer]", index: Mapping[str, int]
 ) -> dict[tuple[int, int, int], SharedParameter]:
     """Return the parameters that layers borrow.
-
-    Args:
-        layers: All layers, in topological order.
-        index: Place of each layer, by name.
 
     Returns:
         By the layer that trains it, the layer that borrows it, and a slot of the latter that follows its inputs.

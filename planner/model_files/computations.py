@@ -54,12 +54,6 @@ def _constant_row(constant: Constant) -> dict[str, Any]:
 def steps_of(rows: Any, inputs: Sequence[Shape], output: Shape, parameters: Sequence[Parameter]) -> tuple[Step, ...]:
     """Return the steps that a layer of a model file lists.
 
-    Args:
-        rows: What the file has.
-        inputs: Shapes of the layer's inputs.
-        output: Shape of its output.
-        parameters: Its parameters.
-
     Raises:
         ConfigError: They break a rule; the message names the step and the field.
     """

@@ -68,13 +68,6 @@ def kept_content(path: Path) -> Any:
 def model_of(content: Any, where: str, *, name: str, batch: int, element_bytes: int) -> ComputationGraph:
     """Return the model that the content of a file holds, which stays as it is.
 
-    Args:
-        content: What the file holds.
-        where: Beginning of messages.
-        name: Name of the graph.
-        batch: Samples in a mini-batch.
-        element_bytes: Bytes of an element of a tensor.
-
     Raises:
         ConfigError: The content breaks a rule; the message names the layer and the field.
     """

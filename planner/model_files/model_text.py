@@ -15,12 +15,7 @@ from planner.operations.mapped import Mapped
 
 
 def model_text(graph: ComputationGraph, *, heading: Sequence[str] = ()) -> str:
-    """Return a network as the text of a model file.
-
-    Args:
-        graph: The network.
-        heading: Lines of comment at the top.
-    """
+    """Return a network as the text of a model file."""
     layers = [_layer_row(layer) for layer in graph.layers]
     lines = [*(f"# {line}".rstrip() for line in heading), f"format: {FORMAT}", f"batch: {graph.batch}"]
     lines += [f"tokens_per_sample: {graph.given_tokens}"] * (graph.given_tokens is not None)

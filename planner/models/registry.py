@@ -132,10 +132,6 @@ MOST_SAMPLES = 10**8
 def check_no_code(where: str, spec: str) -> None:
     """Refuse a model that is a function of a user's code, where a file names it: files never run code.
 
-    Args:
-        where: The file with a colon, or nothing where the caller names it.
-        spec: Name of the model.
-
     Raises:
         ConfigError: The model is a function.
     """

@@ -33,10 +33,6 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 class ModelSizes(dict[str, int]):
     """Values of the sizes of a model.
 
-    Args:
-        model: Name of the model, for messages.
-        rows: For each size a number, or a formula of sizes before it.
-
     Raises:
         ConfigError: A quotient is no whole number.
     """

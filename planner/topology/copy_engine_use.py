@@ -34,10 +34,6 @@ class CopyEngineUses:
         gpu0 -> switch -> gpu1                 gpu0 peer
         gpu0 -> host -> gpu1                   gpu0 device_to_host, gpu1 host_to_device
         gpu0 -> nic0 -> nic1 -> gpu2           none
-
-    Args:
-        network: Routes of the cluster.
-        cluster: The device graph, with the numbers of engines.
     """
 
     def __init__(self, network: ClusterRoutes, cluster: DeviceGraph) -> None:

@@ -31,9 +31,6 @@ class LatencyClasses:
         0 -> 1         x, x          2  0     0
         0 -> 2         x, y, x       2  1     1
         2 -> 0         x, x, y       2  1     1
-
-    Args:
-        links: Links of the cluster.
     """
 
     def __init__(self, links: ClusterLinks) -> None:

@@ -23,9 +23,6 @@ class ClusterRoutes:
 
     Routes with the same links' latencies form one latency class: a piecewise-linear function of the
     message size, constant beyond its first and last point.
-
-    Args:
-        cluster: The device graph.
     """
 
     def __init__(self, cluster: DeviceGraph) -> None:

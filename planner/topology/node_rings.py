@@ -130,9 +130,6 @@ def _best_chain(cables: tuple[tuple[int, ...], ...]) -> Ints | None:
 def _most_cycles(cables: tuple[tuple[int, ...], ...]) -> Ints:
     """Return the largest set of cycles over all devices that the cables carry side by side, each in both directions.
 
-    Args:
-        cables: Cables between each pair of devices.
-
     Returns:
         Positions, shape (rings, size); no ring where no cycle follows cables alone.
     """

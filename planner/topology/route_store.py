@@ -17,11 +17,6 @@ class RouteStore:
     Pair (a, b) of n devices has the row ``a * n + b``.  Routes are searched when they are first needed: a ring over
     thousands of devices needs as many routes, not their square.  Small clusters search all at once when they need more
     than a few.
-
-    Args:
-        cluster: The device graph.
-        classes: Latency classes, to which those of new routes are added.
-        all_at_once: Search the routes of all pairs when more than a share of them is needed.
     """
 
     def __init__(self, cluster: DeviceGraph, classes: LatencyClasses, *, all_at_once: bool) -> None:

@@ -27,10 +27,6 @@ def trace_of(module: "torch.nn.Module", inputs: Sequence[InputSpec]) -> Trace:
 
     Inputs of one sample are traced with two: an axis of one sample cannot be told from others of size 1.
 
-    Args:
-        module: The module; it is moved to the meta device.
-        inputs: What it is called with.
-
     Raises:
         ConfigError: It cannot be exported; the message names the line of the model's code and the way out.
     """
