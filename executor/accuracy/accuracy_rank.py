@@ -156,7 +156,6 @@ def _main(arguments: Sequence[str]) -> NoReturn:
     """Run as the process of one rank, which this ends."""
 
     def work(where: RankEnvironment, status: RankStatus) -> None:
-        """Train every case with every seed."""
         job: AccuracyJob = pickle.loads(Path(arguments[0]).read_bytes())
         torch.set_num_threads(threads_of(0, where.ranks))
         device = device_of("cpu", 0)

@@ -48,7 +48,6 @@ class Redistributor:
         assert self._lane is not None, "a rank has a lane for its redistributions"
 
         def work() -> None:
-            """Run all steps, and keep what comes of them."""
             self._results[row.key] = self._run(row, values)
 
         first = next(step.tasks[0] for step in row.steps if step.tasks)

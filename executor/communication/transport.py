@@ -208,7 +208,6 @@ class NcclTransport(Transport):
         buffers = [_buffer(message, self._dtype, self._device.torch_device) for message in incoming]
 
         def work() -> None:
-            """Send and receive, and record it."""
             sends = [dist.P2POp(dist.isend, content, message.target) for message, content in outgoing]
             receives = [
                 dist.P2POp(dist.irecv, buffer, message.source)

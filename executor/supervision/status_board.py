@@ -226,7 +226,6 @@ def reporter(
     report = progress
 
     def show(rows: Sequence[RankRow]) -> None:
-        """Report the progress that the rows show."""
         report(label(rows), max(min(row.step for row in rows), 0), total)
 
     return show

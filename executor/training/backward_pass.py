@@ -58,7 +58,6 @@ class BackwardPass:
         self._wait(unit)
 
         def work() -> None:
-            """Compute and keep the gradients."""
             self._begin(unit)
             for slot, gradient in enumerate(self._layers.parts[unit].activation_gradient()):
                 self._tensors.gradients.add(unit, slot, gradient)
@@ -74,7 +73,6 @@ class BackwardPass:
         buffers = self._gradient_sync.buffers_of(layer)
 
         def work() -> None:
-            """Compute the gradients, and add them to those of earlier micro-batches."""
             self._begin(unit)
             out = NO_BUFFERS if count else buffers
             for name, gradient in self._layers.parts[unit].weight_gradient(out).items():

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
-"""Share of repeated studies whose intervals contain the value that they estimate."""
 _QUANTILES = {3: 4.3027, 4: 3.1824, 5: 2.7764}
 """Quantiles of Student's distribution at 97.5 %, for ``CONFIDENCE``, by the number of turns: one degree of freedom
 more than the distribution has."""

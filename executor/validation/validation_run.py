@@ -186,7 +186,6 @@ def _validated(job: _Job, variants: Sequence[Variant], load_before: str) -> Vali
     )
 
     def finished() -> Validation | None:
-        """Return what is measured after an interrupt."""
         rounds = read_rounds(spec)
         said = f"Interrupted after {rounds} round{'s' * (rounds != 1)}; at most {spec.rounds} were to be run."
         return _compared(job, planned, variants, spec, load_before, said) if rounds else None

@@ -217,7 +217,6 @@ class LinkRule(_Strict):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     between: tuple[str, str]
-    """Two patterns."""
     link_class: Annotated[str, Field(alias="class")]
     count: _Count = 1
     """Number of parallel cables, which act as one link with the sum of their bandwidths."""

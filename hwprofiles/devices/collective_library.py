@@ -12,15 +12,12 @@ class LibraryProtocol:
     call_s: float
     """Time from the call until data moves: launch, agreement of the ranks, first chunk."""
     hop_s: float
-    """Latency of a step between devices of one node."""
     far_hop_s: float
-    """Latency of a step between nodes."""
     wire_ratio: float
     """Bytes on a link for each byte of the buffer: flags beside data, or synchronisation; >= 1."""
     tree_hop_s: float
     """Latency of a step of a tree between devices of one node: a rank hands on whole chunks, after it added its own."""
     tree_far_hop_s: float
-    """The same between nodes."""
     far_wire_ratio: float
     """``wire_ratio`` of rings between nodes."""
     near_only: bool
@@ -38,7 +35,6 @@ class InSwitchSums:
     """Sums that switches compute, those inside a node or those of the network: each byte goes out and comes in once."""
 
     call_s: float
-    """Time from the call until data moves."""
     link_share: float
     """Share of a link's bandwidth that is reached, in (0, 1]."""
 

@@ -73,11 +73,8 @@ class CopyEngines:
     total: int | None = None
     """Engines for copies of every kind together, as ``asyncEngineCount`` counts them."""
     host_to_device: int | None = None
-    """Engines that copy from the host's memory."""
     device_to_host: int | None = None
-    """Engines that copy to the host's memory."""
     peer: int | None = None
-    """Engines that send to other devices of the same machine."""
 
     def __post_init__(self) -> None:
         for kind, count in self.declared.items():
@@ -98,7 +95,6 @@ class Device:
     node: int
     """Machine that the device is in, counted from 0."""
     profile: str
-    """Name of the compute profile."""
     memory_bytes: float
     """Nominal size of its memory."""
     copy_engines: CopyEngines = field(default=CopyEngines(), repr=False)

@@ -18,9 +18,7 @@ class Link:
 
     name: str
     source: int
-    """Vertex of the device graph."""
     target: int
-    """Vertex of the device graph."""
     both_ways: bool
     """Flag of a half-duplex link: transfers from target to source share it too."""
     bandwidth_bytes_per_s: float

@@ -51,13 +51,10 @@ class _Near:
     """The network around two parts: what lies outside, and one third part of each kind."""
 
     ends: tuple[int, int]
-    """The two parts."""
     router: Router
-    """Searches in it."""
     number: Ints
     """Number of each vertex of the whole network in it; -1 of others."""
     arcs: Ints
-    """Its arcs, in the order of links."""
 
 
 class RouteSearch:

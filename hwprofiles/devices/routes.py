@@ -22,9 +22,7 @@ class Arc:
     """One direction in which a link can be crossed."""
 
     source: int
-    """Vertex."""
     target: int
-    """Vertex."""
     link: int
     cost: int
     """Time in whole picoseconds, so that sums are exact and ties do not depend on the order of addition."""

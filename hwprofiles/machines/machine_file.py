@@ -38,9 +38,7 @@ class MachineFile:
     content: dict[str, Any]
     cluster: DeviceGraph
     read: tuple[str, ...]
-    """Kind and path of each file."""
     collectives: tuple[Collectives, ...]
-    """Measured collectives, to which the library can be fitted."""
 
 
 def machine_file(paths: Sequence[Path], *, device: str = "", name: str = "", base: str = "") -> MachineFile:

@@ -24,13 +24,9 @@ class LinkRates:
     pcie_bytes_per_s: float = 12e9
     """Bandwidth of PCIe gen3 x16."""
     inter_socket_bytes_per_s: float = 9e9
-    """Bandwidth between sockets."""
     nvlink_latency_s: float = 1.5e-6
-    """Latency of an NVLink."""
     pcie_latency_s: float = 1e-6
-    """Latency of a PCIe link."""
     inter_socket_latency_s: float = 1.5e-6
-    """Latency between sockets."""
 
 
 def topology_graph(

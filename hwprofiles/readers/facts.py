@@ -74,12 +74,9 @@ class Collectives:
     hosts: tuple[str, ...]
     """Machine of each rank."""
     models: tuple[str, ...]
-    """Product name of each rank's GPU."""
     size_bytes: tuple[float, ...]
-    """Bytes of the whole buffer."""
     time_s: tuple[float, ...]
     transport: str = ""
-    """Transport between the machines, where the file names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

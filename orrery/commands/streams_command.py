@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _FIELDS = "name method iteration_s streams labels occupancy gradient_end_s held_bytes bound_s"
 """Fields of a schedule in JSON output."""
 _COMPARISON_FIELDS = ("model", "batch", "device", "occupancy_model", "layer_paths", "blocks")
-"""Fields of a comparison in JSON output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

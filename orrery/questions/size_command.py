@@ -60,7 +60,6 @@ def orrery_size_deadline(
     from studies.size.deadline import fewest_devices
 
     def answer(progress: Progress | None) -> "SizeAnswer":
-        """Search."""
         return fewest_devices(
             subject.subject(),
             cluster,
@@ -104,7 +103,6 @@ def orrery_size_budget(
     from studies.size.typed_values import read_prices
 
     def answer(progress: Progress | None) -> "SizeAnswer":
-        """Search."""
         prices = read_prices(price or [], cluster)
         limit = Budget(money=budget.money, device_hours=budget.device_hours, prices=prices)
         return best_for_budget(
@@ -158,7 +156,6 @@ def orrery_size_offers(
     from studies.size.typed_values import read_prices
 
     def answer(progress: Progress | None) -> "SizeAnswer":
-        """Compare."""
         prices = read_prices(price or [], cluster)
         return best_offer(
             subject.subject(),

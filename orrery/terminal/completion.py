@@ -53,7 +53,6 @@ def _completer(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]
     """Return a function as typer calls it, with what is typed so far."""
 
     def complete(incomplete: str) -> list[str]:
-        """Return the words that continue what is typed."""
         return _starting(names, incomplete)
 
     return complete

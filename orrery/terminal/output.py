@@ -81,7 +81,6 @@ class Out:
     """Where ``--out`` leads."""
 
     typed: Path
-    """As it was typed."""
     files: tuple[Path, ...]
 
 

@@ -53,14 +53,12 @@ def _lines(label: str) -> Iterator[Progress]:
     state, done, begin, stream = [label], Event(), monotonic(), sys.stderr
 
     def say() -> None:
-        """Print lines until the work is done."""
         wait_s = _FIRST_LINE_S
         while not done.wait(wait_s):
             print(f"orrery: after {monotonic() - begin:.0f} s: {printable(state[0])}", file=stream, flush=True)
             wait_s = min(2 * wait_s, _MOST_S)
 
     def progress(label: str, at: int, total: int) -> None:
-        """Note what the work is at."""
         state[0] = f"{label}, {at} of {total}"
 
     thread = Thread(target=say, daemon=True)

@@ -63,12 +63,10 @@ def oracle(
     simulated: list[Simulated | None] = [None] * len(cases)
 
     def table(*notes: str) -> OracleTable:
-        """Return the table with what is simulated."""
         shown = [replace(row, simulated=each) for row, each in zip(rows, simulated, strict=True)]
         return _table(model, inputs, gamma, shown, limits, notes)
 
     def finished() -> OracleTable:
-        """Return the table after an interrupt."""
         return table(f"Interrupted: {sum(map(bool, simulated)):,} of {len(cases):,} rows were simulated.")
 
     if request.simulate:

@@ -78,11 +78,9 @@ def best_for_budget(
     searches, notes = list[TriedPoints](), dict[str, None]()
 
     def curve() -> list[CurvePoint]:
-        """Return the points of all clusters."""
         return [row for each in searches for row in each.curve()]
 
     def answer() -> SizeAnswer:
-        """Return the answer that the points give."""
         rows, order = curve(), _spent if within_s is not None else _total_s
         best = min((each for each in rows if each.holds), key=order, default=None)
         late = f" and within {hours_text(within_s)}" if within_s is not None else ""
@@ -123,7 +121,6 @@ def _try_sizes(
     sizes = cluster_sizes(cluster, most_devices=most_devices, batch=subject.batch)
 
     def make(at: int) -> CurvePoint:
-        """Plan one size."""
         return _judged(trained_point(subject, sizes[at], training, price), budget, within_s)
 
     tried = TriedPoints(make, f"{cluster}, size", progress)

@@ -55,7 +55,6 @@ def fewest_devices(
     sizes = cluster_sizes(cluster, most_devices=most_devices, batch=subject.batch)
 
     def make(at: int) -> CurvePoint:
-        """Plan one size."""
         row = trained_point(subject, sizes[at], training, price)
         slow_s = row.likely[1] if row.likely else float("inf")
         return replace(row, holds=row.quantity <= within_s, surely=slow_s <= within_s)
@@ -63,7 +62,6 @@ def fewest_devices(
     tried = TriedPoints(make, "size", progress)
 
     def answer(notes: tuple[str, ...] = ()) -> SizeAnswer:
-        """Return the answer that the points give."""
         fail, rest = tried.parted(holds=True)
         return explained(
             SizeAnswer(

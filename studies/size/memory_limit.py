@@ -25,7 +25,6 @@ def largest_batch(subject: Subject, cluster: str, *, progress: Progress | None =
     capacity = min(device.usable_bytes for device in devices)
 
     def make(at: int) -> CurvePoint:
-        """Plan one batch."""
         point = sized_point(replace(subject, batch=0, batch_per_device=at + 1), sized)
         fits = not point.refusal
         return CurvePoint(x=at + 1, point=point, holds=fits, surely=fits, quantity=point.peak_bytes)
@@ -33,7 +32,6 @@ def largest_batch(subject: Subject, cluster: str, *, progress: Progress | None =
     tried = TriedPoints(make, "batch of each device", progress)
 
     def answer(*notes: str) -> SizeAnswer:
-        """Return the answer that the points give."""
         fit, fail = tried.parted(holds=False)
         best = fit[-1] if fit else None
         return explained(

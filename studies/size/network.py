@@ -41,7 +41,6 @@ def slowest_network(
         raise ConfigError(today.refusal)
 
     def make(at: int) -> CurvePoint:
-        """Plan one bandwidth."""
         point = sized_point(subject, _slower(cluster, link, at)) if at else today
         lost, likely = 1 - today.expected_s / point.expected_s, _likely_loss(today, point)
         surely = likely is not None and likely[1] <= loss
@@ -52,7 +51,6 @@ def slowest_network(
     tried = TriedPoints(make, f"{link} slower, step", progress)
 
     def answer(*notes: str) -> SizeAnswer:
-        """Return the answer that the points give."""
         hold, fail = tried.parted(holds=False)
         sure = [each for each in tried.curve() if each.surely]
         lost = f"{100 * loss:.3g} %"

@@ -40,7 +40,6 @@ def best_offer(
         check_positive("within_s", within_s)
 
     def answer() -> SizeAnswer:
-        """Return the answer that the points give."""
         order = sorted(curve, key=lambda row: (not row.holds, row.quantity))
         best = order[0] if order[0].holds else None
         late = f" within {hours_text(within_s)}" if within_s is not None else ""

@@ -66,7 +66,6 @@ def run_sweep(
     counts = {"ok": 0, "refused": 0, "failed": 0}
 
     def outcome() -> SweepOutcome:
-        """Return the numbers of points so far."""
         left = len(digests) - len(store.known(digests))
         return SweepOutcome(
             points=len(digests),

@@ -202,7 +202,6 @@ def whatif(
     rows, sensitivities_of = list[WhatIfRow](), dict[str, tuple[Sensitivity, ...]]()
 
     def result() -> WhatIf:
-        """Return the scenarios whose rows are all there."""
         count = len(rows) // len(strategies)
         left = ", ".join(scenario.name for scenario in compared[count:])
         return WhatIf(
