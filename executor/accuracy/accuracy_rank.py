@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.accuracy.accuracy_job import AccuracyJob
 from executor.accuracy.accuracy_request import AccuracyCase
 from executor.accuracy.accuracy_result import Training
+from executor.accuracy.accuracy_run import AccuracyJob
 from executor.data.load import load_data
 from executor.layers.base import PartLayer, TrainingStep
 from executor.layers.factory import part_layer

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from executor.compression.base import DataType
 from executor.compression.published import published_type
-from executor.compression.registry import data_type
-from executor.compression.table_types import TableType
+from executor.compression.registry import TableType, data_type
 from groundwork.errors import ConfigError
 from groundwork.progress import Progress
 from planner.compression.data_types import compression

@@ -13,7 +13,7 @@ dynamic tree, Section 3.2 and the implementation that its footnote names.
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.compression.table_types import TableType
+from executor.compression.registry import TableType
 from executor.compression.tables import POSITIVE, Table, table_with
 from groundwork.errors import ConfigError
 from planner.compression.data_types import compression

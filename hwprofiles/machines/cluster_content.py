@@ -10,7 +10,7 @@ from hwprofiles.machines.generations import Generation, assumed_library
 from hwprofiles.machines.gpu_names import GpuKind
 from hwprofiles.machines.topology_graph import topology_graph
 from hwprofiles.readers.facts import Card, Gpu, Topology
-from hwprofiles.readers.network_software import transport_of_cards
+from hwprofiles.readers.nccl_tests import transport_of_cards
 
 MACHINE = "machine"
 """Name of the level that is one machine."""

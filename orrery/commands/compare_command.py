@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from groundwork.errors import InfeasiblePlanError
 from groundwork.requests import option
-from orrery.terminal.execution_options import ComparedConditions
 from orrery.terminal.options import (
     BatchOption,
     ClusterOption,
+    ComparedConditions,
     JsonOption,
     ModelArgument,
     PriceOption,

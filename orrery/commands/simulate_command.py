@@ -8,8 +8,15 @@ from typing import Annotated
 import typer
 
 from groundwork.requests import whole_number
-from orrery.terminal.execution_options import ExecutionModel
-from orrery.terminal.options import EngineOption, JsonOption, PlanArgument, PriceOption, TraceOption, price_of
+from orrery.terminal.options import (
+    EngineOption,
+    ExecutionModel,
+    JsonOption,
+    PlanArgument,
+    PriceOption,
+    TraceOption,
+    price_of,
+)
 from orrery.terminal.output import Out, out_files, out_option, output_file, print_json
 from orrery.terminal.plan_view import plan_headline
 from orrery.terminal.progress import progress_bar

@@ -8,8 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from orrery.terminal.command_groups import GroupedCommand
-from orrery.terminal.execution_options import PlannedConditions
-from orrery.terminal.options import BatchOption, ClusterOption, JsonOption, ModelArgument
+from orrery.terminal.options import BatchOption, ClusterOption, JsonOption, ModelArgument, PlannedConditions
 from orrery.terminal.output import Out, out_files, out_option, print_json, to_json
 from orrery.terminal.progress import progress_bar
 from orrery.terminal.request_options import takes_requests

@@ -52,7 +52,7 @@ def configuration_rows(plan: "Plan") -> list[dict[str, Any]]:
     Neighbours that have the same share a row, and of blocks of rows that repeat all but the first do.
     """
     from reports.style.device_lists import compact_devices
-    from reports.tables.repeated_blocks import repeated_blocks
+    from reports.tables.layer_rows import repeated_blocks
 
     texts = {
         name: (configuration.describe(), compact_devices(configuration.devices))

@@ -29,8 +29,7 @@ from orrery.workbench.benches import Benches, Job
 from orrery.workbench.choices import checked_cluster, checked_model, choices
 from orrery.workbench.cluster_view import cluster_values
 from orrery.workbench.processes import run_once
-from orrery.workbench.scenario_view import scenario_pair
-from orrery.workbench.stored_scenarios import StoredScenario, keep_scenario, kept_scenarios, open_scenario
+from orrery.workbench.scenario_view import StoredScenario, keep_scenario, kept_scenarios, open_scenario, scenario_pair
 from orrery.workbench.subject import UPLOAD, parsed_subject
 from orrery.workbench.transport.guard import Guard, limited_body
 from orrery.workbench.working_folder import UPLOAD_KINDS, WorkingFolder, json_bytes

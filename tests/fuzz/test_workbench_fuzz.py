@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from groundwork.errors import ConfigError
-from orrery.workbench.stored_scenarios import kept_scenarios
+from orrery.workbench.scenario_view import kept_scenarios
 from orrery.workbench.subject import parsed_subject
 from orrery.workbench.working_folder import WorkingFolder
 

@@ -13,8 +13,7 @@ from page_kinds import small_view
 from planner.models.registry import load_model
 from planner.plan.comparison import LayerResult
 from reports.pages.plan_page import plan_html
-from reports.tables.layer_rows import layer_table
-from reports.tables.repeated_blocks import repeated_blocks
+from reports.tables.layer_rows import layer_table, repeated_blocks
 
 FILL = [(f"stem.{word}", word) for word in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN"]
 """Forty rows without a number: with them a table is long enough."""

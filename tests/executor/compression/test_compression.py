@@ -21,8 +21,7 @@ from compression_cases import (
 from hypothesis import given, strategies as st
 from reference_compression import compress, decompress
 
-from executor.compression.registry import DATA_TYPES, data_type
-from executor.compression.table_types import TableType
+from executor.compression.registry import DATA_TYPES, TableType, data_type
 from groundwork.errors import ConfigError
 from planner.compression.data_types import COMPRESSIONS, compression, compression_names
 

@@ -7,7 +7,7 @@ import pytest
 from groundwork.errors import ConfigError
 from hwprofiles.machines.machine_file import machine_file
 from hwprofiles.readers.card_list import cards_of
-from hwprofiles.readers.network_software import transport_of_cards, transport_of_log
+from hwprofiles.readers.nccl_tests import transport_of_cards, transport_of_log
 
 MACHINES = Path(__file__).parents[1] / "data" / "machines"
 TWO = (MACHINES / "all_reduce_a100_2x8gpu.txt").read_text()
