@@ -7,10 +7,9 @@ from executor.layers.base import NO_BUFFERS
 from executor.program.rank_parts import LayerUnit
 from executor.runtime.devices import torch_type
 from executor.training.parameter_updates import ParameterUpdates
-from executor.training.rank_resources import RankLayers, RankResources
+from executor.training.rank_resources import RankLayers, RankResources, TaskTimer
 from executor.training.rank_tensors import RankTensors
 from executor.training.statistics_sync import StatisticsSync
-from executor.training.task_timer import TaskTimer
 from planner.lowering.program import KINDS
 
 _GRADIENT_KINDS = ("activation_gradient", "weight_gradient")

@@ -11,10 +11,9 @@ from executor.layers.base import TrainingStep
 from executor.program.rank_parts import LayerUnit
 from executor.program.rank_program import RankProgram
 from executor.runtime.boxes import Box
-from executor.training.rank_resources import RankLayers, RankResources
+from executor.training.rank_resources import RankLayers, RankResources, TaskTimer
 from executor.training.rank_tensors import RankTensors
 from executor.training.statistics_sync import StatisticsSync
-from executor.training.task_timer import TaskTimer
 from planner.graph.data_sources import is_data
 from planner.operations.loss import Loss
 

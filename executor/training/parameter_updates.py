@@ -4,8 +4,7 @@ from torch import Tensor
 
 from executor.program.rank_parts import LayerUnit
 from executor.supervision.status_board import RankState
-from executor.training.rank_resources import RankLayers, RankResources
-from executor.training.task_timer import TaskTimer
+from executor.training.rank_resources import RankLayers, RankResources, TaskTimer
 
 
 class ParameterUpdates:

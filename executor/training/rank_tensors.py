@@ -15,8 +15,7 @@ from executor.runtime.boxes import Box
 from executor.training.activation_store import ActivationStore
 from executor.training.borrowed_parameters import BorrowedParameters
 from executor.training.gradient_store import GradientStore
-from executor.training.rank_resources import RankLayers, RankResources
-from executor.training.task_timer import TaskTimer
+from executor.training.rank_resources import RankLayers, RankResources, TaskTimer
 
 if TYPE_CHECKING:
     from executor.communication.compressed_messages import CompressedMessages

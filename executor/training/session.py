@@ -31,9 +31,8 @@ from executor.runtime.optimizers import Optimizer, make_optimizer
 from executor.runtime.parameter_init import initial_parameters
 from executor.runtime.run_options import RunOptions
 from executor.supervision.status_board import RankStatus
-from executor.training.rank_resources import RankLayers, RankResources
+from executor.training.rank_resources import RankLayers, RankResources, StandInMode
 from executor.training.stand_in import StandInPart
-from executor.training.task_timer import StandInMode
 from executor.training.unit_parameters import UnitParameters
 from executor.training.worker import Worker
 from planner.graph.data_sources import DATA

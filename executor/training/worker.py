@@ -12,11 +12,10 @@ from executor.supervision.status_board import RankState
 from executor.training.backward_pass import BackwardPass
 from executor.training.forward_pass import ForwardPass, LossCheck
 from executor.training.parameter_updates import ParameterUpdates
-from executor.training.rank_resources import RankLayers, RankResources
+from executor.training.rank_resources import RankLayers, RankResources, StandInMode, TaskTimer
 from executor.training.rank_tensors import RankTensors
 from executor.training.stand_in import wake_in_time
 from executor.training.statistics_sync import StatisticsSync
-from executor.training.task_timer import StandInMode, TaskTimer
 from groundwork.errors import ConfigError
 from planner.lowering.program import KINDS
 

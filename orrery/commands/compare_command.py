@@ -101,8 +101,7 @@ def orrery_compare(
 
 def _show(comparison: "Comparison", page: Path | None) -> None:
     """Print the strategies as a table, then the headline, the pace, refusals and notes."""
-    from reports.tables.comparison_summary import comparison_headline
-    from reports.tables.comparison_text import comparison_table, pace_lines
+    from reports.tables.comparison_summary import comparison_headline, comparison_table, pace_lines
 
     print_rich(comparison_table(comparison))
     refused = [f"{name} was refused: {reason}" for name, reason in comparison.refused.items()]

@@ -14,11 +14,10 @@ from planner.simulation.link_use import LinkUse
 from planner.simulation.program_replay import Replay
 from reports.drawings.timeline_layout import with_members
 from reports.drawings.timeline_packing import pack_timeline
-from reports.figures.ladder import plain_ladder
+from reports.figures.comparison import plain_ladder
 from reports.style.palette import kind_colours
 from reports.style.units import time_unit
-from reports.tables.comparison_summary import comparison_columns, comparison_headline
-from reports.tables.comparison_text import pace_lines
+from reports.tables.comparison_summary import comparison_columns, comparison_headline, pace_lines
 from reports.tables.likely_text import undecided_line, winner_of
 
 

@@ -11,8 +11,8 @@ from groundwork.errors import ConfigError
 
 _HOMES: Mapping[str, Mapping[str, str]] = {
     "Comparison": {
-        "breakdown": "reports.figures.breakdown:breakdown_figure",
-        "ladder": "reports.figures.ladder:ladder_figure",
+        "breakdown": "reports.figures.comparison:breakdown_figure",
+        "ladder": "reports.figures.comparison:ladder_figure",
         "agreement": "reports.figures.agreement:agreement_figure",
     },
     "Replay": {"timeline": "reports.figures.timeline:timeline_figure"},
@@ -23,7 +23,7 @@ _HOMES: Mapping[str, Mapping[str, str]] = {
         "epochs": "reports.figures.oracle:epoch_figure",
         "memory": "reports.figures.oracle:oracle_memory_figure",
     },
-    "WhatIf": {"change": "reports.figures.whatif:whatif_figure"},
+    "WhatIf": {"change": "reports.figures.decisions:whatif_figure"},
     "Validation": {"ladder": "reports.figures.validation:validation_figure"},
 }
 """Figures by class of the result, the default first; they are imported when drawn, and none needs torch."""

@@ -8,15 +8,12 @@ from planner.plan.comparison import Comparison, StrategyResult
 from reports.drawings.timeline_layout import with_members
 from reports.drawings.timeline_packing import pack_timeline
 from reports.figures.agreement import agreement_figure
-from reports.figures.breakdown import breakdown_figure
-from reports.figures.ladder import ladder_figure, ladder_models
-from reports.figures.memory import memory_figure
+from reports.figures.comparison import breakdown_figure, ladder_figure, ladder_models, memory_figure
 from reports.pages.page_template import plain_figure, rendered, write_page
 from reports.style.packing import pack_array, pack_json
 from reports.style.palette import kind_colours
 from reports.style.units import byte_unit, memory_unit, plain_unit, three_digits, time_unit
-from reports.tables.comparison_summary import comparison_columns, comparison_headline, fullest_device
-from reports.tables.comparison_text import pace_lines
+from reports.tables.comparison_summary import comparison_columns, comparison_headline, fullest_device, pace_lines
 from reports.tables.layer_rows import layer_table
 from reports.tables.likely_text import undecided_line, winner_of
 from reports.tables.rate_tiles import rate_tiles

@@ -1,7 +1,6 @@
 """Pages of decisions: questions of size, and scenarios side by side; each with the answer, why, and every point."""
 
-from reports.figures.size import size_figure
-from reports.figures.whatif import whatif_figure
+from reports.figures.decisions import size_figure, whatif_figure
 from reports.pages.page_template import plain_figure, rendered
 from reports.style.units import plain_unit, time_unit
 from reports.tables.size_text import size_columns, size_headline, size_lines, training_unit

@@ -9,8 +9,7 @@ from groundwork.progress import Progress
 from studies.size.boundary import Boundary, find_boundary
 from studies.size.deadline import trained_point
 from studies.size.size_answer import CurvePoint, SizeAnswer
-from studies.size.sized_cluster import cluster_sizes
-from studies.size.sized_point import Subject
+from studies.size.sized_point import Subject, cluster_sizes
 from studies.size.training import TrainingRun
 from studies.size.tried_points import (
     TriedPoints,

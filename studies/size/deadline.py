@@ -5,8 +5,7 @@ from dataclasses import replace
 from groundwork.progress import Progress
 from studies.size.boundary import find_boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer
-from studies.size.sized_cluster import SizedCluster, cluster_sizes
-from studies.size.sized_point import Subject, sized_point
+from studies.size.sized_point import SizedCluster, Subject, cluster_sizes, sized_point
 from studies.size.training import TrainingRun, training_cost
 from studies.size.tried_points import (
     TriedPoints,

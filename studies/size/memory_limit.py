@@ -8,8 +8,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import MOST_SAMPLES
 from studies.size.boundary import find_boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer
-from studies.size.sized_cluster import SizedCluster
-from studies.size.sized_point import Subject, sized_point
+from studies.size.sized_point import SizedCluster, Subject, sized_point
 from studies.size.tried_points import TriedPoints, best_so_far, explained, scan_notes
 
 

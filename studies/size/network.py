@@ -7,8 +7,7 @@ from hwprofiles.catalogue.cluster_catalogue import cluster_with, load_cluster
 from planner.expected.likely_times import likely_ratio
 from studies.size.boundary import find_boundary
 from studies.size.size_answer import CurvePoint, SizeAnswer
-from studies.size.sized_cluster import SizedCluster
-from studies.size.sized_point import SizedPoint, Subject, sized_point
+from studies.size.sized_point import SizedCluster, SizedPoint, Subject, sized_point
 from studies.size.tried_points import TriedPoints, best_so_far, explained, scan_notes
 
 _STEP = 1.05

@@ -8,8 +8,7 @@ from groundwork.progress import Progress
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from studies.size.deadline import trained_point
 from studies.size.size_answer import CurvePoint, SizeAnswer
-from studies.size.sized_cluster import SizedCluster
-from studies.size.sized_point import Subject
+from studies.size.sized_point import SizedCluster, Subject
 from studies.size.training import TrainingRun
 from studies.size.tried_points import best_so_far, check_positive, explained, hours_text, run_text
 

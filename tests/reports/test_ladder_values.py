@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from synthetic_comparison import make_comparison
 
-from reports.figures.ladder import ladder_figure, plain_ladder
+from reports.figures.comparison import ladder_figure, plain_ladder
 from reports.pages.page_template import plain_figure
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given, strategies as st
 from synthetic_comparison import make_comparison
 
-from reports.figures.ladder import plain_ladder
+from reports.figures.comparison import plain_ladder
 from reports.style.plan_names import broken_name, plan_ticks
 
 LONG = "pipeline=4,schedule=interleaved,micro-batches=8,recompute=segments"

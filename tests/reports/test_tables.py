@@ -8,8 +8,7 @@ from rich.console import Console
 from synthetic_comparison import NAMES, make_comparison
 
 from reports.style.units import three_digits
-from reports.tables.comparison_summary import comparison_headline
-from reports.tables.comparison_text import comparison_table
+from reports.tables.comparison_summary import comparison_headline, comparison_table
 
 
 def test_the_table_prints_every_strategy_and_marks_the_fastest():

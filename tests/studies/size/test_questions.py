@@ -18,8 +18,7 @@ from studies.size.failures import Failures
 from studies.size.memory_limit import largest_batch
 from studies.size.network import slowest_network
 from studies.size.offers import best_offer
-from studies.size.sized_cluster import cluster_sizes
-from studies.size.sized_point import Subject, sized_point
+from studies.size.sized_point import Subject, cluster_sizes, sized_point
 from studies.size.training import TrainingRun
 from studies.size.typed_values import duration_s, read_prices
 
