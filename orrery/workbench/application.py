@@ -202,7 +202,7 @@ async def _events(request: Request) -> Response:
 
     async def stream() -> AsyncIterator[ServerSentEvent]:
         with request.app.state.benches.listening(job):
-            async for number, kind, values in job.told(after):
+            async for number, kind, values in job.events_after(after):
                 yield ServerSentEvent(json_bytes(values).decode(), event=kind, id=str(number))
 
     return EventSourceResponse(stream(), ping=_PING_S)

@@ -13,7 +13,7 @@ from typing import Any
 from groundwork.errors import OrreryError
 from hwprofiles.devices.device_graph import DeviceGraph
 from orrery.workbench.comparison_view import has_timeline, light_result, timeline_view
-from orrery.workbench.processes import BrokeOff, follow_parent, said_of
+from orrery.workbench.processes import BrokeOff, follow_parent, report_of
 from orrery.workbench.subject import UPLOAD, BenchSubject
 from orrery.workbench.working_folder import WorkingFolder, readable_name
 from planner.cost.cost_model import CostModel
@@ -28,7 +28,7 @@ from reports.pages.comparison_page import comparison_html
 _FORK = get_context("fork")
 _LATER = 10
 """Niceness of children whose timeline is not shown, once their ladder is there: the timeline that is comes first."""
-Said = Iterator[tuple[str, Any]]
+Messages = Iterator[tuple[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +51,16 @@ class Child:
         self.pipe.close()
 
 
-def start_child(name: str, function: Callable[..., Said], *arguments: Any) -> Child:
+def start_child(name: str, function: Callable[..., Messages], *arguments: Any) -> Child:
     """Start a function in a child that has all that this process has."""
     ours, theirs = _FORK.Pipe()
-    process = _FORK.Process(target=_speak, args=(theirs, function, arguments), daemon=True)
+    process = _FORK.Process(target=_send_messages, args=(theirs, function, arguments), daemon=True)
     process.start()
     theirs.close()
     return Child(name=name, process=process, pipe=ours)
 
 
-def _speak(pipe: Connection, function: Callable[..., Said], arguments: tuple[Any, ...]) -> None:
+def _send_messages(pipe: Connection, function: Callable[..., Messages], arguments: tuple[Any, ...]) -> None:
     """Send what a function yields, then that it has ended or why it failed.
 
     Behind ``priced`` it waits: the ladders of all strategies come before anything else.
@@ -76,12 +76,12 @@ def _speak(pipe: Connection, function: Callable[..., Said], arguments: tuple[Any
         except OrreryError as error:
             pipe.send(("refused", BrokeOff(str(error))))
         except Exception as error:
-            pipe.send(("failed", said_of(error)))
+            pipe.send(("failed", report_of(error)))
 
 
 def strategy_again(
     model: CostModel, usual: CostModel, result: StrategyResult, known: Program | None, shown: bool
-) -> Said:
+) -> Messages:
     """Price and replay a strategy that was chosen before, as ``orrery simulate`` does with a plan."""
     program = known or result.planned.lowered(model, check_memory=False)
     priced_s, ladder = strategy_ladder(model, result.planned, program)
@@ -104,7 +104,7 @@ def strategy_again(
     yield "result", light_result(strategy_result(priced, one_device_s(usual)))
 
 
-def timeline_of(model: CostModel, result: StrategyResult, cluster: DeviceGraph) -> Said:
+def timeline_of(model: CostModel, result: StrategyResult, cluster: DeviceGraph) -> Messages:
     """Pack the timeline of a strategy, which is replayed again where only its numbers were kept."""
     if has_timeline(result):
         yield "timeline", timeline_view(result.name, result, cluster)
@@ -112,7 +112,7 @@ def timeline_of(model: CostModel, result: StrategyResult, cluster: DeviceGraph) 
     yield "timeline", timeline_view(result.name, replay_that_fits(result.planned.lowered(model)), cluster)
 
 
-def page_of(comparison: Comparison, subject: BenchSubject) -> Said:
+def page_of(comparison: Comparison, subject: BenchSubject) -> Messages:
     """Write the page of a comparison, the one that ``orrery compare --out`` writes, into the working folder."""
     html = comparison_html(comparison).encode()
     name = _page_name(subject, html)

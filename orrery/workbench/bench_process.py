@@ -17,7 +17,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
 from orrery.workbench.bench_children import Child, page_of, start_child, strategy_again, timeline_of
 from orrery.workbench.comparison_view import comparison_view, ladder_view, light_result, partial_comparison
-from orrery.workbench.processes import BrokeOff, follow_parent, said_of
+from orrery.workbench.processes import BrokeOff, follow_parent, report_of
 from orrery.workbench.subject import BenchSubject, loaded_cluster, loaded_graph
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.changed_links import relinked
@@ -51,7 +51,7 @@ def bench(pipe: Connection, folder: str) -> None:
     os.chdir(folder)
     with suppress(OrreryError):  # loads the compiled kernels
         compare(load_model("lenet5", batch=8), load_cluster("titanx-4"), ["data", "owt"])
-    held, children = _Held(pipe), list[Child]()
+    held, children = _Computation(pipe), list[Child]()
     request: BenchRequest | None = None
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
@@ -61,21 +61,21 @@ def bench(pipe: Connection, folder: str) -> None:
                     child.end()
                 request, children = pipe.recv(), []
                 assert request is not None
-                children = _begun(held, request)
+                children = _start_work(held, request)
                 continue
             assert request is not None
-            children = _heard(held, request, children, ready)
+            children = _take_messages(held, request, children, ready)
     for child in children:
         child.end()
 
 
-def _begun(held: "_Held", request: BenchRequest) -> list[Child]:
+def _start_work(held: "_Computation", request: BenchRequest) -> list[Child]:
     """Begin what a request asks for; return the children that work on it."""
     try:
         if request.kind == "compare" or not (request.is_held and held.has_comparison):
             held.compare(request)
             if request.kind == "compare":
-                held.tell(request, "done", None)
+                held.send_event(request, "done", None)
             held.prepare()
         children = held.children_of(request) if request.kind != "compare" else []
         if request.kind == "reprice" and not children:  # all that is asked for is known
@@ -84,11 +84,11 @@ def _begun(held: "_Held", request: BenchRequest) -> list[Child]:
     except (BrokenPipeError, ConnectionResetError):
         raise
     except Exception as error:
-        held.tell(request, "failed", said_of(error).message)
+        held.send_event(request, "failed", report_of(error).message)
         return []
 
 
-def _heard(held: "_Held", request: BenchRequest, children: list[Child], ready: list[Any]) -> list[Child]:
+def _take_messages(held: "_Computation", request: BenchRequest, children: list[Child], ready: list[Any]) -> list[Child]:
     """Take in what children say; return those that still work."""
     for child in [each for each in children if each.pipe in ready]:
         try:
@@ -100,9 +100,9 @@ def _heard(held: "_Held", request: BenchRequest, children: list[Child], ready: l
         if kind == "failed" or (kind == "refused" and not child.name):
             for each in children:
                 each.end()
-            held.tell(request, "failed", values.message)
+            held.send_event(request, "failed", values.message)
             return []
-        held.hear(request, child.name, kind, values)
+        held.take_message(request, child.name, kind, values)
         if kind in ("ended", "refused"):
             child.end()
             children = [each for each in children if each is not child]
@@ -116,7 +116,7 @@ def _heard(held: "_Held", request: BenchRequest, children: list[Child], ready: l
     return children
 
 
-class _Held:
+class _Computation:
     """Comparison that a bench holds, and the same strategies on the cluster as it is now."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -149,7 +149,7 @@ class _Held:
         """Return whether there is a comparison to go on from."""
         return self._found is not None
 
-    def tell(self, request: BenchRequest, kind: str, values: Any) -> None:
+    def send_event(self, request: BenchRequest, kind: str, values: Any) -> None:
         """Send an event of a request."""
         self._pipe.send((request.job, kind, values))
 
@@ -168,7 +168,9 @@ class _Held:
         def arrived(result: StrategyResult) -> None:
             self._results = {**self._results, result.name: result}
             if request.kind == "compare":
-                self.tell(request, "table", comparison_view(self._now(names).priced(request.subject.price_of_device)))
+                self.send_event(
+                    request, "table", comparison_view(self._now(names).priced(request.subject.price_of_device))
+                )
 
         self._found = compare(
             self._graph,
@@ -176,20 +178,20 @@ class _Held:
             names,
             gradient_sync=subject.gradient_sync,
             dtype=subject.dtype,
-            progress=lambda label, done, total: self.tell(request, "progress", (label, done, total)),
+            progress=lambda label, done, total: self.send_event(request, "progress", (label, done, total)),
             arrived=arrived,
         )
         self._results = {each.name: each for each in self._found.strategies}
         self._refused = dict(self._found.refused)
-        self.tell(request, "compared", None)
+        self.send_event(request, "compared", None)
         if request.kind == "compare":
-            self._tell_all(request, self._found)
+            self._send_all(request, self._found)
 
-    def _tell_all(self, request: BenchRequest, complete: Comparison) -> None:
+    def _send_all(self, request: BenchRequest, complete: Comparison) -> None:
         """Tell of all numbers, and whether the strategies were chosen for the cluster as it is now."""
         view = comparison_view(complete.priced(request.subject.price_of_device))
         searched = request.subject.edits == request.compared.edits
-        self.tell(request, "table", {**view, "searched": searched, "complete": True})
+        self.send_event(request, "table", {**view, "searched": searched, "complete": True})
 
     def prepare(self) -> None:
         """Do what changes to come would each have to do again: what does not depend on links is then known."""
@@ -284,10 +286,10 @@ class _Held:
         request = self._requests[name]
         return relinked(program, self._first.of(request), self._models.of(request)) if program else None
 
-    def hear(self, request: BenchRequest, name: str, kind: str, values: Any) -> None:
+    def take_message(self, request: BenchRequest, name: str, kind: str, values: Any) -> None:
         """Take in and pass on what the child of a strategy says."""
         if kind in ("timeline", "page"):
-            self.tell(request, kind, values)
+            self.send_event(request, kind, values)
         elif kind == "priced":
             self._results[name] = replace(self._results[name], **values)
             self.priced.add(name)
@@ -297,12 +299,12 @@ class _Held:
         elif kind == "refused":
             self._results.pop(name, None)
             self._refused[name] = values.message
-            self.tell(request, "refused", {"name": name, "reason": values.message})
+            self.send_event(request, "refused", {"name": name, "reason": values.message})
 
     def show_ladder(self, request: BenchRequest) -> None:
         """Tell of the ladder, if a strategy was priced since."""
         if self._fresh:
-            self.tell(request, "ladder", {"names": self._fresh, **ladder_view(self._now(list(self._results)))})
+            self.send_event(request, "ladder", {"names": self._fresh, **ladder_view(self._now(list(self._results)))})
             self._fresh = []
 
     def finish(self, request: BenchRequest) -> None:
@@ -310,9 +312,9 @@ class _Held:
         if request.kind == "reprice":
             if not self._results:
                 reasons = "; ".join(f"{name}: {reason}" for name, reason in self._refused.items())
-                self.tell(request, "failed", f"no strategy runs with this change: {reasons}")
+                self.send_event(request, "failed", f"no strategy runs with this change: {reasons}")
                 return
             assert self._found is not None
             taken_back = request.subject.edits == request.compared.edits
-            self._tell_all(request, self._found if taken_back else self._now(list(self._results)))
-        self.tell(request, "done", None)
+            self._send_all(request, self._found if taken_back else self._now(list(self._results)))
+        self.send_event(request, "done", None)

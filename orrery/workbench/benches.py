@@ -65,7 +65,7 @@ class Job:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    async def told(self, after: int) -> AsyncIterator[tuple[int, str, Any]]:
+    async def events_after(self, after: int) -> AsyncIterator[tuple[int, str, Any]]:
         """Yield the events with a number above ``after``, and those that come, until the last."""
         at = after + 1
         while True:
@@ -114,7 +114,7 @@ class Benches:
         """Start the spare bench, if there is none."""
         if self._spare is None:
             self._spare = asyncio.create_task(asyncio.to_thread(self._started))
-            self._spare.add_done_callback(_heeded)
+            self._spare.add_done_callback(_retrieve_exception)
 
     def job(self, job: str) -> Job:
         """Return a job.
@@ -276,13 +276,13 @@ class Benches:
         try:
             while True:
                 said = held.pipe.recv()
-                self._loop.call_soon_threadsafe(self._heard, held, said)
+                self._loop.call_soon_threadsafe(self._add_event, held, said)
         except (EOFError, OSError, RuntimeError):  # it ended, or the server's loop has
             held.process.join(1)
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._died, held)
 
-    def _heard(self, held: _Bench, said: tuple[str, str, Any]) -> None:
+    def _add_event(self, held: _Bench, said: tuple[str, str, Any]) -> None:
         """Add an event to its job; one of a job that was cancelled is dropped there."""
         job, kind, values = said
         if kind == "failed" and held.compares:
@@ -314,7 +314,7 @@ class Benches:
         held.process.kill()
 
 
-def _heeded(started: asyncio.Task[_Bench]) -> None:
+def _retrieve_exception(started: asyncio.Task[_Bench]) -> None:
     """Take note of why no bench could be started; whoever asks for one is told."""
     if not started.cancelled():
         started.exception()

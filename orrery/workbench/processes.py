@@ -50,7 +50,7 @@ def follow_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def said_of(error: Exception) -> BrokeOff:
+def report_of(error: Exception) -> BrokeOff:
     """Return what to tell of an error: the rule that the input breaks, or that something broke off."""
     if isinstance(error, OrreryError):
         return BrokeOff(str(error))
@@ -112,7 +112,7 @@ def _answer(pipe: Connection, folder: Path, function: Callable[..., Any], argume
     try:
         pipe.send(function(*arguments))
     except Exception as error:
-        pipe.send(said_of(error))
+        pipe.send(report_of(error))
 
 
 def run_once(folder: Path, function: Callable[..., Any], *arguments: Any) -> Any:
