@@ -23,14 +23,7 @@ GRADIENT_TYPES = (
     "bfloat16",
 )
 """Data types of gradients that are compared if none are named."""
-ACTIVATION_TYPES = (
-    "dynamic-tree",
-    "static-tree:offset=2",
-    "linear",
-    "mantissa:offset=2",
-    "float16",
-    "bfloat16",
-)
+ACTIVATION_TYPES = ("dynamic-tree", "static-tree:offset=2", "linear", "mantissa:offset=2", "float16", "bfloat16")
 """Data types of activations that are compared if none are named.
 
 Activations are larger than gradients, so the exponent has an offset.  Source: Dettmers, "8-Bit Approximations for

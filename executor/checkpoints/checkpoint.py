@@ -81,12 +81,7 @@ def model_identity(graph: ComputationGraph) -> str:
 
 
 def save_checkpoint(
-    folder: Path,
-    *,
-    step: int,
-    identity: Mapping[str, Any],
-    tensors: Mapping[str, CheckpointPart],
-    keep: int = 2,
+    folder: Path, *, step: int, identity: Mapping[str, Any], tensors: Mapping[str, CheckpointPart], keep: int = 2
 ) -> None:
     """Write a checkpoint; all ranks of the group call it together, or one process without a group.
 
@@ -148,11 +143,7 @@ def save_checkpoint(
     _agreed(lambda: finish() if rank == 0 else None, problem)
 
 
-def load_checkpoint(
-    folder: Path,
-    identity: Mapping[str, Any],
-    wanted: Mapping[str, CheckpointPart],
-) -> Checkpoint:
+def load_checkpoint(folder: Path, identity: Mapping[str, Any], wanted: Mapping[str, CheckpointPart]) -> Checkpoint:
     """Read a checkpoint into the tensors of ``wanted``, however it was partitioned; collective like a save.
 
     A rank reads the saved boxes that overlap its own, and no others.

@@ -103,10 +103,7 @@ def _tasks(kind: DataType, place: str, count: int, device: torch.device) -> dict
     region = whole[:, : whole.shape[1] // 2]
     if place == _ACTIVATIONS:
         sent = kind.compress(region).message
-        return {
-            _COMPRESS: lambda: kind.compress(region),
-            _DECOMPRESS: lambda: kind.decompress(sent, region.shape),
-        }
+        return {_COMPRESS: lambda: kind.compress(region), _DECOMPRESS: lambda: kind.decompress(sent, region.shape)}
     values = region.reshape(-1)
     residual = torch.zeros_like(values) if kind.feedback else None
     message, content, total = (

@@ -48,12 +48,7 @@ def opened_store(where: RankEnvironment, timeout: timedelta) -> Store:
         family, address = store_address(where)
         listening = socket.create_server((address, where.port), family=family).detach()
     store = TCPStore(
-        where.address,
-        where.port,
-        is_master=serves,
-        timeout=timeout,
-        wait_for_workers=False,
-        master_listen_fd=listening,
+        where.address, where.port, is_master=serves, timeout=timeout, wait_for_workers=False, master_listen_fd=listening
     )
     ranks = PrefixStore(f"orrery/ranks/{attempt()}", store)
     if not where.secret:

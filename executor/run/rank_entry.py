@@ -36,12 +36,7 @@ _KEPT = 500
 
 
 def run_rank(
-    where: RankEnvironment,
-    program: Program,
-    options: RunOptions,
-    status: RankStatus,
-    *,
-    reduced: bool,
+    where: RankEnvironment, program: Program, options: RunOptions, status: RankStatus, *, reduced: bool
 ) -> Measurement | None:
     """Train as one rank, in a process group that is opened and closed here.
 
@@ -161,12 +156,7 @@ class _Steps:
     """Steps of one rank, with the checkpoints between them."""
 
     def __init__(
-        self,
-        rank: _Rank,
-        session: Session,
-        checkpoints: Checkpoints | None,
-        meter: AllocationMeter | None,
-        first: int,
+        self, rank: _Rank, session: Session, checkpoints: Checkpoints | None, meter: AllocationMeter | None, first: int
     ) -> None:
         self._rank, self._session, self._checkpoints = rank, session, checkpoints
         self._meter, self._metered = meter, min(first + WARM_UP, rank.options.steps)

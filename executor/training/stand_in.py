@@ -21,13 +21,7 @@ class StandInPart(PartLayer):
     """A part with constant tensors of the right shapes: zeros or, where they will be compressed, random elements."""
 
     def __init__(
-        self,
-        context: PartContext,
-        *,
-        sums_statistics: bool,
-        is_loss: bool,
-        dtype: torch.dtype,
-        random: bool = False,
+        self, context: PartContext, *, sums_statistics: bool, is_loss: bool, dtype: torch.dtype, random: bool = False
     ) -> None:
         super().__init__(context)
         make = torch.randn if random else torch.zeros

@@ -135,13 +135,7 @@ class _Turns:
         program, reduced = self._plans[name]
         steps = WARM_UP + self._counted[name]
         session = open_session(
-            program,
-            self._rank,
-            self._spec.run,
-            reduced=reduced,
-            device=self._device,
-            status=self._status,
-            steps=steps,
+            program, self._rank, self._spec.run, reduced=reduced, device=self._device, status=self._status, steps=steps
         )
         self._status.step(number)
         self._status.at(-1, RankState.WAITING)

@@ -45,9 +45,7 @@ class ValidationRequest:
     )
     """Cluster to predict with; in a lab, the description of its cluster, whose rates are those of the wire."""
     stand_in_compute: bool = option(
-        False,
-        names=("--stand-in-compute",),
-        help="Wait for the predicted time of each task instead of computing it.",
+        False, names=("--stand-in-compute",), help="Wait for the predicted time of each task instead of computing it."
     )
     stand_in_compression: bool = option(
         False,

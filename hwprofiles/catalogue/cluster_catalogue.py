@@ -10,13 +10,7 @@ from typing import Any
 from groundwork.errors import ConfigError, UnreachableError
 from groundwork.input_files import AnyPath, text_of
 from groundwork.suggestions import did_you_mean
-from hwprofiles.catalogue.changes import (
-    ClusterChange,
-    changed_classes,
-    changed_graph,
-    links_left,
-    read_change,
-)
+from hwprofiles.catalogue.changes import ClusterChange, changed_classes, changed_graph, links_left, read_change
 from hwprofiles.catalogue.cluster_build import build_cluster
 from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule
 from hwprofiles.catalogue.cluster_reader import parse_cluster, read_parameters, read_tree

@@ -105,10 +105,7 @@ def _network(topology: Topology, generation: Generation, classes: dict[str, Any]
     for card in topology.cards:
         gbit = (card.bits_per_s or generation.card_gbit_per_s * GIGA) / GIGA
         kind = f"card-{gbit:g}"
-        classes[kind] = {
-            "bandwidth_gbyte_per_s": rounded(gbit / BITS_PER_BYTE * CARD_SHARE),
-            "latency_us": _CARD_US,
-        }
+        classes[kind] = {"bandwidth_gbyte_per_s": rounded(gbit / BITS_PER_BYTE * CARD_SHARE), "latency_us": _CARD_US}
         if transport:
             classes[kind]["transport"] = transport
         rules.append({"between": [f"{MACHINE}/{card.name}", "fabric"], "class": kind})

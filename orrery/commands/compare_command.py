@@ -75,13 +75,7 @@ def orrery_compare(
         machines = load_cluster(cluster)
         try:
             comparison = kept(
-                compare,
-                graph,
-                machines,
-                names,
-                **asdict(searched),
-                **asdict(conditions),
-                progress=progress,
+                compare, graph, machines, names, **asdict(searched), **asdict(conditions), progress=progress
             )
         except NoStrategyFitsError as error:
             words = ["orrery", "compare", model, "--cluster", cluster, "--batch", str(error.batch)]

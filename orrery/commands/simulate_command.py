@@ -24,8 +24,7 @@ from orrery.terminal.request_options import takes_requests
 from orrery.terminal.views import print_pairs, printed_values, replay_values
 
 _Expand = Annotated[
-    bool,
-    typer.Option("--expand-collectives", help="Replay gradient synchronisation message by message."),
+    bool, typer.Option("--expand-collectives", help="Replay gradient synchronisation message by message.")
 ]
 
 

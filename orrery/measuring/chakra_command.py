@@ -23,8 +23,7 @@ def chakra_write(
     *,
     out: Annotated[Out, out_option("trace.0.et", "trace.1.et", folder_only=True)],
     expand_collectives: Annotated[
-        bool,
-        typer.Option("--expand-collectives", help="Write each message of an all-reduce as a send and a receive."),
+        bool, typer.Option("--expand-collectives", help="Write each message of an all-reduce as a send and a receive.")
     ] = False,
     json: JsonOption = False,
 ) -> None:

@@ -25,8 +25,7 @@ def orrery_read(
     *,
     out: Annotated[Out, out_option("cluster.yaml", also=(".yml",))],
     device: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Compute profile or product name of the GPUs, where no file names them."),
+        str, typer.Option(metavar="NAME", help="Compute profile or product name of the GPUs, where no file names them.")
     ] = "",
     cluster: Annotated[
         str, typer.Option(metavar="C", help="Cluster of the catalogue, or a cluster file, that the files refine.")

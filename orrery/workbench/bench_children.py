@@ -94,12 +94,7 @@ def strategy_again(
     check_plan_memory(program, peak_memory_bytes(program))
     check_replay_fits(full)
     priced = PricedStrategy(
-        model=model,
-        name=result.name,
-        planned=result.planned,
-        full=full,
-        additive_s=priced_s,
-        ladder_s=ladder,
+        model=model, name=result.name, planned=result.planned, full=full, additive_s=priced_s, ladder_s=ladder
     )
     yield "result", light_result(strategy_result(priced, one_device_s(usual)))
 

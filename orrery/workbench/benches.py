@@ -157,12 +157,7 @@ class Benches:
         for old in [each for each in self._jobs.values() if each.ended][: max(0, len(self._jobs) - _MOST_JOBS)]:
             del self._jobs[old.id]
         request = BenchRequest(
-            job=job.id,
-            kind=kind,
-            subject=subject,
-            compared=compared,
-            is_held=held.holds == comparison,
-            shown=shown,
+            job=job.id, kind=kind, subject=subject, compared=compared, is_held=held.holds == comparison, shown=shown
         )
         held.compares |= kind == "compare" or not request.is_held
         held.holds = comparison

@@ -55,13 +55,7 @@ def elementwise(reader: GraphReader, node: TraceNode) -> TracedValue:
     sloped = name == "prelu" and [t.dim for t in tags[1]] == ["channel"] and any(f.shape[0] > 1 for f in fixed)
     trained = fixed_weights(reader, node, fixed, tags[:2] if name == "prelu" else tags)
     result = reader.mapped(
-        node,
-        Elementwise,
-        tags,
-        list(zip(values, pairs, strict=True)),
-        trained=trained,
-        steps=(name,),
-        saves=saves,
+        node, Elementwise, tags, list(zip(values, pairs, strict=True)), trained=trained, steps=(name,), saves=saves
     )
     if name == "copy":
         return result

@@ -260,14 +260,7 @@ class GraphReader:
             fixed = [(name, each) for name, each in operands if isinstance(each, Fixed)]
             channels = {name: channel_axis(axes, layer.output, len(each.shape)) for name, each in fixed}
         self.layers[value.layer] = recorded(
-            layer,
-            self.read[value.layer],
-            form,
-            call,
-            operands,
-            arguments,
-            out=axes,
-            channel_axes=channels,
+            layer, self.read[value.layer], form, call, operands, arguments, out=axes, channel_axes=channels
         )
         return value
 

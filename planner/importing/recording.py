@@ -66,11 +66,7 @@ def recorded(
             for slot, (name, each) in zip(slots, operands, strict=True)
         )
         step = Step(
-            form=form,
-            call=call,
-            out=axes_text(out, layer.output),
-            operands=rows,
-            arguments=plain_arguments(arguments),
+            form=form, call=call, out=axes_text(out, layer.output), operands=rows, arguments=plain_arguments(arguments)
         )
     except UnrecordedError:
         return layer

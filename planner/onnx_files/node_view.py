@@ -139,12 +139,7 @@ class NodeView:
         given = {key: value for key, value in arguments.items() if value is not None}
         self.nodes.append(
             TraceNode(
-                name=name,
-                operation=operation,
-                arguments=given,
-                results=results,
-                several=several,
-                module=self.module,
+                name=name, operation=operation, arguments=given, results=results, several=several, module=self.module
             )
         )
 

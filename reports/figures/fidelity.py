@@ -96,10 +96,7 @@ def printed_figure(values: Sequence[ReproducedValue]) -> go.Figure:
         )
     axis = {"type": "log", "range": [math.log10(low), math.log10(high)], **_ticks(low, high), "automargin": True}
     return styled(
-        figure,
-        height=480,
-        xaxis={**axis, "title": "printed, each in its unit"},
-        yaxis={**axis, "title": "ours"},
+        figure, height=480, xaxis={**axis, "title": "printed, each in its unit"}, yaxis={**axis, "title": "ours"}
     )
 
 

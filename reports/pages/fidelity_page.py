@@ -6,12 +6,7 @@ from typing import Any
 from reports.figures.fidelity import fidelity_figure
 from reports.pages.page_template import plain_figure, rendered
 from reports.style.units import time_unit
-from reports.tables.fidelity_text import (
-    coverage_rows,
-    fidelity_cells,
-    fidelity_headers,
-    fidelity_headline,
-)
+from reports.tables.fidelity_text import coverage_rows, fidelity_cells, fidelity_headers, fidelity_headline
 from studies.fidelity.error_summary import ErrorSummary
 from studies.fidelity.fidelity_table import FidelityTable
 

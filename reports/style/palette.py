@@ -26,17 +26,7 @@ MARK = "#b3246a"
 """Colour of marks: the winner, a bound, a capacity."""
 RUNGS = ("#a9cbe4", "#5aa5d6", BLUE, "#14608f", "#0c3f5f")
 """Colours of the execution models of the ladder, from the additive to the fullest."""
-CONFIGURATIONS = (
-    "#5b6fd6",
-    "#0a6b45",
-    "#e8c63a",
-    "#873cff",
-    "#8bc6a4",
-    "#74c7f2",
-    "#aa4466",
-    "#7788aa",
-    "#667755",
-)
+CONFIGURATIONS = ("#5b6fd6", "#0a6b45", "#e8c63a", "#873cff", "#8bc6a4", "#74c7f2", "#aa4466", "#7788aa", "#667755")
 """Colours of configurations, the most frequent first; none is a colour of the bars in the boxes of layers."""
 
 PALETTE = {name: value for name, value in globals().items() if name.isupper()}

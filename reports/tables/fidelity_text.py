@@ -82,10 +82,7 @@ def coverage_rows(table: FidelityTable) -> list[tuple[str, str, str, str]]:
 
 def fidelity_tables(table: FidelityTable) -> list[Table]:
     """Return every comparison, the measures with their bars, and how often intervals hold, as far as computed."""
-    shown = [
-        _table("Every comparison", table.comparisons),
-        _table("By measure", table.measures),
-    ]
+    shown = [_table("Every comparison", table.comparisons), _table("By measure", table.measures)]
     if table.coverages:
         intervals = Table(title="80 % intervals, each device or system left out in turn")
         intervals.add_column("part of a prediction")

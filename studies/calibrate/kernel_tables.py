@@ -30,11 +30,7 @@ _PRECISIONS = {
 }
 OPERAND_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
 """Bytes of an operand in each arithmetic."""
-_PHASE_COLUMNS = {
-    "forward": "fwd",
-    "activation_gradient": "bwd_data",
-    "weight_gradient": "bwd_weight",
-}
+_PHASE_COLUMNS = {"forward": "fwd", "activation_gradient": "bwd_data", "weight_gradient": "bwd_weight"}
 _CONVOLUTION = (
     "in_w",
     "in_h",

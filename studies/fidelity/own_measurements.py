@@ -21,11 +21,7 @@ from studies.fidelity.one_gpu_training import unlimited_device
 from studies.fidelity.single_kernels import convolution_rows, product_row
 
 _DEVICE, _RELEASE = "h200", "PyTorch 2.11"
-_SOFTWARE = {
-    "eager": "pytorch:update=0",
-    "compile": "torch-compile:loss=1,update=0",
-    "graph": "cuda-graph:update=0",
-}
+_SOFTWARE = {"eager": "pytorch:update=0", "compile": "torch-compile:loss=1,update=0", "graph": "cuda-graph:update=0"}
 """Software by how steps of language models were launched; those of networks were eager.  The loss was never compiled,
 and AdamW was one kernel."""
 _IN_PLANES = {"channels-first": 1, "channels-last": 0}

@@ -80,11 +80,9 @@ def _activations(
     first.  The table prints the sum for both rows to G - 1, the outputs of all layers but the last.
     """
     p = groups.shape[1]
-    chosen = {
-        "filter": sizes.gathered,
-        "channel": sizes.mixing & ~sizes.first,
-        "spatial": sizes.gathered_flat,
-    }.get(kind)
+    chosen = {"filter": sizes.gathered, "channel": sizes.mixing & ~sizes.first, "spatial": sizes.gathered_flat}.get(
+        kind
+    )
     if chosen is None:
         return 0.0
     rings = request.activations == "rings"

@@ -143,13 +143,7 @@ def pipeline_transfer_s(
 
 
 def memory_bytes(
-    activations: _Values,
-    weights: _Values,
-    biases: _Values,
-    *,
-    gamma: float,
-    delta: float,
-    weight_copies: int = 2,
+    activations: _Values, weights: _Values, biases: _Values, *, gamma: float, delta: float, weight_copies: int = 2
 ) -> Floats:
     """Return the memory of one device: delta (gamma sum 2 (|x| + |y|) + sum(2 |w| + |b|)).
 

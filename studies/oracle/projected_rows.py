@@ -46,11 +46,7 @@ class _CaseCosts(NamedTuple):
 
 
 def project_rows(
-    model: CostModel,
-    inputs: OracleInputs,
-    cases: Sequence[OracleCase],
-    limits: Mapping[str, Limit],
-    gamma: float,
+    model: CostModel, inputs: OracleInputs, cases: Sequence[OracleCase], limits: Mapping[str, Limit], gamma: float
 ) -> list[OracleRow]:
     """Apply the closed forms to all cases.
 

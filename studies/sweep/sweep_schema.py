@@ -91,9 +91,7 @@ class _ListedPoint(_Strict):
 
 
 Compressions = Annotated[
-    tuple[Annotated[_Compression, BeforeValidator(_compression)], ...],
-    Field(min_length=1),
-    BeforeValidator(_listed),
+    tuple[Annotated[_Compression, BeforeValidator(_compression)], ...], Field(min_length=1), BeforeValidator(_listed)
 ]
 Precisions = Annotated[tuple[Precision, ...], Field(min_length=1), BeforeValidator(_listed)]
 Switch = Annotated[bool | None, Field(strict=True)]

@@ -167,11 +167,7 @@ def compute_locally(
 
 
 def compute_in_processes(
-    points: Iterable[_Item],
-    *,
-    processes: int,
-    evaluate: Callable[[_Item], _Result],
-    died: Callable[[_Item], _Result],
+    points: Iterable[_Item], *, processes: int, evaluate: Callable[[_Item], _Result], died: Callable[[_Item], _Result]
 ) -> Generator[tuple[_Item, _Result]]:
     """Compute points in processes, and yield each result as soon as it is computed.
 

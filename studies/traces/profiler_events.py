@@ -164,10 +164,7 @@ def _kernels(rows: Sequence[Mapping[str, Any]], path: Path) -> dict[int, list[Tr
 
 
 def _iteration(
-    step: TracedOperation,
-    notes: Sequence[TracedOperation],
-    threads: Sequence[_Nested],
-    on_device: bool,
+    step: TracedOperation, notes: Sequence[TracedOperation], threads: Sequence[_Nested], on_device: bool
 ) -> TracedIteration:
     """Return the operations within a step, divided into forward pass, backward pass and update."""
     notes = [each for each in notes if step.start_s <= each.start_s < step.end_s]

@@ -192,11 +192,7 @@ def whatif(
         check_plan_text(name)
     compared = (Scenario(name=TODAY), *scenarios)
     question = _Question(
-        model=model,
-        batch=batch,
-        strategies=tuple(strategies),
-        options=options,
-        today=load_cluster(cluster),
+        model=model, batch=batch, strategies=tuple(strategies), options=options, today=load_cluster(cluster)
     )
     first: dict[str, _Planned] = {}
     rows, sensitivities_of = list[WhatIfRow](), dict[str, tuple[Sensitivity, ...]]()
