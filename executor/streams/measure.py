@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from executor.runtime.optimizer_spec import OptimizerSpec
-from executor.streams.measure_request import MEASURED_SCHEDULES, CoreStreamsRequest, MeasuredSchedule, MeasuredStreams
+from executor.streams.measure_request import MEASURED_SCHEDULES, CoreStreamsRequest
 from executor.streams.network import SubTaskNetwork
 from executor.streams.schedule_setups import LoadedRunner, PlannedSchedule, ScheduleSetups, SubTaskTimes
+from executor.streams.stream_results import MeasuredSchedule, MeasuredStreams
 from executor.streams.threads import StepTimes, ThreadRunner
 from executor.streams.turns import in_turns
 from groundwork.errors import ConfigError

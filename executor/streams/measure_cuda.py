@@ -11,8 +11,9 @@ import numpy as np
 
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.streams.cuda import CudaRunner
-from executor.streams.measure_request import CudaStreamsRequest, MeasuredSchedule, MeasuredStreams
+from executor.streams.measure_request import CudaStreamsRequest
 from executor.streams.network import SubTaskNetwork
+from executor.streams.stream_results import MeasuredSchedule, MeasuredStreams
 from executor.streams.threads import StepTimes
 from executor.streams.turns import in_turns
 from groundwork.progress import Progress

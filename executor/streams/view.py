@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from executor.streams.measure_request import MeasuredSchedule, MeasuredStreams
+from executor.streams.stream_results import MeasuredSchedule, MeasuredStreams
 from groundwork.array_types import Floats
 from planner.simulation.program_replay import iteration_rows
 from simulator.timelines.timeline import lower_bound

@@ -20,7 +20,7 @@ from planner.plan.plan_request import SyncAlgorithm
 from studies.streams.stream_request import StreamRequest
 
 if TYPE_CHECKING:
-    from executor.streams.measure_request import MeasuredStreams
+    from executor.streams.stream_results import MeasuredStreams
     from planner.graph.computation_graph import ComputationGraph
     from studies.streams.schedule_comparison import StreamComparison
 

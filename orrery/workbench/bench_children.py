@@ -28,7 +28,7 @@ from reports.pages.comparison_page import comparison_html
 _FORK = get_context("fork")
 _LATER = 10
 """Niceness of children whose timeline is not shown, once their ladder is there: the timeline that is comes first."""
-Messages = Iterator[tuple[str, Any]]
+ChildMessages = Iterator[tuple[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Child:
         self.pipe.close()
 
 
-def start_child(name: str, function: Callable[..., Messages], *arguments: Any) -> Child:
+def start_child(name: str, function: Callable[..., ChildMessages], *arguments: Any) -> Child:
     """Start a function in a child that has all that this process has."""
     ours, theirs = _FORK.Pipe()
     process = _FORK.Process(target=_send_messages, args=(theirs, function, arguments), daemon=True)
@@ -60,7 +60,7 @@ def start_child(name: str, function: Callable[..., Messages], *arguments: Any) -
     return Child(name=name, process=process, pipe=ours)
 
 
-def _send_messages(pipe: Connection, function: Callable[..., Messages], arguments: tuple[Any, ...]) -> None:
+def _send_messages(pipe: Connection, function: Callable[..., ChildMessages], arguments: tuple[Any, ...]) -> None:
     """Send what a function yields, then that it has ended or why it failed.
 
     Behind ``priced`` it waits: the ladders of all strategies come before anything else.
@@ -81,7 +81,7 @@ def _send_messages(pipe: Connection, function: Callable[..., Messages], argument
 
 def strategy_again(
     model: CostModel, usual: CostModel, result: StrategyResult, known: Program | None, shown: bool
-) -> Messages:
+) -> ChildMessages:
     """Price and replay a strategy that was chosen before, as ``orrery simulate`` does with a plan."""
     program = known or result.planned.lowered(model, check_memory=False)
     priced_s, ladder = strategy_ladder(model, result.planned, program)
@@ -99,7 +99,7 @@ def strategy_again(
     yield "result", light_result(strategy_result(priced, one_device_s(usual)))
 
 
-def timeline_of(model: CostModel, result: StrategyResult, cluster: DeviceGraph) -> Messages:
+def timeline_of(model: CostModel, result: StrategyResult, cluster: DeviceGraph) -> ChildMessages:
     """Pack the timeline of a strategy, which is replayed again where only its numbers were kept."""
     if has_timeline(result):
         yield "timeline", timeline_view(result.name, result, cluster)
@@ -107,7 +107,7 @@ def timeline_of(model: CostModel, result: StrategyResult, cluster: DeviceGraph) 
     yield "timeline", timeline_view(result.name, replay_that_fits(result.planned.lowered(model)), cluster)
 
 
-def page_of(comparison: Comparison, subject: BenchSubject) -> Messages:
+def page_of(comparison: Comparison, subject: BenchSubject) -> ChildMessages:
     """Write the page of a comparison, the one that ``orrery compare --out`` writes, into the working folder."""
     html = comparison_html(comparison).encode()
     name = _page_name(subject, html)
