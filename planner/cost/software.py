@@ -12,6 +12,7 @@ Source:
     NVIDIA/Megatron-LM of 2021, megatron/timers.py and p2p_communication.py: timers of passes, and receives, wait for
     the device; fused_softmax.py: the kernel of attention's scores; model/distributed.py: each gradient is added to a
     buffer that was set to zero; mpu/cross_entropy.py: its loss; optimizer: gradients of words are summed over stages.
+    NVIDIA/Megatron-LM of 2024, --overlap-param-gather: parameters are gathered under the next forward pass.
     huggingface/nanotron, optim/gradient_accumulator.py: the same, in float32; parallel/tensor_parallel/functional.py;
     parallel/pipeline_parallel/p2p.py: sizes of what stages send are read by hosts, and messages waited for.
     pytorch/pytorch, autograd/functions/accumulate_grad.h: the first gradient is kept, others are added to it.
@@ -59,6 +60,9 @@ class Software:
     sums: int = 0
     """Kernels that add a gradient to those of the micro-batches before.  0: none, as the product adds to what it reads;
     1: one a tensor, from the second micro-batch on; 2: one a tensor in every micro-batch, to a buffer that was zero."""
+    ahead: bool = False
+    """True if parameters whose update replicas divide are gathered in the order in which the next iteration reads them,
+    so that it begins when the first have arrived; else all at once."""
     trains_copies: bool = False
     """True if a stage trains a copy of a parameter that it shares with another, and so holds its gradient and state."""
 
@@ -94,7 +98,7 @@ longer by as much for each device; why is not known.  Fitted to three iterations
 tensors split 2, 4 and 8 times, which agree within 4 %."""
 _ALONE = {
     **{"fused": 1, "launch_us": 0, "peer_us": 0, "waits": 0, "flash": 3, "channels_first": 0},
-    **{"loss": 0, "sums": 0, "copies": 0, "update": 0, "clips": 0},
+    **{"loss": 0, "sums": 0, "copies": 0, "ahead": 0, "update": 0, "clips": 0},
 }
 _PYTORCH = {**_ALONE, "launch_us": _LAUNCH_US, "sums": 1, "update": 2}
 _MEGATRON = {**_ALONE, "loss": 2, "sums": 2, "copies": 1, "update": 1}
@@ -103,7 +107,7 @@ SOFTWARE: Mapping[str, Mapping[str, float]] = {
     "pytorch": {**_PYTORCH, "fused": 0, "channels_first": 1, "loss": 1},
     "torch-compile": _PYTORCH,
     "megatron-2021": {**_MEGATRON, "launch_us": _MEGATRON_LAUNCH_US, "waits": 2, "flash": 0, "clips": 1},
-    "megatron-core": {**_MEGATRON, "launch_us": _LAUNCH_US, "sums": 0, "clips": 1},
+    "megatron-core": {**_MEGATRON, "launch_us": _LAUNCH_US, "sums": 0, "ahead": 1, "clips": 1},
     "nanotron": {**_MEGATRON, **_NANOTRON_HOST, "fused": 0, "flash": 2, "clips": 3},
     "cuda-graph": {**_PYTORCH, "fused": 0, "launch_us": 0, "channels_first": 1, "loss": 1},
 }
@@ -120,7 +124,7 @@ def software_of(text: str) -> Software:
     if name not in SOFTWARE:
         raise ConfigError(f"software must be one of {', '.join(SOFTWARE)}, got {name!r}{did_you_mean(name, SOFTWARE)}")
     values = parameter_values("software", name, rest, SOFTWARE[name])
-    for switch in ("fused", "channels_first", "copies"):
+    for switch in ("fused", "channels_first", "copies", "ahead"):
         if values[switch] not in (0, 1):
             raise ConfigError(f"{name}.{switch} must be 0 or 1, got {values[switch]:g}")
     if values["flash"] not in ATTENTION_VERSIONS:
@@ -142,4 +146,5 @@ def software_of(text: str) -> Software:
         loss=LOSS_CALLS[int(values["loss"])],
         sums=int(values["sums"]),
         trains_copies=values["copies"] > 0,
+        ahead=values["ahead"] > 0,
     )

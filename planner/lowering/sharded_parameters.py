@@ -236,10 +236,13 @@ class ShardedParameters:
                     part, after = self._by_part(i, gather)
                     rows.append(np.column_stack([after, updates[i][part]]))
             return rows
+        before = list[TaskPairs]()
         for shared in dict.fromkeys(self._shared.values()):
-            ready = _joined([(self._batched.spaces[i].devices, updates[i]) for i in shared.layers])
+            rows_of = [(self._batched.spaces[i].devices, updates[i]) for i in shared.layers]
+            ready = _joined(rows_of + before)
             add = partial(self._syncs.tasks.add, "gather", layer=shared.layers[0], backward=True)
             arrived = self._syncs.run(add, "all-gather", self._divided(shared), shared.size_bytes, ready)
+            before = [arrived] if self._batched.model.conditions.software.ahead else []
             for i in shared.layers:
                 part, after = self._by_part(i, arrived)
                 rows += [np.column_stack([forward[i][part], after]), refreshed(i, (part, after))]

@@ -1,5 +1,6 @@
 """Divided storage: messages as ZeRO's paper counts them, memory by its closed forms, gathers ahead of arithmetic."""
 
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
+from planner.cost.software import software_of
 from planner.graph.type_roles import DataTypes
 from planner.layouts.storage import Storage
 from planner.layouts.storage_units import storage_units
@@ -28,11 +30,12 @@ GATHER, UPDATE = KINDS.index("gather"), KINDS.index("update")
 
 
 @cache
-def program_of(words, *, micro_batches=1, model="bert-base", recompute=False):
+def program_of(words, *, micro_batches=1, model="bert-base", recompute=False, software="ideal"):
     """Lower a network on eight GPUs."""
     graph, cluster = load_model(model, batch=32), load_cluster("dgx-a100")
     strategy = named_strategy(words, graph, DEVICES, cluster)
     conditions = Conditions.of(cluster, types=DataTypes.of("float32"), storage=storage_of(words))
+    conditions = replace(conditions, software=software_of(software))
     micro = MicroBatching(parts=micro_batches, first=0) if micro_batches > 1 else MicroBatching()
     prices = CostModel(graph, cluster, "library", conditions=conditions)
     return lowered(prices, strategy, micro_batching=micro, check_memory=False)
@@ -140,6 +143,23 @@ def test_gathers_go_two_units_ahead_at_most():
         assert start[of[gathers[k]]] >= end[of[before]].max() - 1e-12
         own = np.flatnonzero(forward & np.isin(program.layer, blocks[k]))
         assert start[of[own]].min() >= end[of[gathers[k]]] - 1e-12
+
+
+def test_parameters_are_gathered_under_the_next_iteration_where_software_does_so():
+    """NCCL runs one collective after another; the first layers compute once theirs are there."""
+    behind, ahead = (replay(program_of("data=8,zero=1", software=f"ideal:ahead={on}")) for on in (0, 1))
+    program, graph = ahead.program, ahead.program_graph
+    gathers = np.flatnonzero(program.kind == GATHER)
+    start_s, end_s = (times[graph.task_of] for times in (ahead.schedule.start_s, ahead.schedule.end_s))
+    layers = program.layer[gathers]
+    assert (np.diff(layers) > 0).all()
+    assert (start_s[:, gathers[1:]] >= end_s[:, gathers[:-1]] - 1e-12).all()
+    forward = np.flatnonzero(program.kind == KINDS.index("forward"))
+    assert start_s[1:, forward].min() < end_s[:-1, gathers].max()
+    for layer, gather in zip(layers, gathers, strict=True):
+        reads = forward[program.layer[forward] == layer]
+        assert (start_s[1:, reads] >= end_s[:-1, gather, None] - 1e-12).all()
+    assert ahead.iteration_s < behind.iteration_s
 
 
 def test_micro_batches_scatter_each_time_where_gradients_are_divided():
