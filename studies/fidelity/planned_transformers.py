@@ -23,7 +23,7 @@ positions split beside tensors; ``--cluster p5 --software nanotron``.
 A pass of a single layer is what the first of two blocks takes in such a plan, with its all-reduces.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,6 +53,8 @@ _HOST_FITTED = {"source": "VIA-Research/vTrain", "hidden": 1024, "tensor": 1, "p
 _LAYER_KINDS = ("forward", "activation_gradient", "weight_gradient", "collective")
 _FITTED_HEAD = 64
 """Size of the heads whose rows the first FlashAttention's share of the peak was fitted to."""
+_SHARDS: Mapping[str, Any] = {"parameter_dtype": "float32", "gradient_dtype": "float32"}
+"""Data types that PyTorch's FSDP keeps shards of parameters and of gradients in, whatever it gathers and sends."""
 _FEW_GPUS, _MOST_GPUS, _EVERY = 16, 128, 4
 """GPUs of runs that are all judged, and of the largest: with more, an iteration takes a minute to simulate; and the
 distance, in the table, of those that are judged between."""
@@ -252,7 +254,8 @@ def _mpt(row: Any) -> SimulatedPlan:
         _cluster(row.gpu, row.gpus, _CLUSTERS[row.gpu][2]),
         strategy="fsdp" if row.gathered > 1 else "fsdp,gathered",
         dtype=row.precision,
-        gradient_dtype="float32" if row.gradient_bytes > _HALF else None,
+        message_dtype=None if row.gradient_bytes > _HALF else "bfloat16",
+        **_SHARDS,
         software="pytorch:flash=1,loss=0",
         recompute="full" if row.recomputed else "none",
         micro_batches=row.micro_batches if row.micro_batches > 1 else None,
@@ -275,6 +278,8 @@ def _llama(row: Any) -> SimulatedPlan:
         _cluster(row.gpu, row.gpus, row.machine_gbit_per_s),
         strategy="fsdp" if row.shards == row.gpus else f"hsdp={row.shards}",
         dtype="bfloat16",
+        message_dtype="bfloat16",
+        **_SHARDS,
         recompute=",".join(f"model.layers.{i}.add" for i in range(round(row.recomputed * row.layers))) or "none",
         software="torch-compile:flash=2",
     )

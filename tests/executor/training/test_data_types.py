@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 from plans import star
-from ranks import pool_of, session_of
+from ranks import options, pool_of, session_of
 from torch.nn import functional
 from undivided import graph_of
 
+from executor.checkpoints.resume import Checkpoints
 from executor.checks.program_check import check_program
 from executor.data.load import load_data
 from executor.runtime.boxes import whole_box
@@ -221,3 +222,31 @@ def test_other_arithmetic_is_not_run(dtype):
     named = replace(program, conditions=replace(program.conditions, types=DataTypes.of(dtype)))
     with pytest.raises(ConfigError, match=f"dtype must be one of float32, float64, bfloat16 to be run, got '{dtype}'"):
         check_program(named, RANKS)
+
+
+def train_in_two_runs(rank, before, after, folder):
+    """Losses of three steps, of which the last begins from a checkpoint of the second."""
+    checkpoints, losses = Checkpoints(options(optimizer=ADAM, checkpoint=str(folder)), before.graph), []
+    for program, steps in ((before, (0, 1)), (after, (2,))):
+        session = session_of(program, rank, len(steps), optimizer=ADAM, seed=SEED)
+        if losses:
+            checkpoints.load(session)
+        losses += [session.worker.step(number).loss for number in steps]
+        session.worker.settle()
+        checkpoints.save(session, len(losses))
+        session.worker.close()
+    return losses
+
+
+@pytest.mark.parametrize("case", ["master weights", "Megatron", "FSDP", "state in bfloat16"])
+def test_a_checkpoint_has_what_is_updated(ranks, tmp_path, case):
+    program = lowered(*CASES[case][:2], 1)
+    expected, *_ = zip(*ranks.run(train, program, ADAM), strict=True)
+    assert ranks.run(train_in_two_runs, program, program, tmp_path) == list(expected)
+
+
+def test_a_checkpoint_of_less_is_refused(ranks, tmp_path):
+    """Of parameters in sixteen bits alone no master weights can be made."""
+    programs = (lowered(*CASES[case]) for case in ("pure", "master weights"))
+    with pytest.raises(RuntimeError, match="data_types bfloat16, no master weights, state in bfloat16, this run has"):
+        ranks.run(train_in_two_runs, *programs, tmp_path)
