@@ -41,8 +41,9 @@ _WIDEST_WINDOW = 14
 _LIBRARY_SAMPLES = 16
 """Samples from which a thread of PyTorch leaves convolutions of single positions to oneDNN: of fewer, it multiplies
 matrices itself."""
-_SCRATCHPAD_BYTES = 8216
-"""What oneDNN takes beside the weights' blocks to convolve tensors with their channels last."""
+_SCRATCHPAD_BYTES, _SPREAD_BYTES = 8216, 28696
+"""What oneDNN takes beside the weights' blocks to convolve tensors with their channels last, and beside what it spreads
+out."""
 _PLAIN_CHANNELS = 3
 """Input channels up to which oneDNN computes the gradient of weights from images as they are, without blocks."""
 
@@ -170,9 +171,10 @@ def _reordered_weights(parts: ConvolutionParts) -> dict[str, Floats]:
 
     They are brought into the order of the tensors, and from there into blocks; their gradient comes back the same way.
     Forward, blocks are of the channels that are made, backward of those that are read, and of both for the gradient of
-    the weights.  Weights for single positions have both orders.  With strides, the gradient of one sample's output
-    is spread out; for wide windows, all windows of one sample.  Of a group for each channel only the blocks are made:
-    of channels, or where the window is wider than the library's own kernels, of each group as of others.
+    the weights.  Weights for single positions have both orders.  With strides, the gradient of one sample's output is
+    spread out, with what windows reach over its border; for wide windows, all windows of one sample.  Of a group for
+    each channel only the blocks are made: of channels, or where the window is wider than the library's own kernels, of
+    each group as of others.
     """
     operation, part, size = parts.operation, parts.part, float(parts.element_bytes)
     groups, single = operation.groups, math.prod(operation.kernel) == 1
@@ -194,18 +196,20 @@ def _reordered_weights(parts: ConvolutionParts) -> dict[str, Floats]:
         return {"forward": copied, "activation_gradient": copied, "weight_gradient": 2 * plain + both}
     strided = float(max(operation.stride) > 1)
     sample = part.outputs / part.samples * size  # the output of one
+    spread = part.channels * size * (parts.outputs + (np.array(operation.kernel) - 1) // operation.stride).prod(axis=1)
+    beside = spread + _SPREAD_BYTES if strided else np.full(len(made), _SCRATCHPAD_BYTES)
     reordered, taken = plain, np.ones_like(plain)
     gradient = 2 * plain + np.where(read < _BLOCK, blocks(1, _BLOCK), both)
     if single:
         reordered = np.zeros_like(plain)
         taken = np.asarray(np.maximum(strided, part.samples >= _LIBRARY_SAMPLES), dtype=np.float64)
-        gradient = np.maximum(plain + both, strided * sample) * taken
+        gradient = np.maximum(plain + both, strided * sample / made * read) * taken
     elif operation.kernel[-1] > _WIDEST_WINDOW:
         given = parts.windows[:, 1:].prod(axis=1) * size
         gradient = 5 * plain + given + sample / made * read * math.prod(operation.kernel)
     return {
         "forward": taken * (reordered + blocks(1, _BLOCK) + _SCRATCHPAD_BYTES),
-        "activation_gradient": taken * (reordered + blocks(_BLOCK, 1) + strided * sample + _SCRATCHPAD_BYTES),
+        "activation_gradient": taken * (reordered + blocks(_BLOCK, 1) + beside),
         "weight_gradient": gradient,
     }
 

@@ -132,6 +132,7 @@ def one_thread():
         *((40, 40, kernel, 40, 1, 14) for kernel in (3, 5)),
         *((channels, channels, 3, 8, 1, 14) for channels in (64, 128)),
         (3, 128, 16, 1, 16, 64),
+        *((64, 128, kernel, 1, 2, 56) for kernel in (1, 3, 7)),
     ],
 )
 def test_the_copies_that_a_library_makes_for_a_convolution(channels, made, kernel, groups, stride, size):
