@@ -8,13 +8,14 @@ from cost_cases import random_cluster, slow_exchange_s, slow_transfer_s
 from hypothesis import given, settings, strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.all_reduce import all_reduce_s
 from planner.cost.cost_model import CostModel
 from planner.elimination.search_problem import strategy_cost
 from planner.layouts.configurations import Configuration, all_configurations, space_of
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.strategies import spaces_of
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.search_tables import search_problem
 from planner.topology.network_routes import routes_of_cluster
 from simulator.collectives.schemes import ALL_REDUCES
@@ -169,3 +170,18 @@ def test_times_that_equal_layers_share_cannot_be_written():
             for array in times.values():
                 with pytest.raises(ValueError, match="read-only"):
                     array[:] = 0.0
+
+
+def test_a_layer_takes_as_long_as_on_the_slowest_of_its_devices():
+    """Two equal parts on devices of two kinds: the time is that of the slower kind, in every phase."""
+    cluster = load_cluster("titanx-4").take(2)
+    (fast, slow), links = cluster.devices, cluster.links
+    switches = cluster.vertices[2:]
+    mixed = DeviceGraph("mixed", (fast, replace(slow, profile="k80")), switches, links, hosts=cluster.hosts)
+    graph = load_model("alexnet", batch=8)
+    space = spaces_of(graph, named_strategy("data", graph, 2), 2)[0]
+    times = CostModel(graph, mixed).compute_times
+    found, parts = times.slowest_part_s(0, space), times.part_s(0, space)
+    for phase, each_s in parts.items():
+        assert each_s[0] != each_s[1]
+        assert found[phase][0] == each_s.max()

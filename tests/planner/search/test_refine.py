@@ -1,6 +1,7 @@
 """Refinement: certificates, determinism, and never worse than what it starts from."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -130,7 +131,7 @@ def test_moves_improve_a_plan_that_is_optimal_in_the_sum_only():
     best = refine(model, {"optimum": search_layerwise(model).strategy}, plans=12)
 
     assert best.simulated_s < layerwise(model)[1].simulated_s
-    assert best.origin.startswith("optimum, ")
+    assert re.fullmatch("optimum, (1 change|([2-9]|1[0-2]) changes)", best.origin)
 
 
 def test_the_same_budget_gives_the_same_plan():
