@@ -11,6 +11,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.measured.measured_tables import measured_table
 from planner.cost.compute_time import ComputeTimes, transposed_s
 from planner.cost.software import software_of
+from planner.graph.type_roles import DataTypes
 from planner.layouts.configurations import Configuration, space_of
 from planner.models.registry import load_model
 from studies.fidelity.single_kernels import convolution_layer
@@ -58,8 +59,9 @@ def test_a_bias_is_added_by_a_kernel_of_its_own(phase, accesses):
     index = next(i for i, layer in enumerate(graph.layers) if layer.name == "conv2_2")
     output = graph.layers[index].output
     space = space_of(graph.layers[index], Configuration(dict.fromkeys(graph.layers[index].parallel_dims, 1), (0,)), 1)
+    types = DataTypes.of("float16")
     joined, apart = (
-        ComputeTimes(graph, H200, "float16", software=software_of(f"pytorch:fused={fused},channels_first=0"))
+        ComputeTimes(graph, H200, types, software=software_of(f"pytorch:fused={fused},channels_first=0"))
         for fused in (1, 0)
     )
     kernels = elementwise_kernels(elements=np.array([float(np.prod(output.sizes))]), accesses=float(accesses))
