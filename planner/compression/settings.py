@@ -7,6 +7,7 @@ from functools import lru_cache
 from groundwork.errors import ConfigError
 from planner.compression.data_types import Compression, compression
 from planner.graph.computation_graph import ComputationGraph
+from planner.graph.type_roles import DataTypes, types_of
 
 AUTO = "auto"
 """Choice of the fastest algorithm of gradient synchronisation for each layer."""
@@ -84,6 +85,7 @@ UNCOMPRESSED = CompressionSettings()
 def compressed_of(
     graph: ComputationGraph,
     gradient_sync: str,
+    types: DataTypes | None = None,
     *,
     gradients: str = "",
     activations: str = "",
@@ -92,11 +94,12 @@ def compressed_of(
 ) -> CompressionSettings:
     """Return compression settings, checked against a network and its gradient synchronisation.
 
-    A type that equals that of the network's elements is left out.
+    A type that messages have anyway is left out.
 
     Args:
         graph: The network.
         gradient_sync: One of ``planner.cost.all_reduce.GRADIENT_SYNCS``.
+        types: Data types by role; None: those of the network's elements.
         gradients: Type of parameters' gradients, or empty.
         activations: Type of tensors between layers, or empty.
         gradient_layers: Layers whose gradients are compressed; None: all.
@@ -105,15 +108,16 @@ def compressed_of(
     Raises:
         ConfigError: A type is unknown or cannot compress this, or the network has no such layer.
     """
-    uncompressed = f"float{8 * graph.element_bytes}"
-    types = [text if text != uncompressed else "" for text in (gradients, activations)]
+    types = types or types_of(graph.element_bytes)
+    plain = types.message, types.activation
+    texts = [text if text != kind else "" for text, kind in zip((gradients, activations), plain, strict=True)]
     for field, names in (("gradient_layers", gradient_layers), ("activation_layers", activation_layers)):
         unknown = [name for name in names or () if name not in graph.index]
         if unknown:
             raise ConfigError(f"{field} must be layers of {graph.name}, got {unknown[0]!r}")
     layers = [None if names is None else tuple(names) for names in (gradient_layers, activation_layers)]
     settings = CompressionSettings(
-        gradients=types[0], activations=types[1], gradient_layers=layers[0], activation_layers=layers[1]
+        gradients=texts[0], activations=texts[1], gradient_layers=layers[0], activation_layers=layers[1]
     )
     kind = _type(settings.gradients)
     if kind:

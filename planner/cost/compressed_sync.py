@@ -215,7 +215,7 @@ def gradient_sync_choices(
     for i, (layer, space) in enumerate(zip(graph.layers, spaces, strict=True)):
         kind = compressed.gradient(graph, i)
         if kind is None:
-            choice = layer_choice(model.network, model.gradient_sync, layer, space, graph.element_bytes)
+            choice = layer_choice(model.network, model.gradient_sync, layer, space, model.message_bytes)
         else:
             choice = max(compressed_choices(model, kind, i, space), key=lambda choice: choice.price_s)
         if choice and choice.price_s:

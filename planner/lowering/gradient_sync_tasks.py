@@ -260,7 +260,7 @@ class GradientSyncTasks:
         if kind is None:
             chosen = ChosenRounds.of("all-reduce", groups, size * shards, space.in_all, split=split)
             return self._chosen(partial(add, "collective"), chosen, groups, ready, size)
-        elements = round(size * shards) // model.graph.element_bytes
+        elements = round(size * shards) // model.message_bytes
         scheme = compressed_choice(model, kind, space, elements, split=split).scheme
         return self._compressed(add, groups, kind, scheme, elements // shards, ready)
 

@@ -211,7 +211,7 @@ def plan_lowering(
     planned = PlannedStrategy(
         strategy=plan.configurations,
         micro_batching=plan.micro_batching,
-        compressed=compressed_of(graph, plan.gradient_sync, **asdict(plan.compressed)),
+        compressed=compressed_of(graph, plan.gradient_sync, model.types, **asdict(plan.compressed)),
         recompute=plan.recompute,
         gradient_sync_order=plan.gradient_sync_order,
     )

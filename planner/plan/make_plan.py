@@ -246,6 +246,7 @@ def derived(
     compressed = compressed_of(
         graph,
         model.gradient_sync,
+        model.types,
         gradients=request.compress_gradients,
         activations=request.compress_activations,
         gradient_layers=request.gradient_layers,

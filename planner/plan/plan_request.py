@@ -381,7 +381,7 @@ class PlanRequest:
     @property
     def compresses_gradients(self) -> bool:
         """True if gradients are compressed for their synchronisation."""
-        return self.compress_gradients not in ("", self.dtype)
+        return self.compress_gradients not in ("", self.types.message)
 
     @property
     def _needs_ideal(self) -> str:
@@ -400,7 +400,7 @@ class PlanRequest:
 
     @property
     def compressed_types(self) -> tuple[str, ...]:
-        """Data types that messages are compressed to, gradients first; the tensors' own type compresses nothing."""
-        return tuple(
-            kind for kind in (self.compress_gradients, self.compress_activations) if kind not in ("", self.dtype)
-        )
+        """Data types that messages are compressed to, gradients first; the type that they have compresses nothing."""
+        types = self.types
+        pairs = (self.compress_gradients, types.message), (self.compress_activations, types.activation)
+        return tuple(kind for kind, plain in pairs if kind not in ("", plain))

@@ -192,7 +192,7 @@ def _sync_choice(model: CostModel, program: Program, layer: int, space: ConfigSp
     if program.framework.is_synchronous:
         choice = program.bucket_choices.get(layer)
     else:
-        choice = layer_choice(model.network, model.gradient_sync, graph.layers[layer], space, graph.element_bytes)
+        choice = layer_choice(model.network, model.gradient_sync, graph.layers[layer], space, model.message_bytes)
     if choice is None:
         return ""
     price, other = f"{1e3 * choice.price_s:.3g} ms", f"{choice.runner_up} {1e3 * choice.runner_up_s:.3g} ms"

@@ -81,3 +81,13 @@ def test_messages_have_the_types_of_their_roles():
     plain, wide, narrow = (moved(each) for each in ("fsdp,dtype=bfloat16", FSDP, f"{FSDP},message-dtype=bfloat16"))
     assert wide == (plain[0], 2 * plain[1])
     assert narrow == plain
+
+
+def test_messages_of_whole_gradients_are_compressed_to_fewer_bits():
+    """Where gradients are kept whole in float32, bfloat16 halves their messages, and float32 compresses nothing."""
+    plain, halved, same = (
+        moved(f"data=4,dtype=bfloat16,gradient-dtype=float32{words}")[1]
+        for words in ("", ",compress-gradients=bfloat16", ",compress-gradients=float32")
+    )
+    assert plain == same == 2 * halved
+    assert moved("data=4,dtype=bfloat16,compress-gradients=bfloat16")[1] == halved
