@@ -216,12 +216,23 @@ def _grouped(program: Program, network: ClusterRoutes) -> _Activities:
     alone = compute[~program.is_codec[compute]]  # codec tasks share no arithmetic without contention
     processors = len(network.seconds_per_byte) + program.device[alone]
     uses = _ordered_uses(size, [(of[alone], np.ones_like(alone), processors, np.ones(len(alone)))])
-    links_of = CollectiveLinks(network)
+    links_of, known = CollectiveLinks(network), dict[tuple[object, ...], tuple[float, float]]()
     for members in np.split(moving, start[1:]) if len(groups) else ():  # tasks of a group follow each other
-        work[of[members[0]]], latency_s[of[members[0]]] = _group_s(program, network, links_of, members)
+        key = _group_key(program, members)  # all micro-batches send the same
+        if key not in known:
+            known[key] = _group_s(program, network, links_of, members)
+        work[of[members[0]]], latency_s[of[members[0]]] = known[key]
     group = np.empty(size, dtype=np.int64)
     group[of] = program.group
     return _Activities(of, work, latency_s, stream, np.zeros_like(stream), uses, group)
+
+
+def _group_key(program: Program, tasks: Ints) -> tuple[object, ...]:
+    """Return what the time of a group depends on; copies of a collective or a host copy are one object."""
+    columns = (program.device, program.peer, program.size_bytes, program.link_use, program.work_s)
+    alone = tasks[program.peer[tasks] < 0].tolist()
+    shared = (id(program.collectives.get(task) or program.host_copies.get(task)) for task in alone)
+    return (*(column[tasks].tobytes() for column in columns), *shared)
 
 
 def _group_s(program: Program, network: ClusterRoutes, links_of: CollectiveLinks, tasks: Ints) -> tuple[float, float]:
