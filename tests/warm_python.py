@@ -147,7 +147,9 @@ def preload() -> None:
                 importlib.import_module(module.name)
     from orrery.cli import app
     from orrery.terminal.exit_codes import run_app
+    from simulator.engines.engine import prepare
 
+    prepare()  # else the first small graphs would do without compiled code
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         assert run_app(app, [*SMALL, "--out", folder]) == 0
 
