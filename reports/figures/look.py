@@ -1,30 +1,50 @@
 """Layout that all figures share; colours of text and grid come from the page's style sheet."""
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
 
 def styled(figure: go.Figure, *, height: int = 340, **layout: Any) -> go.Figure:
-    """Set margins, fonts and a transparent background, so that the figure fits light and dark themes."""
-    return (
-        figure.update_layout(
-            template="none",
-            height=height,
-            margin={"l": 8, "r": 16, "t": 8, "b": 8},
-            paper_bgcolor="rgba(0,0,0,0)",
-            plot_bgcolor="rgba(0,0,0,0)",
-            font={"family": "system-ui, sans-serif", "size": 12.5},
-            legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
-            xaxis={"automargin": True, "zeroline": False},
-            yaxis={"automargin": True, "zeroline": False},
-        )
-        .update_layout(**layout)
-        .update_xaxes(title_font_size=12.5)
-        .update_yaxes(title_font_size=12.5, title_standoff=10)
+    """Set margins, fonts and a transparent background, so that the figure fits light and dark themes.
+
+    The layout is put together from plain values and set once: each update of a figure's own takes milliseconds.
+    """
+    figure.layout.template = "none"
+    made = figure.layout.to_plotly_json()
+    _add(
+        made,
+        {
+            "height": height,
+            "margin": {"l": 8, "r": 16, "t": 8, "b": 8},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "font": {"family": "system-ui, sans-serif", "size": 12.5},
+            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
+            "xaxis": {"automargin": True, "zeroline": False},
+            "yaxis": {"automargin": True, "zeroline": False},
+        },
     )
+    _add(made, go.Layout(**layout).to_plotly_json())
+    for name in made:
+        if name.startswith(("xaxis", "yaxis")):
+            _add(made[name], {"title": {"font": {"size": 12.5}}})
+        if name.startswith("yaxis"):
+            _add(made[name], {"title": {"standoff": 10}})
+    figure.layout = made
+    return figure
+
+
+def _add(values: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add values to nested ones, in their places."""
+    for name, value in more.items():
+        if isinstance(value, Mapping) and isinstance(values.get(name), dict):
+            _add(values[name], value)
+        else:
+            values[name] = copy.deepcopy(value)
 
 
 def spread_out(values: Sequence[float]) -> bool:
