@@ -35,7 +35,7 @@ def test_iterations_of_mpt_take_what_was_measured():
 
 
 def test_what_runs_differ_in_moves_their_plans():
-    row = chosen("mpt_iterations", model="MPT-1b", gpu="a100-40gb", gpus=8, seq_len=2048)._replace(layers=6)
+    row = chosen("mpt_iterations", model="MPT-1b", gpu="a100-40gb", gpus=8, seq_len=2048)._replace(layers=2)
 
     def plan_s(row):
         return planned_transformers._mpt(row).replayed.iteration_s
