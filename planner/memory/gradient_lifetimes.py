@@ -163,11 +163,11 @@ def _last_sent(account: MemoryAccount, times: UnitTimes, sends: Ints) -> Floats:
     """Return, for every row of the input layouts, until when the transfers ``sends`` need its gradient."""
     program, layouts = account.program, account.input_layouts
     until = np.full(len(account.layout_rows), -np.inf)
-    index_of = {(row.edge.producer, row.edge.consumer, row.edge.slot): k for k, row in enumerate(layouts)}
-    edges = zip(
-        program.layer[sends].tolist(), program.consumer[sends].tolist(), program.slot[sends].tolist(), strict=True
-    )
-    layout_of = np.array([index_of[edge] for edge in edges], dtype=np.int64)
+    index_of = {row.edge: k for k, row in enumerate(layouts)}
+    columns = (program.layer[sends].tolist(), program.consumer[sends].tolist(), program.slot[sends].tolist())
+    edges = map(Edge, *columns)
+    # readers of one layout may make gradients of several: each is sent under the first reader that makes it
+    layout_of = np.array([index_of[program.transferred_by.get(edge, edge)] for edge in edges], dtype=np.int64)
     needed = sent_until(account, times, sends)
     for k in np.unique(layout_of).tolist():
         layout, mine = layouts[k], layout_of == k

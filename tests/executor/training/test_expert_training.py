@@ -10,7 +10,7 @@ from small_experts import graph
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.search.pipeline_strategy import strategy_and_micro_batching
+from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -34,8 +34,10 @@ def test_named_strategies(ranks, expected):
     names = ("expert=4", "expert=2", "data=2,expert=2", "expert=2,tensor=2", "context=2,expert=2")
     names += ("tensor=4", "tensor=2,sequence", "tensor=3")
     programs = {name: program_of(model(), named_strategy(name, graph(), RANKS)) for name in names}
-    strategy, micro = strategy_and_micro_batching(model(), "pipeline=2,expert=2")
-    programs["pipeline"] = lower(model(), spaces_of(graph(), strategy, RANKS), micro_batching=micro)
+    for name in ("pipeline=2,expert=2", "pipeline=2,tensor=2"):
+        stages = Pipeline(stage_at=("experts.gate",))  # two layers read the norm of the stage before
+        strategy, micro = strategy_and_micro_batching(model(), name, pipeline=stages)
+        programs[name] = lower(model(), spaces_of(graph(), strategy, RANKS), micro_batching=micro)
     check_equal(ranks, expected, programs)
     kinds = [each.kind for each in programs["expert=4"].collectives.values()]
     assert kinds.count("all-to-all") == 6, "rows, and weights of their sums, to the experts and back, and gradients"
