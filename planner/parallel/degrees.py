@@ -206,7 +206,7 @@ def layer_split(hybrid: Hybrid, graph: ComputationGraph) -> LayerSplit:
     return on_mesh
 
 
-def _mesh_splits(hybrid: Hybrid, graph: ComputationGraph) -> dict[str, dict[str, str | None]]:
+def _mesh_splits(hybrid: Hybrid, graph: ComputationGraph) -> dict[str, Mapping[str, str | None]]:
     """Return the index that each layer splits, by axis of the mesh but that of the samples."""
     return {
         "context": context_splits(graph, hybrid.context),

@@ -31,13 +31,15 @@ Source:
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from planner.graph.computation_graph import ComputationGraph, Edge, Layer
 from planner.graph.shapes import SUMMED, IntervalMap
 from planner.layouts.configurations import part_bounds
 
 
-def context_splits(graph: ComputationGraph, degree: int) -> dict[str, str | None]:
+@lru_cache(maxsize=32)
+def context_splits(graph: ComputationGraph, degree: int) -> Mapping[str, str | None]:
     """Return the positions that an axis of context parallelism splits, by layer; None where it repeats the computation.
 
     Args:
@@ -47,7 +49,8 @@ def context_splits(graph: ComputationGraph, degree: int) -> dict[str, str | None
     return {layer.name: _position(layer, degree) for layer in graph.layers}
 
 
-def expert_splits(graph: ComputationGraph, degree: int) -> dict[str, str | None]:
+@lru_cache(maxsize=32)
+def expert_splits(graph: ComputationGraph, degree: int) -> Mapping[str, str | None]:
     """Return the index that an axis of expert parallelism splits, by layer: channels of experts, else samples.
 
     Args:
@@ -64,9 +67,10 @@ def expert_splits(graph: ComputationGraph, degree: int) -> dict[str, str | None]
     return splits
 
 
+@lru_cache(maxsize=32)
 def tensor_splits(
     graph: ComputationGraph, degree: int, *, sequence: bool = False, context: int = 1, expert: int = 1
-) -> dict[str, str | None]:
+) -> Mapping[str, str | None]:
     """Return the index that an axis of tensor parallelism splits, by layer; None where it repeats the computation.
 
     Args:

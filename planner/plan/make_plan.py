@@ -169,7 +169,7 @@ def choose(
     if request.strategy == "layerwise":
         return _layerwise(model, request, known, progress)
     if request.strategy == HYBRID:
-        return _hybrid(model, request.refine, progress)
+        return _hybrid(model, request, progress)
     planned = planned or derived(model, request, progress=progress)
     return ChosenStrategy(
         planned=planned, replayed=replay_that_fits(planned.lowered(model, folded=folds(model.cluster)))
@@ -198,21 +198,21 @@ def _layerwise(
     )
 
 
-def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> ChosenStrategy:
+def _hybrid(model: CostModel, request: PlanRequest, progress: Progress | None) -> ChosenStrategy:
     """Return the fastest hybrid; the refinement of one knows no stages."""
     # Imported here: strategies that follow a rule need neither.
     from planner.search.hybrid_search import search_hybrids
     from planner.search.refinement import refine
 
-    searched = search_hybrids(model, stages=not plans, progress=progress)
-    if not plans:
+    searched = search_hybrids(model, stages=not request.refine, mesh=request.mesh, progress=progress)
+    if not request.refine:
         planned = PlannedStrategy(
             strategy=searched.strategy, micro_batching=searched.micro_batching, notes=searched.notes
         )
         return ChosenStrategy(
             planned=planned, replayed=replay_that_fits(planned.lowered(model, folded=folds(model.cluster)))
         )
-    best = refine(model, {searched.candidate.text: searched.strategy}, plans=plans, progress=progress)
+    best = refine(model, {searched.candidate.text: searched.strategy}, plans=request.refine, progress=progress)
     return ChosenStrategy(
         planned=PlannedStrategy(strategy=best.strategy, notes=searched.notes),
         replayed=replay_that_fits(best.program),

@@ -209,7 +209,8 @@ class PlanRequest:
     mesh: bool = option(
         False,
         help="Let layerwise also search on a mesh of all devices, where layers may split what they sum over, or repeat "
-        "a computation.",
+        "a computation; let hybrid search tensor, sequence, expert and context parallelism in place of splits of "
+        "positions and output channels.",
         names=("--mesh",),
     )
     refine: int = option(
@@ -276,10 +277,10 @@ class PlanRequest:
                 "refine must be >= 0, and 0 for strategies other than layerwise and hybrid, "
                 f"got {self.refine} for {self.strategy}"
             )
-        if self.mesh and (self.strategy != "layerwise" or self.refine):
+        if self.mesh and (not searched or self.refine):
             raise ConfigError(
-                f"mesh must be left out except for strategy layerwise with refine 0, got {self.strategy} with refine "
-                f"{self.refine}"
+                f"mesh must be left out except for strategies layerwise and hybrid with refine 0, got {self.strategy} "
+                f"with refine {self.refine}"
             )
 
     def resolved(self, cluster: "DeviceGraph") -> "PlanRequest":

@@ -1,5 +1,6 @@
 """Search over uniform hybrids: all degrees of pipeline, data, spatial and filter parallelism, and micro-batches.
 
+On a mesh degrees of tensor, sequence, expert and context parallelism stand in the place of spatial and filter ones.
 Every hybrid has two lower bounds that need no lowering: arithmetic and memory of the first device of a group, which
 holds a part of every layer.  Hybrids whose memory bound does not fit are left out, and those that cannot be faster
 than the best one so far are pruned; the others are replayed in the order of an estimate: the additive cost (Eq. 1)
@@ -9,6 +10,7 @@ with stages working in parallel.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +20,11 @@ from groundwork.units import MILLI
 from planner.cost.compute_time import kernel_s
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES
+from planner.graph.shapes import SUMMED
 from planner.layouts.configurations import Strategy
 from planner.lowering.lower_strategy import lower
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.degrees import Hybrid, check_hybrid, split_layer
+from planner.parallel.degrees import Hybrid, check_hybrid, layer_split
 from planner.parallel.micro_batches import MicroBatching
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s
@@ -35,6 +38,9 @@ _ESTIMATES = 4
 """Hybrids that are estimated for each that may be replayed."""
 _ALWAYS_KEPT = 2
 """Copies of a parameter that are allocated throughout: value and momentum."""
+_OFF_MESHES = ("pipeline", "data", "spatial", "filter")
+_ON_MESHES = ("pipeline", "data", "context", "expert", "tensor")
+"""Degrees that are searched."""
 _PER_STAGE = (1, 2, 4)
 """Numbers of micro-batches that are tried, per stage."""
 
@@ -82,7 +88,12 @@ class FoundHybrid:
 
 
 def search_hybrids(
-    model: CostModel, *, replays: int = REPLAYS, stages: bool = True, progress: Progress | None = None
+    model: CostModel,
+    *,
+    replays: int = REPLAYS,
+    stages: bool = True,
+    mesh: bool = False,
+    progress: Progress | None = None,
 ) -> FoundHybrid:
     """Return the uniform hybrid with the shortest simulated iteration.
 
@@ -90,6 +101,7 @@ def search_hybrids(
         model: Costs of a network on a cluster; a hybrid uses a number of devices that divides the cluster's.
         replays: Most hybrids to replay, >= 1.
         stages: True to include pipelines.
+        mesh: True for the axes of meshes in place of splits of positions and output channels.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
@@ -98,7 +110,7 @@ def search_hybrids(
     """
     if replays < 1:
         raise ConfigError(f"replays must be >= 1, got {replays}")
-    known = _by_bound(model, stages=stages)
+    known = _by_bound(model, stages=stages, mesh=mesh)
     estimated = _estimated(model, known[: _ESTIMATES * replays])
     best: tuple[float, Candidate, Strategy, MicroBatching] | None = None
     tried: set[str] = set()
@@ -138,20 +150,21 @@ def first_hybrids(model: CostModel) -> list[tuple[Strategy, MicroBatching]]:
     return [(strategy, micro_batching) for _, _, strategy, micro_batching in estimated[:REPLAYS]]
 
 
-def _by_bound(model: CostModel, *, stages: bool = True) -> list[Candidate]:
+def _by_bound(model: CostModel, *, stages: bool = True, mesh: bool = False) -> list[Candidate]:
     """Return the hybrids whose memory bound fits, those first that may be the fastest."""
-    return sorted(candidates_of(model, stages=stages), key=lambda row: (row.bound_s, row.text))
+    return sorted(candidates_of(model, stages=stages, mesh=mesh), key=lambda row: (row.bound_s, row.text))
 
 
-def candidates_of(model: CostModel, *, stages: bool = True) -> list[Candidate]:
+def candidates_of(model: CostModel, *, stages: bool = True, mesh: bool = False) -> list[Candidate]:
     """Return all hybrids that the batch and the layers allow and whose memory bound fits.
 
     Args:
         model: Costs of a network on a cluster.
         stages: True to include pipelines.
+        mesh: True for the axes of meshes in place of splits of positions and output channels.
     """
     bounds, candidates = _Bounds(model), []
-    for hybrid in _hybrids(len(model.cluster.devices)):
+    for hybrid in _hybrids(len(model.cluster.devices), _ON_MESHES if mesh else _OFF_MESHES):
         if hybrid.pipeline > (len(model.graph.layers) if stages else 1):
             continue
         try:
@@ -165,23 +178,23 @@ def candidates_of(model: CostModel, *, stages: bool = True) -> list[Candidate]:
     return candidates
 
 
-def _hybrids(devices: int) -> Iterator[Hybrid]:
-    """Yield all hybrids whose number of parts divides the number of devices."""
-    divisors = [d for d in range(1, devices + 1) if devices % d == 0]
-    for pipeline in divisors:
-        for data in divisors:
-            for spatial in divisors:
-                for filters in divisors:
-                    hybrid = Hybrid(pipeline=pipeline, data=data, spatial=spatial, filter=filters)
-                    if devices % hybrid.parts == 0:
-                        yield hybrid
+def _hybrids(devices: int, words: Sequence[str]) -> Iterator[Hybrid]:
+    """Yield all hybrids of these words whose number of parts divides the number of devices."""
+    rows: list[tuple[int, ...]] = [()]
+    for _ in words:
+        rows = [(*row, d) for row in rows for d in range(1, devices + 1) if devices % (math.prod(row) * d) == 0]
+    for row in rows:
+        degrees: dict[str, Any] = dict(zip(words, row, strict=True))
+        yield Hybrid(**degrees)
+        if degrees.get("tensor", 1) > 1:
+            yield Hybrid(**degrees, sequence=True)
 
 
 def _micro_batches(hybrid: Hybrid, batch: int) -> list[int]:
     """Return the numbers of micro-batches to try; they must divide the samples of each data-parallel replica."""
     if hybrid.pipeline == 1:
         return [1]
-    samples = batch // hybrid.data
+    samples = batch // hybrid.sample_parts
     return [n for n in (k * hybrid.pipeline for k in _PER_STAGE) if samples % n == 0]
 
 
@@ -198,10 +211,10 @@ class _Bounds:
 
         With stages, the bound is the mean over them, which the largest stage is not below.
         """
-        group = range(hybrid.parts // hybrid.pipeline)
-        rows = []
+        group, rows = tuple(range(hybrid.parts // hybrid.pipeline)), []
+        split = layer_split(hybrid, self.model.graph)
         for i, layer in enumerate(self.model.graph.layers):
-            degrees = split_layer(layer, hybrid, group).degrees
+            degrees = split(layer, group).degrees
             rows.append(self._layer(i, tuple(degrees.items()), micro_batches))
         each_s, once_s, size = (np.array(column) for column in zip(*rows, strict=True))
         busy = micro_batches * each_s + once_s
@@ -219,7 +232,8 @@ class _Bounds:
                 dim: size / split.get(dim, 1) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)
             }
             part["sample"] /= micro_batches
-            sizes = {dim: np.array([size]) for dim, size in part.items()}
+            slices = split.get(SUMMED, 1)
+            sizes = {dim: np.array([size]) for dim, size in (part | ({SUMMED: slices} if slices > 1 else {})).items()}
             inner = graph.has_phase(i, "activation_gradient")
             seconds = {
                 phase: min(
@@ -230,8 +244,9 @@ class _Bounds:
                 else 0.0
                 for phase in LAYER_PHASES
             }
-            held = sum(p.elements / (split.get("channel", 1) if p.split else 1) for p in layer.parameters)
-            size = (math.prod(part.values()) + _ALWAYS_KEPT * held) * graph.element_bytes
+            held = sum(p.elements / (split.get("channel", 1) * slices if p.split else 1) for p in layer.parameters)
+            made = math.prod(part.values()) / (slices if layer.operation.completes_sums else 1)
+            size = (made + _ALWAYS_KEPT * held) * graph.element_bytes
             update_s = seconds.pop("update")
             self._known[key] = sum(seconds.values()), update_s, size
         return self._known[key]

@@ -17,15 +17,21 @@ from planner.search.hybrid_search import candidates_of, search_hybrids
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 from planner.simulation.program_replay import replay
 
-QUESTIONS = [("lenet5", 8, "titanx-4", 4), ("block", 4, "p100-4x4", 8), ("cosmoflow", 2, "abci-v100", 8)]
+EXPERTS = "mixtral:layers=1,hidden=16,heads=2,kv_heads=2,ffn=24,words=32,sequence=8,experts=4"
+QUESTIONS = [
+    ("lenet5", 8, "titanx-4", 4, False),
+    ("block", 4, "p100-4x4", 8, False),
+    ("cosmoflow", 2, "abci-v100", 8, False),
+    (EXPERTS, 4, "p100-4x4", 4, True),
+]
 
 
 @cache
-def model_and_times(name, batch, spec, count):
+def model_and_times(name, batch, spec, count, mesh):
     """A question's costs, and the simulated time of every candidate by its text; infinite where it does not fit."""
     graph = residual_block(batch) if name == "block" else load_model(name, batch=batch)
     model, found = CostModel(graph, cluster_of(spec, count)), {}
-    for candidate in candidates_of(model):
+    for candidate in candidates_of(model, mesh=mesh):
         asked = Pipeline(micro_batches=candidate.micro_batches) if candidate.hybrid.pipeline > 1 else None
         try:
             strategy, micro_batching = strategy_and_micro_batching(model, candidate.hybrid.text, pipeline=asked)
@@ -35,11 +41,11 @@ def model_and_times(name, batch, spec, count):
     return model, found
 
 
-@pytest.mark.parametrize(("name", "batch", "spec", "count"), QUESTIONS)
-def test_the_search_finds_what_brute_force_finds(name, batch, spec, count):
-    model, times = model_and_times(name, batch, spec, count)
+@pytest.mark.parametrize(("name", "batch", "spec", "count", "mesh"), QUESTIONS)
+def test_the_search_finds_what_brute_force_finds(name, batch, spec, count, mesh):
+    model, times = model_and_times(name, batch, spec, count, mesh)
 
-    found = search_hybrids(model, replays=10**6)
+    found = search_hybrids(model, replays=10**6, mesh=mesh)
 
     assert len(times) > 10
     assert found.candidates == len(times)
@@ -49,11 +55,14 @@ def test_the_search_finds_what_brute_force_finds(name, batch, spec, count):
     assert found.replayed < len(times)  # some are pruned
 
 
-@pytest.mark.parametrize(("name", "batch", "spec", "count"), QUESTIONS)
-def test_no_replay_is_below_its_bound(name, batch, spec, count):
-    model, times = model_and_times(name, batch, spec, count)
+@pytest.mark.parametrize(("name", "batch", "spec", "count", "mesh"), QUESTIONS)
+def test_no_replay_is_below_its_bound(name, batch, spec, count, mesh):
+    model, times = model_and_times(name, batch, spec, count, mesh)
 
-    for candidate in candidates_of(model):
+    assert {"expert", "tensor", "context"} <= {
+        word.partition("=")[0] for text in times for word in text.split(",")
+    } or (not mesh)
+    for candidate in candidates_of(model, mesh=mesh):
         assert times[candidate.text] >= candidate.bound_s * (1 - 1e-9)
 
 
