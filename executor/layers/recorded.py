@@ -9,6 +9,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from executor.layers.base import NO_BUFFERS, PartContext, PartLayer, TrainingStep
 from executor.layers.dropout_mask import DropoutMask
+from executor.layers.kernels.layout import of_one_sample
 from executor.recorded.computation import Computation, ComputationInputs
 from executor.recorded.views import is_dense
 from planner.graph.data_sources import is_data
@@ -81,7 +82,7 @@ class RecordedPart(PartLayer):
         output = output.detach()
         place = output.untyped_storage().data_ptr()
         own = all(place != each.untyped_storage().data_ptr() for each in inputs)
-        return output if own and is_dense(output.shape, output.stride()) else output.clone()
+        return of_one_sample(output if own and is_dense(output.shape, output.stride()) else output.clone())
 
     def begin_backward(self, gradient: Tensor | None) -> None:
         """Keep the gradient."""
@@ -90,7 +91,9 @@ class RecordedPart(PartLayer):
     def activation_gradient(self) -> list[Tensor]:
         """Return the gradients of the inputs; those of data are zero."""
         rows = self._gradients(self._inputs)
-        return [self._zeros(box.shape) if g is None else g for g, box in zip(rows, self.inputs, strict=True)]
+        return [
+            self._zeros(box.shape) if g is None else of_one_sample(g) for g, box in zip(rows, self.inputs, strict=True)
+        ]
 
     def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
         """Return the gradients of the parameters that are trained."""

@@ -34,6 +34,17 @@ def memory_format(last: bool, dtype: torch.dtype, device: torch.device) -> torch
     return torch.channels_last if channels_last_format else torch.contiguous_format
 
 
+def of_one_sample(values: Tensor) -> Tensor:
+    """Return a tensor of one sample with that dimension outermost, any other as it is.
+
+    A view of axes in another order may give it any stride.  Libraries tell from the strides whether channels come last,
+    and where this one is not the largest they copy the tensor into another layout.
+    """
+    if values.dim() < 2 or values.shape[0] != 1:
+        return values
+    return values.as_strided(values.shape, (values.numel(), *values.stride()[1:]))
+
+
 def laid_out_as(other: Tensor, values: Tensor) -> Tensor:
     """Return a tensor in the memory layout of another; copied where its own layout differs.
 

@@ -11,6 +11,7 @@ from undivided import wide
 from executor.checks.imported_layers import check_imported
 from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
+from executor.layers.kernels.layout import of_one_sample
 from executor.runtime.boxes import whole_box
 from groundwork.errors import ConfigError
 from planner.cost.software import Software
@@ -186,3 +187,12 @@ def test_attention_apart_computes_the_same_and_keeps_its_weights():
         part.forward([x.clone() for x in inputs], {}, TrainingStep(0, 0))
     scores = 2 * 2 * 12 * 12 * TYPE.itemsize
     assert scores in kept.values(), "the weights of all heads and pairs of positions"
+
+
+def test_one_sample_lies_in_memory_as_several_do():
+    """A library that gets one image with its channels last leaves them last, whichever view of rows it is."""
+    view, weight = torch.randn(14, 14, 32, 1).permute(3, 2, 0, 1), torch.randn(16, 32, 3, 3)
+    values = of_one_sample(view)
+    assert torch.equal(values, view)
+    assert not functional.conv2d(view, weight).is_contiguous(memory_format=torch.channels_last)
+    assert functional.conv2d(values, weight).is_contiguous(memory_format=torch.channels_last)
