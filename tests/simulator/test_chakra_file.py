@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from groundwork.errors import ConfigError
+from simulator.formats import chakra
 from simulator.formats.chakra import ChakraNode, read_chakra, write_chakra
 
 LAST = 2**63 - 1
@@ -34,3 +35,11 @@ def test_numbers_of_nodes_have_63_bits(path, fields):
     write_chakra(path, [ChakraNode(name="", type="compute", **fields)])
     with pytest.raises(ConfigError, match="numbers of nodes must fit in 63 bits"):
         read_chakra(path)
+
+
+@pytest.mark.parametrize(("coded", "value"), [(0, 0), (1, -1), (2, 1), (3, -2), (4294967294, 2147483647)])
+def test_signed_attributes_are_zigzag_numbers(coded, value):
+    """The table of Protocol Buffers, "Encoding", Signed Integers; field 15 of Chakra is an sint32, 9 an int64."""
+    message = chakra._text(1, "x") + chakra._integer(min(chakra._ZIGZAG), coded)
+    assert chakra._read_attribute(message, "x") == {"x": value}
+    assert chakra._attribute("x", value) == b"\x0a\x01x\x48" + chakra._varint(value % 2**64)
