@@ -45,6 +45,24 @@ class TracedValue:
         return tuple(map(size_of, self.axes))
 
 
+@dataclass(frozen=True, slots=True)
+class RowPlaces(TracedValue):
+    """A view of the places of the largest values along the last axis of a tensor."""
+
+    scores: TracedValue
+    """The tensor."""
+    whole: Axes
+    """Axes of the places, an atom each: those of the scores, and the number of places last."""
+
+    def chosen_by(self, value: TracedValue) -> bool:
+        """Return whether they choose rows along axis 1 of a tensor, the same ones for all of its further axes."""
+        sample, row, *others = self.axes
+        places = tuple(atom for axis in self.whole[1:] for atom in axis)
+        repeated = all(atom.dim is None for axis in others for atom in axis)
+        fits = sample == self.whole[0] == value.axes[0] and self.shape[2:] == value.shape[2:]
+        return repeated and fits and row == places
+
+
 def size_of(axis: Iterable[Atom]) -> int:
     """Return the size of an axis."""
     return math.prod(atom.size for atom in axis)

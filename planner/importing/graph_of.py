@@ -22,7 +22,7 @@ from planner.importing.constants import Fixed, listed
 from planner.importing.fusion import Fused, fused_layers
 from planner.importing.placement import Tag, layout_of
 from planner.importing.read_elementwise import written
-from planner.importing.read_experts import PLACE_READERS, without_places
+from planner.importing.read_experts import PLACE_READERS
 from planner.importing.reader import HANDLERS, GraphReader
 from planner.importing.sections import in_sections
 from planner.operations.convolution import Convolution
@@ -203,7 +203,7 @@ def _read(reader: GraphReader, node: TraceNode) -> None:
     plain = replace(node, operation=node.operation.rstrip("_")) if in_place else node
     handler = HANDLERS.get(plain.operation)
     if plain.operation not in PLACE_READERS:
-        plain = replace(plain, arguments=without_places(reader, plain.arguments))
+        plain = reader.without_places(plain)
     if not reader.depends(plain):
         taken = node.operation in ("getitem", "results")
         result = HANDLERS[node.operation](reader, node) if taken else reader.fixed(node, plain.operation)

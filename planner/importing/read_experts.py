@@ -10,17 +10,17 @@ A network of experts sends rows to them, and adds up what comes back::
 Places are whole numbers, and no layer makes them: dispatch and combine find them again from the scores.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from planner.importing.axes import Atom, Axes, TracedValue, reshaped, size_of
+from planner.importing.axes import Atom, RowPlaces, TracedValue, reshaped, size_of
 from planner.importing.constants import Fixed
 from planner.importing.placement import Tag
 from planner.importing.read_products import tags_of
 from planner.importing.read_statistics import reduction
 from planner.importing.reader import GraphReader, Pair, handles
 from planner.operations.rearrangement import Rearrangement
-from planner.tracing.trace import Argument, TraceNode
+from planner.tracing.trace import TraceNode
 
 _PLACE_READERS_WORDS = """
     getitem view reshape flatten unflatten squeeze unsqueeze permute transpose expand expand_as contiguous clone gather
@@ -30,39 +30,12 @@ PLACE_READERS = frozenset(_PLACE_READERS_WORDS.split())
 """Operations that read places, or views of them; to all others they are whole numbers of which nothing is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowPlaces(TracedValue):
-    """A view of the places of the largest values along the last axis of a tensor."""
-
-    scores: TracedValue
-    """The tensor."""
-    whole: Axes
-    """Axes of the places, an atom each: those of the scores, and the number of places last."""
-
-    def chosen_by(self, value: TracedValue) -> bool:
-        """Return whether they choose rows along axis 1 of a tensor, the same ones for all of its further axes."""
-        sample, row, *others = self.axes
-        places = tuple(atom for axis in self.whole[1:] for atom in axis)
-        repeated = all(atom.dim is None for axis in others for atom in axis)
-        fits = sample == self.whole[0] == value.axes[0] and self.shape[2:] == value.shape[2:]
-        return repeated and fits and row == places
-
-
-def without_places(reader: GraphReader, given: Any) -> Any:
-    """Return arguments with tensors of unknown numbers for places."""
-    if isinstance(given, dict):
-        return {name: without_places(reader, each) for name, each in given.items()}
-    if isinstance(given, list | tuple):
-        return [without_places(reader, each) for each in given]
-    value = reader.values.get(given.name) if isinstance(given, Argument) else None
-    return Fixed(value.shape) if isinstance(value, RowPlaces) else given
-
-
 @handles("topk")
 def largest(reader: GraphReader, node: TraceNode) -> Any:
     """Read the largest values along an axis, and their places."""
     scores, largest = reader.argument(node, "self"), reader.argument(node, "largest", True)
-    values, others = reduction(reader, node)
+    in_order = replace(node, arguments={**node.arguments, "sorted": True})  # as their places are found again
+    values, others = reduction(reader, in_order)
     dim = reader.argument(node, "dim", -1) % len(scores.axes)
     if not largest or dim != len(scores.axes) - 1 or dim == 0 or not isinstance(values, TracedValue):
         return [values, others]
@@ -107,7 +80,8 @@ def combine(reader: GraphReader, node: TraceNode) -> TracedValue:
     base, places, dim, value = (reader.argument(node, name) for name in ("self", "index", "dim", "src"))
     zero = isinstance(base, Fixed) and base.call == "full" and dict(base.arguments).get("fill_value") == 0
     known = isinstance(places, RowPlaces) and isinstance(value, TracedValue) and places.shape == value.shape
-    if not zero or dim != 1 or not known or not places.chosen_by(value):
+    rows = (*value.shape[:1], size_of(places.scores.axes[-1]), *value.shape[2:]) if known else ()
+    if not zero or dim != 1 or base.shape != rows or not places.chosen_by(value):
         return reader.unknown(node, "it does not add rows to zeros at the places of largest values of a tensor")
     scores = places.scores
     sample, row = tags_of(scores.axes[0]), tags_of(scores.axes[-1])

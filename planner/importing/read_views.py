@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from planner.importing.axes import Atom, Axes, TracedValue, merged
+from planner.importing.axes import Atom, Axes, IndivisibleViewError, RowPlaces, TracedValue, merged, reshaped
 from planner.importing.constants import Fixed, filled
 from planner.importing.reader import GraphReader, handles
 from planner.tracing.trace import TraceNode
@@ -21,9 +21,15 @@ def given(reader: GraphReader, node: TraceNode) -> Any:
     "view reshape _unsafe_view flatten unflatten squeeze unsqueeze view_as reshape_as unsqueeze_copy squeeze_copy "
     "view_copy"
 )
-def reshape(reader: GraphReader, node: TraceNode) -> TracedValue:
+def reshape(reader: GraphReader, node: TraceNode) -> TracedValue | Fixed:
     """Read a view with other sizes."""
-    return reader.view(node, given(reader, node), node.results[0].shape)
+    value, shape = given(reader, node), node.results[0].shape
+    if not isinstance(value, RowPlaces):
+        return reader.view(node, value, shape)
+    try:
+        return replace(value, axes=reshaped(value.axes, shape))
+    except IndivisibleViewError:  # whole numbers, of which nothing more is known
+        return Fixed(shape)
 
 
 @handles("permute", "permute_copy")

@@ -9,7 +9,7 @@ from planner.graph.computation_graph import Layer, Operation
 from planner.graph.data_sources import is_data
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap, Shape
-from planner.importing.axes import Atom, IndivisibleViewError, TracedValue, reshaped
+from planner.importing.axes import Atom, IndivisibleViewError, RowPlaces, TracedValue, reshaped
 from planner.importing.constants import Fixed, computed
 from planner.importing.placement import POSITION_NAMES, OutputLayout, Tag, interval_maps, layout_of
 from planner.importing.recording import Given, channel_axis, recorded
@@ -214,6 +214,7 @@ class GraphReader:
 
     def unknown(self, node: TraceNode, reason: str) -> TracedValue:
         """Add a layer that is split by samples alone."""
+        node = self.without_places(node)
         inputs = list(dict.fromkeys(self._values_in(node)))
         result = node.results[0]
         if not inputs or result.shape[:1] != (self.batch,):
@@ -313,6 +314,18 @@ class GraphReader:
             return replace(value, axes=reshaped(value.axes, shape))
         except IndivisibleViewError:
             return self.unknown(node, "divides its dimensions at no whole fraction")
+
+    def without_places(self, node: TraceNode) -> TraceNode:
+        """Return a node with tensors of unknown numbers for places of rows."""
+        return replace(node, arguments=self._without_places(node.arguments))
+
+    def _without_places(self, given: Any) -> Any:
+        if isinstance(given, dict):
+            return {name: self._without_places(each) for name, each in given.items()}
+        if isinstance(given, list | tuple):
+            return [self._without_places(each) for each in given]
+        value = self.values.get(given.name) if isinstance(given, Argument) else None
+        return Fixed(value.shape) if isinstance(value, RowPlaces) else given
 
     def depends(self, node: TraceNode) -> bool:
         """Return whether a node reads data."""

@@ -118,6 +118,13 @@ class Case:
     """True if the regions that parts need are known to be boxes, and no smaller ones would do."""
 
 
+def _routed(x: Tensor, gate: nn.Module) -> Tensor:
+    """Sums of rows by weights whose order topk leaves open."""
+    weights, places = gate(x).transpose(1, 2).topk(5, -1, sorted=False)
+    index = places.flatten(1)[..., None].expand(-1, -1, x.shape[2])
+    return torch.zeros_like(x).scatter_add(1, index, x.gather(1, index) * weights.flatten(1)[..., None])
+
+
 def _f(function: Callable[..., Tensor], *parts: Callable[[], nn.Module], shape: tuple[int, ...], **fields: Any) -> Case:
     return Case(make=lambda: _Function(function, *(part() for part in parts)), shape=shape, **fields)
 
@@ -192,6 +199,7 @@ CASES: dict[str, Case] = {
     "experts": Case(
         make=lambda: Experts(PublishedFields(Path("small.json"), EXPERTS)), shape=SEQUENCE, last=True, exact=False
     ),
+    "rows in any order": _f(_routed, lambda: nn.Linear(16, 4), shape=SEQUENCE, last=True, exact=False),
     "einsum": _f(
         lambda x, m: torch.einsum("blc,bmc->blm", x, m(x)),
         lambda: nn.Linear(16, 16),

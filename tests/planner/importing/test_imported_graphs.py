@@ -248,6 +248,32 @@ def test_unknown_operations_are_split_by_samples_and_listed():
     assert found.graph.layers[found.graph.index[name]].parallel_dims == ("sample",)
 
 
+@pytest.mark.parametrize(
+    ("function", "unknown"),
+    [
+        (lambda x, p, i: x.transpose(1, 2).gather(2, p), ["gather"]),
+        (lambda x, p, i: x.gather(1, i[:, :, :2]), ["gather"]),
+        (lambda x, p, i: x.gather(1, p.transpose(1, 2).flatten(1)[..., None].expand_as(i)), ["gather"]),
+        (lambda x, p, i: x.gather(1, p.view(-1, 6, 2).flatten(1)[..., None].expand(-1, -1, 4)), ["gather"]),
+        (lambda x, p, i: torch.ones_like(x).scatter_add(1, i, x.gather(1, i)), ["scatter_add"]),
+        (lambda x, p, i: (x + 1).scatter_add(1, i, x.gather(1, i)), ["scatter_add"]),
+        (lambda x, p, i: torch.zeros(x.shape[0], 9, 4).scatter_add(1, i, x.gather(1, i)), ["scatter_add"]),
+        (lambda x, p, i: torch.zeros(x.shape[0], 6, 7).scatter_add(1, i, x.gather(1, i)), ["scatter_add"]),
+    ],
+)
+def test_places_of_rows_that_are_not_followed_are_split_by_samples(function, unknown):
+    """Their results have the sizes of the module's."""
+
+    class Routed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            places = x.transpose(1, 2).topk(3, -1).indices
+            return function(x, places, places.flatten(1)[..., None].expand(-1, -1, 4))
+
+    found, sizes = imported(Routed(), "5x6x4"), Routed()(torch.rand(5, 6, 4)).shape
+    assert [operation for _, operation, _ in found.by_sample] == unknown
+    assert sorted(found.graph.layers[-1].output.sizes) == sorted(sizes)
+
+
 def test_writing_into_a_slice_is_followed():
     """What is written into a view is read by those who read what it is a view of."""
 
