@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.measurement.gathered_tasks import JoinedTasks
+from executor.measurement.joined_tasks import JoinedTasks
 from groundwork.array_types import Floats
 from groundwork.control_characters import check_texts
 from groundwork.errors import ConfigError
