@@ -102,14 +102,16 @@ def test_a_row_is_what_the_command_prints(tmp_path, capsys):
 
 
 def test_plans_of_nanotron_are_ranked_as_measured():
-    """Nothing is fitted to these rows: all are predicted too fast, by as much, so that their order is right."""
+    """Nothing is fitted to these rows; those without stages are all too fast, so that their order is right."""
     rows = [
         chosen("nanotron_iterations", gpus=8, tensor=1, replicas=8, micro_batch=2),
-        chosen("nanotron_iterations", gpus=8, tensor=2, replicas=2, micro_batch=8),
+        chosen("nanotron_iterations", gpus=8, tensor=2, pipeline=1, micro_batch=8),
         chosen("nanotron_iterations", gpus=8, tensor=4, replicas=2, micro_batch=16),
         chosen("nanotron_iterations", gpus=8, tensor=8, micro_batch=16),
     ]
-    predicted_s = [planned_transformers._nanotron(row).replayed.iteration_s for row in rows]
-    assert predicted_s == sorted(predicted_s)
+    staged = chosen("nanotron_iterations", gpus=8, tensor=2, replicas=2, micro_batch=8)
+    predicted_s = [planned_transformers._nanotron(row).replayed.iteration_s for row in [*rows, staged]]
+    assert predicted_s[:-1] == sorted(predicted_s[:-1])
     assert [row.time_s for row in rows] == sorted(row.time_s for row in rows)
-    assert max(abs(found / row.time_s - 1) for found, row in zip(predicted_s, rows, strict=True)) < 0.20
+    measured_s = [row.time_s for row in [*rows, staged]]
+    assert max(abs(found / took - 1) for found, took in zip(predicted_s, measured_s, strict=True)) < 0.10
