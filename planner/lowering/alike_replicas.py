@@ -67,6 +67,8 @@ def lower_alike(
     if replicas is None:
         return None
     small = model.for_batch(graph.batch // replicas.count * len(replicas.firsts))
+    if small.graph.batch % (micro_batching.parts * len(replicas.firsts)):
+        return None  # parts of a micro-batch are not equal, which lowering all replicas says
     first = [of_lowered(layer, space, replicas) for layer, space in zip(small.graph.layers, spaces, strict=True)]
     if not _share_alike(model, spaces, first, replicas):
         return None

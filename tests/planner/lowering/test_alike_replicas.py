@@ -8,9 +8,13 @@ from hypothesis import assume, given, settings, strategies as st
 
 from groundwork.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.cost.cost_model import CostModel
+from planner.lowering.alike_replicas import lower_folded
 from planner.lowering.changed_links import relinked
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.models.registry import load_model
+from planner.parallel.micro_batches import MicroBatching
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.analysis import resource_uses
 from planner.plan.lowered_plan import cost_model_of, plan_lowering
 from planner.plan.make_plan import derived, make_plan, request_for
@@ -177,6 +181,15 @@ def test_number_of_tasks_does_not_grow_with_devices():
         costs, planned = question("lenet5", f"dgx-h100:nodes={nodes}", 8 * nodes, strategy="data")
         sizes.append(next(both(costs, planned)).size)
     assert sizes[0] == sizes[1]
+
+
+def test_samples_that_micro_batches_do_not_divide_are_refused():
+    """Sixteen samples on eight devices, by one of them: four micro-batches have none for each."""
+    model = CostModel(load_model("lenet5", batch=16), load_cluster("dgx-h100"))
+    spaces = spaces_of(model.graph, named_strategy("data", model.graph, 8), 8)
+    with pytest.raises(ConfigError, match="micro-batches of 4 samples"):
+        lower_folded(model, spaces, micro_batching=MicroBatching(parts=4, first=0))
+    assert lower_folded(model, spaces, micro_batching=MicroBatching(parts=2, first=0)).replicas is not None
 
 
 def test_a_straggler_and_a_slow_link_are_seen():
