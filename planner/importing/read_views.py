@@ -73,10 +73,11 @@ def same(reader: GraphReader, node: TraceNode) -> Any:
 
 
 @handles("expand", "expand_as", "broadcast_to", "expand_copy")
-def expand(reader: GraphReader, node: TraceNode) -> TracedValue:
+def expand(reader: GraphReader, node: TraceNode) -> Any:
     """Read a view that repeats axes of one element."""
-    value: TracedValue = given(reader, node)
-    shape = node.results[0].shape
+    value, shape = given(reader, node), node.results[0].shape
+    if isinstance(value, Fixed):  # to the sizes of data
+        return reader.fixed(replace(node, arguments={"self": node.arguments["self"], "size": shape}), "expand")
     axes: Axes = tuple(() for _ in range(len(shape) - len(value.axes))) + value.axes
     sizes = [_size(axis) for axis in axes]
     repeats = tuple(

@@ -195,6 +195,9 @@ CASES: dict[str, Case] = {
     "gated": _f(lambda x: functional.glu(x, 1), shape=IMAGE, exact=False),
     "gated, last": _f(lambda x: functional.glu(x), shape=SEQUENCE, last=True, exact=False),
     "learned number": Case(make=_Scaled, shape=IMAGE),
+    "learned, expanded as data": _f(
+        lambda x, m: x + m.weight.expand_as(x), lambda: nn.Embedding(8, 16), shape=SEQUENCE, last=True, exact=False
+    ),
     "rotation": _f(lambda x: torch.tanh(torch.roll(x, 3, 2)), shape=IMAGE, exact=False),
     "experts": Case(
         make=lambda: Experts(PublishedFields(Path("small.json"), EXPERTS)), shape=SEQUENCE, last=True, exact=False
