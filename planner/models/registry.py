@@ -36,6 +36,8 @@ class Field:
     """True if only powers of two are allowed."""
     step: int = 1
     """Distance of allowed values, counted from ``low``."""
+    most: str = ""
+    """Of a model file, the field whose value this one must not exceed; empty for none."""
 
     @property
     def rule(self) -> str:
@@ -248,6 +250,9 @@ def _from_file(spec: str, *, batch: int, element_bytes: int) -> ComputationGraph
         return model_of(content, where, name=spec, batch=batch, element_bytes=element_bytes)
     fields = {key: Field(**row) for key, row in content["sizes"].items()}
     sizes = ModelSizes(name, _values(name, fields, text.split(",") if colon else []))
+    for key, field in fields.items():
+        if field.most and sizes[key] > sizes[field.most]:
+            raise ConfigError(f"{name}:{key} must be at most {field.most}={sizes[field.most]}, got {sizes[key]}")
     rows = content["layers"] if sizes.get("tied", 1) else with_own_parameters(content["layers"])
     filled = sizes.filled({"format": content["format"], "data": content["data"], "layers": rows})
     one = model_of(filled, where, name=spec, batch=batch, element_bytes=element_bytes)

@@ -124,6 +124,8 @@ def test_more_devices_than_experts_repeat_them():
         (f"mixtral:{SIZES}", "expert=16", "expert must be a number of experts that some layer has, got 16"),
         (f"mixtral:{SIZES}", "data=2,expert=3", "batch must be a multiple of data=2 times expert=3"),
         (f"mixtral:{SIZES}", "expert=2,filter=2", "filter must be 1 beside expert"),
+        ("mixtral:experts=4,chosen=5", "data", "mixtral:chosen must be at most experts=4, got 5"),
+        ("mixtral:sequence=32,capacity=33", "data", "mixtral:capacity must be at most sequence=32, got 33"),
         ("mixtral:sequence=30,experts=16", "data", "chosen \\* sequence / experts must be a whole number"),
     ],
 )
