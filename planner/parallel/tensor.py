@@ -32,6 +32,7 @@ Source:
 
 from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 
 from planner.graph.computation_graph import ComputationGraph, Edge, Layer
 from planner.graph.shapes import SUMMED, IntervalMap
@@ -46,7 +47,7 @@ def context_splits(graph: ComputationGraph, degree: int) -> Mapping[str, str | N
         graph: The network.
         degree: Size of the axis.
     """
-    return {layer.name: _position(layer, degree) for layer in graph.layers}
+    return MappingProxyType({layer.name: _position(layer, degree) for layer in graph.layers})
 
 
 @lru_cache(maxsize=32)
@@ -64,7 +65,7 @@ def expert_splits(graph: ComputationGraph, degree: int) -> Mapping[str, str | No
         goes_on = bool(split) and all(rule.carried(edge, "channel") == "channel" for edge in split)
         fits = layer.output.size("channel") >= degree
         splits[layer.name] = "channel" if goes_on or (layer.operation.has_experts and fits) else "sample"
-    return splits
+    return MappingProxyType(splits)
 
 
 @lru_cache(maxsize=32)
@@ -99,7 +100,7 @@ def tensor_splits(
         else:
             spread = sequence or (gathers and not graph.consumers[i])
             splits[layer.name] = _position(layer, degree * context) if spread else None
-    return splits
+    return MappingProxyType(splits)
 
 
 def _made(layer: Layer, splits: Mapping[str, str | None]) -> str | None:

@@ -38,7 +38,8 @@ def with_launches(program: Program, program_graph: ProgramGraph) -> ProgramGraph
         program: The program.
         program_graph: Its task graph, with an activity for every task.
     """
-    if not program.conditions.software.launch_s:
+    software = program.conditions.software
+    if not software.launch_s and not software.peer_s:
         return program_graph
     graph, task_of = program_graph.graph, program_graph.task_of
     iterations, size = len(task_of), graph.size // len(task_of)
@@ -59,7 +60,7 @@ def with_launches(program: Program, program_graph: ProgramGraph) -> ProgramGraph
     first = np.unique(device, return_index=True)[1]
     ended = moved[task_of[:-1, _last_on(program, device[first])]]
     late, early = np.concatenate([late, launch[1:, first].ravel()]), np.concatenate([early, ended.ravel()])
-    if program.conditions.software.waits > (0 if len(np.unique(_stages(program))) > 1 else 1):
+    if software.waits > (0 if len(np.unique(_stages(program))) > 1 else 1):
         begun, awaited = _awaited(program, launched, device)
         late = np.concatenate([late, launch[:, begun].ravel()])
         early = np.concatenate([early, moved[task_of[:, awaited]].ravel()])
@@ -108,7 +109,8 @@ def _launches(program: Program) -> tuple[Ints, Ints, Floats]:
     launch_s = kernels * software.launch_s
     if _leaves_machines(program):
         for task, collective in program.collectives.items():
-            if program.consumer[task] >= 0 and not collective.place[:1] > (0,):
+            begins = not collective.place or collective.place[0] == 0  # and is no later round of one
+            if program.consumer[task] >= 0 and begins:
                 launch_s[task] += len(collective.devices) * software.peer_s
     alone = np.flatnonzero(program.is_compute & (kernels > 0))
     rows = [(alone, program.device[alone])]

@@ -75,8 +75,10 @@ def test_stages_that_wait_for_their_launches_take_the_closed_form(stages, micro_
     assert expected_s < found.iteration_s < expected_s + (micro_batches + 1) * ends_s
 
 
-@pytest.mark.parametrize(("machines", "waits"), [(1, 0), (2, 0), (2, 1)])
-def test_hosts_take_time_for_each_device_of_a_collective_between_stages_on_different_machines(machines, waits):
+@pytest.mark.parametrize(("machines", "waits", "launch_us"), [(1, 0, 55), (2, 0, 55), (2, 1, 55), (2, 0, 0)])
+def test_hosts_take_time_for_each_device_of_a_collective_between_stages_on_different_machines(
+    machines, waits, launch_us
+):
     """Each of two devices spends the time for both of a collective; only machines apart count."""
     peer_us, graph = 100.0, load_model("gpt2:layers=2,hidden=64,heads=2,sequence=32,words=64", batch=4)
     launched_s = []
@@ -86,12 +88,13 @@ def test_hosts_take_time_for_each_device_of_a_collective_between_stages_on_diffe
             load_cluster("dgx-h100:nodes=2") if machines > 1 else cluster_of("dgx-h100", 4),
             strategy=f"pipeline=2,data={4 * machines // 2 if machines > 1 else 1},tensor=2",
             micro_batches=1,
-            software=f"nanotron:peer_us={each_us},waits={waits}",
+            software=f"nanotron:launch_us={launch_us},peer_us={each_us},waits={waits}",
             interference=False,
             spread=False,
         ).replayed
         tasks = found.program_graph
-        launched_s.append(tasks.graph.work[tasks.launches >= 0].sum() / len(tasks.task_of))
+        hosts = tasks.graph.work[tasks.launches >= 0] if launch_us or each_us else np.zeros(1)
+        launched_s.append(hosts.sum() / len(tasks.task_of))
     program = found.program
     devices = [len(c.devices) for task, c in program.collectives.items() if program.consumer[task] >= 0]
     assert devices
