@@ -22,7 +22,7 @@ QUESTIONS = [
     ("lenet5", 8, "titanx-4", 4, False),
     ("block", 4, "p100-4x4", 8, False),
     ("cosmoflow", 2, "abci-v100", 8, False),
-    (EXPERTS, 4, "p100-4x4", 4, True),
+    (EXPERTS, 2, "p100-4x4", 4, True),
 ]
 
 
