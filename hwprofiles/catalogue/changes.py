@@ -78,7 +78,10 @@ def read_change(name: str, text: str) -> ClusterChange:
     of, _, rest = name.partition(".")
     which, _, quantity = rest.rpartition(".")
     if of not in QUANTITIES or not which:
-        raise ConfigError(f"change must look like link.CLASS.QUANTITY=number (or device., node.), got {name!r}")
+        raise ConfigError(
+            "change must look like link.CLASS.QUANTITY=number, device.NAME.QUANTITY or node.NAME.QUANTITY, where * is "
+            f"all names, got {name!r}"
+        )
     if quantity not in QUANTITIES[of]:
         known = ", ".join(QUANTITIES[of])
         raise ConfigError(
