@@ -180,9 +180,10 @@ def candidates_of(model: CostModel, *, stages: bool = True, mesh: bool = False) 
 
 def _hybrids(devices: int, words: Sequence[str]) -> Iterator[Hybrid]:
     """Yield all hybrids of these words whose number of parts divides the number of devices."""
+    divisors = [d for d in range(1, devices + 1) if devices % d == 0]
     rows: list[tuple[int, ...]] = [()]
     for _ in words:
-        rows = [(*row, d) for row in rows for d in range(1, devices + 1) if devices % (math.prod(row) * d) == 0]
+        rows = [(*row, d) for row in rows for d in divisors if devices % (math.prod(row) * d) == 0]
     for row in rows:
         degrees: dict[str, Any] = dict(zip(words, row, strict=True))
         yield Hybrid(**degrees)
