@@ -1,6 +1,7 @@
 """Checks that a program can be run."""
 
 from groundwork.errors import ConfigError
+from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program
 from planner.operations.loss import Loss
 from planner.operations.mapped import Mapped
@@ -32,6 +33,7 @@ def check_program(program: Program, ranks: int) -> None:
         raise ConfigError("gradient_dtype must be dtype to run gradients that are compressed")
     if program.compressed and types.activation == "bfloat16":
         raise ConfigError("dtype must be float32 or float64 to run messages that are compressed, got 'bfloat16'")
+    _check_targets(graph)
     _check_reductions(program)
     micro_batching = program.micro_batching
     computed = graph.with_batch(graph.batch // micro_batching.parts) if micro_batching.parts > 1 else graph
@@ -42,6 +44,18 @@ def check_program(program: Program, ranks: int) -> None:
             check_imported(computed if micro_batching.of(i) > 1 else graph, i, program.spaces_at(i)[i])
         if not graph.consumers[i] and not isinstance(layer.operation, Loss):
             raise ConfigError(f"layer {layer.name} of {graph.name} must be read by another or be a loss to be run")
+
+
+def _check_targets(graph: ComputationGraph) -> None:
+    """Refuse losses whose targets have not the sizes of those of the last one, which all share."""
+    losses = [layer for layer in graph.layers if isinstance(layer.operation, Loss)]
+    for layer in losses:
+        if layer.operation != losses[-1].operation or layer.output.sizes != losses[-1].output.sizes:
+            sizes = [list(each.output.sizes) for each in (losses[-1], layer)]
+            raise ConfigError(
+                f"loss {layer.name} must be as {losses[-1].name}, with sizes {sizes[0]}, to be run, as all have one "
+                f"target: got {layer.operation.kind} with {sizes[1]}"
+            )
 
 
 def _check_reductions(program: Program) -> None:

@@ -243,3 +243,27 @@ def test_models_of_the_catalogue_can_be_run(name):
     strategy = named_strategy("data", graph, 2)
 
     check_program(lower(CostModel(graph, load_cluster("lab-4:nodes=2")), spaces_of(graph, strategy, 2)), 2)
+
+
+class Dropped(nn.Module):
+    """A model that drops what one of its trained layers makes."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.kept, self.other = nn.Linear(6, 3), nn.Linear(6, features)
+
+    def forward(self, x):
+        self.other(x)
+        return self.kept(x)
+
+
+@pytest.mark.parametrize("features", [3, 5])
+def test_losses_of_other_sizes_have_no_target(features):
+    trace = trace_of(Dropped(features), input_specs(["2x6"]))
+    graph = imported_graph(trace, name="dropped", loss="mean_squared_error").graph
+    program = lower(CostModel(graph, load_cluster("lab-4")), spaces_of(graph, named_strategy("data", graph, 1), 1))
+    if features == 3:
+        check_program(program, 1)
+        return
+    with pytest.raises(ConfigError, match=r"with sizes \[2, 3\], to be run.*got mean_squared_error with \[2, 5\]"):
+        check_program(program, 1)
