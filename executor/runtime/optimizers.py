@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,16 +21,16 @@ class Optimizer(ABC):
     Args:
         spec: Name and settings.
         parameters: The slices that the rank holds; updated in place.
-        names: Names of the state tensors, one for each parameter.
         masters: Master weights of the slices, which the kernels update, and which are then copied; empty for none.
         state_type: Type of the state between steps; None: that of what the kernels update.
     """
+
+    _counts_steps: ClassVar[bool] = False
 
     def __init__(
         self,
         spec: OptimizerSpec,
         parameters: Sequence[Tensor],
-        names: Sequence[str],
         *,
         masters: Sequence[Tensor] = (),
         state_type: torch.dtype | None = None,
@@ -37,14 +38,17 @@ class Optimizer(ABC):
         self.spec = spec
         self.parameters = list(parameters)
         self._updated = list(masters) or self.parameters
-        kept = {name: [torch.zeros_like(each, dtype=state_type) for each in self._updated] for name in names}
+        kept = {
+            name: [torch.zeros_like(each, dtype=state_type) for each in self._updated] for name in self._names(spec)
+        }
         self.state = kept | ({_MASTER: self._updated} if masters else {})
         """State tensors by name, one for each parameter, of its shape, master weights among them; a checkpoint is
         loaded into them."""
         self._kept = kept
         self._converts = any(each.dtype != state_type for each in self._updated) if state_type else False
         """Whether the kernels, which take state of the parameters' type alone, compute with copies of it."""
-        self._steps: list[Tensor] = []
+        counted = self.parameters if self._counts_steps else []
+        self._steps = [torch.zeros((), device=each.device) for each in counted]
         """Number of steps taken, one tensor for each parameter, where the update rule depends on it."""
 
     def step(self, gradients: Sequence[Tensor]) -> None:
@@ -76,21 +80,17 @@ class Optimizer(ABC):
             count.fill_(steps)
 
     @abstractmethod
+    def _names(self, spec: OptimizerSpec) -> tuple[str, ...]:
+        """Return the names of the state tensors, one for each parameter."""
+
+    @abstractmethod
     def _update(self, gradients: list[Tensor], *state: list[Tensor]) -> None:
         """Update what is updated, and the state, in place."""
 
 
 class _Sgd(Optimizer):
-    def __init__(
-        self,
-        spec: OptimizerSpec,
-        parameters: Sequence[Tensor],
-        *,
-        masters: Sequence[Tensor],
-        state_type: torch.dtype | None,
-    ) -> None:
-        names = ("momentum",) if spec.momentum else ()
-        super().__init__(spec, parameters, names, masters=masters, state_type=state_type)
+    def _names(self, spec: OptimizerSpec) -> tuple[str, ...]:
+        return ("momentum",) if spec.momentum else ()
 
     def _update(self, gradients: list[Tensor], *state: list[Tensor]) -> None:
         torch._fused_sgd_(
@@ -108,16 +108,10 @@ class _Sgd(Optimizer):
 
 
 class _Adam(Optimizer):
-    def __init__(
-        self,
-        spec: OptimizerSpec,
-        parameters: Sequence[Tensor],
-        *,
-        masters: Sequence[Tensor],
-        state_type: torch.dtype | None,
-    ) -> None:
-        super().__init__(spec, parameters, ("mean", "square"), masters=masters, state_type=state_type)
-        self._steps = [torch.zeros((), device=parameter.device) for parameter in parameters]
+    _counts_steps = True
+
+    def _names(self, spec: OptimizerSpec) -> tuple[str, ...]:
+        return ("mean", "square")
 
     def _update(self, gradients: list[Tensor], *state: list[Tensor]) -> None:
         torch._foreach_add_(self._steps, 1)
