@@ -29,7 +29,7 @@ def main() -> NoReturn:
     from orrery.cli import app
     from orrery.terminal.exit_codes import run_app
 
-    gc.set_threshold(50_000, 10, 10)  # what loading makes stays: looking for cycles took a sixth of a start
+    gc.set_threshold(200_000, 10, 10)  # what loading makes stays: looking for cycles took a sixth of a start
     hear_signals(heard)
     code = run_app(app)
     for number in heard:

@@ -57,6 +57,7 @@ RANK = (
     SYMBOLS,
     "torch.distributed.run",
     "orrery.cli",
+    "orrery.commands.run_command",
     "executor.run.plan_run",
     "executor.run.rank_entry",
     "executor.training.session",

@@ -1,16 +1,47 @@
 """The order of ``--help``: commands in groups, each with its whole sentence; many options of a command likewise."""
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any, cast
 
+import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 _GROUPS = {
-    "Look up": "models clusters devices completion import",
-    "Plan and simulate": "plan simulate replay analyse compare oracle streams",
-    "Compare many cases": "size whatif sweep results",
-    "Run and measure": "run read probe calibrate trace chakra validate lab accuracy",
-    "Pages and papers": "show timeline index serve reproduce fidelity",
+    "Look up": {"commands.look_up": "models clusters devices completion import"},
+    "Plan and simulate": {
+        "commands.plan": "plan",
+        "commands.simulate": "simulate replay analyse",
+        "commands.compare": "compare",
+        "commands.oracle": "oracle",
+        "commands.streams": "streams",
+    },
+    "Compare many cases": {
+        "questions.size": "size",
+        "questions.whatif": "whatif",
+        "commands.sweep": "sweep results",
+    },
+    "Run and measure": {
+        "commands.run": "run",
+        "measuring.read": "read",
+        "measuring.probe": "probe",
+        "measuring.calibrate": "calibrate",
+        "measuring.trace": "trace",
+        "measuring.chakra": "chakra",
+        "commands.validate": "validate",
+        "commands.lab": "lab",
+        "commands.accuracy": "accuracy",
+    },
+    "Pages and papers": {
+        "commands.pages": "show timeline index",
+        "commands.serve": "serve",
+        "commands.fidelity": "reproduce fidelity",
+    },
 }
+"""Commands in the order in which they are usually needed, by the modules that define them (``*_command``)."""
+
 _OPTION_GROUPS = {
     "What is planned": (
         "model cluster batch batch_per_device devices dataset group strategy strategies mesh refine segments "
@@ -66,20 +97,52 @@ class GroupedCommand(TyperCommand):
                     formatter.write_dl(records)
 
 
+class _Commands(Mapping[str, Any]):
+    """The commands by their names; each is loaded when it is first asked for, as most runs need one."""
+
+    def __init__(self) -> None:
+        self._modules = {
+            name: f"orrery.{module}_command"
+            for group in _GROUPS.values()
+            for module, names in group.items()
+            for name in names.split()
+        }
+        self._loaded = dict[str, Any]()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = _load(name, import_module(self._modules[name]))
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+def _load(name: str, module: ModuleType) -> Any:
+    """Return the command, or the group of commands, that a module defines under a name."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    if group := getattr(module, f"{name}_app", None):
+        app.add_typer(group, name=name)
+        return cast(TyperGroup, get_command(app)).commands[name]
+    app.command(name, cls=GroupedCommand)(getattr(module, f"orrery_{name}"))
+    return get_command(app)
+
+
 class CommandGroups(TyperGroup):
     """Commands in groups, in the order in which they are usually needed."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names in the order of the groups; a command of no group comes last."""
-        grouped = " ".join(_GROUPS.values()).split()
-        return [*grouped, *(name for name in self.commands if name not in grouped)]
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Commands()  # type: ignore[assignment]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write one section for each group."""
-        others = [name for name in self.commands if name not in " ".join(_GROUPS.values()).split()]
         width = max(map(len, self.commands))
-        for title, names in (*((title, group.split()) for title, group in _GROUPS.items()), ("Others", others)):
-            if names:
-                with formatter.section(title):
-                    sentences = [self.commands[name].get_short_help_str(limit=400) for name in names]
-                    formatter.write_dl([(name.ljust(width), said) for name, said in zip(names, sentences, strict=True)])
+        for title, group in _GROUPS.items():
+            with formatter.section(title):
+                names = " ".join(group.values()).split()
+                sentences = [self.commands[name].get_short_help_str(limit=400) for name in names]
+                formatter.write_dl([(name.ljust(width), said) for name, said in zip(names, sentences, strict=True)])
