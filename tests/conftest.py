@@ -20,6 +20,14 @@ from hypothesis import settings
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+WARM = "ORRERY_WARM_PROGRAMS"
+"""Names the folder of the programs that start warm, where several processes run tests."""
+
+# A process that the tests' server forks starts others as any interpreter does.
+if os.path.dirname(sys.executable) == os.environ.get(WARM):
+    sys.executable = sys.orig_argv[0]
+    multiprocessing.set_executable(sys.executable)
+
 # A defect of ours shows its traceback, here and in the commands that tests start.
 os.environ["ORRERY_DEBUG"] = "1"
 
@@ -97,26 +105,13 @@ LONGEST = (
 """Files that take longest, the longest first: each goes to one process as a whole (``--dist loadfile``)."""
 
 
-WARM = "ORRERY_WARM_PROGRAMS"
-"""Names the folder of the programs that start warm, where several processes run tests."""
-
-
-COLLECT = [
-    sys.executable,
-    "-m",
-    "pytest",
-    "--collect-only",
-    "-qq",
-    "-p",
-    "no:cacheprovider",
-    str(Path(__file__).parent),
-]
+COLLECT = ["-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider", str(Path(__file__).parent)]
 
 
 def pytest_configure(config):
-    """Before several processes run tests, start one server for all.
+    """Before several processes run tests, start one server for all, which forks them: they import most there is.
 
-    A fresh checkout's kernels are compiled and its tests' modules rewritten once, for all processes, meanwhile.
+    A fresh checkout's kernels are compiled and its tests' modules rewritten once, for all processes.
     """
     if not config.getoption("numprocesses", None):
         return
@@ -133,11 +128,9 @@ def pytest_configure(config):
         compiled = root / "simulator" / "compiled" / "__pycache__"
         if not any(compiled.glob("replay-*.cached")):
             patch.delenv(WARM)
-            with subprocess.Popen(COLLECT, stdout=subprocess.DEVNULL):
-                subprocess.run(
-                    [sys.executable, "-c", "from simulator.engines.engine import prepare; prepare()"], check=True
-                )
-            subprocess.run([Path(folder) / "python", "-c", ""], check=True)
+            subprocess.run([sys.executable, "-c", "from simulator.engines.engine import prepare; prepare()"], check=True)
+            subprocess.run([Path(folder) / "python", *COLLECT], stdout=subprocess.DEVNULL, check=True)
+    config.option.tx = [f"popen//python={folder}/python"] * len(config.option.tx)
 
 
 def pytest_collection_modifyitems(items):
