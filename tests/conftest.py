@@ -128,7 +128,8 @@ def pytest_configure(config):
         compiled = root / "simulator" / "compiled" / "__pycache__"
         if not any(compiled.glob("replay-*.cached")):
             patch.delenv(WARM)
-            subprocess.run([sys.executable, "-c", "from simulator.engines.engine import prepare; prepare()"], check=True)
+            engine = "from simulator.engines.engine import prepare; prepare()"
+            subprocess.run([sys.executable, "-c", engine], check=True)
             subprocess.run([Path(folder) / "python", *COLLECT], stdout=subprocess.DEVNULL, check=True)
     config.option.tx = [f"popen//python={folder}/python"] * len(config.option.tx)
 
