@@ -19,7 +19,8 @@ from executor.layers.recorded import RecordedPart
 from executor.runtime.boxes import Box
 from executor.runtime.samples import BatchSamples
 from groundwork.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph, Operation
+from planner.graph.computation_graph import ComputationGraph
+from planner.graph.operation import Operation
 from planner.layouts.configurations import ConfigSpace, product_space
 from planner.layouts.regions import held_regions, needed_regions
 from planner.operations.convolution import Convolution

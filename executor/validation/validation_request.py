@@ -8,7 +8,7 @@ from executor.runtime.run_options import RunOptions
 from executor.runtime.typed_lists import typed_data_types, typed_strategies, typed_words
 from groundwork.errors import ConfigError
 from groundwork.requests import option, whole_number
-from planner.plan.plan_request import SyncAlgorithm
+from planner.plan.plan_options import SyncAlgorithm
 
 
 def check_bounds(**bounds: float) -> None:

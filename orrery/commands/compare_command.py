@@ -23,7 +23,7 @@ from orrery.terminal.progress import progress_bar
 from orrery.terminal.request_options import takes_requests
 from orrery.terminal.signals import kept
 from orrery.terminal.views import comparison_values, print_rich
-from planner.plan.plan_request import SyncAlgorithm
+from planner.plan.plan_options import SyncAlgorithm
 
 if TYPE_CHECKING:
     from planner.plan.comparison import Comparison
@@ -64,7 +64,7 @@ def orrery_compare(
     from planner.models.registry import load_model
     from planner.plan.compare_strategies import compare
     from planner.plan.no_strategy_fits import NoStrategyFitsError
-    from planner.plan.plan_request import DTYPE_BYTES
+    from planner.plan.plan_options import DTYPE_BYTES
     from planner.plan.plan_text import plan_list_text, split_plan_texts
     from reports.pages.comparison_page import write_comparison_page
 

@@ -16,7 +16,7 @@ from orrery.terminal.output import Out, out_files, out_option, print_json
 from orrery.terminal.progress import progress_bar
 from orrery.terminal.request_options import takes_requests
 from orrery.terminal.views import print_rich, print_table
-from planner.plan.plan_request import SyncAlgorithm
+from planner.plan.plan_options import SyncAlgorithm
 from studies.streams.stream_request import StreamRequest
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import typer
 
 from groundwork.requests import option, whole_number
 from orrery.terminal.completion import COMPLETERS
-from planner.plan.plan_request import Precision, SyncAlgorithm
+from planner.plan.plan_options import Precision, SyncAlgorithm
 
 PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file.")]
 ModelArgument = Annotated[

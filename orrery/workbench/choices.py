@@ -11,7 +11,7 @@ from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.models.registry import load_model, model_names
 from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import PIPELINE, SEARCHED
-from planner.plan.plan_request import DTYPE_BYTES
+from planner.plan.plan_options import DTYPE_BYTES
 
 
 @cache

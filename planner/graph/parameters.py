@@ -8,17 +8,11 @@ The table is one parameter.  Its way from ``words`` to ``head`` is like that of 
 lack regions of it they are sent there, and the gradients of these regions come back and are added.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from groundwork.errors import ConfigError
 from planner.graph.shapes import SUMMED, IntervalMap, Shape
-
-if TYPE_CHECKING:
-    from planner.graph.computation_graph import Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,53 +82,3 @@ def parameter_maps(parameter: Parameter, output: Shape) -> tuple[IntervalMap, ..
     if parameter.summed is not None:
         whole[parameter.summed] = IntervalMap(dim=SUMMED, group_in=parameter.summed_block)
     return tuple(whole)
-
-
-def shared_parameters(
-    layers: "Sequence[Layer]", index: Mapping[str, int]
-) -> dict[tuple[int, int, int], SharedParameter]:
-    """Return the parameters that layers borrow.
-
-    Returns:
-        By the layer that trains it, the layer that borrows it, and a slot of the latter that follows its inputs.
-
-    Raises:
-        ConfigError: The layer that trains a parameter is missing, comes later or has no such parameter.
-    """
-    rows: dict[tuple[int, int, int], SharedParameter] = {}
-    for i, layer in enumerate(layers):
-        for number, parameter in enumerate(layer.parameters):
-            if parameter.shared:
-                owner = index.get(parameter.shared, i)
-                rows[owner, i, len(layer.inputs) + number] = _shared(layers[owner], layer, parameter)
-    return rows
-
-
-def _shared(owner: "Layer", layer: "Layer", parameter: Parameter) -> SharedParameter:
-    """Return one borrowed parameter."""
-    where = f"parameter {parameter.name} of layer {layer.name}"
-    key = _key(layer, parameter)
-    trained = [
-        each
-        for each in owner.parameters
-        if _key(owner, each) == key and each.shape == parameter.shape and not each.shared
-    ]
-    if owner is layer or not trained:
-        raise ConfigError(
-            f"{where} is shared: layer {parameter.shared} must come before it and train a parameter of the same key "
-            f"and shape"
-        )
-    shape = Shape(tuple(map(str, range(max(len(parameter.shape), 1)))), parameter.shape or (1,))
-    return SharedParameter(
-        name=trained[0].name,
-        borrowed=parameter.name,
-        shape=shape,
-        held=parameter_maps(trained[0], owner.output),
-        needed=parameter_maps(parameter, layer.output),
-        frozen=parameter.frozen or trained[0].frozen,
-    )
-
-
-def _key(layer: "Layer", parameter: Parameter) -> str:
-    """Return the key of a layer's parameter in the ``state_dict``, or a name for one that has none."""
-    return dict(layer.keys).get(parameter.name, "")

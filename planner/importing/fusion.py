@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.graph.computation_graph import Layer, Operation
+from planner.graph.computation_graph import Layer
+from planner.graph.operation import Operation
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap
 from planner.importing.read_elementwise import FUSED_ACTIVATIONS

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from groundwork.errors import ConfigError
-from planner.graph.computation_graph import Layer, Operation
+from planner.graph.computation_graph import Layer
 from planner.graph.data_sources import is_data
+from planner.graph.operation import Operation
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap, Shape
 from planner.importing.axes import Atom, IndivisibleViewError, RowPlaces, TracedValue, reshaped

@@ -19,8 +19,9 @@ from groundwork.errors import ConfigError
 from groundwork.input_files import yaml_input
 from groundwork.rule_texts import broken_rules
 from groundwork.suggestions import did_you_mean
-from planner.graph.computation_graph import ComputationGraph, Layer, Operation
+from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.data_sources import DATA, data_names, is_data
+from planner.graph.operation import Operation
 from planner.graph.shapes import IntervalMap, Shape
 from planner.model_files.computations import steps_of
 from planner.model_files.kinds import COMPUTED_FIELDS, operation_class, single_field

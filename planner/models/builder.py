@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
 from groundwork.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph, Layer, Operation
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.graph.operation import Operation
 from planner.graph.shapes import Shape
 from planner.operations.checks import check_int, position_dims
 from planner.operations.convolution import Convolution

@@ -10,7 +10,8 @@ from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
 from hwprofiles.compute.fused_kernels import FusedKernels
 from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
-from planner.graph.computation_graph import LAYER_PHASES, SavedTensors
+from planner.graph.computation_graph import LAYER_PHASES
+from planner.graph.operation import SavedTensors
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import SUMMED, IntervalMap, Shape, interval_map
 

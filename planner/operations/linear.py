@@ -10,7 +10,7 @@ import numpy as np
 from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import Kernels
-from planner.graph.computation_graph import SavedTensors
+from planner.graph.operation import SavedTensors
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import SUMMED, IntervalMap, Shape, interval_map
 from planner.operations.base import OperationBase, Part

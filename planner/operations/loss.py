@@ -8,7 +8,7 @@ import numpy as np
 from groundwork.array_types import Bools
 from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import Kernels
-from planner.graph.computation_graph import SavedTensors
+from planner.graph.operation import SavedTensors
 from planner.graph.shapes import IntervalMap, Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import single

@@ -9,7 +9,7 @@ import numpy as np
 from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import Kernels
-from planner.graph.computation_graph import Operation
+from planner.graph.operation import Operation
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap, Shape
 from planner.operations.base import OperationBase, Part, parameter_slices

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import Kernels
-from planner.graph.computation_graph import SavedTensors
+from planner.graph.operation import SavedTensors
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap, Shape
 from planner.operations.base import BATCH_STATISTICS, OperationBase, Part, identity_maps

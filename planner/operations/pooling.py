@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import Kernels
-from planner.graph.computation_graph import SavedTensors
+from planner.graph.operation import SavedTensors
 from planner.graph.shapes import IntervalMap, Shape, interval_map
 from planner.operations.base import INDEX_BYTES, OperationBase, Part
 from planner.operations.checks import check_window, shape_text, single, window_size

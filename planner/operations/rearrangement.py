@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import Kernels
-from planner.graph.computation_graph import SavedTensors
+from planner.graph.operation import SavedTensors
 from planner.graph.shapes import SUMMED, IntervalMap, Shape
 from planner.operations.base import INDEX_BYTES, Part
 from planner.operations.mapped import Mapped

@@ -10,7 +10,7 @@ from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
 from hwprofiles.compute.fused_kernels import FusedKernels, elementwise_kernels, norm_kernels
 from hwprofiles.compute.kernels import Kernels
-from planner.graph.computation_graph import SavedTensors
+from planner.graph.operation import SavedTensors
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import Shape
 from planner.operations.base import ELEMENT_BYTES, Part

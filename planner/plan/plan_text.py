@@ -14,9 +14,8 @@ from groundwork.errors import ConfigError
 from groundwork.requests import whole_number
 from groundwork.suggestions import did_you_mean
 from planner.parallel.degrees import HYBRID_FLAGS, HYBRID_WORDS, is_hybrid
-from planner.parallel.strategies import check_strategy
 from planner.parallel.strategy_file import SUFFIXES
-from planner.plan.plan_request import PlanRequest
+from planner.plan.plan_options import PlanOptions
 
 _STRATEGY = "strategy"
 
@@ -43,16 +42,6 @@ def read_plan_text(text: str) -> tuple[str, dict[str, Any]]:
         except ConfigError as error:
             raise ConfigError(f"strategy {text!r}: {_word(field.name)} {error}") from None
     return ",".join(strategy) if given else text, given
-
-
-def check_plan_text(text: str) -> None:
-    """Refuse a text that no plan can have, whatever is trained and on what.
-
-    Raises:
-        ConfigError: Its strategy or an option is unknown, or an option has a wrong value.
-    """
-    strategy = PlanRequest(model="", cluster="", batch=1, strategy=text).strategy
-    check_strategy(strategy if text else "")  # alone an empty text is the default; in a list it names nothing
 
 
 def split_plan_texts(text: str) -> list[str]:
@@ -86,14 +75,14 @@ def plan_list_text(plans: Sequence[str]) -> str:
 @cache
 def _options() -> dict[str, Field[Any]]:
     """Return the fields of a request that a text may set, by name: the options that may be left out."""
-    chosen = (each for each in fields(PlanRequest) if "option" in each.metadata and each.default is not MISSING)
+    chosen = (each for each in fields(PlanOptions) if "option" in each.metadata and each.default is not MISSING)
     return {each.name: each for each in chosen if each.name != _STRATEGY}
 
 
 @cache
 def _types() -> dict[str, Any]:
     """Return the types of the fields of a request."""
-    return get_type_hints(PlanRequest)
+    return get_type_hints(PlanOptions)
 
 
 def _is_switch(field: Field[Any]) -> bool:

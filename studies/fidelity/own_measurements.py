@@ -12,7 +12,7 @@ from hwprofiles.compute.profile_file import catalogue, load_profile
 from hwprofiles.measured.measured_tables import measured_table
 from planner.models.registry import load_model
 from planner.plan.make_plan import simulated_plan
-from planner.plan.plan_request import DTYPE_BYTES
+from planner.plan.plan_options import DTYPE_BYTES
 from studies.calibrate.fused_tables import table_fused
 from studies.calibrate.kernel_tables import layout_priced
 from studies.fidelity.device_names import rows_of_table

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from groundwork.errors import ConfigError
 from groundwork.requests import option, whole_number
-from planner.plan.plan_request import Precision, SyncAlgorithm
+from planner.plan.plan_options import Precision, SyncAlgorithm
 from studies.size.typed_values import duration_s
 
 if TYPE_CHECKING:  # reading the fields for --help must not load NumPy

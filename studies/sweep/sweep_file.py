@@ -18,7 +18,7 @@ from planner.compression.data_types import compression
 from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.framework import framework_of
 from planner.models.registry import check_no_code, load_model
-from planner.plan.plan_text import check_plan_text
+from planner.plan.plan_request import check_plan_text
 from studies.sweep.conditions import selected
 from studies.sweep.point import SweepPoint, point_columns
 from studies.sweep.sweep_schema import SweepFile

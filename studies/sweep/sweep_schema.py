@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from planner.plan.plan_request import Precision
+from planner.plan.plan_options import Precision
 
 
 def _listed(value: object) -> object:

@@ -13,7 +13,7 @@ from groundwork.rule_texts import broken_rules
 from groundwork.suggestions import did_you_mean
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import check_no_code
-from planner.plan.plan_request import Precision, SyncAlgorithm
+from planner.plan.plan_options import Precision, SyncAlgorithm
 from studies.whatif.scenarios import TODAY, Scenario
 
 _BASE, _BATCH = "from", "batch"

@@ -18,7 +18,7 @@ from planner.plan.lowered_plan import folds, plan_lowering
 from planner.plan.make_plan import request_for, simulated_plan
 from planner.plan.pace import Pace, pace_of
 from planner.plan.plan import Plan
-from planner.plan.plan_text import check_plan_text
+from planner.plan.plan_request import check_plan_text
 from planner.simulation.sensitivity import Sensitivity, sensitivities
 
 TODAY = "today"

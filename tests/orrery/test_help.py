@@ -49,6 +49,7 @@ COMMANDS = (
 )
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "msgspec", "reports", "simulator")
 REQUESTS = {
+    "planner.plan.plan_options",
     "planner.plan.plan_request",
     "studies.eight_bit.compression_request",
     "studies.eight_bit.lists",

@@ -13,8 +13,8 @@ from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.make_plan import make_plan, request_for
 from planner.plan.plan_file import load_plan, save_plan
-from planner.plan.plan_request import PlanRequest
-from planner.plan.plan_text import check_plan_text, plan_list_text, read_plan_text, split_plan_texts
+from planner.plan.plan_request import PlanRequest, check_plan_text
+from planner.plan.plan_text import plan_list_text, read_plan_text, split_plan_texts
 
 
 def request(**changes):
