@@ -16,7 +16,7 @@ from hwprofiles.compute.fused_kernels import elementwise_kernels
 from hwprofiles.compute.fused_times import fused_s
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.profile_file import profile_in
-from hwprofiles.compute.tile_convolution import are_aligned
+from hwprofiles.compute.tile_convolution import VECTOR_BYTES, are_aligned
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.data_types import check_codec_times
 from planner.cost.software import IDEAL_SOFTWARE, Software
@@ -269,26 +269,33 @@ class ComputeTimes:
     def _seconds(self, index: int, phase: str, part: dict[str, Floats]) -> Floats:
         """Return the seconds of parts of a layer in one phase, shape (parts, profiles)."""
         graph, layer = self.graph, self.graph.layers[index]
-        inner = graph.has_phase(index, "activation_gradient")
         sums = self._sums(index) if phase == gradients_added_in(graph, index) else 0
-        traffic = self._update_bytes / (UPDATE_ACCESSES * max(graph.element_bytes, ELEMENT_BYTES))
-        rows = [
-            kernel_s(
-                p,
-                graph.name,
-                layer,
-                phase,
-                part,
-                graph.element_bytes,
-                inner=inner,
-                fused=self.software.fused,
-                traffic=traffic if phase == "update" else 1.0,
-            )
-            + sums * _summed_s(p, layer, part, graph.element_bytes)
-            + self._around_s(p, index, phase, part)
-            for p in self.profiles
-        ]
+        rows = []
+        for p in self.profiles:
+            seconds = self._kernel_s(p, index, phase, part)
+            if self.software.pads and phase in PROFILE_PHASES[:3] and max(p.efficiency.unaligned) > 1:
+                aligned = replace(p, efficiency=replace(p.efficiency, unaligned=(1.0, 1.0, 1.0)))
+                copies_s = padding_s(p, layer, phase, part, graph.element_bytes)
+                seconds = np.minimum(seconds, self._kernel_s(aligned, index, phase, part) + copies_s)
+            seconds = seconds + sums * _summed_s(p, layer, part, graph.element_bytes)
+            rows.append(seconds + self._around_s(p, index, phase, part))
         return np.column_stack(rows)
+
+    def _kernel_s(self, profile: ComputeProfile, index: int, phase: str, part: dict[str, Floats]) -> Floats:
+        """Return the seconds of the kernels of parts of a layer in one phase."""
+        graph = self.graph
+        traffic = self._update_bytes / (UPDATE_ACCESSES * max(graph.element_bytes, ELEMENT_BYTES))
+        return kernel_s(
+            profile,
+            graph.name,
+            graph.layers[index],
+            phase,
+            part,
+            graph.element_bytes,
+            inner=graph.has_phase(index, "activation_gradient"),
+            fused=self.software.fused,
+            traffic=traffic if phase == "update" else 1.0,
+        )
 
     def _around_s(self, profile: ComputeProfile, index: int, phase: str, part: dict[str, Floats]) -> Floats | float:
         """Return the time of what software runs beside the parts of a layer.
@@ -476,6 +483,24 @@ def transposed_s(
     aligned = are_aligned(work, PROFILE_PHASES.index(phase), profile.tiles.channel_multiple)
     # two kernels, each of which reads and writes half of the data
     return np.where(aligned, 2.0 * _TRANSPOSED * _streamed_s(profile, work.memory_bytes), nothing)
+
+
+def padding_s(
+    profile: ComputeProfile, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int = ELEMENT_BYTES
+) -> Floats:
+    """Return the time to copy the operands of a plain product whose features fill no vector of tensor cores.
+
+    Arguments as for ``kernel_s``.
+    """
+    work, number = layer.kernels(phase, part), PROFILE_PHASES.index(phase)
+    if work.window:
+        return np.zeros_like(work.flop)
+    multiple = VECTOR_BYTES // profile.element_bytes
+    rows, columns, depth = (np.mod(size, multiple) > 0 for size in (work.rows, work.columns, work.depth))
+    # a weight gradient sums over samples, in other phases they are the columns: both may have any number
+    columns, depth = (columns, depth & False) if number == 2 else (columns & False, depth)
+    copied = work.depth * (work.rows * (rows | depth) + work.columns * (columns | depth))
+    return np.where(copied > 0, _streamed_s(profile, 2.0 * _stored_bytes(profile, element_bytes) * copied), 0.0)
 
 
 def _streamed_s(profile: ComputeProfile, moved: Floats) -> Floats:

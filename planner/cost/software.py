@@ -15,7 +15,8 @@ Source:
     NVIDIA/Megatron-LM of 2024, --overlap-param-gather: parameters are gathered under the next forward pass.
     huggingface/nanotron, optim/gradient_accumulator.py: the same, in float32; parallel/tensor_parallel/functional.py;
     parallel/pipeline_parallel/p2p.py: sizes of what stages send are read by hosts, and messages waited for.
-    pytorch/pytorch, autograd/functions/accumulate_grad.h: the first gradient is kept, others are added to it.
+    pytorch/pytorch, autograd/functions/accumulate_grad.h: the first gradient is kept, others are added to it;
+    torch/_inductor/fx_passes/pad_mm.py: a compiler pads operands of products where a trial run is faster so.
 """
 
 from collections.abc import Mapping
@@ -50,6 +51,8 @@ class Software:
     """True if images lie in memory channel by channel, so that libraries transpose them for tensor cores and back."""
     flash: int = ATTENTION_VERSIONS[-1]
     """Version of FlashAttention that computes attention; 0: separate kernels, with all scores in memory."""
+    pads: bool = False
+    """True if operands of products whose features fill no vector of tensor cores are padded, where that is faster."""
     update: int = 0
     """Kernels of an update.  0: one for all; 1: one for parameters and optimizer state, others that convert gradients
     and parameters of sixteen bits; 2: one for each operation of the optimizer, and those."""
@@ -97,7 +100,7 @@ one sequence, of which 128 and 256, take 71 and 74 ms a micro-batch, for 1,325 l
 longer by as much for each device; why is not known.  Fitted to three iterations on two machines, with two stages and
 tensors split 2, 4 and 8 times, which agree within 4 %."""
 _ALONE = {
-    **{"fused": 1, "launch_us": 0, "peer_us": 0, "waits": 0, "flash": 3, "channels_first": 0},
+    **{"fused": 1, "launch_us": 0, "peer_us": 0, "waits": 0, "flash": 3, "channels_first": 0, "pads": 0},
     **{"loss": 0, "sums": 0, "copies": 0, "ahead": 0, "update": 0, "clips": 0},
 }
 _PYTORCH = {**_ALONE, "launch_us": _LAUNCH_US, "sums": 1, "update": 2}
@@ -105,7 +108,7 @@ _MEGATRON = {**_ALONE, "loss": 2, "sums": 2, "copies": 1, "update": 1}
 SOFTWARE: Mapping[str, Mapping[str, float]] = {
     "ideal": _ALONE,
     "pytorch": {**_PYTORCH, "fused": 0, "channels_first": 1, "loss": 1},
-    "torch-compile": _PYTORCH,
+    "torch-compile": {**_PYTORCH, "pads": 1},
     "megatron-2021": {**_MEGATRON, "launch_us": _MEGATRON_LAUNCH_US, "waits": 2, "flash": 0, "clips": 1},
     "megatron-core": {**_MEGATRON, "launch_us": _LAUNCH_US, "sums": 0, "ahead": 1, "clips": 1},
     "nanotron": {**_MEGATRON, **_NANOTRON_HOST, "fused": 0, "flash": 2, "clips": 3},
@@ -124,7 +127,7 @@ def software_of(text: str) -> Software:
     if name not in SOFTWARE:
         raise ConfigError(f"software must be one of {', '.join(SOFTWARE)}, got {name!r}{did_you_mean(name, SOFTWARE)}")
     values = parameter_values("software", name, rest, SOFTWARE[name])
-    for switch in ("fused", "channels_first", "copies", "ahead"):
+    for switch in ("fused", "channels_first", "pads", "copies", "ahead"):
         if values[switch] not in (0, 1):
             raise ConfigError(f"{name}.{switch} must be 0 or 1, got {values[switch]:g}")
     if values["flash"] not in ATTENTION_VERSIONS:
@@ -141,6 +144,7 @@ def software_of(text: str) -> Software:
         waits=int(values["waits"]),
         channels_first=values["channels_first"] > 0,
         flash=int(values["flash"]),
+        pads=values["pads"] > 0,
         update=int(values["update"]),
         clips=int(values["clips"]),
         loss=LOSS_CALLS[int(values["loss"])],

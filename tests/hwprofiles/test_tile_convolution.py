@@ -147,6 +147,28 @@ def test_a_vocabulary_that_is_padded_is_faster(name):
     assert profile.extensions != padded.extensions
 
 
+# Rows, inner dimension, columns and TFLOP/s of products of H100 in bfloat16, published with float8_experimental of
+# meta-pytorch, pull request 145 (2024): inner dimensions are odd, and nothing pads them.  The padded shape is left out.
+ODD_PRODUCTS = [
+    (1023, 1029, 2512, 71.2),
+    (4095, 511, 10000, 94.8),
+    (2047, 3073, 8192, 115.0),
+    (511, 769, 7504, 83.8),
+    (127, 4097, 12288, 86.8),
+]
+
+
+def test_products_with_odd_inner_dimensions_reach_what_was_published():
+    profile, ratios = load_profile("h100-80gb@bfloat16").for_single_kernels(), []
+    for sizes in ODD_PRODUCTS:
+        columns, depth, rows, teraflops = (np.array([float(size)]) for size in sizes)
+        flop, moved = 2 * rows * columns * depth, 4.0 * (rows * depth + depth * columns + rows * columns)
+        kernels = Kernels(flop=flop, memory_bytes=moved / 2, rows=rows, columns=columns, depth=depth, samples=columns)
+        ratios.append((profile.time_s(kernels) * teraflops * 1e12 / flop)[0])
+    assert np.median(ratios) == pytest.approx(1, abs=0.1)
+    assert np.max(np.abs(np.log(ratios))) < 0.5
+
+
 def test_half_precision_without_tensor_cores_has_the_kernels_of_float32():
     """P100 stores two bytes and computes in float32: the same arithmetic, half of the traffic."""
     wide, half = (load_profile(name) for name in ("p100", "p100@float16"))

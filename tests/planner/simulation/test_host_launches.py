@@ -151,11 +151,12 @@ def test_without_launches_the_graph_is_the_same():
         ),
         (
             "pytorch:launch=3",
-            "parameters of software pytorch must be fused, launch_us, peer_us, waits, flash, channels_first, loss, "
-            "sums, copies, ahead, update, clips, got 'launch=3'",
+            "parameters of software pytorch must be fused, launch_us, peer_us, waits, flash, channels_first, pads, "
+            "loss, sums, copies, ahead, update, clips, got 'launch=3'",
         ),
         ("pytorch:channels_first=2", "pytorch.channels_first must be 0 or 1, got 2"),
         ("pytorch:launch_us=-1", "pytorch.launch_us must be 0 or a number from 1e-09 to 1e+06, got '-1'"),
+        ("torch-compile:pads=2", "torch-compile.pads must be 0 or 1, got 2"),
         ("pytorch:fused=2", "pytorch.fused must be 0 or 1, got 2"),
         ("megatron-2021:waits=3", "megatron-2021.waits must be a whole number from 0 to 2, got 3"),
         ("nanotron:copies=2", "nanotron.copies must be 0 or 1, got 2"),
