@@ -21,7 +21,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.data_types import check_codec_times
 from planner.cost.software import IDEAL_SOFTWARE, Software
 from planner.cost.update_traffic import gradient_pass_bytes, update_bytes
-from planner.derivatives.eager_kernels import eager_bytes, gradient_sums, gradients_added_in
+from planner.derivatives.eager_kernels import eager_bytes, gradient_accesses, gradients_added_in
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Layer
 from planner.graph.shapes import SUMMED
 from planner.graph.type_roles import TYPE_BYTES, DataTypes, types_of
@@ -269,7 +269,7 @@ class ComputeTimes:
     def _seconds(self, index: int, phase: str, part: dict[str, Floats]) -> Floats:
         """Return the seconds of parts of a layer in one phase, shape (parts, profiles)."""
         graph, layer = self.graph, self.graph.layers[index]
-        sums = self._sums(index) if phase == gradients_added_in(graph, index) else 0
+        sums = self._sums(index) if phase == gradients_added_in(graph, index) else ()
         rows = []
         for p in self.profiles:
             seconds = self._kernel_s(p, index, phase, part)
@@ -277,7 +277,8 @@ class ComputeTimes:
                 aligned = replace(p, efficiency=replace(p.efficiency, unaligned=(1.0, 1.0, 1.0)))
                 copies_s = padding_s(p, layer, phase, part, graph.element_bytes)
                 seconds = np.minimum(seconds, self._kernel_s(aligned, index, phase, part) + copies_s)
-            seconds = seconds + sums * _summed_s(p, layer, part, graph.element_bytes)
+            for accesses in sums:
+                seconds = seconds + _passed_s(p, layer, part, accesses, graph.element_bytes)
             rows.append(seconds + self._around_s(p, index, phase, part))
         return np.column_stack(rows)
 
@@ -317,9 +318,9 @@ class ComputeTimes:
             seconds = seconds + _streamed_s(profile, moved)
         return np.asarray(seconds)
 
-    def _sums(self, index: int) -> int:
-        """Return the sums of gradients of a layer's output that are kernels of their own."""
-        return 0 if self.software.fused else gradient_sums(self.graph, index)
+    def _sums(self, index: int) -> tuple[float, ...]:
+        """Return the accesses by each kernel that makes one gradient of several of a layer's output."""
+        return () if self.software.fused else gradient_accesses(self.graph, index)
 
     def is_measured(self, layer: Layer) -> bool:
         """Return whether a profile holds measured times of the layer."""
@@ -455,9 +456,11 @@ def _eager_s(
     return np.asarray(seconds[of.ravel()])
 
 
-def _summed_s(profile: ComputeProfile, layer: Layer, part: dict[str, Floats], element_bytes: int) -> Floats:
-    """Return the time to add two gradients of the parts of an output."""
-    return _streamed_s(profile, 3.0 * _outputs(layer, part) * _stored_bytes(profile, element_bytes))
+def _passed_s(
+    profile: ComputeProfile, layer: Layer, part: dict[str, Floats], accesses: float, element_bytes: int
+) -> Floats:
+    """Return the time of a kernel that accesses each element of the parts of an output, or its gradients, so often."""
+    return _streamed_s(profile, accesses * _outputs(layer, part) * _stored_bytes(profile, element_bytes))
 
 
 def _outputs(layer: Layer, part: dict[str, Floats]) -> Floats:

@@ -12,6 +12,7 @@ Loss functions compute in float32, whatever the data type of the scores: these a
 Source:
     pytorch/pytorch, aten/src/ATen/native/cuda/SoftMax.cu: kernels of log_softmax and of its derivative, which read long
     rows several times.
+    pytorch/pytorch, torch/csrc/autograd/FunctionsManual.cpp, split_backward: gradients of slices are joined by cat.
     NVIDIA/Megatron-LM, megatron/mpu/cross_entropy.py: calls of the loss of a divided vocabulary.
 """
 
@@ -72,18 +73,20 @@ def eager_bytes(
     return None
 
 
-def gradient_sums(graph: ComputationGraph, index: int) -> int:
-    """Return how often gradients of a layer's output, by different layers that read it, are added by a kernel.
+def gradient_accesses(graph: ComputationGraph, index: int) -> tuple[float, ...]:
+    """Return the accesses of each element of a layer's output by every kernel that makes one gradient of several.
 
-    Views of it share one gradient, which is written once.
+    Gradients by different layers that read it are added, two at a time; views of it share one, and slices of it are
+    joined to one.
     """
-    viewed = [graph.layers[edge.consumer].operation.kind in VIEWS for edge in graph.consumers[index]]
+    kinds = [graph.layers[edge.consumer].operation.kind for edge in graph.consumers[index]]
+    viewed = [kind in VIEWS for kind in kinds]
     gradients = viewed.count(False) + any(viewed)
-    return max(gradients - 1, 0)
+    return (2.0,) * (kinds.count("slice") > 1) + (3.0,) * (gradients - 1)
 
 
 def gradients_added_in(graph: ComputationGraph, index: int) -> str:
-    """Return the phase of a layer that begins with these sums: its first backward one."""
+    """Return the phase of a layer that begins with these kernels: its first backward one."""
     return "activation_gradient" if graph.has_phase(index, "activation_gradient") else "weight_gradient"
 
 
@@ -99,8 +102,10 @@ def launched_kernels(
         fused: Whether a chain of elementwise calls is one kernel, and gradients are added where they are made.
         part: Sizes of a part of the layer, shape (1,) each; None: all of it.
     """
-    sums = 0 if fused or phase != gradients_added_in(graph, index) else gradient_sums(graph, index)
-    return sums + kernel_count(graph.layers[index], phase, fused=fused, element_bytes=graph.element_bytes, part=part)
+    sums = () if fused or phase != gradients_added_in(graph, index) else gradient_accesses(graph, index)
+    return len(sums) + kernel_count(
+        graph.layers[index], phase, fused=fused, element_bytes=graph.element_bytes, part=part
+    )
 
 
 def kernel_count(

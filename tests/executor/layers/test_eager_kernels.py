@@ -15,7 +15,7 @@ from planner.cost.compute_time import ComputeTimes
 from planner.cost.software import software_of
 from planner.derivatives.eager_kernels import (
     eager_bytes,
-    gradient_sums,
+    gradient_accesses,
     gradients_added_in,
     kernel_count,
     launched_kernels,
@@ -51,11 +51,12 @@ class _Dispatched(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.moved = []
+        self.moved, self.names = [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        if func._schema.name.removeprefix("aten::") not in (*_FREE, *_FEW):
+        self.names.append(func._schema.name.removeprefix("aten::"))
+        if self.names[-1] not in (*_FREE, *_FEW):
             tensors = [each for each in (*args, result) if isinstance(each, torch.Tensor) and each.ndim]
             self.moved.append(sum(each.numel() * each.element_size() for each in tensors))
         return result
@@ -218,7 +219,7 @@ def test_gradients_of_a_tensor_that_several_layers_read_are_added_as_often_as_py
     with _Dispatched() as backward:
         y.backward(gradient)
     added = [moved for moved in backward.moved if moved == 3 * 4 * 2 * 8 * 32]
-    assert gradient_sums(graph, index) == len(added) == 2
+    assert gradient_accesses(graph, index) == (3.0,) * len(added) == (3.0, 3.0)
     cluster = load_cluster("dgx-h100").take(1)
     eager, fused = (ComputeTimes(graph, cluster, software=software_of(text)) for text in ("pytorch", "ideal"))
     space = space_of(graph.layers[index], Configuration({}, (0,)), 1)
@@ -229,6 +230,27 @@ def test_gradients_of_a_tensor_that_several_layers_read_are_added_as_often_as_py
     assert more_s == pytest.approx(2 * one_s)
     counts = [launched_kernels(graph, index, phase, fused=fused) for fused in (False, True)]
     assert counts[0] - counts[1] == 2
+
+
+class _Chunks(nn.Module):
+    """Three slices of a tensor, as queries, keys and values are."""
+
+    def __init__(self):
+        super().__init__()
+        self.before = nn.Linear(32, 96)
+
+    def forward(self, x):
+        one, other, third = self.before(x).chunk(3, -1)
+        return one * other + third
+
+
+def test_gradients_of_slices_are_joined_as_pytorch_does():
+    graph = imported_graph(trace_of(_Chunks(), input_specs(["2x8x32"])), name="chunks", loss="none").graph
+    y = _Chunks()(torch.randn(2, 8, 32))
+    with _Dispatched() as backward:
+        y.backward(torch.randn(2, 8, 32))
+    assert backward.names.count("cat") == 1
+    assert gradient_accesses(graph, graph.index["before"]) == (2.0,)
 
 
 def test_losses_in_half_precision_launch_the_conversions_to_float32():
