@@ -93,9 +93,9 @@ and Llama that are bound by it, 24 to 28, compiled ones not less (``hwprofiles/m
 _MEGATRON_LAUNCH_US = 47.0
 """The same of Megatron-LM in 2021: fitted to the 55 iterations of vTrain with a hidden size of 1,024 that are neither
 tensor- nor pipeline-parallel.  The mean error of 15 of them is 3.2 % with 47, 4.0 with 45, 3.8 with 48, 5.7 with 50."""
-_NANOTRON_HOST = {"launch_us": 55, "peer_us": 245, "waits": 1}
+_NANOTRON_HOST = {"launch_us": 53, "peer_us": 245, "waits": 1}
 """The same of nanotron 0.5 in 2025: two iterations on one machine that split tensors 4 and 8 times, in micro-batches of
-one sequence, of which 128 and 256, take 71 and 74 ms a micro-batch, for 1,325 launches.  They are no rows of
+one sequence, of which 128 and 256, take 71 and 74 ms a micro-batch, for 1,357 launches.  They are no rows of
 ``nanotron_iterations.csv``.  Where its stages lie on different machines of AWS, collectives of tensors take its hosts
 longer by as much for each device; why is not known.  Fitted to three iterations on two machines, with two stages and
 tensors split 2, 4 and 8 times, which agree within 4 %."""
