@@ -6,10 +6,11 @@ number.  So tasks are numbered in the order of their ids.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from groundwork.array_types import Floats, Ints
 from groundwork.errors import ConfigError
@@ -17,8 +18,23 @@ from groundwork.sparse_rows import row_entries
 from groundwork.suggestions import did_you_mean
 from simulator.graph.task_graph import TaskGraph
 
-GRAPH_VERSION = 1
-"""Version of the file format."""
+_OF_TASKS = (
+    "id",
+    "name",
+    "kind",
+    "work",
+    "start_s",
+    "latency_s",
+    "rate_limit",
+    "priority",
+    "stream",
+    "after_count",
+    "use_count",
+)
+"""Columns with one entry for each task."""
+Texts = NDArray[Any]
+TEXT = np.dtypes.StringDType()
+"""Type of arrays of texts, which take less than half of the memory of a list of them."""
 
 
 class ResourceRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,8 +56,8 @@ class GraphColumns:
 
     resources: Sequence[ResourceRow]
     id: Ints
-    name: Sequence[str]
-    kind: Sequence[str]
+    name: Texts
+    kind: Texts
     work: Floats
     start_s: Floats
     latency_s: Floats
@@ -72,8 +88,8 @@ class GraphFile:
     """Id of each task of the graph, rising, shape (T,)."""
     order: Ints
     """Tasks of the graph in the order of the file, shape (T,)."""
-    names: Sequence[str]
-    kinds: Sequence[str]
+    names: Texts
+    kinds: Texts
 
     def task_name(self, task: int) -> str:
         """Return the id of a task, and its name where there is one."""
@@ -85,14 +101,14 @@ def task_label(identity: int, name: str) -> str:
     return f"{identity} ({name})" if name else str(identity)
 
 
-def check_version(version: int) -> None:
+def check_version(version: int, known: int) -> None:
     """Refuse a file of another version.
 
     Raises:
-        ConfigError: The version is not ``GRAPH_VERSION``.
+        ConfigError: The version is not the known one.
     """
-    if version != GRAPH_VERSION:
-        raise ConfigError(f"version must be {GRAPH_VERSION}, the only one that this program reads, got {version}")
+    if version != known:
+        raise ConfigError(f"version must be {known}, the only one that this program reads, got {version}")
 
 
 def resource_rows(graph: TaskGraph) -> list[ResourceRow]:
@@ -125,38 +141,50 @@ def number_tasks(columns: GraphColumns) -> GraphFile:
     Raises:
         ConfigError: An id occurs twice, or a task waits for an id that the file does not have.
     """
-    by_id = np.argsort(columns.id, kind="stable")
-    ids = columns.id[by_id]
-    repeated = np.flatnonzero(ids[1:] == ids[:-1])
+    order = np.arange(len(columns.id))
+    if np.any(columns.id[1:] <= columns.id[:-1]):
+        by_id = np.argsort(columns.id, kind="stable")
+        order[by_id] = np.arange(len(by_id))
+        columns = _in_order(columns, by_id)
+    repeated = np.flatnonzero(columns.id[1:] == columns.id[:-1])
     if len(repeated):
-        raise ConfigError(f"ids of tasks must differ, got {ids[repeated[0]]} twice")
-    order = np.empty_like(by_id)
-    order[by_id] = np.arange(len(ids))
-    after_start, rows = _permuted(columns.after_count, by_id)
-    use_start, uses = _permuted(columns.use_count, by_id)
+        raise ConfigError(f"ids of tasks must differ, got {columns.id[repeated[0]]} twice")
     graph = TaskGraph(
         resource_names=tuple(row.name for row in columns.resources),
         capacity=np.array([row.capacity for row in columns.resources], dtype=np.float64),
         exclusive=np.array([row.sharing == "exclusive" for row in columns.resources], dtype=bool),
-        work=columns.work[by_id],
-        latency_s=columns.latency_s[by_id],
-        start_s=columns.start_s[by_id],
-        rate_limit=columns.rate_limit[by_id],
-        priority=columns.priority[by_id],
-        stream=columns.stream[by_id],
-        use_start=use_start,
+        work=columns.work,
+        latency_s=columns.latency_s,
+        start_s=columns.start_s,
+        rate_limit=columns.rate_limit,
+        priority=columns.priority,
+        stream=columns.stream,
+        use_start=_offsets(columns.use_count),
+        use_resource=columns.use_resource,
+        use_weight=columns.use_weight,
+        after_start=_offsets(columns.after_count),
+        after=_numbers(columns),
+    )
+    return GraphFile(graph=graph, ids=columns.id, order=order, names=columns.name, kinds=columns.kind)
+
+
+def _in_order(columns: GraphColumns, order: Ints) -> GraphColumns:
+    """Return the columns of the same tasks in another order."""
+    uses, after = (
+        row_entries(_offsets(count)[order], count[order]) for count in (columns.use_count, columns.after_count)
+    )
+    return GraphColumns(
+        resources=columns.resources,
+        after=columns.after[after],
         use_resource=columns.use_resource[uses],
         use_weight=columns.use_weight[uses],
-        after_start=after_start,
-        after=_numbers(columns, ids)[rows],
+        **{name: getattr(columns, name)[order] for name in _OF_TASKS},
     )
-    listed = by_id.tolist()
-    names, kinds = ([column[at] for at in listed] for column in (columns.name, columns.kind))
-    return GraphFile(graph=graph, ids=ids, order=order, names=names, kinds=kinds)
 
 
-def _numbers(columns: GraphColumns, ids: Ints) -> Ints:
-    """Return the numbers of the tasks that the tasks of the file wait for, task after task."""
+def _numbers(columns: GraphColumns) -> Ints:
+    """Return the numbers of the tasks that the tasks of the file wait for, task after task; ids rise."""
+    ids = columns.id
     if len(columns.after) == 0:
         return np.zeros(0, dtype=np.int64)
     numbers = np.minimum(np.searchsorted(ids, columns.after), len(ids) - 1)
@@ -165,16 +193,9 @@ def _numbers(columns: GraphColumns, ids: Ints) -> Ints:
         task = int(np.searchsorted(np.cumsum(columns.after_count), unknown[0], side="right"))
         label = task_label(columns.id[task], columns.name[task])
         raise ConfigError(f"after of task {label} must name tasks of the file, got {columns.after[unknown[0]]}")
-    return numbers.astype(np.int64)
+    return numbers.astype(np.int64, copy=False)
 
 
-def _permuted(count: Ints, order: Ints) -> tuple[Ints, Ints]:
-    """Return the offsets of rows in another order, and the former index of each of their entries.
-
-    Args:
-        count: Number of entries of each row.
-        order: Rows in the new order.
-    """
-    first = np.concatenate([[0], np.cumsum(count)])
-    start = np.concatenate([[0], np.cumsum(count[order])])
-    return start, row_entries(first[order], count[order])
+def _offsets(count: Ints) -> Ints:
+    """Return where the entries of each row begin, and where the last ends."""
+    return np.concatenate([[0], np.cumsum(count)])

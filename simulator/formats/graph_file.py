@@ -43,7 +43,10 @@ def read_graph(path: Path) -> GraphFile:
         raise ConfigError(f"task graph {path} cannot be read: {error.strerror or error}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, ConfigError) as error:
         raise ConfigError(f"task graph {path}: {error}") from error
-    check_texts(chain(columns.name, columns.kind, (row.name for row in columns.resources)), f"task graph {path}")
+    check_texts(
+        chain(columns.name.tolist(), set(columns.kind.tolist()), (row.name for row in columns.resources)),
+        f"task graph {path}",
+    )
     return graph
 
 

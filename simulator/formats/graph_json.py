@@ -1,11 +1,14 @@
-"""Task graphs as JSON, which people can write and other programs can read with any JSON parser."""
+"""Task graphs as JSON, which people can write and other programs can read with any JSON parser.
+
+The tasks are columns, of the names that Parquet files have: one list for each key.
+"""
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated, Any, get_type_hints
 
 import msgspec
 import numpy as np
@@ -13,8 +16,9 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from groundwork.array_types import Floats, Ints
+from groundwork.errors import ConfigError
 from simulator.formats.graph_columns import (
-    GRAPH_VERSION,
+    TEXT,
     GraphColumns,
     ResourceRow,
     check_version,
@@ -26,53 +30,68 @@ from simulator.formats.graph_columns import (
 from simulator.graph.memory_need import check_free_memory
 from simulator.graph.task_graph import TaskGraph
 
-_INFLATION = 12
-"""Bytes of memory while reading a byte of JSON: measured 9 for transfers, 19 for tasks without dependencies."""
-_CHUNK = 10_000
-"""Tasks that are encoded at once."""
-
-_COLUMNS = ("work", "start_s", "latency_s", "rate_limit", "priority", "stream")
+_VERSION = 2
+_INFLATION = 8
+"""Bytes of memory while reading a byte of JSON: measured 3 for transfers with names, 14 for tasks without uses."""
+_CHUNK = 100_000
+"""Tasks of which a column is encoded at once."""
 
 _Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-_Positive = {"exclusiveMinimum": 0}
-_NotNegative = {"minimum": 0}
+_Positive = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0})]
+_NotNegative = Annotated[float, Meta(extra_json_schema={"minimum": 0})]
 
 
-class TaskRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """An activity.  It is ready when all tasks of `after` and all earlier tasks of its stream have ended."""
+class TaskColumns(msgspec.Struct, forbid_unknown_fields=True):
+    """Activities, with one entry of each list for each.
 
-    id: Annotated[_Whole, Meta(description="Any whole number; ties go to the smaller one.")]
-    work: Annotated[
-        float,
-        Meta(description="Bytes of a transfer, seconds of a kernel, ...", extra_json_schema=_NotNegative),
-    ]
-    name: str = ""
-    kind: str = ""
-    after: Annotated[list[_Whole], Meta(description="Ids of tasks that must end first.")] = []
-    start_s: Annotated[float, Meta(description="Earliest start.", extra_json_schema=_NotNegative)] = 0.0
-    latency_s: Annotated[
-        float, Meta(description="Time between readiness and work, using nothing.", extra_json_schema=_NotNegative)
-    ] = 0.0
-    uses: Annotated[
-        dict[str, Annotated[float, Meta(extra_json_schema=_Positive)]],
-        Meta(description="By name of a resource, what the task takes of it per unit of its rate."),
-    ] = {}
+    A task is ready when all tasks of `after` and all earlier tasks of its stream have ended.
+    """
+
+    id: Annotated[list[_Whole], Meta(description="Any whole numbers; ties go to the smaller one.")]
+    work: Annotated[list[_NotNegative], Meta(description="Bytes of a transfer, seconds of a kernel, ...")]
+    name: list[str] = []
+    kind: list[str] = []
+    after: Annotated[list[list[_Whole]], Meta(description="Ids of tasks that must end first.")] = []
+    start_s: Annotated[list[_NotNegative], Meta(description="Earliest start.")] = []
+    latency_s: Annotated[list[_NotNegative], Meta(description="Time between readiness and work, using nothing.")] = []
+    uses: Annotated[list[list[str]], Meta(description="Names of the resources that the task takes from.")] = []
+    weights: Annotated[
+        list[list[_Positive]],
+        Meta(description="What it takes of each of its resources per unit of its rate; 1 if left out."),
+    ] = []
     rate_limit: Annotated[
-        Annotated[float, Meta(extra_json_schema=_Positive)] | None,
+        list[_Positive | None],
         Meta(description="Most work a second; null for none, which is 1 for a task that uses nothing."),
-    ] = None
-    priority: Annotated[_Whole, Meta(description="Higher is served first.")] = 0
+    ] = []
+    priority: Annotated[list[_Whole], Meta(description="Higher is served first.")] = []
     stream: Annotated[
-        str | int | None, Meta(description="Tasks of one stream run one after the other, in the order of their ids.")
-    ] = None
+        list[str | int | None],
+        Meta(description="Tasks of one stream run one after the other, in the order of their ids; null for none."),
+    ] = []
 
 
 class TaskGraphFile(msgspec.Struct, forbid_unknown_fields=True):
     """A task graph."""
 
-    version: Annotated[int, Meta(extra_json_schema={"const": GRAPH_VERSION})]
+    version: Annotated[int, Meta(extra_json_schema={"const": _VERSION})]
     resources: list[ResourceRow]
-    tasks: list[TaskRow]
+    tasks: TaskColumns
+
+
+_COLUMN_TYPES = get_type_hints(TaskColumns, include_extras=True)
+# The file as it is read: columns stay text until their turn comes, as Python's numbers take five times the memory.
+_TextColumns = msgspec.defstruct(
+    "_TextColumns",
+    [
+        (each.name, msgspec.Raw) if each.required else (each.name, msgspec.Raw, msgspec.Raw(b"[]"))
+        for each in msgspec.structs.fields(TaskColumns)
+    ],
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+_File = msgspec.defstruct(
+    "_File", [("version", int), ("resources", list[ResourceRow]), ("tasks", _TextColumns)], forbid_unknown_fields=True
+)
 
 
 class _Version(msgspec.Struct):
@@ -89,14 +108,13 @@ def read_json(path: Path) -> GraphColumns:
         InfeasiblePlanError: It does not fit in memory.
     """
     check_free_memory(_INFLATION * path.stat().st_size, f"reading task graph {path}")
-    text = path.read_bytes()
     with _without_collector():
-        return _columns(_decode(text))
+        return _columns(_decode(path.read_bytes()))
 
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Pause the cyclic garbage collector, which would walk all rows repeatedly and take half of the time."""
+    """Pause the cyclic garbage collector, which would walk all lists repeatedly and take half of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -106,95 +124,156 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _decode(text: bytes) -> TaskGraphFile:
-    """Decode a file and check its version."""
+def _decode(text: bytes) -> Any:
+    """Decode a file but for its columns, and check its version."""
     try:
-        file = msgspec.json.decode(text, type=TaskGraphFile)
+        file = msgspec.json.decode(text, type=_File)
     except msgspec.ValidationError:
-        # A later version may hold keys that this one does not know: then the version is the error, not the key.
-        check_version(msgspec.json.decode(text, type=_Version).version)
+        # Another version may hold keys that this one does not know: then the version is the error, not the key.
+        _check_version(msgspec.json.decode(text, type=_Version).version)
         raise
-    check_version(file.version)
+    _check_version(file.version)  # type: ignore[attr-defined]
     return file
 
 
-def _columns(file: TaskGraphFile) -> GraphColumns:
-    """Return the tasks of a file as columns."""
-    tasks, numbers = file.tasks, number_resources(file.resources)
-    streams: dict[str | int, int] = {}
-    uses, after = [task.uses for task in tasks], [task.after for task in tasks]
-    limits = (np.inf if task.rate_limit is None else task.rate_limit for task in tasks)
-    try:
-        use_resource = [numbers[name] for name in chain.from_iterable(uses)]
-    except KeyError as error:
-        task = next(task for task in tasks if error.args[0] in task.uses)
-        raise unknown_resource(task_label(task.id, task.name), error.args[0], list(numbers)) from None
+def _check_version(version: int) -> None:
+    """Refuse a file of another version."""
+    if version == 1:
+        raise ConfigError(
+            f"version must be {_VERSION}, got 1, whose tasks are objects: write the file again, with one list for each "
+            "key of the tasks"
+        )
+    check_version(version, _VERSION)
+
+
+def _columns(file: Any) -> GraphColumns:
+    """Return the tasks of a file as arrays; what takes most memory comes first, while there is little beside it."""
+    tasks, resources = file.tasks, number_resources(file.resources)
+    identity = _array(tasks, "id", None, np.int64)
+    size = len(identity)
+
+    def label(task: int) -> str:
+        """Return the name of a task for messages."""
+        return task_label(int(identity[task]), _array(tasks, "name", size, TEXT, "")[task])
+
+    use_count, use_resource = _used(tasks, size, resources, label)
+    use_weight = _weights(tasks, use_count, label)
+    after_count, rows = _rows(tasks, "after", size)
+    after = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+    del rows
+    limits = _array(tasks, "rate_limit", size, np.float64, np.nan)  # which null becomes, too
     return GraphColumns(
         resources=file.resources,
-        id=_whole(task.id for task in tasks),
-        name=[task.name for task in tasks],
-        kind=[task.kind for task in tasks],
-        work=_real(task.work for task in tasks),
-        start_s=_real(task.start_s for task in tasks),
-        latency_s=_real(task.latency_s for task in tasks),
-        rate_limit=_real(limits),
-        priority=_whole(task.priority for task in tasks),
-        stream=_whole(-1 if task.stream is None else streams.setdefault(task.stream, len(streams)) for task in tasks),
-        after_count=_whole(map(len, after)),
-        after=_whole(chain.from_iterable(after)),
-        use_count=_whole(map(len, uses)),
-        use_resource=_whole(use_resource),
-        use_weight=_real(chain.from_iterable(row.values() for row in uses)),
+        id=identity,
+        name=_array(tasks, "name", size, TEXT, ""),
+        kind=_array(tasks, "kind", size, TEXT, ""),
+        work=_array(tasks, "work", size, np.float64),
+        start_s=_array(tasks, "start_s", size, np.float64, 0.0),
+        latency_s=_array(tasks, "latency_s", size, np.float64, 0.0),
+        rate_limit=np.where(np.isnan(limits), np.inf, limits),
+        priority=_array(tasks, "priority", size, np.int64, 0),
+        stream=_streams(tasks, size),
+        after_count=after_count,
+        after=after,
+        use_count=use_count,
+        use_resource=use_resource,
+        use_weight=use_weight,
     )
 
 
-def _whole(values: Any) -> Ints:
-    """Return an array of whole numbers."""
-    return np.fromiter(values, dtype=np.int64)
+def _filled(tasks: Any, name: str, size: int | None) -> list[Any]:
+    """Return a column of a file; empty where it is left out."""
+    try:
+        values: list[Any] = msgspec.json.decode(getattr(tasks, name), type=_COLUMN_TYPES[name])
+    except msgspec.ValidationError as error:
+        said, _, place = str(error).partition(" - at `$")
+        raise msgspec.ValidationError(f"{said} - at `$.tasks.{name}{place or '`'}") from None
+    if size is not None and len(values) not in ((size,) if name == "work" else (0, size)):
+        raise ConfigError(f"{name} must have one entry for each of {size} tasks, got {len(values)}")
+    return values
 
 
-def _real(values: Any) -> Floats:
-    """Return an array of floating-point numbers."""
-    return np.fromiter(values, dtype=np.float64)
+def _array(tasks: Any, name: str, size: int | None, kind: Any, default: float | str | None = None) -> Any:
+    """Return a column of numbers or texts; of its default where it is left out."""
+    values = _filled(tasks, name, size)
+    return np.array(values, dtype=kind) if values or not size else np.full(size, default, dtype=kind)
+
+
+def _streams(tasks: Any, size: int) -> Ints:
+    """Return the streams of the tasks, numbered from 0; -1 for none."""
+    streams = _filled(tasks, "stream", size)
+    numbers: dict[str | int | None, int] = {each: i for i, each in enumerate(dict.fromkeys(streams, 0))} | {None: -1}
+    return np.fromiter(map(numbers.__getitem__, streams), np.int64) if streams else np.full(size, -1)
+
+
+def _rows(tasks: Any, name: str, size: int) -> tuple[Ints, list[list[Any]]]:
+    """Return the number of entries of each list of a column, and the lists."""
+    rows = _filled(tasks, name, size)
+    return (np.fromiter(map(len, rows), np.int64) if rows else np.zeros(size, dtype=np.int64)), rows
+
+
+def _used(tasks: Any, size: int, numbers: Mapping[str, int], label: Callable[[int], str]) -> tuple[Ints, Ints]:
+    """Return how many resources each task uses, and the numbers of these, task after task."""
+    count, rows = _rows(tasks, "uses", size)
+    try:
+        return count, np.fromiter(map(numbers.__getitem__, chain.from_iterable(rows)), np.int64)
+    except KeyError as error:
+        task = next(task for task, used in enumerate(rows) if error.args[0] in used)
+        raise unknown_resource(label(task), error.args[0], list(numbers)) from None
+
+
+def _weights(tasks: Any, use_count: Ints, label: Callable[[int], str]) -> Floats:
+    """Return the weight of each use; 1 where the file has no weights."""
+    count, rows = _rows(tasks, "weights", len(use_count))
+    if not rows:
+        return np.ones(int(use_count.sum()))
+    if len(differ := np.flatnonzero(count != use_count)):
+        task = int(differ[0])
+        got = f"{count[task]} for {use_count[task]}"
+        raise ConfigError(f"weights of task {label(task)} must be as many as its uses, got {got}")
+    return np.fromiter(chain.from_iterable(rows), np.float64)
 
 
 def write_json(file: IO[bytes], graph: TaskGraph, *, names: Sequence[str], kinds: Sequence[str]) -> None:
-    """Write a task graph, one task a line, without the keys that have their default value."""
-    encode: Callable[[object], bytes] = msgspec.json.encode
-    file.write(b'{"version":%d,\n"resources":%s,\n"tasks":[' % (GRAPH_VERSION, encode(resource_rows(graph))))
-    for first in range(0, graph.size, _CHUNK):
-        rows = _rows(graph, slice(first, first + _CHUNK), names, kinds)
-        file.write(b"," * (first > 0) + b"\n" + b",\n".join(map(encode, rows)))
-    file.write(b"\n]}\n")
+    """Write a task graph, one column a line, without those of which all entries have the default value."""
+    resources = np.array(graph.resource_names, dtype=object)[graph.use_resource]
+    # Of each column, whether it says anything beside its default, and its entries.
+    columns: dict[str, tuple[Any, Callable[[slice], Sequence[Any]]]] = {
+        "id": (True, lambda part: list(range(graph.size)[part])),
+        "name": (any(names), lambda part: names[part]),
+        "kind": (any(kinds), lambda part: kinds[part]),
+        "work": (True, lambda part: graph.work[part].tolist()),
+        "after": (len(graph.after), lambda part: _split(graph.after, graph.after_start, part)),
+        "start_s": (np.any(graph.start_s), lambda part: graph.start_s[part].tolist()),
+        "latency_s": (np.any(graph.latency_s), lambda part: graph.latency_s[part].tolist()),
+        "uses": (len(resources), lambda part: _split(resources, graph.use_start, part)),
+        "weights": (
+            np.any(graph.use_weight != 1),
+            lambda part: _split(graph.use_weight, graph.use_start, part),
+        ),
+        "rate_limit": (
+            np.any(graph.rate_limit != np.inf),
+            lambda part: [None if each == np.inf else each for each in graph.rate_limit[part].tolist()],
+        ),
+        "priority": (np.any(graph.priority), lambda part: graph.priority[part].tolist()),
+        "stream": (
+            np.any(graph.stream >= 0),
+            lambda part: [None if each < 0 else each for each in graph.stream[part].tolist()],
+        ),
+    }
+    encode = msgspec.json.encode
+    file.write(b'{"version":%d,\n"resources":%s,\n"tasks":{' % (_VERSION, encode(resource_rows(graph))))
+    for name, (said, column) in columns.items():
+        if said:
+            file.write(b"," * (name != "id") + b'\n"%s":[' % name.encode())
+            for first in range(0, graph.size, _CHUNK):
+                file.write(b"," * (first > 0) + encode(column(slice(first, first + _CHUNK)))[1:-1])
+            file.write(b"]")
+    file.write(b"\n}}\n")
 
 
-def _rows(graph: TaskGraph, part: slice, names: Sequence[str], kinds: Sequence[str]) -> Iterator[TaskRow]:
-    """Yield rows of a part of the tasks, from plain lists, which are read faster than arrays."""
-    task = range(graph.size)[part]
-    after = _split(graph.after, graph.after_start, part)
-    resources = _split(graph.use_resource, graph.use_start, part)
-    weights = _split(graph.use_weight, graph.use_start, part)
-    columns = (getattr(graph, name)[part].tolist() for name in _COLUMNS)
-    for i, before, used, weight, work, start_s, latency_s, limit, priority, stream in zip(
-        task, after, resources, weights, *columns, strict=True
-    ):
-        yield TaskRow(
-            id=i,
-            work=work,
-            name=names[i],
-            kind=kinds[i],
-            after=before,
-            start_s=start_s,
-            latency_s=latency_s,
-            uses={graph.resource_names[r]: w for r, w in zip(used, weight, strict=True)},
-            rate_limit=None if limit == np.inf else limit,
-            priority=priority,
-            stream=None if stream < 0 else stream,
-        )
-
-
-def _split(values: NDArray[Any], start: Ints, part: slice) -> Iterator[list[Any]]:
+def _split(values: NDArray[Any], start: Ints, part: slice) -> list[list[Any]]:
     """Return the compressed sparse rows of a part of the tasks as lists."""
     bounds = start[part.start : part.stop + 1]
     listed, offsets = values[bounds[0] : bounds[-1]].tolist(), (bounds - bounds[0]).tolist()
-    return (listed[low:high] for low, high in pairwise(offsets))
+    return [listed[low:high] for low, high in pairwise(offsets)]

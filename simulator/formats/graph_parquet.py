@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from groundwork.array_types import Floats, Ints
 from groundwork.errors import ConfigError
 from simulator.formats.graph_columns import (
-    GRAPH_VERSION,
+    TEXT,
     GraphColumns,
     ResourceRow,
+    Texts,
     check_version,
     number_resources,
     resource_rows,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_VERSION = 1
 _ATTRIBUTES = b"PANDAS_ATTRS"
 """Key of the metadata under which pandas keeps ``DataFrame.attrs``."""
 _COPIES = 4
@@ -106,7 +108,7 @@ def _attributes(metadata: dict[bytes, bytes]) -> _Attributes:
         raise ConfigError(f"metadata must hold version and resources as JSON under {_ATTRIBUTES.decode()}, got none")
     version = msgspec.json.decode(metadata[_ATTRIBUTES], type=dict[str, Any]).get("version")
     if isinstance(version, int):
-        check_version(version)
+        check_version(version, _VERSION)
     return msgspec.json.decode(metadata[_ATTRIBUTES], type=_Attributes)
 
 
@@ -212,13 +214,13 @@ def _filled(table: "pa.Table", name: str, kind: "pa.DataType", default: float | 
     return column.to_numpy().copy()  # arrow's own memory cannot be written
 
 
-def _texts(table: "pa.Table", name: str) -> list[str]:
+def _texts(table: "pa.Table", name: str) -> Texts:
     """Return a column of strings; empty ones where there is none."""
     import pyarrow as pa
 
     if name not in table.column_names:
-        return [""] * len(table)
-    return list(table[name].cast(pa.string()).fill_null("").to_pylist())
+        return np.full(len(table), "", dtype=TEXT)
+    return np.array(table[name].cast(pa.string()).fill_null("").to_pylist(), dtype=TEXT)
 
 
 def _streams(table: "pa.Table") -> Ints:
@@ -261,7 +263,7 @@ def write_parquet(file: IO[bytes], graph: TaskGraph, *, names: Sequence[str], ki
             "stream": pa.array(graph.stream, mask=graph.stream < 0),
         }
     )
-    attributes = msgspec.json.encode(_Attributes(GRAPH_VERSION, resource_rows(graph)))
+    attributes = msgspec.json.encode(_Attributes(_VERSION, resource_rows(graph)))
     parquet.write_table(table.replace_schema_metadata({_ATTRIBUTES: attributes}), file)
 
 

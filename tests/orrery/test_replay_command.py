@@ -10,13 +10,15 @@ from orrery.terminal.exit_codes import run_app
 
 # Two transfers share a link; the kernel waits for one of them.  Half each until the short one ends at 2.
 GRAPH = {
-    "version": 1,
+    "version": 2,
     "resources": [{"name": "link", "capacity": 1.0, "sharing": "fair"}],
-    "tasks": [
-        {"id": 30, "name": "kernel", "kind": "forward", "after": [10], "work": 0.5},
-        {"id": 10, "name": "short", "work": 1.0, "uses": {"link": 1.0}},
-        {"id": 20, "name": "long", "work": 2.0, "uses": {"link": 1.0}, "latency_s": 0.0, "stream": None},
-    ],
+    "tasks": {
+        "id": [30, 10, 20],
+        "name": ["kernel", "short", "long"],
+        "after": [[10], [], []],
+        "work": [0.5, 1, 2.0],
+        "uses": [[], ["link"], ["link"]],
+    },
 }
 ROWS = ["id,ready_s,start_s,end_s", "30,2.0,2.0,2.5", "10,0.0,0.0,2.0", "20,0.0,0.0,3.0"]
 
@@ -77,9 +79,12 @@ def test_plan_replays_the_same_from_its_file(tmp_path, capsys, form, options):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "version must be 1"),
-        ({"tasks": [{"id": 1, "work": 1, "after": [1]}]}, "got the cycle 1 -> 1"),
-        ({"tasks": [{"id": 1, "name": "send", "work": 1, "rate_limit": 0}]}, "rate_limit of task 1 (send) must be > 0"),
+        ({"version": 1}, "version must be 2"),
+        ({"tasks": {"id": [1], "work": [1], "after": [[1]]}}, "got the cycle 1 -> 1"),
+        (
+            {"tasks": {"id": [1], "name": ["send"], "work": [1], "rate_limit": [0]}},
+            "rate_limit of task 1 (send) must be > 0",
+        ),
     ],
 )
 def test_bad_graph_is_one_line(graph_file, tmp_path, capsys, change, message):
@@ -96,8 +101,8 @@ def test_bad_graph_is_one_line(graph_file, tmp_path, capsys, change, message):
 
 def test_times_of_a_late_clock_count_from_its_earliest_start(tmp_path, capsys):
     """In seconds since 1970 a double does not tell microseconds apart."""
-    task = {"id": 0, "name": "x", "kind": "forward", "start_s": 1.7e9, "latency_s": 1e-6, "work": 2e-6}
-    (tmp_path / "late.json").write_text(json.dumps({"version": 1, "resources": [], "tasks": [task]}))
+    tasks = {"id": [0], "start_s": [1.7e9], "latency_s": [1e-6], "work": [2e-6]}
+    (tmp_path / "late.json").write_text(json.dumps({"version": 2, "resources": [], "tasks": tasks}))
     words = ["replay", str(tmp_path / "late.json"), "--out", str(tmp_path / "late.csv"), "--json"]
     assert run_app(app, words) == 0
 

@@ -25,10 +25,22 @@ LINK = {"name": "a-to-b", "capacity": 1e9}
 TASK = {"id": 7, "work": 1e6, "uses": {"a-to-b": 1.0}}
 
 
+DEFAULTS = {"name": "", "after": [], "uses": {}, "start_s": 0, "latency_s": 0, "rate_limit": None, "priority": 0}
+
+
+def columns_of(tasks):
+    """The columns of tasks with what each of them says, and the default for what only others say."""
+    keys = {key: [task.get(key, DEFAULTS.get(key)) for task in tasks] for task in tasks for key in task}
+    if "uses" in keys:
+        keys |= {"uses": [[*uses] for uses in keys["uses"]], "weights": [[*uses.values()] for uses in keys["uses"]]}
+    return keys
+
+
 def write(folder, tasks=(TASK,), resources=(LINK,), **changes):
-    """A JSON file."""
+    """A JSON file of tasks, or of columns."""
     path = folder / "graph.json"
-    path.write_text(json.dumps({"version": 1, "resources": resources, "tasks": tasks, **changes}))
+    tasks = tasks if isinstance(tasks, dict) else columns_of(tasks)
+    path.write_text(json.dumps({"version": 2, "resources": resources, "tasks": tasks, **changes}))
     return path
 
 
@@ -70,11 +82,12 @@ def test_ids_may_be_any_numbers_in_any_order(graph, data, tmp_path_factory):
     whole = st.integers(-(2**63), 2**63 - 1)
     ids = sorted(data.draw(st.sets(whole, min_size=graph.size, max_size=graph.size)))
     order = data.draw(st.permutations(range(graph.size)))
-    for task in content["tasks"]:
-        task["id"], task["after"] = ids[task["id"]], [ids[other] for other in task.get("after", [])]
-        if "stream" in task:
-            task["stream"] = f"stream {task['stream']}"
-    content["tasks"] = [content["tasks"][i] for i in order]
+    tasks = content["tasks"]
+    tasks["id"] = [ids[each] for each in tasks["id"]]
+    tasks["after"] = [[ids[each] for each in others] for others in tasks.get("after", [[]] * graph.size)]
+    if "stream" in tasks:
+        tasks["stream"] = [None if each is None else f"stream {each}" for each in tasks["stream"]]
+    content["tasks"] = {key: [column[i] for i in order] for key, column in tasks.items()}
     source = read_graph(write(folder, **content))
 
     write_schedule(folder / "times.csv", source, simulate(source.graph))
@@ -164,8 +177,19 @@ BAD_JSON = {
     "unknown task": ({"tasks": chain((1, []), (2, [1]), (3, [1, 4]))}, "after of task 3 must name tasks .* got 4"),
     "repeated id": ({"tasks": [TASK, TASK]}, "ids of tasks must differ, got 7 twice"),
     "repeated resource": ({"resources": [LINK, LINK]}, "names of resources must differ, got 'a-to-b' twice"),
-    "id": ({"tasks": [{**TASK, "id": 2**63}]}, r"tasks\[0\].id"),
-    "fraction of an id": ({"tasks": [{**TASK, "id": 1.5}]}, r"tasks\[0\].id"),
+    "id": ({"tasks": [{**TASK, "id": 2**63}]}, r"`\$.tasks.id\[0\]`"),
+    "no list": ({"tasks": {"id": 1, "work": [1]}}, r"Expected `array`, got `int` - at `\$.tasks.id`"),
+    "fraction of an id": ({"tasks": [{**TASK, "id": 1.5}]}, r"`\$.tasks.id\[0\]`"),
+    "id of another": ({"tasks": [{"id": 1, "work": 1, "after": ["x"]}]}, r"`\$.tasks.after\[0\]\[0\]`"),
+    "few": (
+        {"tasks": {"id": [1, 2], "work": [1, 1], "name": ["a"]}},
+        "name must have one entry for each of 2 tasks, got 1",
+    ),
+    "no works": ({"tasks": {"id": [1], "work": []}}, "work must have one entry for each of 1 tasks, got 0"),
+    "weights": (
+        {"tasks": {"id": [1], "work": [1], "name": ["a"], "uses": [["a-to-b"]], "weights": [[1, 1]]}},
+        r"weights of task 1 \(a\) must be as many as its uses, got 2 for 1",
+    ),
     "negative work": (
         {"tasks": [TASK, {**TASK, "id": 8, "work": -1}]},
         "work of task 8 must be finite and >= 0, got -1",
@@ -186,10 +210,14 @@ BAD_JSON = {
         "start_s, latency_s and work must add up to a finite time, got inf",
     ),
     "sharing": ({"resources": [{**LINK, "sharing": "first"}]}, r"'first' - at `\$.resources\[0\].sharing`"),
-    "version": ({"version": 2, "new": 1}, "version must be 1, the only one that this program reads, got 2"),
+    "version": ({"version": 3, "new": 1}, "version must be 2, the only one that this program reads, got 3"),
+    "former version": (
+        {"version": 1, "tasks": [TASK]},
+        "version must be 2, got 1, whose tasks are objects: write the file again, with one list for each key",
+    ),
     "no version": ({"version": None}, "got `null`"),
     "unknown key": ({"taks": []}, "unknown field `taks`"),
-    "unknown key of a task": ({"tasks": [{**TASK, "prio": 1}]}, r"unknown field `prio` - at `\$.tasks\[0\]`"),
+    "unknown key of a task": ({"tasks": [{**TASK, "prio": 1}]}, r"unknown field `prio` - at `\$.tasks`"),
 }
 
 
@@ -242,7 +270,7 @@ def test_schema_is_the_one_in_the_documents():
 
     form = msgspec.json.schema(TaskGraphFile)
     assert schema == {"$schema": "https://json-schema.org/draft/2020-12/schema", **form}
-    assert set(schema["$defs"]) == {"TaskGraphFile", "ResourceRow", "TaskRow"}
+    assert set(schema["$defs"]) == {"TaskGraphFile", "ResourceRow", "TaskColumns"}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -267,7 +295,7 @@ def test_not_utf8_is_refused(tmp_path):
 @pytest.mark.parametrize("form", FORMS)
 def test_what_does_not_fit_is_refused_before_it_is_read(form, tmp_path, monkeypatch):
     """With the estimate; and again before it is replayed, where another engine may need less."""
-    write_graph(tmp_path / form, task_graph([1.0], [{"uses": {0: 1.0}}] * 1000))
+    write_graph(tmp_path / form, task_graph([1.0], [{"uses": {0: 1.0}}] * 2000))
     monkeypatch.setattr(memory_need, "allocatable_bytes", lambda: 2**18)
     if form.endswith("json"):
         monkeypatch.setattr("pathlib.Path.read_bytes", lambda path: pytest.fail("read"))
