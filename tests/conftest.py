@@ -82,7 +82,7 @@ LONGEST = (
     "test_own_measurements.py",
     "test_mesh_training.py",
     "test_layerwise.py",
-    "test_memory_meter.py",
+    "test_counted_memory.py",
     "test_imported_run.py",
     "test_resume_residuals.py",
     "test_summed_training.py",

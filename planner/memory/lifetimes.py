@@ -18,6 +18,7 @@ from planner.memory.layer_lifetimes import layer_buffers
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.message_lifetimes import collective_buffers, compressed_messages, messages
 from planner.memory.parameter_lifetimes import parameter_gradients, persistent_buffers
+from planner.memory.storage_lifetimes import divided_storage
 
 
 @lru_cache(maxsize=2)
@@ -57,6 +58,7 @@ class BufferLifetimes:
             collective_buffers,
             compressed_messages,
             parameter_gradients,
+            divided_storage,
             layer_buffers,
         )
         return Buffers.joined(row for rows in kinds for row in rows(account, times))

@@ -1,7 +1,5 @@
 """Buffers of parameters: they and the optimizer's state for the whole run, their gradients for a while."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from groundwork.array_types import Floats, Ints
@@ -9,13 +7,13 @@ from planner.graph.computation_graph import Edge
 from planner.graph.type_roles import TYPE_BYTES
 from planner.layouts.regions import needed_regions
 from planner.layouts.shared_regions import shared_regions
-from planner.layouts.storage_units import storage_units
 from planner.lowering.program import KINDS, Program
 from planner.lowering.unit_times import UnitTimes, unit_of
 from planner.memory.backend_memory import BackendMemory
 from planner.memory.buffer_account import MemoryAccount, parameter_bytes, residuals
 from planner.memory.buffers import BufferRows, Buffers
 from planner.memory.message_lifetimes import sent_until
+from planner.memory.storage_lifetimes import kept_gradients
 from planner.operations.base import BATCH_STATISTICS
 
 _UPDATE, _TRANSFER = KINDS.index("update"), KINDS.index("transfer")
@@ -43,7 +41,7 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
         if program.graph.layers[i].operation.statistics:
             running = BATCH_STATISTICS * account.channels(i) * program.graph.element_bytes
             rows.append(BufferRows("statistics", i, devices, running, 0.0, never))
-    rows += [*_undivided(account), *_borrowed_parameters(account)]
+    rows += [*([kept_gradients(account)] if zero > 2 else []), *_borrowed_parameters(account)]
     for i, space in enumerate(program.spaces):
         rows.append(BufferRows("parameters", i, space.devices, parameter_bytes(program, i, frozen=True), 0.0, never))
     for i, device in residuals(program):
@@ -56,65 +54,6 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
         divides = program.conditions.storage.divides
         rows.append(_shard_buffers(program) if divides else _pair_buffers(program, backend))
     return Buffers.joined(rows)
-
-
-def _undivided(account: MemoryAccount) -> list[BufferRows]:
-    """Return the buffers in which units of divided storage are whole for a while.
-
-    Gradients are whole in the unit that goes back and in the one before, whose sums travel; gathered parameters in the
-    unit that computes and in the next one, in all that a segment computes again, or in all where gradients of weights
-    come much later than the others.  Of what lies in no block, both are whole all the time.
-    """
-    program, storage = account.program, account.program.conditions.storage
-    if storage.zero < 2:
-        return []
-    units = storage_units(program.graph, whole=storage.zero < 3)
-    size = np.zeros((len(units), account.devices))
-    for unit, layers in enumerate(units):
-        for i in (i for i in layers if account.storage_shards[i] > 1):
-            size[unit, program.spaces[i].devices] += account.parameter_bytes[i]
-    kept, others = (size[0], size[1:]) if storage.zero == 3 else (np.zeros(account.devices), size)
-    repeats, devices = program.micro_batching.parts > 1, np.arange(account.devices)
-    sent = TYPE_BYTES[program.types.message] / program.graph.element_bytes
-    gradients = sent * (kept + _two_in_turn(others, repeats=repeats))
-    rows = [BufferRows("parameter gradients", 0, devices, gradients, 0.0, np.inf)]
-    if storage.zero == 3:
-        gathered = size.sum(axis=0)
-        if storage.gathers_again and program.micro_batching.order != "zero-bubble":
-            gathered = kept + np.maximum(_two_in_turn(others, repeats=False), _recomputed(program, units[1:], others))
-        rows.append(BufferRows("parameters", 0, devices, gathered, 0.0, np.inf))
-    return rows
-
-
-def _recomputed(program: Program, units: Sequence[tuple[int, ...]], size: Floats) -> Floats:
-    """Return the most bytes of the units that one segment computes again before it goes back, shape (devices,).
-
-    Args:
-        program: The program.
-        units: Layers of each unit.
-        size: Shape (units, devices): bytes.
-    """
-    most = np.zeros(size.shape[1])
-    for segment in {*program.segments} - {-1}:
-        inside = [any(program.segments[i] == segment for i in layers) for layers in units]
-        most = np.maximum(most, size[inside].sum(axis=0))
-    return most
-
-
-def _two_in_turn(size: Floats, *, repeats: bool) -> Floats:
-    """Return the most bytes of two units that follow each other on a device, shape (devices,).
-
-    Args:
-        size: Shape (units, devices): bytes; 0 where a device holds nothing of a unit.
-        repeats: Whether the first unit follows the last one.
-    """
-    most, before, last = np.zeros(size.shape[1]), np.zeros(size.shape[1]), np.full(size.shape[1], -1)
-    for unit in [*range(len(size))] * (2 if repeats else 1):
-        here = size[unit] > 0
-        both = size[unit] + np.where(last == unit, 0.0, before)
-        most = np.where(here, np.maximum(most, both), most)
-        before, last = np.where(here, size[unit], before), np.where(here, unit, last)
-    return most
 
 
 def _pair_buffers(program: Program, backend: BackendMemory) -> BufferRows:
@@ -237,35 +176,31 @@ def _borrowed_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffer
         devices = space.devices
         if program.conditions.software.trains_copies:
             devices = np.setdiff1d(devices, _away(account, by))
-        first, last = _weight_times(account, times, way.consumer, devices)
-        last = np.maximum(last, _weight_times(account, times, way.producer, devices)[1])
+        count = program.micro_batching.of(way.consumer)
+        each, micro_batch = np.repeat(devices, count), np.tile(np.arange(count), len(devices))
         mine = (program.layer[sends] == by.producer) & (program.consumer[sends] == by.consumer)
         mine &= program.slot[sends] == by.slot
         sent = np.full(account.devices, -np.inf)
         np.maximum.at(sent, program.device[sends[mine]], until[mine])
+        uses, owns = (
+            unit_of(program, np.full(len(each), layer), each, micro_batch) for layer in (way.consumer, way.producer)
+        )
+        begin, end = times.weight.second[uses], times.weight.end[uses]
+        added = np.maximum(_finite(end), _finite(times.weight.end[owns]))
         size = _borrowed_bytes(account, way)[space.part_on(account.devices)[devices]]
-        released = np.maximum(last, sent[devices])
-        rows.append(BufferRows("parameter gradients", way.consumer, devices, size, first, released))
-        count = program.micro_batching.of(way.consumer)
+        if program.micro_batching.update_each or (program.conditions.storage.zero > 1 and not mine.any()):
+            rows.append(BufferRows("parameter gradients", way.consumer, each, np.repeat(size, count), begin, added))
+            continue
+        first, last = begin.reshape(-1, count).min(axis=1), added.reshape(-1, count).max(axis=1)
+        rows.append(
+            BufferRows("parameter gradients", way.consumer, devices, size, first, np.maximum(last, sent[devices]))
+        )
         if count > 1 and program.conditions.software.sums <= 1:
-            each = np.repeat(devices, count)
-            units = unit_of(program, np.full(len(each), way.consumer), each, np.tile(np.arange(count), len(devices)))
-            begin, end = times.weight.second[units], times.weight.end[units]
             sums = _sums(begin.reshape(-1, count), size, 2 * size)
             rows.append(BufferRows("workspace", way.consumer, each, sums, begin, end))
     return rows
 
 
-def _weight_times(account: MemoryAccount, times: UnitTimes, layer: int, devices: Ints) -> tuple[Floats, Floats]:
-    """Return when devices first have a weight gradient of a layer, and when its last one is done.
-
-    Returns:
-        Shape (devices,) each; infinite and minus infinity where a device holds no part.
-    """
-    first, last = np.full(len(devices), np.inf), np.full(len(devices), -np.inf)
-    for s in range(account.program.micro_batching.of(layer)):
-        cells = unit_of(account.program, np.full(len(devices), layer), devices, np.full(len(devices), s))
-        end = times.weight.end[cells]
-        first = np.minimum(first, times.weight.second[cells])
-        last = np.maximum(last, np.where(np.isfinite(end), end, -np.inf))
-    return first, last
+def _finite(times: Floats) -> Floats:
+    """Return times with minus infinity where there is no task."""
+    return np.where(np.isfinite(times), times, -np.inf)

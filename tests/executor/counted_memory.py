@@ -8,10 +8,12 @@ from executor.measurement.memory_meter import AllocationMeter
 from executor.runtime.devices import CpuDevice
 from executor.supervision.status_board import own_status
 from executor.training.session import open_session
+from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.importing.graph_of import imported_graph
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
+from planner.parallel.degrees import storage_of
 from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
@@ -59,7 +61,7 @@ def peaked(kind):
 
 def spread(graph, name, count, parts=None, *, micro_batches=4, **how):
     """The program of a strategy on some of the devices; a schedule's name asks for a pipeline."""
-    prices = CostModel(graph, cluster_of("titanx-4", count))
+    prices = CostModel(graph, cluster_of("titanx-4", count), conditions=Conditions(storage=storage_of(name)))
     if name in PIPELINE_SCHEDULES:
         strategy, micro_batching = pipeline_strategy(prices, Pipeline(schedule=name, micro_batches=micro_batches))
         return lower(prices, spaces_of(graph, strategy, count), micro_batching=micro_batching, **how)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -26,8 +27,13 @@ from planner.graph.type_roles import DataTypes
 from planner.importing.graph_of import imported_graph
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
-from planner.memory.buffers import BUFFERS
-from planner.memory.lifetimes import BufferLifetimes
+from planner.lowering.send_phases import program_order
+from planner.lowering.unit_times import UnitTimes
+from planner.memory.buffer_account import MemoryAccount
+from planner.memory.buffers import BUFFERS, Buffers
+from planner.memory.parameter_lifetimes import persistent_buffers
+from planner.memory.peak_memory import held_over_time
+from planner.memory.storage_lifetimes import divided_storage
 from planner.operations.convolution import Convolution
 from planner.operations.joining import Add
 from planner.operations.linear import Linear
@@ -280,17 +286,24 @@ def memory_of(rank, program, optimizer):
     return [parameters, session.gradient_sync.held_bytes, state], sum(rest.values())
 
 
+def storage_bytes(program):
+    """Predicted peaks of parameters, of gradients and of optimizer state, shape (ranks, 3)."""
+    account = MemoryAccount(program, memory_policy_of(ADAM, host=True))
+    whole = Buffers.joined(divided_storage(account, UnitTimes(program, *program_order(program))))
+    buffers = Buffers.of([persistent_buffers(account), whole])
+    peaks = []
+    for name in ("parameters", "parameter gradients", "optimizer state"):
+        base, start, _, held = held_over_time(buffers.take(buffers.kind == BUFFERS.index(name)), RANKS)
+        peaks.append([max([each, *held[a:b]]) for each, (a, b) in zip(base, pairwise(start), strict=True)])
+    return np.transpose(peaks)
+
+
 @pytest.mark.parametrize("recompute", ["none", "segments"])
 @pytest.mark.parametrize("words", ["data", *STORAGES])
 def test_memory_is_what_was_predicted(ranks, words, recompute):
     for graph in (convolutional(7, multiple=4), transformer()):
         program = lowered(graph, words, recompute=recompute)
-        buffers = BufferLifetimes(program, memory_policy_of(ADAM, host=True)).persistent()
-        kinds = [BUFFERS.index(kind) for kind in ("parameters", "parameter gradients", "optimizer state")]
-        predicted = [
-            [buffers.size_bytes[(buffers.device == rank) & (buffers.kind == kind)].sum() for kind in kinds]
-            for rank in range(RANKS)
-        ]
+        predicted = storage_bytes(program)
         held, rest = zip(*ranks.run(memory_of, program, ADAM), strict=True)
         np.testing.assert_allclose(np.mean(held, axis=0), np.mean(predicted, axis=0), rtol=1e-12)
         element, units = graph.element_bytes, len(graph.layers)
