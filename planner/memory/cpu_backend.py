@@ -41,6 +41,8 @@ _WIDEST_WINDOW = 14
 _LIBRARY_SAMPLES = 16
 """Samples from which a thread of PyTorch leaves convolutions of single positions to oneDNN: of fewer, it multiplies
 matrices itself."""
+_COLUMN_ELEMENTS, _COLUMN_KERNEL = 20480, 3
+"""Most elements of a single sample, and widest kernel, that PyTorch leaves to its own products."""
 _SCRATCHPAD_BYTES, _SPREAD_BYTES = 8216, 28696
 """What oneDNN takes beside the weights' blocks to convolve tensors with their channels last, and beside what it spreads
 out."""
@@ -93,6 +95,8 @@ class CpuMemory:
         reordered = dict.fromkeys(SCRATCH_PHASES, np.zeros(len(parts.windows)))
         if parts.element_bytes == 4:
             reordered = _reordered_bytes(parts)
+            own, own_bytes = _by_columns(parts)
+            reordered = {phase: np.where(own, own_bytes[phase], library) for phase, library in reordered.items()}
         kernel = KernelPositions(
             kernel=operation.kernel,
             stride=operation.stride,
@@ -117,6 +121,26 @@ class CpuMemory:
     def released_s(self, send_phases: SendPhases, transfers: Ints, end_s: Floats) -> Floats:
         """Return when senders next send or expect something after the transfers have left."""
         return send_phases.noticed_s(transfers, end_s)
+
+
+def _by_columns(parts: ConvolutionParts) -> tuple[Bools, dict[str, Floats]]:
+    """Return which parts PyTorch computes by its own products with columns of windows, and what these take by phase.
+
+    It does so for a single small sample, unless the kernel is large in both dimensions or channels are in groups.
+    Weights are brought into the order of the tensors; the gradient of the input needs no columns at once.
+
+    Source:
+        PyTorch 2.13, ``aten/src/ATen/native/Convolution.cpp``, ``ConvParams::use_mkldnn``, and ``ConvolutionMM2d.cpp``.
+    """
+    operation, part, size = parts.operation, parts.part, float(parts.element_bytes)
+    volume, dims = math.prod(operation.kernel), len(operation.kernel)
+    large = dims > 1 and min(operation.kernel[-2:]) > _COLUMN_KERNEL
+    allowed = operation.groups == 1 and dims <= 2 and not large
+    own = allowed & (parts.windows[:, 0] == 1) & (parts.windows.prod(axis=1) <= _COLUMN_ELEMENTS)
+    whole = volume == max(operation.stride) == 1  # the input itself has the columns
+    columns = parts.windows[:, 1] * parts.outputs.prod(axis=1) * (0.0 if whole else volume * size)
+    weights = part.channels * parts.windows[:, 1] * (volume * size if parts.channels_last and volume > 1 else 0.0)
+    return own, {"forward": columns + weights, "activation_gradient": weights, "weight_gradient": columns + weights}
 
 
 def _reordered_bytes(parts: ConvolutionParts) -> dict[str, Floats]:

@@ -118,36 +118,41 @@ def one_thread():
 @pytest.mark.skipif(not AVX_512, reason="the library takes smaller blocks of channels on this processor")
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
-    ("channels", "made", "kernel", "groups", "stride", "size"),
+    ("samples", "channels", "made", "kernel", "groups", "stride", "size"),
     [
-        *((channels, 24, kernel, 1, 1, 7) for channels in (3, 4, 12, 20) for kernel in (1, 3)),
-        *((channels, 16, 1, 1, 2, 7) for channels in (8, 20)),
-        *((channels, channels, 3, channels, stride, 7) for channels in (4, 24) for stride in (1, 2)),
-        (32, 32, 3, 2, 1, 7),
-        *((channels, 50, kernel, 1, 1, 14) for channels in (3, 20, 64) for kernel in (1, 5)),
-        *((40, 40, kernel, 40, 1, 14) for kernel in (3, 5)),
-        *((channels, channels, 3, 8, 1, 14) for channels in (64, 128)),
-        (3, 128, 16, 1, 16, 64),
-        *((64, 128, kernel, 1, 2, 56) for kernel in (1, 3, 7)),
+        *((32, channels, 24, kernel, 1, 1, 7) for channels in (3, 4, 12, 20) for kernel in (1, 3)),
+        *((32, channels, 16, 1, 1, 2, 7) for channels in (8, 20)),
+        *((32, channels, channels, 3, channels, stride, 7) for channels in (4, 24) for stride in (1, 2)),
+        (32, 32, 32, 3, 2, 1, 7),
+        *((32, channels, 50, kernel, 1, 1, 14) for channels in (3, 20, 64) for kernel in (1, 5)),
+        *((32, 40, 40, kernel, 40, 1, 14) for kernel in (3, 5)),
+        *((32, channels, channels, 3, 8, 1, 14) for channels in (64, 128)),
+        (32, 3, 128, 16, 1, 16, 64),
+        *((32, 64, 128, kernel, 1, 2, 56) for kernel in (1, 3, 7)),
+        *((1, channels, 16, 3, 1, 1, 16) for channels in (1, 3, 32)),
+        *((1, 16, 16, kernel, 1, 1, 16) for kernel in (1, 5)),
+        *((1, 80, channels, 3, 1, 1, 16) for channels in (16, 24)),
+        *((1, 81, channels, 3, 1, 1, 16) for channels in (16, 24)),
+        *((1, 16, 32, kernel, 1, 2, size) for kernel in (1, 3) for size in (4, 16)),
+        *((1, 16, 16, kernel, 1, 1, 2) for kernel in (1, 3)),
+        (1, 16, 16, 3, 16, 1, 16),
     ],
 )
-def test_the_copies_that_a_library_makes_for_a_convolution(channels, made, kernel, groups, stride, size):
+def test_the_copies_that_a_library_makes_for_a_convolution(samples, channels, made, kernel, groups, stride, size):
     """Counted in one call of the library for each phase; 64 bytes are its own rounding.
 
-    From 12 positions on, tensors have their channels last.
+    Of one small sample PyTorch makes columns instead.  Tensors have their channels last from 12 positions on.
     """
-    net, pad, shape = (
-        ModelBuilder("one", batch=32, image=(channels, size, size)),
-        kernel // 2,
-        (32, channels, size, size),
-    )
+    net, pad = ModelBuilder("one", batch=samples, image=(channels, size, size)), kernel // 2
+    shape = samples, channels, size, size
     net.conv(made, kernel, stride=stride, pad=pad, groups=groups, bias=False)
     net.global_pool()
     net.linear(4)
     net.loss()
     policy = memory_policy_of(OptimizerSpec(), host=True)
     predicted = part_memories(spread(net.build(), "data", 1), policy)[0].scratch
-    order = torch.channels_last if size * size >= CHANNELS_LAST_POSITIONS else torch.contiguous_format
+    last = channels > 1 and size * size >= CHANNELS_LAST_POSITIONS
+    order = torch.channels_last if last else torch.contiguous_format
     inputs = torch.zeros(shape).contiguous(memory_format=order)
     weight = torch.zeros(made, channels // groups, kernel, kernel)
     form = ([stride] * 2, [pad] * 2, [1, 1], False, [0, 0], groups)
