@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from groundwork.errors import ConfigError
 from groundwork.requests import positive_integer
 from groundwork.suggestions import did_you_mean
@@ -88,7 +90,11 @@ class Hybrid:
         return ",".join([*words, *(word for word in HYBRID_FLAGS if getattr(self, word)), *numbers]) or "data=1"
 
 
-_MESH_AXES = ("data", "context", "expert", "tensor")
+_NESTED = ("data", "context", "expert", "tensor")
+"""Axes of a mesh, by how devices are nested: those that communicate most are the innermost."""
+_MESH_AXES = ("data", "context", "tensor", "expert")
+"""The same in the order in which they split an index: experts that ``tensor`` splits stay apart as ``expert`` moves
+rows to its share of them, so that all of these rows are in one all-to-all."""
 _DEGREES = ("pipeline", "data", "spatial", "filter", "channel", "context", "expert", "tensor")
 _NUMBERS = ("zero", "hsdp")
 HYBRID_FLAGS = ("sequence", "fsdp", "gathered")
@@ -195,11 +201,13 @@ def layer_split(hybrid: Hybrid, graph: ComputationGraph) -> LayerSplit:
         return lambda layer, devices: split_layer(layer, hybrid, devices)
     splits = _mesh_splits(hybrid, graph)
     axes = tuple((name, hybrid.degrees[name]) for name in _MESH_AXES if hybrid.degrees[name] > 1)
+    places = np.arange(math.prod(size for _, size in axes)).reshape([hybrid.degrees[name] for name in _NESTED])
+    order = places.transpose([_NESTED.index(name) for name in _MESH_AXES]).ravel().tolist()
     meshes: dict[tuple[int, ...], Mesh] = {}
 
     def on_mesh(layer: Layer, devices: Sequence[int]) -> Configuration:
         """Return the configuration of a layer on the mesh of its stage."""
-        mesh = meshes.setdefault(tuple(devices), Mesh(axes, tuple(devices)))
+        mesh = meshes.setdefault(tuple(devices), Mesh(axes, tuple(devices[place] for place in order)))
         indices = [splits[name][layer.name] if name in splits else "sample" for name, _ in axes]
         return Configuration.on(mesh, indices, layer.parallel_dims)
 

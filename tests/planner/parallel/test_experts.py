@@ -11,6 +11,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.elimination.search_problem import strategy_cost
 from planner.layouts.parameter_shards import shard_elements
+from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.parallel.tensor import tensor_splits
@@ -61,6 +62,17 @@ def test_rows_travel_to_experts_and_back():
         ("all-to-all", "forward", 2 * rows): 1,  # the weights of their sums
         ("all-to-all", "backward", 2 * rows): 1,
     }
+
+
+@pytest.mark.parametrize(("expert", "tensor"), [(2, 4), (4, 2), (2, 2)])
+def test_rows_travel_to_experts_that_tensors_split_too(expert, tensor):
+    """Each all-to-all has the rows of the experts on its place of the axis of tensors; no region travels alone."""
+    program = program_of(f"expert={expert},tensor={tensor}")
+    rows = BATCH / expert * 2 * ROWS / tensor
+    found = moved(program, "model.layers.1.mlp")
+    for direction in ("forward", "backward"):
+        assert found["all-to-all", direction, 2 * rows * WIDTH] == 2 * tensor
+    assert not (program.kind == KINDS.index("transfer")).any()
 
 
 def test_experts_over_an_axis_of_tensors_are_summed():
