@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import torch
 from torch import Tensor
 
 from executor.runtime.boxes import Box
@@ -96,7 +97,11 @@ class PartLayer(ABC):
         """Tensors that steps change but training does not: running statistics, shape (channels,)."""
         self.constants: Mapping[str, Tensor] = {}
         """Buffers of an imported module that the part computes with, by key in the ``state_dict``."""
+        self.forgets = False
+        """True if ``forget`` is called after ``forward``."""
         self._saved: dict[str, Tensor] = {}
+        self._forgotten: dict[str, tuple[int, torch.Size, tuple[int, ...], int]] = {}
+        """Slots of the inputs that saved tensors are views of, with sizes, strides and offset."""
 
     @abstractmethod
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
@@ -159,6 +164,19 @@ class PartLayer(ABC):
         """Complete ``begin_backward`` from the summed statistics."""
         raise TypeError(f"{self.layer.operation.kind} {self.layer.name!r} reduces no statistics")
 
+    def forget(self, inputs: Mapping[int, Tensor]) -> None:
+        """Release what ``forward`` saved of some of its inputs, by slot."""
+        slots = {values.untyped_storage().data_ptr(): slot for slot, values in inputs.items()}
+        for name, saved in [*self._saved.items()]:
+            if (slot := slots.get(saved.untyped_storage().data_ptr())) is not None:
+                self._forgotten[name] = slot, saved.shape, saved.stride(), int(saved.storage_offset())
+                del self._saved[name]
+
+    def remember(self, inputs: Mapping[int, Tensor]) -> None:
+        """Take the inputs that ``forget`` released, of equal layout, before a gradient that reads them."""
+        for name, (slot, sizes, strides, offset) in self._forgotten.items():
+            self._saved[name] = inputs[slot].as_strided(sizes, strides, offset)
+
     def drop(self) -> None:
         """Release what ``forward`` saved; it will be called again, with ``TrainingStep.again``."""
         self.release()
@@ -166,4 +184,5 @@ class PartLayer(ABC):
     def release(self) -> None:
         """Release everything that was saved for the backward pass."""
         self._saved.clear()
+        self._forgotten.clear()
         self.statistics = None

@@ -1,11 +1,12 @@
 """Parts of imported layers: their recorded computation, with gradients by PyTorch's automatic differentiation."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
 
 from executor.layers.base import NO_BUFFERS, PartContext, PartLayer, TrainingStep
 from executor.layers.dropout_mask import DropoutMask
@@ -66,7 +67,17 @@ class RecordedPart(PartLayer):
             meta = values.device.type == "meta"  # tensors without values, of which only sizes are asked
             return values if meta else DropoutMask(self._context, share, number).forward(values, step)
 
-        with torch.enable_grad():
+        places = {x.untyped_storage().data_ptr() for x in inputs}
+
+        def kept(saved: Tensor) -> Tensor | str:
+            """Return a saved tensor, or the name of a view of an input, to be forgotten."""
+            if saved.untyped_storage().data_ptr() not in places:
+                return saved
+            name = f"input {len(self._saved)}"
+            self._saved[name] = saved
+            return name
+
+        with torch.enable_grad(), saved_tensors_hooks(kept, self._again) if self.forgets else nullcontext():
             data = [is_data(source) for source in self.layer.inputs]
             rows = [x if d else _Source.of(x, marker) for x, d in zip(inputs, data, strict=True)]
             weights = {
@@ -83,6 +94,15 @@ class RecordedPart(PartLayer):
         place = output.untyped_storage().data_ptr()
         own = all(place != each.untyped_storage().data_ptr() for each in inputs)
         return of_one_sample(output if own and is_dense(output.shape, output.stride()) else output.clone())
+
+    def _again(self, saved: Tensor | str) -> Tensor:
+        """Return a saved tensor; no numbers in the place of one that is forgotten, which no gradient reads now."""
+        if isinstance(saved, Tensor):
+            return saved
+        if saved in self._saved:
+            return self._saved[saved]
+        _, sizes, *_ = self._forgotten[saved]
+        return torch.full((), torch.nan, dtype=self._dtype, device=self._device).expand(sizes)
 
     def begin_backward(self, gradient: Tensor | None) -> None:
         """Keep the gradient."""

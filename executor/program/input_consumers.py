@@ -4,6 +4,7 @@ from collections import defaultdict
 
 from executor.program.rank_parts import LayerUnit
 from executor.program.rank_program import InputTensor, RankProgram
+from planner.graph.computation_graph import Edge
 
 
 class Consumers:
@@ -35,6 +36,14 @@ class Consumers:
             for again in (False, True)
         }
 
+        gathered = view.program.gathered_again
+        self.gathered_again: dict[LayerUnit, dict[int, InputTensor]] = {
+            unit: {
+                slot: row for slot, row in enumerate(rows) if row and Edge(row.edge.producer, unit[0], slot) in gathered
+            }
+            for unit, rows in self.inputs_of.items()
+        }
+        """Input tensors that a unit does not keep but gathers again for the backward pass, by slot."""
         self._counts = {
             (row.key, again): sum(not again or self.same_segment(edge.consumer, row) for edge in row.readers)
             for row in view.inputs.values()

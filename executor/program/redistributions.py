@@ -58,12 +58,17 @@ class RankRedistribution:
     micro_batch: int
     backward: bool
     again: bool
-    """True if it is repeated in a recomputation."""
+    """True if it is repeated in a recomputation or, in the backward pass, brings an input again that is not kept."""
     phase: int
     """Group of tasks after which it begins; all ranks begin collectives in the order of the phases."""
     steps: tuple[RankStep, ...]
     rows: bool
     """True if tensors travel with their channels last in memory, as their readers want them."""
+
+    @property
+    def of_gradient(self) -> bool:
+        """True if it brings a gradient."""
+        return self.backward and not self.again
 
     @property
     def key(self) -> "RedistributionKey":
@@ -72,7 +77,7 @@ class RankRedistribution:
 
 
 RedistributionKey = tuple[Edge, int, bool, bool]
-"""Edge, micro-batch, whether it is a gradient's, and whether it is repeated in a recomputation."""
+"""Edge, micro-batch, whether it is in the backward pass, and whether it is repeated."""
 
 
 def way_of(program: Program, edge: Edge) -> Redistribution | None:
@@ -106,7 +111,7 @@ def redistributions_of(program: Program, rank: int) -> list[RankRedistribution]:
             backward=backward,
             again=again,
             phase=int(phase[program.group[min(mine)]]),
-            steps=_steps(program, edge, rank, sorted(mine), backward=backward),
+            steps=_steps(program, edge, rank, sorted(mine), backward=backward and not again),
             rows=program.graph.layers[edge.consumer].operation.reads_rows,
         )
         for (edge, micro_batch, backward, again), mine in _tasks_of(program, rank).items()

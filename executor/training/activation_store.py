@@ -52,6 +52,11 @@ class ActivationStore:
             for index, task in enumerate(message.tasks):
                 if not backward[task]:
                     self._incoming[view.messages.input_key[task], bool(self._again[task])].append((message, index))
+        self._gathers: dict[_OutputKey, int] = defaultdict(int)
+        """Number of times that each output is gathered again for the backward pass."""
+        for row in view.redistributions:
+            if row.backward and row.again:
+                self._gathers[self._gathered_from(view.inputs[row.edge, row.micro_batch])] += 1
         self.clear()
 
     def clear(self) -> None:
@@ -63,6 +68,8 @@ class ActivationStore:
         self._reads: dict[tuple[InputKey, bool], int] = {}
         """Consumers that still have to read each assembled tensor."""
         self._held: dict[LayerUnit, dict[int, Tensor]] = {}
+        self._gathered: dict[InputKey, tuple[Tensor, int]] = {}
+        """Inputs that were gathered again, with the number of readers that have not got them."""
 
     def wait(self, unit: LayerUnit, *, again: bool) -> None:
         """Wait for the regions of a unit's inputs that other ranks send."""
@@ -100,10 +107,31 @@ class ActivationStore:
     def redistribute(self, row: RankRedistribution, *, overlap: bool) -> None:
         """Begin to bring an output of the rank into another layout, and wait for that without ``overlap``."""
         tensor = self._view.inputs[row.edge, row.micro_batch]
-        output, held = self._outputs[tensor.source, row.again], self._view.parts.held_for(row.edge)
+        source = self._gathered_from(tensor) if row.backward else (tensor.source, row.again)
+        output, held = self._outputs[source], self._view.parts.held_for(row.edge)
         values = output if held == tensor.frame else output[held.within(tensor.frame)]
         self._redistributor.begin(row, values, overlap=overlap)
-        self._used((tensor.source, row.again))
+        self._used(source)
+
+    def _gathered_from(self, row: InputTensor) -> _OutputKey:
+        """Return the output from which an input is gathered again: that of the pass which its last reader goes back."""
+        last = max(edge.consumer for edge in row.readers if edge in self._view.program.gathered_again)
+        return row.source, self._view.program.segments[last] >= 0
+
+    def again(self, unit: LayerUnit) -> dict[int, Tensor]:
+        """Return the inputs of a unit that were gathered again, by slot, once each."""
+        return {slot: self._taken(row) for slot, row in self._consumers.gathered_again[unit].items()}
+
+    def _taken(self, row: InputTensor) -> Tensor:
+        """Return an input that was gathered again to one of its readers."""
+        if row.key not in self._gathered:
+            self._redistributor.wait((*row.key, True, True))
+            readers = sum(edge in self._view.program.gathered_again for edge in row.readers)
+            self._gathered[row.key] = self._redistributor.take((*row.key, True, True)), readers
+        values, readers = self._gathered.pop(row.key)
+        if readers > 1:
+            self._gathered[row.key] = values, readers - 1
+        return values
 
     def _assemble(self, row: InputTensor, again: bool) -> Tensor:
         """Return an input tensor, a view of the rank's own output where that covers it, else a copy of all regions.
@@ -166,7 +194,7 @@ class ActivationStore:
     def keep(self, unit: LayerUnit, output: Tensor, *, again: bool) -> None:
         """Store an output for the consumers that read it and the messages that send it."""
         readers = sum(self._consumers.count(row, again) > 0 for row in self._consumers.inputs_from[unit])
-        uses = self._sends[unit, again] + readers
+        uses = self._sends[unit, again] + readers + self._gathers[unit, again]
         if uses:
             self._outputs[unit, again], self._uses[unit, again] = output, uses
 

@@ -44,17 +44,21 @@ class BackwardPass:
             if KINDS[program.kind[task]] in _GRADIENT_KINDS
         }
         """The last gradient task of each unit, after which the unit's saved tensors are released."""
+        behind_gathers = (program.backward & program.recomputed)[program.after]
+        self._needs_inputs = set(program.waiting[behind_gathers].tolist())
+        """Tasks that read inputs which are gathered again."""
         self.clear()
 
     def clear(self) -> None:
         """Begin an iteration."""
         self._begun: set[LayerUnit] = set()
+        self._remembered: set[LayerUnit] = set()
         self._accumulated: dict[int, tuple[int, dict[str, Tensor]]] = {}
         """Gradients of the weights summed so far, with the number of their micro-batches, by layer."""
 
     def activation_gradient(self, task: int, unit: LayerUnit) -> None:
         """Compute the gradients of a unit's inputs."""
-        self._wait(unit)
+        self._wait(task, unit)
 
         def work() -> None:
             self._begin(unit)
@@ -66,7 +70,7 @@ class BackwardPass:
 
     def weight_gradient(self, task: int, unit: LayerUnit) -> None:
         """Compute the gradients of a unit's weights, and hand them on: each time, or once those of all are added up."""
-        self._wait(unit)
+        self._wait(task, unit)
         layer, micro_batching = unit[0], self._view.program.micro_batching
         count, gradients = self._accumulated.pop(layer, (0, {}))
         buffers = self._gradient_sync.buffers_of(layer)
@@ -96,10 +100,13 @@ class BackwardPass:
         owners = self._tensors.borrowed.owners(layer)
         return self._view.program.micro_batching.update_each or any(map(each, (layer, *owners)))
 
-    def _wait(self, unit: LayerUnit) -> None:
-        """Wait for the regions of the output's gradient that other ranks send."""
+    def _wait(self, task: int, unit: LayerUnit) -> None:
+        """Wait for what other ranks send of the output's gradient, and for inputs that the task needs again."""
         if unit not in self._begun:
             self._tensors.gradients.wait(unit)
+        if task in self._needs_inputs and unit not in self._remembered:
+            self._remembered.add(unit)
+            self._layers.parts[unit].remember(self._tensors.activations.again(unit))
 
     def _begin(self, unit: LayerUnit) -> None:
         """Sum up the gradient of a unit's output, and compute from it what both gradients of the unit start from."""

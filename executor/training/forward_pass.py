@@ -80,6 +80,8 @@ class ForwardPass:
             if any(graph.has_phase(i, phase) for phase in ("activation_gradient", "weight_gradient"))
         }
         """Layers with a backward pass; the others need nothing that they saved."""
+        for unit, part in layers.parts.items():
+            part.forgets = bool(tensors.consumers.gathered_again[unit])
 
     def begin(self, step: int) -> None:
         """Begin a training step."""
@@ -101,6 +103,8 @@ class ForwardPass:
             if recomputed_later:
                 activations.hold(unit, inputs)
             outputs.append(part.forward(inputs, parameters, step))
+            if part.forgets:
+                part.forget({slot: inputs[slot] for slot in self._tensors.consumers.gathered_again[unit]})
 
         self._timer.arithmetic(task, work)
         if part.completes:

@@ -75,7 +75,7 @@ class PhaseSender:
             self._next += 1
             self._start(self._messages.outgoing.get(phase, []), self._messages.incoming.get(phase, []))
             for row in self._redistributions.get(phase, []):
-                (self._gradients if row.backward else self._activations).redistribute(row, overlap=self.overlap)
+                (self._gradients if row.of_gradient else self._activations).redistribute(row, overlap=self.overlap)
             for gather in self._gathers.get(phase, []):
                 self._units.begin(gather, overlap=self.overlap)
 
@@ -116,7 +116,7 @@ class RankTensors:
         view, dtype, device = resources.view, resources.dtype, resources.device.torch_device
         self._view, self._timer, self._redistributor = view, timer, resources.redistributor
         compressed = _compressed_messages(resources, stand_in=timer.stand_in.compression)
-        consumers = Consumers(view)
+        self.consumers = consumers = Consumers(view)
         self.received = ReceivedRegions(view, resources.transport, resources.status, compressed)
         self.activations = ActivationStore(
             view, consumers, self.received, self._redistributor, layers.parts, dtype=dtype, device=device

@@ -10,7 +10,7 @@ hold the parts, which sum what arrives.
     transfers                     row 4 from 1 to 0                    row 3 from 0 to 1
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +24,7 @@ from planner.lowering.batched_model import BatchedModel
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
 from planner.lowering.task_builder import TaskPairs, TaskRows
 from planner.lowering.transfer_tasks import TransferTasks
+from planner.operations.base import Part
 
 
 @dataclass
@@ -57,16 +58,29 @@ class LayoutTasks:
         batched: Costs and configurations.
         transfers: Appends the tasks of single sets of transfers.
         collectives: Appends collectives.
+        segments: Segment that is recomputed, by layer; -1 where activations are kept.
+        gathers: Whether inputs that collectives gather are gathered again for the backward pass.
     """
 
-    def __init__(self, batched: BatchedModel, transfers: TransferTasks, collectives: GradientSyncTasks) -> None:
+    def __init__(
+        self,
+        batched: BatchedModel,
+        transfers: TransferTasks,
+        collectives: GradientSyncTasks,
+        *,
+        segments: Sequence[int],
+        gathers: bool,
+    ) -> None:
         self._batched, self._transfers, self._collectives = batched, transfers, collectives
+        self._segments, self._gathers = segments, gathers
         self.outputs: dict[int, TaskRows] = {}
         """Tasks after which each part of a layer's output is there, by layer."""
         self.recomputed_outputs: dict[int, TaskRows] = {}
         """Tasks after which each part of a layer's recomputed output is there, by layer."""
         self.transferred_by: dict[Edge, Edge] = {}
         """Edge whose transfers bring the tensor, by edge."""
+        self.gathered_again: dict[Edge, TaskPairs] = {}
+        """Pairs (device, task that gathers an input again for the backward pass), by edge of each reader."""
         # by producer, whether consumers read micro-batches of it, and key of the layout
         self._layouts: dict[tuple[int, bool], dict[int, _Layout]] = {}
         self._recomputed_layouts: dict[tuple[int, bool], dict[int, _Layout]] = {}
@@ -144,6 +158,51 @@ class LayoutTasks:
         )
         device = regions.device[np.concatenate([region[~away], remote])]
         return _Layout(edge, regions, (device, np.concatenate([made[~away], there])))
+
+    def gather_again(self, layer: int, ready: TaskPairs) -> list[TaskPairs]:
+        """Gather the inputs of a layer again that it does not keep, unless another reader of the layout has done so.
+
+        Args:
+            layer: A layer that goes back.
+            ready: Pairs (device, task after which it may begin).
+
+        Returns:
+            For each input that is gathered again, pairs (device, task that brings it).
+        """
+        return [
+            self._gathered_again(edge, ready)
+            for edge in self._batched.graph.producers[layer]
+            if self._gathers and self._is_gathered(edge)
+        ]
+
+    def _is_gathered(self, edge: Edge) -> bool:
+        """Return whether a reader keeps what is gathered from parts that devices hold when it goes back."""
+        way, layer = self._redistribution(edge), self._batched.graph.layers[edge.consumer]
+        collectives = {step.collective for step in way.forward if step.sends} if way else set[str]()
+        whole = {dim: np.ones(1) * size for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
+        saved = layer.operation.saved_tensors(Part(layer.input_shapes, layer.output, whole))
+        held = self._segments[edge.consumer] in (-1, self._segments[edge.producer])  # else a segment holds its inputs
+        return collectives == {"all-gather"} and saved.inputs and held
+
+    def _gathered_again(self, edge: Edge, ready: TaskPairs) -> TaskPairs:
+        """Gather one input again; arguments as for ``gather_again``."""
+        first = self.transferred_by[edge]
+        alike = (other for other in self.gathered_again if self.transferred_by[other] == first)
+        if (other := next(alike, None)) is not None:
+            self.gathered_again[edge] = self.gathered_again[other]
+            return self.gathered_again[edge]
+        way, producer = self._redistribution(first), self._spaces(first)[0]
+        assert way is not None, "what is gathered travels by collectives"
+        recomputed = self._segments[edge.consumer] >= 0
+        outputs = (self.recomputed_outputs if recomputed else self.outputs)[edge.producer]
+        place, made = outputs.take(np.arange(len(producer.devices)))
+        arrived = np.append(producer.devices[place], ready[0]), np.append(made, ready[1])
+        for step in filter(lambda each: each.sends, way.forward):
+            arrived = self._collectives.redistribute(
+                first, step, way.mesh, producer.output, arrived, backward=True, recomputed=True
+            )
+        self.gathered_again[edge] = arrived
+        return arrived
 
     def bring_back(self, layer: int, gradient: Mapping[int, Ints]) -> TaskPairs:
         """Bring the gradients of a layer's output back from all its consumers.

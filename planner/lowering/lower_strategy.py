@@ -112,7 +112,9 @@ class _Lowering:
         self.gradient_syncs = GradientSyncTasks(
             batched.model, self.tasks, compressed, expand=expand, replicas=batched.replicas
         )
-        self.layouts = LayoutTasks(batched, self.transfers, self.gradient_syncs)
+        self.layouts = LayoutTasks(
+            batched, self.transfers, self.gradient_syncs, segments=self.segments, gathers=recompute.gathers
+        )
         self.parameters = ParameterTasks(batched, self.transfers)
         framework = batched.model.conditions.framework
         self.sharded = (
@@ -279,6 +281,10 @@ class _Lowering:
         if i not in self.before_backward:
             self.before_backward[i] = self._begin_backward(i)
         part, after = self.before_backward[i]
+        layer = self.graph.layers[i]
+        reads_inputs = ("weight_gradient",) if layer.operation.summed_size(layer.input_shapes) else BACKWARD
+        reads = [phase for phase in phases if phase in reads_inputs and self.graph.has_phase(i, phase)]
+        again = self.layouts.gather_again(i, (self.spaces[i].devices[part], after)) if reads else []
         for phase in phases:
             if not self.graph.has_phase(i, phase):
                 continue
@@ -286,6 +292,7 @@ class _Lowering:
                 self.sharded.before(i, backward=True)
             tasks = self._compute(i, phase, backward=True)
             self.tasks.wait(tasks[part], after)
+            self._wait_for_inputs(i, tasks, again if phase in reads else ())
             if self.sharded:
                 self.sharded.computed(i, tasks, backward=True)
             if phase == "activation_gradient":
@@ -430,6 +437,7 @@ class _Lowering:
             segments=self.segments,
             compressed=self.compressed,
             transferred_by=self.layouts.transferred_by,
+            gathered_again=frozenset(self.layouts.gathered_again),
             borrowed_by=self.parameters.carried_by,
             region_low=low,
             region_high=high,

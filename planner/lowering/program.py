@@ -119,6 +119,8 @@ class Program:
     """Like ``spaces``, for one micro-batch: of the layers that take micro-batches, and of those that they read."""
     transferred_by: Mapping[Edge, Edge]
     """Edge whose transfers bring the tensor, by edge: itself, or that of an earlier consumer of equal layout."""
+    gathered_again: frozenset[Edge]
+    """Inputs that their readers do not keep, but gather again for the backward pass."""
     borrowed_by: Mapping[Edge, Edge]
     """Way whose transfers bring a shared parameter to a layer that borrows it, by way (``ComputationGraph.shared``)."""
     segments: tuple[int, ...]
@@ -144,7 +146,8 @@ class Program:
     statistics: Bools
     """True if a collective sums the statistics of a normalisation, or gathers those of a loss's rows."""
     recomputed: Bools
-    """True if a forward task, a transfer or a codec task is repeated in a recomputation."""
+    """True if a forward task, a transfer or a codec task is repeated in a recomputation, or a gather for the backward
+    pass."""
     device: Ints
     """Device that computes or sends; -1 for collectives that are one activity."""
     peer: Ints
@@ -404,7 +407,8 @@ class Program:
             return f"{label} partial sums" + (", gradient" if self.backward[task] else "")
         shared = self.graph.shared.get(Edge(int(self.layer[task]), int(self.consumer[task]), int(self.slot[task])))
         label += f" {shared.name}" if shared else ""
-        return f"{to} to {label}, gradient" if self.backward[task] else f"{label} to {to}"
+        gradient = self.backward[task] and not self.recomputed[task]
+        return f"{to} to {label}, gradient" if gradient else f"{label} to {to}"
 
     def _message(self, task: int) -> str:
         """Return the printed name of what a codec task compresses or decompresses."""

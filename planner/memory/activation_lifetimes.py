@@ -23,6 +23,7 @@ def activations(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:
     # by cell, the last use of an output, the first time and recomputed: raised by every reader and every message
     last_use = [moments.end.copy() for moments in times.forward]
     rows = [row for layout in account.input_layouts for row in _assembled(account, layout, times, last_use)]
+    rows += [row for layout in account.input_layouts for row in _gathered_again(account, layout, times, last_use)]
     program = account.program
     sent = np.flatnonzero((program.kind == _TRANSFER) & ~program.backward & ~program.moves_parameters)
     made = unit_of(program, program.layer[sent], program.device[sent], program.micro_batch[sent])
@@ -75,11 +76,28 @@ def _assembled(
     return rows
 
 
+def _gathered_again(
+    account: MemoryAccount, layout: InputLayout, times: UnitTimes, last_use: list[Floats]
+) -> list[BufferRows]:
+    """Return the regions of a tensor that are gathered again for the backward pass; arguments as for ``_assembled``."""
+    program, readers = account.program, [e for e in layout.readers if e in account.program.gathered_again]
+    if not readers:
+        return []
+    cells = [layout.reader(program, e) for e in readers]
+    begin, first = (np.minimum.reduce([row[c] for c in cells]) for row in (times.backward.begin, times.backward.first))
+    last, own = readers[-1].consumer, layout.source >= 0
+    np.maximum.at(last_use[account.saving_pass[last]], layout.source[own], first[own])
+    size = np.asarray(layout.elements, dtype=float) * program.graph.element_bytes
+    until = np.maximum.reduce([times.backward.end[c] for c in cells])
+    return [BufferRows("assembled inputs", layout.edge.producer, layout.device, size, begin, until)]
+
+
 def _last_read(account: MemoryAccount, layout: InputLayout, reader: Edge, times: UnitTimes, again: int) -> Floats:
     """Return when one of the readers of a tensor has read it for the last time, shape (rows of the layout,)."""
     v, cells = reader.consumer, layout.reader(account.program, reader)
     until = times.forward[again].end[cells]
-    backward = np.where(account.parts[v].saves_inputs[reader.slot][layout.part], times.backward.end[cells], -np.inf)
+    keeps = account.parts[v].saves_inputs[reader.slot][layout.part] & (reader not in account.program.gathered_again)
+    backward = np.where(keeps, times.backward.end[cells], -np.inf)
     if again or not account.saving_pass[v]:
         return np.maximum(until, backward)
     if account.recomputed_together(layout.edge.producer, v):  # recomputed before the layer's backward pass

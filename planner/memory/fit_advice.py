@@ -15,7 +15,7 @@ from planner.lowering.program import Program
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.named_rules import NAMED
-from planner.parallel.recomputation import KEEP_ACTIVATIONS, SEGMENTS, Recompute, recompute_of
+from planner.parallel.recomputation import GATHERS, KEEP_ACTIVATIONS, SEGMENTS, Recompute, recompute_of
 from planner.parallel.strategies import named_strategy, spaces_of
 
 _MOST_TASKS = 1_000_000
@@ -94,12 +94,17 @@ def _same_batch(model: CostModel, program: Program, recompute: Recompute) -> Ite
     """Yield the kinds of changes that keep the batch, each with its attempts in order."""
     graph, spaces, count = model.graph, [space.in_all for space in program.spaces], len(model.cluster.devices)
     micro_batching = program.micro_batching
-    segments = recompute or recompute_of(graph, SEGMENTS, micro_batching)
+    words = f"{SEGMENTS}+{GATHERS}" if recompute.gathers else SEGMENTS
+    segments = recompute if recompute.ends else recompute_of(graph, words, micro_batching)
     change = partial(lower_folded, model, compressed=program.compressed)
-    if not recompute:
+    if not recompute and program.moves_activations.any():
+        gathers = recompute_of(graph, GATHERS, micro_batching)
+        gathered = partial(change, spaces, micro_batching=micro_batching, recompute=gathers)
+        yield iter([(_options(recompute=GATHERS), gathered)])
+    if not recompute.ends:
         recomputed = partial(change, spaces, micro_batching=micro_batching, recompute=segments)
-        yield iter([(_options(recompute=SEGMENTS), recomputed)])
-    for activations, more_options in ((recompute, {}), (segments, {"recompute": SEGMENTS})):
+        yield iter([(_options(recompute=words), recomputed)])
+    for activations, more_options in ((recompute, {}), (segments, {"recompute": words})):
         if activations or not more_options:
             yield (
                 (

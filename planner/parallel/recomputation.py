@@ -5,13 +5,18 @@ the segment's backward pass.  A segment keeps only the tensors that it reads fro
 its devices read them, so only transfers between its own layers are repeated.  Other layers that read its tensors keep
 their own copies.  The layers behind the last segment keep all their activations.
 
+An input that a collective gathers, such as that of columns under ``sequence``, need not be kept whole either: each
+device keeps its part, and gathers the whole again for the backward pass.
+
 Source:
     Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174, 2016, Sec. 4: about sqrt(n)
     segments of n layers hold O(sqrt(n)) activations for one more forward pass.
+    Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, Sec. 4.2.2: an
+    extra all-gather in the backward pass.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,20 +33,24 @@ FULL = "full"
 """Request for a segment for each block of the network."""
 SELECTIVE = "selective"
 """Request for a segment for the scores of each attention."""
+GATHERS = "gathers"
+"""Request to gather again what collectives gathered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """Segments of layers whose activations are computed again for the backward pass."""
+    """Segments of layers whose activations are computed again for the backward pass, and what is gathered again."""
 
     ends: tuple[str, ...] = ()
     """Last layer of every segment, in order."""
     begins: tuple[str, ...] = ()
     """First layer of every segment, which holds what lies on ways from it to the last; none: each segment begins behind
     the one before, and holds all between."""
+    gathers: bool = False
+    """True if inputs that collectives gather are gathered again for the backward pass."""
 
     def __bool__(self) -> bool:
-        return bool(self.ends)
+        return bool(self.ends) or self.gathers
 
 
 KEEP_ACTIVATIONS = Recompute()
@@ -56,7 +65,8 @@ def recompute_of(graph: ComputationGraph, spec: str, micro_batching: MicroBatchi
         spec: ``none``; ``full`` for a segment for each block, whose layers agree in their names up to a number;
             ``selective`` for segments of attention alone, from the product of queries and keys to that with values;
             ``segments`` for about sqrt(n) segments that keep equally much and end at single tensors; or the last layers
-            of the segments, separated by commas.
+            of the segments, separated by commas.  ``gathers``, alone or behind any of these and a plus, gathers again
+            what collectives gathered.
         micro_batching: Micro-batches, whose stages begin segments of their own.
 
     Raises:
@@ -67,6 +77,9 @@ def recompute_of(graph: ComputationGraph, spec: str, micro_batching: MicroBatchi
         Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, Sec. 5, for
         ``full`` and ``selective``.
     """
+    segments, plus, last_word = spec.rpartition("+")
+    if last_word == GATHERS:
+        return replace(recompute_of(graph, segments, micro_batching) if plus else KEEP_ACTIVATIONS, gathers=True)
     if spec in ("", "none"):
         return KEEP_ACTIVATIONS
     if spec == SEGMENTS:
@@ -104,7 +117,7 @@ def segments_of(graph: ComputationGraph, recompute: Recompute, micro_batching: M
     """
     for name in (*recompute.begins, *recompute.ends):
         if name not in graph.index:
-            words = f"none, {FULL}, {SELECTIVE} or {SEGMENTS}"
+            words = f"none, {FULL}, {SELECTIVE}, {SEGMENTS} or {GATHERS}"
             raise ConfigError(f"recompute must name layers of {graph.name}, {words}, got {name!r}")
     ends = [graph.index[name] for name in recompute.ends]
     behind = [0, *(end + 1 for end in ends)]

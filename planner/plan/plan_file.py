@@ -39,7 +39,7 @@ def save_plan(plan: Plan, path: AnyPath) -> None:
     content: dict[str, Any] = {"version": PLAN_VERSION}
     content |= {field.name: getattr(plan.request, field.name) for field in fields(PlanRequest)}
     content |= {field.name: getattr(plan, field.name) for field in _RESULTS}
-    content |= {f"recompute_{each}": getattr(plan.recompute, each) for each in ("ends", "begins")}
+    content |= {f"recompute_{each.name}": getattr(plan.recompute, each.name) for each in fields(Recompute)}
     content["configurations"], meshes = rows_of(plan.configurations)
     content |= {"meshes": meshes} if meshes else {}
     try:
@@ -75,7 +75,7 @@ def load_plan(path: AnyPath) -> Plan:
 def _file_model() -> type[BaseModel]:
     """Return the model that a file is checked against: the fields of a request and of a plan, side by side."""
     columns = {**_columns(PlanRequest, fields(PlanRequest)), **_columns(Plan, _RESULTS)}
-    columns |= {f"recompute_{each}": (tuple[str, ...], ()) for each in ("ends", "begins")}
+    columns |= {f"recompute_{name}": row for name, row in _columns(Recompute, fields(Recompute)).items()}
     columns |= {"configurations": (dict[str, ConfigurationRow], ...), "meshes": (tuple[Mesh, ...], ())}
     config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
     model: type[BaseModel] = create_model("PlanFile", __config__=config, version=(int, ...), **columns)
@@ -106,7 +106,7 @@ def _plan(values: dict[str, Any]) -> Plan:
     values["configurations"] = configurations_of(values["configurations"], values["meshes"])
     return Plan(
         request=PlanRequest(**{each.name: values[each.name] for each in fields(PlanRequest)}),
-        recompute=Recompute(values["recompute_ends"], values["recompute_begins"]),
+        recompute=Recompute(*(values[f"recompute_{each.name}"] for each in fields(Recompute))),
         **{each.name: values[each.name] for each in _RESULTS},
     )
 

@@ -17,6 +17,7 @@ from executor.communication.group_exchange import GroupExchange
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
+from planner.parallel.recomputation import recompute_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_strategy import strategy_and_micro_batching
 
@@ -62,6 +63,24 @@ def test_named_strategies(ranks, expected):
     for name in ("pipeline=2,tensor=2", "pipeline=2,context=2"):
         strategy, micro = strategy_and_micro_batching(model(), name)
         programs[name] = lower(model(), spaces_of(graph(), strategy, RANKS), micro_batching=micro)
+    check_equal(ranks, expected, programs)
+
+
+def test_what_is_gathered_again(ranks, expected):
+    """Inputs of columns, of attention and in stages; beside segments that are computed again."""
+    programs = {}
+    for name in (
+        "tensor=2,sequence",
+        "tensor=4,sequence",
+        "context=2,tensor=2,sequence",
+        "pipeline=2,tensor=2,sequence",
+    ):
+        for words in ("gathers", "segments+gathers", "selective+gathers"):
+            strategy, micro = strategy_and_micro_batching(model(), name)
+            recompute = recompute_of(graph(), words, micro)
+            spaces = spaces_of(graph(), strategy, RANKS)
+            programs[f"{name} {words}"] = lower(model(), spaces, micro_batching=micro, recompute=recompute)
+    assert all(program.gathered_again for program in programs.values())
     check_equal(ranks, expected, programs)
 
 

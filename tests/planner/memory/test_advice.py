@@ -51,6 +51,14 @@ def refusal(graph, memory_bytes, name="data"):
     return caught.value
 
 
+def test_gathering_again_is_named_where_it_is_enough():
+    """Inputs of columns under ``sequence``, in a network whose positions are gathered."""
+    graph = load_model("gpt2:layers=2,hidden=64,heads=4,words=100,sequence=128", batch=8)
+    again = need(graph, small(1.0), "tensor=4,sequence", recompute="gathers")
+    assert again < need(graph, small(1.0), "tensor=4,sequence")
+    assert refusal(graph, again, "tensor=4,sequence").change.startswith("what fits: --recompute gathers, or ")
+
+
 def test_recomputation_is_named_where_it_is_enough():
     graph = load_model("resnet-cifar:depth=8", batch=64)
     again = need(graph, small(1.0), recompute=SEGMENTS)

@@ -36,6 +36,7 @@ CASES = [
     ("resnet-cifar:depth=8", "spatial", 32, Recompute(("layer1.0.add", "layer2.0.add")), OptimizerSpec()),
     (f"gpt2:{SMALL},words=500,sequence=64", "tensor=2", 4, Recompute(), OptimizerSpec()),
     (f"bert-base:{SMALL},words=500,sequence=64", "tensor=2,sequence", 4, Recompute(), OptimizerSpec()),
+    (f"gpt2:{SMALL},words=500,sequence=64", "tensor=2,sequence", 4, Recompute(gathers=True), OptimizerSpec()),
     (f"bert-base:{SMALL},words=500,sequence=64", "data", 8, Recompute(), OptimizerSpec(name="adam")),
     (f"vit-b16:{SMALL},classes=10,image=64", "model", 4, Recompute(), OptimizerSpec()),
 ]

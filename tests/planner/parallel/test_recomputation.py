@@ -53,6 +53,16 @@ def test_blocks_keep_what_the_closed_form_says(degree, recompute, software):
     assert (more - fewer) / 4 == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize(("recompute", "software"), [("gathers", 0), ("gathers", 2), ("selective+gathers", 0)])
+def test_blocks_split_by_positions_keep_a_share_of_all(recompute, software):
+    """Korthikanti et al., 2023, Eq. 4 and Sec. 5: sbh / t (34 + 5 as / h), as inputs of columns are gathered again."""
+    strategy = {"strategy": "tensor=4,sequence", "devices": 4, "software": f"megatron-2021:flash={software}"}
+    fewer, more = (activation_bytes(layers, 32, recompute, **strategy) for layers in (2, 6))
+    scores = 5 * HEADS * POSITIONS / HIDDEN if recompute == "gathers" and software == 0 else 0
+    statistics = 2 * 2 * 2 / HIDDEN + (HEADS * 2 / HIDDEN if software else 0)
+    assert (more - fewer) / 4 == 32 * POSITIONS * HIDDEN / 4 * (34 + scores + statistics)
+
+
 def test_selective_recomputation_needs_attention():
     with pytest.raises(ConfigError, match=r"recompute=selective must have attention, vgg16 has none"):
         recompute_of(load_model("vgg16", batch=8), "selective", WHOLE_BATCH)
