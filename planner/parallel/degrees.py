@@ -45,6 +45,8 @@ class Hybrid:
     tensor: int = 1
     sequence: bool = False
     """Split positions where tensor parallelism would repeat the computation."""
+    ulysses: bool = False
+    """Along the axis of context parallelism attention splits heads in place of positions."""
     zero: int = 0
     """What replicas divide (``planner.layouts.storage.Storage``)."""
     hsdp: int = 0
@@ -92,12 +94,13 @@ class Hybrid:
 
 _NESTED = ("data", "context", "expert", "tensor")
 """Axes of a mesh, by how devices are nested: those that communicate most are the innermost."""
-_MESH_AXES = ("data", "context", "tensor", "expert")
+_MESH_AXES, _ULYSSES_AXES = ("data", "context", "tensor", "expert"), ("data", "tensor", "context", "expert")
 """The same in the order in which they split an index: experts that ``tensor`` splits stay apart as ``expert`` moves
-rows to its share of them, so that all of these rows are in one all-to-all."""
+rows to its share of them, so that all of these rows are in one all-to-all.  So do heads with ``ulysses``; positions
+that ``context`` and ``tensor`` split are parted by ``context`` first."""
 _DEGREES = ("pipeline", "data", "spatial", "filter", "channel", "context", "expert", "tensor")
 _NUMBERS = ("zero", "hsdp")
-HYBRID_FLAGS = ("sequence", "fsdp", "gathered")
+HYBRID_FLAGS = ("sequence", "ulysses", "fsdp", "gathered")
 """Words of a hybrid without a number."""
 HYBRID_WORDS = (*_DEGREES, *HYBRID_FLAGS, *_NUMBERS)
 """Words that a strategy by degrees is made of."""
@@ -110,6 +113,7 @@ _ASKED_FOR = {
     ("tensor", "tp", "megatron"): "tensor parallelism is tensor=N, such as tensor=8,sequence",
     ("sequence",): "sequence must stand beside tensor=N",
     ("context", "cp"): "context parallelism is context=N, such as context=2,tensor=4",
+    ("ulysses",): "ulysses must stand beside context=N",
     ("expert", "ep", "moe"): "expert parallelism is expert=N, such as data=2,expert=8",
     ("zero", "fully-sharded"): "sharded storage is zero=1, zero=2, fsdp or hsdp=N, such as data=8,zero=1",
 }
@@ -200,9 +204,10 @@ def layer_split(hybrid: Hybrid, graph: ComputationGraph) -> LayerSplit:
     if hybrid.tensor == hybrid.context == hybrid.expert == 1:
         return lambda layer, devices: split_layer(layer, hybrid, devices)
     splits = _mesh_splits(hybrid, graph)
-    axes = tuple((name, hybrid.degrees[name]) for name in _MESH_AXES if hybrid.degrees[name] > 1)
+    order_of_axes = _ULYSSES_AXES if hybrid.ulysses else _MESH_AXES
+    axes = tuple((name, hybrid.degrees[name]) for name in order_of_axes if hybrid.degrees[name] > 1)
     places = np.arange(math.prod(size for _, size in axes)).reshape([hybrid.degrees[name] for name in _NESTED])
-    order = places.transpose([_NESTED.index(name) for name in _MESH_AXES]).ravel().tolist()
+    order = places.transpose([_NESTED.index(name) for name in order_of_axes]).ravel().tolist()
     meshes: dict[tuple[int, ...], Mesh] = {}
 
     def on_mesh(layer: Layer, devices: Sequence[int]) -> Configuration:
@@ -217,7 +222,7 @@ def layer_split(hybrid: Hybrid, graph: ComputationGraph) -> LayerSplit:
 def _mesh_splits(hybrid: Hybrid, graph: ComputationGraph) -> dict[str, Mapping[str, str | None]]:
     """Return the index that each layer splits, by axis of the mesh but that of the samples."""
     return {
-        "context": context_splits(graph, hybrid.context),
+        "context": context_splits(graph, hybrid.context, ulysses=hybrid.ulysses, tensor=hybrid.tensor),
         "expert": expert_splits(graph, hybrid.expert),
         "tensor": tensor_splits(
             graph, hybrid.tensor, sequence=hybrid.sequence, context=hybrid.context, expert=hybrid.expert
@@ -268,6 +273,9 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
         )
     if hybrid.sequence and hybrid.tensor == 1:
         raise ConfigError(f"{where}: sequence must stand beside tensor=N, whose devices it lets split positions")
+    if hybrid.ulysses and (hybrid.context == 1 or hybrid.sequence):
+        beside = "beside context=N" if hybrid.context == 1 else "without sequence, whose positions part otherwise"
+        raise ConfigError(f"{where}: ulysses must stand {beside}")
     if hybrid.tensor > 1 or hybrid.context > 1 or hybrid.expert > 1:
         _check_mesh(hybrid, graph)
     for kind, sizes in (("filter", _channels(graph)), ("channel", _input_channels(graph)), ("spatial", {})):
@@ -290,6 +298,11 @@ def _check_mesh(hybrid: Hybrid, graph: ComputationGraph) -> None:
         if hybrid.degrees[name] > 1:
             axes = " and ".join(axis for axis in splits if hybrid.degrees[axis] > 1)
             raise ConfigError(f"{where}: {name} must be 1 beside {axes}, as axes of a mesh split what it splits")
+    if hybrid.ulysses and "channel" not in splits["context"].values():
+        raise ConfigError(
+            f"{where}: ulysses must have attention with heads, of keys too, that context x tensor = "
+            f"{hybrid.context * hybrid.tensor} divides; {graph.name} has none"
+        )
     for axis, parts in (
         ("context", "positions that some layer has"),
         ("expert", "experts that some layer has"),

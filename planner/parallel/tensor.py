@@ -19,15 +19,17 @@ repeat their computation split positions instead.
 Experts are products with a matrix for each channel: their columns are whole experts, the rows that they take are split
 with them, and the sum over experts ends the split.
 
-Context parallelism splits positions of every layer that has some, attention's queries too, which read all keys.
+Context parallelism splits positions of every layer that has some, attention's queries too, which read all keys.  With
+``ulysses`` attention splits its heads instead, of which each device reads all positions.
 Expert parallelism splits samples of every layer but experts and what goes on with their channels: rows travel to the
 experts and back.
 
 Source:
     Shoeybi et al., "Megatron-LM", 2019, Sec. 3.  Korthikanti et al., "Reducing Activation Recomputation in Large
     Transformer Models", MLSys 2023, Sec. 4.2: splits of positions.  Grattafiori et al., "The Llama 3 Herd of Models",
-    2024, Sec. 3.3.2: context parallelism that gathers keys and values.  Lepikhin et al., "GShard", ICLR 2021, Sec. 3.2:
-    experts over the devices that split samples elsewhere.
+    2024, Sec. 3.3.2: context parallelism that gathers keys and values.  Jacobs et al., "DeepSpeed Ulysses", 2023,
+    Sec. 3: all-to-alls from positions to heads and back.  Lepikhin et al., "GShard", ICLR 2021, Sec. 3.2: experts over
+    the devices that split samples elsewhere.
 """
 
 from collections.abc import Mapping
@@ -40,14 +42,25 @@ from planner.layouts.configurations import part_bounds
 
 
 @lru_cache(maxsize=32)
-def context_splits(graph: ComputationGraph, degree: int) -> Mapping[str, str | None]:
+def context_splits(
+    graph: ComputationGraph, degree: int, *, ulysses: bool = False, tensor: int = 1
+) -> Mapping[str, str | None]:
     """Return the positions that an axis of context parallelism splits, by layer; None where it repeats the computation.
 
     Args:
         graph: The network.
         degree: Size of the axis.
+        ulysses: Whether layers that would read more positions than their own split channels instead.
+        tensor: Parts into which another axis splits these channels.
     """
-    return MappingProxyType({layer.name: _position(layer, degree) for layer in graph.layers})
+    rule, splits = _Rule(graph, degree * tensor), dict[str, str | None]()
+    for i, layer in enumerate(graph.layers):
+        splits[layer.name] = position = _position(layer, degree)
+        edges = [(edge, splits[graph.layers[edge.producer].name]) for edge in graph.producers[i]] if ulysses else []
+        lacks = [edge for edge, made in edges if made == "channel" or (made and rule.read_by(edge, made) != position)]
+        if lacks and all(rule.carried(edge, "channel") == "channel" for edge, _ in edges):
+            splits[layer.name] = "channel"
+    return MappingProxyType(splits)
 
 
 @lru_cache(maxsize=32)
@@ -138,6 +151,11 @@ class _Rule:
         if each.dim is None or each.dim not in layer.mesh_dims or layer.output.size(each.dim) < self.degree:
             return ""
         return each.dim if self._reads_parts(each, layer.output.size(each.dim), size) else ""
+
+    def read_by(self, edge: Edge, index: str) -> str | None:
+        """Return the dimension of a layer's output whose parts read parts of a dimension of an input; None for none."""
+        layer, source = self.graph.layers[edge.consumer], self.graph.layers[edge.producer].output
+        return layer.operation.interval_maps(edge.slot, layer.input_shapes)[source.dims.index(index)].dim
 
     def _reads_parts(self, each: IntervalMap, output_size: int, size: int) -> bool:
         """Return whether parts of an output dimension read just the parts of an input dimension."""

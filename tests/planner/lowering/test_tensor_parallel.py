@@ -146,6 +146,25 @@ def test_context_parallelism_gathers_keys_and_values(words, all_reduces):
     assert not (program.kind == KINDS.index("transfer")).any()
 
 
+@pytest.mark.parametrize(("words", "tensor"), [("context=8,ulysses", 1), ("context=2,tensor=4,ulysses", 4)])
+def test_ulysses_moves_positions_to_heads_and_back(words, tensor):
+    """Jacobs et al., 2023, Sec. 3.1: four all-to-alls a block, of queries, keys, values, and of what attention makes.
+
+    A group of them has an equal share of all heads, and of all positions.
+    """
+    program, found = program_of(words, "llama-1b:layers=2"), Counter()
+    context = 8 // tensor
+    for task, each in program.collectives.items():
+        name = program.graph.layers[program.consumer[task]].name
+        if program.moves_activations[task] and f"{name}.".startswith("model.layers.1."):
+            assert each.kind == "all-to-all" or (each.kind == "all-reduce" and len(each.devices) == tensor)
+            if each.kind == "all-to-all":
+                assert len(each.devices) == context
+                found[each.buffer_bytes * 8 / (BATCH * LENGTH * 2)] += 1 / tensor
+    assert found == {HIDDEN: 4, 8 * 64: 4}  # backward as well, of 8 heads of keys and values of 64 channels
+    assert not (program.kind == KINDS.index("transfer")).any()
+
+
 @pytest.mark.parametrize(
     "words", ["tensor=8", "tensor=8,sequence", "data=2,tensor=4,sequence", "context=8", "context=2,tensor=4,sequence"]
 )

@@ -128,11 +128,26 @@ def test_unknown_names_suggest_the_nearest(lenet5, name, near):
         ("fully-sharded", "zero=1, zero=2, fsdp or hsdp=N"),
         ("cp=2", "is context=N"),
         ("ep=2", "is expert=N"),
+        ("ulysses", "beside context=N"),
     ],
 )
 def test_names_of_the_field_say_what_there_is(lenet5, name, said):
     with pytest.raises(ConfigError, match=f"got '{name}'; .*{said}"):
         named_strategy(name, lenet5, COUNT)
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        ("tensor=2,ulysses", "must stand beside context=N"),
+        ("context=2,tensor=2,sequence,ulysses", "must stand without sequence"),
+        ("context=3,ulysses", "must have attention with heads, of keys too, that context x tensor = 3 divides"),
+    ],
+)
+def test_ulysses_says_what_it_needs(words, rule):
+    graph = load_model("gpt2:layers=1,hidden=64,heads=4,words=50,sequence=12", batch=4)
+    with pytest.raises(ConfigError, match=f"ulysses {rule}"):
+        named_strategy(words, graph, 8)
 
 
 def read(tmp_path, text, graph, *, name="mine.yaml", count=COUNT):
