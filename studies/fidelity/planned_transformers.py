@@ -161,6 +161,8 @@ def nanotron_rows() -> Iterator[JudgedRow]:
 def _nanotron(row: Any) -> SimulatedPlan:
     """Return the plan of an iteration of nanotron's Llama, whose gradients are summed in float32.
 
+    Inputs of columns are gathered again (``tp_recompute_allgather``, on where a configuration does not say).
+
     Args:
         row: ``gpus``, ``tensor``, ``pipeline``, ``replicas``, ``zero`` (0 or 1), ``micro_batch`` in sequences and
             ``micro_batches``.
@@ -178,6 +180,7 @@ def _nanotron(row: Any) -> SimulatedPlan:
         dtype="bfloat16",
         gradient_dtype="float32",
         micro_batches=row.micro_batches if row.micro_batches > 1 or row.pipeline > 1 else None,
+        recompute="gathers" if row.tensor > 1 else "none",
         stage_at=_nanotron_stages(row.pipeline, _NANOTRON_LAYERS, head=_HEAD_LAYERS),
         software="nanotron",
     )
@@ -320,6 +323,7 @@ def _megatron_core(row: Any) -> SimulatedPlan:
         strategy=f"data={row.replicas},zero=1{split}",
         dtype="bfloat16",
         gradient_dtype="float32",
+        recompute="gathers" if row.tensor > 1 else "none",
         software="megatron-core",
     )
 
