@@ -1,11 +1,13 @@
 """Drawing of a device graph: a box for each machine, devices below the switches that connect them to others."""
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
+
+from groundwork.array_types import Ints
 from hwprofiles.devices.device_graph import DeviceGraph
 
 _STEP_X, _STEP_Y, _GAP = 46, 44, 22
@@ -32,7 +34,10 @@ def cluster_drawing(cluster: DeviceGraph, shown: Sequence[int] | None = None) ->
     """
     numbers = list(range(len(cluster.vertices)) if shown is None else shown)
     at, boxes, size = _places(cluster, numbers)
-    links = [(i, link) for i, link in enumerate(cluster.links) if link.source in at and link.target in at]
+    placed = np.zeros(len(cluster.vertices), dtype=bool)
+    placed[numbers] = True
+    drawn = np.flatnonzero(placed[cluster.links.source] & placed[cluster.links.target]).tolist()
+    links = [cluster.links[i] for i in drawn]
     return {
         "width": size[0],
         "height": size[1],
@@ -41,17 +46,20 @@ def cluster_drawing(cluster: DeviceGraph, shown: Sequence[int] | None = None) ->
             (*at[v], cluster.vertices[v].rsplit("/", 1)[-1], cluster.vertices[v], v < len(cluster.devices))
             for v in numbers
         ],
-        "links": [(_line(at[link.source], at[link.target]), link.name, link.link_class) for _, link in links],
+        "links": [(_line(at[link.source], at[link.target]), link.name, link.link_class) for link in links],
         "vertex_numbers": numbers,
-        "link_numbers": [number for number, _ in links],
+        "link_numbers": drawn,
     }
 
 
 def _places(cluster: DeviceGraph, numbers: list[int]) -> tuple[dict[int, tuple[float, float]], list[Any], list[int]]:
     """Return where vertices and the boxes of machines are drawn, and width and height of the drawing."""
-    depth, home = depths_of(cluster), machines_of(cluster)
-    machines = sorted({home[v] for v in numbers} - {-1})
-    inside = {machine: [v for v in numbers if home[v] == machine] for machine in machines}
+    depth, home = depths_of(cluster).tolist(), machines_of(cluster)
+    inside: dict[int, list[int]] = {machine: [] for machine in sorted({home[v] for v in numbers} - {-1})}
+    for v in numbers:
+        if home[v] >= 0:
+            inside[home[v]].append(v)
+    machines = list(inside)
     wide = max((_widest(inside[machine], depth) for machine in machines), default=1) * _STEP_X + 8
     levels = max((depth[v] for v in numbers if home[v] >= 0), default=0) + 1
     high = levels * _STEP_Y + 8
@@ -78,21 +86,17 @@ def _places(cluster: DeviceGraph, numbers: list[int]) -> tuple[dict[int, tuple[f
     return at, boxes, [round(total), round(top + rows * (high + _GAP + 14) + 8)]
 
 
-def depths_of(cluster: DeviceGraph) -> list[int]:
-    """Return the number of links from the nearest device to each vertex, at least 1 for switches."""
-    depth = [0 if v < len(cluster.devices) else -1 for v in range(len(cluster.vertices))]
-    beside: list[list[int]] = [[] for _ in depth]
-    for source, target in zip(cluster.links.source.tolist(), cluster.links.target.tolist(), strict=True):
-        beside[source].append(target)
-        beside[target].append(source)
-    queue = deque(range(len(cluster.devices)))
-    while queue:
-        v = queue.popleft()
-        for other in beside[v]:
-            if depth[other] < 0:
-                depth[other] = depth[v] + 1
-                queue.append(other)
-    return [max(value, 1) if v >= len(cluster.devices) else 0 for v, value in enumerate(depth)]
+def depths_of(cluster: DeviceGraph) -> Ints:
+    """Return the number of links from the nearest device to each vertex, at least 1 for switches, shape (V,)."""
+    source, target = cluster.links.source, cluster.links.target
+    depth = np.full(len(cluster.vertices), -1, dtype=np.int64)
+    depth[: len(cluster.devices)] = at = 0
+    while np.any(depth == at):
+        for near, far in ((source, target), (target, source)):
+            depth[far[(depth[near] == at) & (depth[far] < 0)]] = at + 1
+        at += 1
+    depth[len(cluster.devices) :] = np.maximum(depth[len(cluster.devices) :], 1)
+    return depth
 
 
 def machines_of(cluster: DeviceGraph) -> list[int]:

@@ -220,7 +220,9 @@ def alike_owners(owner: Ints, code: Ints, values: Floats, slack: Floats, count: 
     sums = np.bincount(owner, values[:, 0], minlength=count)
     code, values = code[order], values[order]
     first, known = np.arange(count), dict[bytes, list[int]]()
-    for i in range(count):
+    empty = np.flatnonzero(np.diff(bounds) == 0)
+    first[empty] = empty[:1]
+    for i in np.flatnonzero(np.diff(bounds)).tolist():
         rows = slice(bounds[i], bounds[i + 1])
         others = known.setdefault(code[rows].tobytes(), [])
         near = np.abs(sums[others] - sums[i]) <= slack[0] * max(rows.stop - rows.start, 1)

@@ -57,7 +57,7 @@ def _tasks(replay: Replay, tick_s: float) -> dict[str, Any]:
 
 
 def _links(replay: Replay) -> dict[str, Any]:
-    """Return the links, and for each task its work and the index of its route.
+    """Return the links that tasks cross, and for each task its work and the index of its route.
 
     A route lists the links that it loads with the weight on each, per byte of work, so that transfers between the same
     devices share one route.
@@ -76,35 +76,37 @@ def _links(replay: Replay) -> dict[str, Any]:
             routes.append((used, weight))
         codes[task] = known[key]
     work = np.where(program.is_compute, 0.0, graph.work[engine_task] * replay.program_graph.unit_bytes)
+    crossed, on_route = np.unique(np.concatenate([used for used, _ in routes]), return_inverse=True)
     links = program.cluster.links
+    classes, exclusive = links.classes[crossed], links.of_each(lambda link: link.exclusive)[crossed]
     return {
-        "names": pack_json([link.name for link in links]),
-        "classes": pack_json([link.link_class for link in links]),
-        "bandwidth_bytes_per_s": pack_array(program.cluster.bandwidth),
-        "exclusive": pack_array(np.array([link.exclusive for link in links], dtype=np.int64)),
+        "names": pack_json([links.names[link] for link in crossed.tolist()]),
+        "classes": pack_json(classes.tolist()),
+        "bandwidth_bytes_per_s": pack_array(program.cluster.bandwidth[crossed]),
+        "exclusive": pack_array(exclusive.astype(np.int64)),
         "route": pack_array(codes),
         "work_bytes": pack_array(work),
         "route_count": pack_array(np.array([len(used) for used, _ in routes])),
-        "route_link": pack_array(np.concatenate([used for used, _ in routes])),
+        "route_link": pack_array(on_route),
         "route_weight": pack_array(np.concatenate([weight for _, weight in routes])),
-        "alike": pack_array(_links_alike(replay)),
+        "alike": pack_array(_links_alike(replay, crossed)),
     }
 
 
-def _links_alike(replay: Replay) -> Ints:
-    """Return for each link the first one of its class that the same amounts cross at the same times."""
+def _links_alike(replay: Replay, crossed: Ints) -> Ints:
+    """Return for each of some links the first one of its class that the same amounts cross at the same times."""
     graph, schedule, links = replay.program_graph.graph, replay.schedule, replay.program.cluster.links
     engine_task = replay.program_graph.task_of[replay.shown[0]]
     mine = np.isin(graph.use_owners, engine_task) & (graph.use_resource < len(links))
     task, link = graph.use_owners[mine], graph.use_resource[mine]
     moved = graph.use_weight[mine] * graph.work[task] / graph.capacity[link]
     values = np.stack([schedule.start_s[task], schedule.end_s[task] - schedule.start_s[task], moved], axis=1)
-    classes = [each.link_class for each in links]
-    code = np.array([classes.index(each) for each in classes], dtype=np.int64)
+    code = np.unique(links.classes[crossed], return_inverse=True)[1]
     slack = np.full(3, 1e-6 * replay.iteration_s)
-    # links that nothing crosses are alike only within their class, so each has one entry that tells its class
-    owner, codes = np.append(link, np.arange(len(links))), np.append(np.full(len(link), -1), code)
-    return alike_owners(owner, codes, np.concatenate([values, np.zeros((len(links), 3))]), slack, len(links))
+    # each link has one entry that tells its class
+    owner = np.append(np.searchsorted(crossed, link), np.arange(len(crossed)))
+    codes = np.append(np.full(len(link), -1), code)
+    return alike_owners(owner, codes, np.concatenate([values, np.zeros((len(crossed), 3))]), slack, len(crossed))
 
 
 def _path(path: CriticalPath, replay: Replay) -> dict[str, Any]:

@@ -45,8 +45,9 @@ def plan_html(view: PlanView, *, links: Links = ()) -> str:
     memory, cluster = view.memory, view.program.cluster
     fullest, capacity = memory.fullest, cluster.devices[memory.fullest].usable_bytes
     view_of_cluster = cluster_view(cluster)
-    stands_for = ("machines", "link_sets", "device_sets", "classes", "link_class")
+    stands_for = ("machines", "link_sets", "device_sets", "classes")
     drawn = {key: pack_json(view_of_cluster[key]) for key in stands_for}
+    drawn["link_class"] = pack_array(view_of_cluster["link_class"])
     peak, unit = float(memory.peak_bytes[fullest]), memory_unit([capacity])
     drawing, table = strategy_drawing(view.program.graph, view.layers), layer_table(view.layers)
     return rendered(

@@ -35,8 +35,14 @@ function line(head, ...cells) {
   return row;
 }
 function fillClasses(share) {
-  const found = use.classes.map((name, at) => ({ name, of: use.link_class.map((_, i) => i).filter((i) => use.link_class[i] === at) }));
-  const rows = found.map(({ name, of }) => ({ name: `${name} × ${of.length}`, mean: of.reduce((sum, i) => sum + share(i), 0) / of.length, most: of.reduce((most, i) => Math.max(most, share(i)), 0) }));
+  const found = use.classes.map((name) => ({ name, count: 0, sum: 0, most: 0 }));
+  use.link_class.forEach((at, i) => {
+    const part = share(i), one = found[at];
+    one.count += 1;
+    one.sum += part;
+    one.most = Math.max(one.most, part);
+  });
+  const rows = found.map(({ name, count, sum, most }) => ({ name: `${name} × ${count}`, mean: sum / count, most }));
   document.querySelector("#classes tbody").replaceChildren(...rows.sort((a, b) => b.most - a.most).map(({ name, mean, most }) => line(name, percent(mean), percent(most))));
 }
 function fillBusiest(share) { // links of one class that are used alike share a line
