@@ -76,7 +76,7 @@ class LibrarySection(_Section):
     in_switch: _InSwitch | None = None
     in_network: _InSwitch | None = None
     split_trees: Annotated[bool, Field(strict=True)] = True
-    near_send_call_us: Microseconds | None = None
+    send_call_us: Microseconds | None = None
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
@@ -104,9 +104,11 @@ class LibrarySection(_Section):
             split_trees=self.split_trees,
             in_switch=None if self.in_switch is None else self.in_switch.in_seconds,
             in_network=None if self.in_network is None else self.in_network.in_seconds,
-            near_send_call_s=None if self.near_send_call_us is None else self.near_send_call_us * MICRO,
+            send_call_s=None if self.send_call_us is None else self.send_call_us * MICRO,
             declared_s=transport.declared_us * MICRO,
             post_s=transport.post_us * MICRO,
+            inline_s=transport.inline_us * MICRO,
+            inline_bytes=transport.inline_bytes,
             rank_bytes_per_s=None if transport.rank_gbyte_per_s is None else transport.rank_gbyte_per_s * GIGA,
         )
 

@@ -57,6 +57,10 @@ class NetworkTransport(_Strict):
     """Rate at which the thread of a rank copies what it sends to other machines; None: it copies nothing."""
     post_us: Microseconds = 0.0
     """Time in which the thread of a rank posts a send to another machine, one after another."""
+    inline_us: Microseconds = 0.0
+    """Time by which that takes longer where the send goes with its command, to which processors copy its data."""
+    inline_bytes: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False, strict=True)] = 0.0
+    """Bytes of the longest such send."""
     protocols: Mapping[str, FarSteps]
 
     def of(self, protocol: str) -> FarSteps:

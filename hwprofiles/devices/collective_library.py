@@ -60,13 +60,17 @@ class CollectiveLibrary:
     """Sums of the switches inside a node; None where these compute none."""
     in_network: InSwitchSums | None = None
     """Sums of the switches between nodes, such as NVIDIA's SHARP; None where these compute none."""
-    near_send_call_s: float | None = None
-    """Time from the call until data of long sends inside a node moves; None: as long as by the last protocol."""
+    send_call_s: float | None = None
+    """Time from the call until data of sends by the last protocol moves; None: as long as that of collectives."""
     split_trees: bool = True
     """True if each card of two nodes carries half of what it carries of trees over more; False: as much."""
     declared_s: float = 0.0
     """Latency of a step between nodes that the network's plug-in declares to the library's tuner."""
     post_s: float = 0.0
     """Time in which a rank's thread posts a send to another node, one after another."""
+    inline_s: float = 0.0
+    """Time by which that of a send takes longer that processors copy from the device, as it goes with its command."""
+    inline_bytes: float = 0.0
+    """Bytes of the longest such send."""
     rank_bytes_per_s: float | None = None
     """Rate at which a rank's thread copies what it sends to other nodes; None: it copies nothing."""

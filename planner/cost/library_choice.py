@@ -43,7 +43,7 @@ def library_families(network: ClusterRoutes, devices: Ints, collective: str = "a
     what the links take, where that is longer.
 
     An all-to-all is made of sends: short ones inside a node by the first protocol, all others by the last, without
-    flags beside the data.
+    flags beside the data.  Networks may have another way for the shortest between nodes.
 
     Args:
         network: Routes of the cluster.
@@ -60,8 +60,10 @@ def library_families(network: ClusterRoutes, devices: Ints, collective: str = "a
     library, sums = library_of(network), collective == "all-reduce"
     between = len(distinct(network.node[devices])) > 1
     if collective == "all-to-all":
-        used = library.protocols[-1:] if between else library.protocols[:: max(len(library.protocols) - 1, 1)]
-        return [(f"{LIBRARY}-ring-{protocol.name}",) for protocol in used]
+        last = f"{LIBRARY}-ring-{library.protocols[-1].name}"
+        first = f"{last}-{SHORT}" if between else f"{LIBRARY}-ring-{library.protocols[0].name}"
+        alone = not library.inline_s if between else len(library.protocols) == 1
+        return [(last,)] if alone else [(first,), (last,)]
     protocols = [each for each in library.protocols if not (between and each.near_only)]
     families = [_ring_family(protocol, between and collective != "broadcast") for protocol in protocols]
     if sums and library.tree_share is not None and between:

@@ -160,13 +160,21 @@ def library_collective_s(
         for scheme in family
     ]
     if collective == "all-to-all":
-        return np.asarray(np.choose(_sends_choice(seconds, size / len(devices)), seconds))
+        return np.asarray(np.choose(_sends_choice(network, families, seconds, size / len(devices)), seconds))
     return library_choice(network, families, collective, _spread(network, collective, devices), size, seconds).seconds
 
 
-def _sends_choice(seconds: Sequence[Floats], send_bytes: Floats) -> Ints:
-    """Return the index of the scheme of an all-to-all: the first for short sends, where it is faster, else the last."""
-    first = (send_bytes <= _SHORT_SEND_BYTES) & (seconds[0] < seconds[-1])
+def _sends_choice(
+    network: ClusterRoutes, families: Sequence[tuple[str, ...]], seconds: Sequence[Floats], send_bytes: Floats
+) -> Ints:
+    """Return the index of the scheme of an all-to-all: the first for short sends, else the last.
+
+    Inside a node the first is taken where it is faster; networks take it however slow it is.
+    """
+    if families[0][0].endswith(SHORT):
+        first = send_bytes <= library_of(network).inline_bytes
+    else:
+        first = (send_bytes <= _SHORT_SEND_BYTES) & (seconds[0] < seconds[-1])
     return np.where(first, 0, len(seconds) - 1)
 
 
@@ -202,7 +210,7 @@ def collective_rounds(
     schemes = [scheme for family in families for scheme in family]
     seconds = [_scheme_s(network, each, collective, first, size) for each in schemes]
     if collective == "all-to-all":
-        scheme = schemes[int(_sends_choice(seconds, size / count))]
+        scheme = schemes[int(_sends_choice(network, families, seconds, size / count))]
     else:
         spread = _spread(network, collective, first)
         scheme = schemes[int(library_choice(network, families, collective, spread, size, seconds).scheme)]
@@ -253,15 +261,13 @@ def _scheme_s(
 def _sends(network: ClusterRoutes, scheme: str, devices: Ints, pairs: Round) -> Round:
     """Return the round of an all-to-all with what links carry."""
     library, protocol = library_of(network), _protocol(network, scheme)
-    step = _carrying(network, scheme, devices, pairs, 1)
-    inside = len(distinct(network.node[devices])) == 1
-    if not inside:  # one thread posts the sends of a rank to other nodes, one after another
-        far = max(int((network.node[devices] != node).sum()) for node in distinct(network.node[devices]))
-        latency_s = (step.traffic.latency_s or 0.0) + (far - 1) * library.post_s
-        return replace(step, carried=replace(step.traffic, latency_s=latency_s))
-    if library.near_send_call_s is None or protocol != library.protocols[-1]:
-        return step
-    latency_s = (step.traffic.latency_s or 0.0) - protocol.call_s + library.near_send_call_s
+    step = _carrying(network, scheme.removesuffix(f"-{SHORT}"), devices, pairs, 1)
+    latency_s, nodes = step.traffic.latency_s or 0.0, distinct(network.node[devices])
+    if library.send_call_s is not None and protocol == library.protocols[-1]:
+        latency_s += library.send_call_s - protocol.call_s
+    if len(nodes) > 1:  # one thread posts the sends of a rank to other nodes, one after another
+        far = max(int((network.node[devices] != node).sum()) for node in nodes)
+        latency_s += (far - 1) * library.post_s + far * library.inline_s * scheme.endswith(SHORT)
     return replace(step, carried=replace(step.traffic, latency_s=latency_s))
 
 

@@ -34,7 +34,7 @@ _LEAST_ROWS = 8
 _MIB = 2**20
 _WIDTHS = {
     "call_us": 0.7,
-    "near_send_call_us": 0.7,
+    "send_call_us": 0.7,
     "hop_us": 0.5,
     "far_hop_us": 0.7,
     "tree_hop_us": 0.7,
@@ -309,7 +309,7 @@ def _parameters(section: Mapping[str, Any]) -> list[_Path]:
     found: list[_Path] = []
     for number, protocol in enumerate(section["protocols"]):
         found += [("protocols", number, key) for key in ("call_us", *steps) if protocol.get(key) is not None]
-    found += [(key,) for key in ("near_send_call_us", "copy_gbyte_per_s") if section.get(key) is not None]
+    found += [(key,) for key in ("send_call_us", "copy_gbyte_per_s") if section.get(key) is not None]
     found += [("near_share",), *([("tree_share",)] if _has_trees(section) else [])]
     return found + [(key, part) for key in _SUMS if section.get(key) for part in ("call_us", "link_share")]
 
@@ -331,7 +331,7 @@ def _seen(section: Mapping[str, Any], network: ClusterRoutes, groups: Sequence[_
     numbers = range(len(section["protocols"]))
     seen: set[_Path] = {("protocols", number, key) for key, some in steps.items() if some for number in numbers}
     shared = {
-        "near_send_call_us": sends,
+        "send_call_us": sends,
         "copy_gbyte_per_s": groups,
         "near_share": steps["hop_us"],
         "tree_share": summed,

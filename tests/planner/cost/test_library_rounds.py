@@ -323,14 +323,44 @@ def test_broadcasts_in_a_row_wait_for_one_step_only():
 
 
 def test_sends_between_nodes_have_no_flags_beside_their_data():
-    """An all-to-all of one device in each of two nodes takes the call and one far step of the last protocol."""
+    """An all-to-all of one device in each of two nodes takes the call of sends and a far step of the last protocol."""
     network = routes_of_cluster(load_cluster("dgx-h100:nodes=2"))
     simple = network.library.protocols[-1]
     small_s = library_collective_s(network, "all-to-all", (0, 8), np.array(1e-9))
 
     assert simple.wire_ratio == 1.0
-    assert small_s == pytest.approx(simple.call_s + simple.far_hop_s, rel=1e-9)
+    assert small_s == pytest.approx(network.library.send_call_s + simple.far_hop_s, rel=1e-9)
     assert library_collective_s(network, "all-to-all", (0, 1), np.array(1e-9)) < simple.call_s
+
+
+def test_sends_that_go_with_their_command_take_longer():
+    """Of eight devices of Polaris each sends to four of the other machine, 128 or 256 of their 1,024 or 2,048 bytes."""
+    network = routes_of_cluster(load_cluster("polaris:nodes=2"))
+    seconds = library_collective_s(network, "all-to-all", tuple(range(8)), np.array([1024.0, 1536.0, 1537.0, 2048.0]))
+
+    assert seconds[1] - seconds[2] == pytest.approx(4 * network.library.inline_s, rel=1e-3)
+    assert seconds[0] < seconds[1]
+    assert seconds[2] < seconds[3]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "settings"),
+    [
+        ("polaris:nodes=2", ("setup3", "setup4")),
+        ("polaris:nodes=2,link.slingshot.transport=slingshot-rendezvous", ("setup5",)),
+    ],
+)
+def test_short_sends_over_slingshot_take_what_was_measured_on_two_machines(cluster, settings):
+    """All-to-alls of 32 B to 1 MiB; numbers of the transport are fitted to those on eight machines."""
+    rows = measured_table("collectives").query(
+        "system == 'polaris' and collective == 'all-to-all' and nodes == 2 and size_bytes <= 2**20"
+    )
+    rows = rows[rows.setting.isin(settings)]
+    network = routes_of_cluster(load_cluster(cluster))
+    seconds = library_collective_s(network, "all-to-all", tuple(range(8)), rows.size_bytes.to_numpy(float))
+
+    assert len(rows) == 32 * len(settings)
+    assert np.median(np.abs(np.log(seconds * 1e6 / rows.time_us))) < 0.15
 
 
 def test_long_sends_inside_a_node_have_no_flags_beside_their_data():
@@ -343,7 +373,7 @@ def test_long_sends_inside_a_node_have_no_flags_beside_their_data():
     byte_s = 1 / 2 / link + 1 / 2 / library.copy_bytes_per_s
 
     assert seconds[0] == pytest.approx(first.call_s + first.hop_s + first.wire_ratio * sizes[0] * byte_s)
-    assert seconds[1:] == pytest.approx(library.near_send_call_s + last.hop_s + last.wire_ratio * sizes[1:] * byte_s)
+    assert seconds[1:] == pytest.approx(library.send_call_s + last.hop_s + last.wire_ratio * sizes[1:] * byte_s)
     for spec, count in (("dgx-h100", 8), ("p100-4x4", 4), ("dgx1-p100", 8)):
         fine = np.linspace(2.0**12, 2.0**19, 200)
         grown = library_collective_s(routes_of_cluster(load_cluster(spec)), "all-to-all", tuple(range(count)), fine)

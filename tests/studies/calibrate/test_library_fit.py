@@ -80,16 +80,16 @@ def test_the_rate_between_machines_comes_back_and_what_is_not_seen_stays():
 def test_calls_of_sends_inside_a_machine_come_back():
     """All-to-alls whose calls take three times as long: short sends by the first protocol, long ones by the last."""
     truth = content("dgx-a100")
-    truth["library"]["near_send_call_us"] *= 3
+    truth["library"]["send_call_us"] *= 3
     for protocol in truth["library"]["protocols"]:
         protocol["call_us"] *= 3
     rows = [timed(truth, "all-to-all", tuple(range(count)), ("a",) * count, noise=0.02) for count in (2, 4, 8)]
     result = fitted_library(content("dgx-a100"), rows)
     section = result.content["library"]
 
-    assert section["near_send_call_us"] == pytest.approx(36.6, rel=0.1)
+    assert section["send_call_us"] == pytest.approx(36.6, rel=0.1)
     assert section["protocols"][0]["call_us"] == pytest.approx(30.3, rel=0.1)
-    assert {"near_send_call_us", "ll.call_us"}.isdisjoint(result.at_prior)
+    assert {"send_call_us", "ll.call_us"}.isdisjoint(result.at_prior)
     assert {"simple.call_us", "ll.tree_far_hop_us", "tree_share"} <= set(result.at_prior)
     assert section["protocols"][2] == content("dgx-a100")["library"]["protocols"][2]
 
@@ -97,8 +97,8 @@ def test_calls_of_sends_inside_a_machine_come_back():
 def test_sums_alone_name_the_calls_of_sends_as_not_determined():
     rows = [timed(content("dgx-a100"), "all-reduce", tuple(range(8)), ("a",) * 8)]
     result = fitted_library(content("dgx-a100"), rows)
-    assert "near_send_call_us" in result.at_prior
-    assert result.content["library"]["near_send_call_us"] == 12.2
+    assert "send_call_us" in result.at_prior
+    assert result.content["library"]["send_call_us"] == 12.2
 
 
 def test_steps_of_trees_between_machines_come_back():
