@@ -29,7 +29,6 @@ EVERY = (*NAMED, "layerwise")
 
 QUESTIONS = {
     "lenet5": lambda: (load_model("lenet5", batch=64), cluster_of("titanx-4", 4)),
-    "alexnet": lambda: (load_model("alexnet", batch=32), cluster_of("k80-16", 4)),
     "branches": lambda: (inception_module(), cluster_of("titanx-4", 4)),  # consumers that share a transfer
 }
 

@@ -23,10 +23,9 @@ CASES = [
     ("lenet5", "p100-4x4:nodes=1", 128),
     ("alexnet", "p100-4x4", 512),
     ("alexnet", "fdr-32x3:nodes=4", 60),
-    ("vgg16", "k80-16", 512),
+    ("alexnet", "k80-16", 512),
     ("resnet18", "p100-4x4", 512),
     ("googlenet", "dgx1-p100", 256),
-    ("inception-v3", "p100-4x4:nodes=2", 64),
     ("inception-v3", "titanx-4", 64),
 ]
 

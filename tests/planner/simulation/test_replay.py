@@ -25,11 +25,15 @@ SAME = 1e-9
 
 @pytest.mark.parametrize("name", model_names())
 def test_every_model_and_named_strategy_replays_to_its_additive_cost(name):
-    """Cost tables in bulk and a program from regions one by one price every model alike, on different clusters."""
+    """Cost tables in bulk and a program from regions one by one price every model alike, on different clusters.
+
+    Two strategies each, in turn; layers of the long models are all alike.
+    """
     at = model_names().index(name)
     cluster = cluster_of(cluster_names()[at % len(cluster_names())], 4)
-    model = CostModel(load_model(name, batch=4), cluster, list(ALL_REDUCES)[at % len(ALL_REDUCES)])
-    for strategy in (named_strategy(known, model.graph, 4) for known in NAMED):
+    graph = load_model({"mixtral": "mixtral:layers=2", "llama-1b": "llama-1b:layers=2"}.get(name, name), batch=4)
+    model = CostModel(graph, cluster, list(ALL_REDUCES)[at % len(ALL_REDUCES)])
+    for strategy in (named_strategy(known, graph, 4) for known in list(NAMED)[at % 3 :][:2]):
         replayed = replay(program_of(model, strategy), overlap=False, contention=False, iterations=3)
 
         expected_s = additive_s(model, strategy)

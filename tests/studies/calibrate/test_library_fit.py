@@ -186,7 +186,7 @@ def test_two_machines_with_other_messages_predict_eight():
         protocol["message_us"] = 120 if protocol["name"] == "ll" else 200
     hosts = [tuple(f"node{place // 8}" for place in range(count)) for count in (8, 16, 64)]
     inside, two, eight = (
-        [timed(truth, kind, tuple(range(len(row))), row, noise=0.03) for kind in ("all-reduce", "all-gather")]
+        [timed(truth, kind, tuple(range(len(row))), row, SIZES[::2], 0.03) for kind in ("all-reduce", "all-gather")]
         for row in hosts
     )
     result = fitted_library(known, [*inside, *two])
