@@ -11,7 +11,7 @@ OTHERS = {"self", "work", "kernels", "costs"}
 
 def compares_all_memory(source):
     """Whether code compares an attribute ``memory_bytes`` with anything, by order."""
-    return any(
+    return "memory_bytes" in source and any(
         isinstance(node, ast.Compare)
         and any(isinstance(order, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for order in node.ops)
         and any(

@@ -12,7 +12,7 @@ from planner.layouts.configurations import Configuration, space_of
 from planner.layouts.mesh import Mesh
 from planner.operations.mapped import Mapped
 
-RANKS, STEPS = 4, 3
+RANKS, STEPS = 4, 2
 SGD = OptimizerSpec(learning_rate=0.1, momentum=0.9)
 
 

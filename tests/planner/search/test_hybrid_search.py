@@ -21,7 +21,7 @@ EXPERTS = "mixtral:layers=1,hidden=16,heads=2,kv_heads=2,ffn=24,words=32,sequenc
 QUESTIONS = [
     ("lenet5", 8, "titanx-4", 4, False),
     ("block", 4, "p100-4x4", 8, False),
-    ("cosmoflow", 2, "abci-v100", 8, False),
+    ("cosmoflow", 2, "abci-v100", 4, False),
     (EXPERTS, 2, "p100-4x4", 4, True),
 ]
 
@@ -91,13 +91,12 @@ def test_the_answer_is_a_plan_that_is_stored_and_read(tmp_path):
     assert plan.simulated_s <= make_plan(graph, cluster, strategy="data").simulated_s * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("replays", [1, 2])
-def test_fewer_replays_say_what_is_left_open(replays):
+def test_fewer_replays_say_what_is_left_open():
     model = CostModel(load_model("resnet-cifar:depth=8", batch=4), cluster_of("p100-4x4", 8))
 
-    found = search_hybrids(model, replays=replays)
+    found = search_hybrids(model, replays=2)
 
-    assert found.replayed == replays
+    assert found.replayed == 2
     assert found.rest_s < found.simulated_s
     assert f"the others take at least {1e3 * found.rest_s:.4g} ms" in found.notes[0]
 

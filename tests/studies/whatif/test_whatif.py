@@ -27,8 +27,31 @@ def test_today_and_each_change_are_plans_of_their_own():
         assert row.against_today == row.samples_per_s / rows[row.strategy == "owt"].samples_per_s
 
 
-def test_a_lost_node_takes_its_samples_with_it():
-    lost = ask(Scenario(name="lost", changes=("node.1.failed=1",))).rows[1]
+SCENARIOS = {
+    "lost": ("node.1.failed=1",),
+    "cut": ("link.node1/nic*.failed=1",),
+    "failed": tuple(f"link.node0/gpu{a} -> node0/gpu{b}.failed=1" for a, b in ((0, 1), (1, 0))),
+    "switches": ("nodes.*.switches.gpus_per_port=4",),
+    "slow": ("link.edr.bandwidth_factor=0.001",),
+    "same": ("device.*.memory_gib=32",),
+    "more": ("nodes=4",),
+}
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Answers to all of them, asked at once, and to one with a batch of its own."""
+    strong = Scenario(name="strong", changes=("nodes=4",), batch=64)
+    return ask(*(Scenario(name=name, changes=changes) for name, changes in SCENARIOS.items()), strong)
+
+
+@pytest.fixture
+def rows(found):
+    return {row.scenario: row for row in found.rows}
+
+
+def test_a_lost_node_takes_its_samples_with_it(rows):
+    lost = rows["lost"]
     assert (lost.devices, lost.batch) == (4, 32)
     assert (
         lost.iteration_s
@@ -36,9 +59,9 @@ def test_a_lost_node_takes_its_samples_with_it():
     )
 
 
-def test_devices_that_are_cut_off_are_given_up():
+def test_devices_that_are_cut_off_are_given_up(rows):
     """The iteration goes on without them, with the samples of those that are left."""
-    cut = ask(Scenario(name="cut", changes=("link.node1/nic*.failed=1",))).rows[1]
+    cut = rows["cut"]
     assert cut.lost == tuple(f"node1/gpu{i}" for i in range(4))
     assert (cut.devices, cut.batch) == (4, 32)
     alone = make_plan(load_model("lenet5", batch=32), load_cluster("p100-4x4:nodes=1"), strategy="data").simulated_s
@@ -46,21 +69,17 @@ def test_devices_that_are_cut_off_are_given_up():
     assert cut.detour == ("no way round: node1/gpu0, node1/gpu1, node1/gpu2, node1/gpu3 are cut off, the other 4 go on")
 
 
-def test_a_failed_link_with_another_way_names_it():
+def test_a_failed_link_with_another_way_names_it(rows):
     """Of two GPUs that NVLink no longer joins the messages go over their PCIe switch."""
-    both = tuple(f"link.node0/gpu{a} -> node0/gpu{b}.failed=1" for a, b in ((0, 1), (1, 0)))
-    row = ask(Scenario(name="failed", changes=both)).rows[1]
+    row = rows["failed"]
     assert (row.lost, row.devices) == ((), 8)
     assert row.detour == "way round: node0/gpu0 → node0/plx0 → node0/gpu1"
-    other = ask(Scenario(name="switches", changes=("nodes.*.switches.gpus_per_port=4",))).rows[1]
-    assert other.detour == ""
+    assert rows["switches"].detour == ""
 
 
-def test_scenarios_say_what_sets_the_pace_before_and_after():
+def test_scenarios_say_what_sets_the_pace_before_and_after(rows):
     """Slow links take over from arithmetic; without a change the same resource is named."""
-    slow = Scenario(name="slow", changes=("link.edr.bandwidth_factor=0.001",))
-    same = Scenario(name="same", changes=("device.*.memory_gib=32",))
-    today, changed, unchanged = ask(slow, same).rows
+    today, changed, unchanged = (rows[name] for name in ("today", "slow", "same"))
     assert changed.pace.first.of == "edr"
     assert changed.why.startswith(f"was {today.pace.first.name}")
     assert "now edr links set the pace" in changed.why
@@ -71,10 +90,9 @@ def test_scenarios_say_what_sets_the_pace_before_and_after():
     assert changed.likely_against_today[1] < 1
 
 
-def test_a_scenario_replaces_parameters_and_may_have_a_batch_of_its_own():
-    more = Scenario(name="more", changes=("nodes=4",))
-    strong = Scenario(name="strong", changes=("nodes=4",), batch=64)
-    assert [(row.devices, row.batch) for row in ask(more, strong).rows] == [(8, 64), (16, 128), (16, 64)]
+def test_a_scenario_replaces_parameters_and_may_have_a_batch_of_its_own(rows):
+    asked = [rows[name] for name in ("today", "more", "strong")]
+    assert [(row.devices, row.batch) for row in asked] == [(8, 64), (16, 128), (16, 64)]
     with pytest.raises(ConfigError, match="change must look like name=value, got 'nodes'"):
         ask(Scenario(name="bad", changes=("nodes",)))
 
@@ -103,11 +121,10 @@ def test_the_straggler_has_half_the_speed_that_the_device_has():
     assert slow[1:] == today[1:]
 
 
-def test_sensitivities_are_those_of_today():
-    found = ask()
+def test_sensitivities_are_those_of_today(found):
     assert set(found.sensitivities) == {"data"}
     assert {row.of for row in found.sensitivities["data"]} >= {"p100", "pcie3-x16"}
-    assert len(found.to_frame()) == 1
+    assert len(found.to_frame()) == len(found.rows)
 
 
 @pytest.mark.parametrize(
