@@ -16,6 +16,7 @@ from executor.program.rank_parts import InputKey, LayerUnit
 from executor.program.rank_program import InputTensor, RankProgram
 from executor.program.redistributions import RankRedistribution
 from executor.runtime.boxes import Box
+from planner.operations.pooling import Pooling
 
 _OutputKey = tuple[LayerUnit, bool]
 """The unit that computes an output, and whether it is recomputed."""
@@ -149,6 +150,8 @@ class ActivationStore:
             return output if row.box == row.frame else output[row.box.within(row.frame)]
         parts = [self._parts[edge.consumer, row.micro_batch] for edge in row.readers]
         last = any(each.reads_last for each in parts)
+        if row.own.elements and all(isinstance(part.layer.operation, Pooling) for part in parts):
+            last = self._outputs[row.source, again].stride(1) == 1  # as on ranks that read what they have
         last = memory_format(last, self._dtype, self._device) == torch.channels_last or any(p.reads_rows for p in parts)
         order = [*range(len(row.box.shape))]
         whole = torch.empty_permuted(

@@ -43,9 +43,9 @@ _LIBRARY_SAMPLES = 16
 matrices itself."""
 _COLUMN_ELEMENTS, _COLUMN_KERNEL = 20480, 3
 """Most elements of a single sample, and widest kernel, that PyTorch leaves to its own products."""
-_SCRATCHPAD_BYTES, _SPREAD_BYTES = 8216, 28696
+_SCRATCHPAD_BYTES, _SPREAD_BYTES, _LEAST_SPREAD_BYTES = 8216, 28696, 8192
 """What oneDNN takes beside the weights' blocks to convolve tensors with their channels last, and beside what it spreads
-out."""
+out, which is so much at least."""
 _PLAIN_CHANNELS = 3
 """Input channels up to which oneDNN computes the gradient of weights from images as they are, without blocks."""
 
@@ -183,7 +183,7 @@ def _reordered_bytes(parts: ConvolutionParts) -> dict[str, Floats]:
         weight_gradient = weights  # small products instead
     return {
         "forward": np.maximum(forward, made + outputs) - outputs,
-        "activation_gradient": np.maximum(given, blocked) + given
+        "activation_gradient": np.maximum(np.maximum(given, blocked) + given, _spread_bytes(parts) + outputs)
         if strided
         else np.maximum(inputs + blocked + made, inputs + given) - given,
         "weight_gradient": np.maximum(weight_gradient, blocked + weights) - weights,
@@ -220,8 +220,6 @@ def _reordered_weights(parts: ConvolutionParts) -> dict[str, Floats]:
         return {"forward": copied, "activation_gradient": copied, "weight_gradient": 2 * plain + both}
     strided = float(max(operation.stride) > 1)
     sample = part.outputs / part.samples * size  # the output of one
-    spread = part.channels * size * (parts.outputs + (np.array(operation.kernel) - 1) // operation.stride).prod(axis=1)
-    beside = spread + _SPREAD_BYTES if strided else np.full(len(made), _SCRATCHPAD_BYTES)
     reordered, taken = plain, np.ones_like(plain)
     gradient = 2 * plain + np.where(read < _BLOCK, blocks(1, _BLOCK), both)
     if single:
@@ -233,9 +231,20 @@ def _reordered_weights(parts: ConvolutionParts) -> dict[str, Floats]:
         gradient = 5 * plain + given + sample / made * read * math.prod(operation.kernel)
     return {
         "forward": taken * (reordered + blocks(1, _BLOCK) + _SCRATCHPAD_BYTES),
-        "activation_gradient": taken * (reordered + blocks(_BLOCK, 1) + beside),
+        "activation_gradient": reordered + _spread_bytes(parts)
+        if strided
+        else taken * (reordered + blocks(_BLOCK, 1) + _SCRATCHPAD_BYTES),
         "weight_gradient": gradient,
     }
+
+
+def _spread_bytes(parts: ConvolutionParts) -> Floats:
+    """Return what oneDNN takes for the gradient of a strided convolution's input: blocks, and one sample spread out."""
+    operation, part, size = parts.operation, parts.part, float(parts.element_bytes)
+    read = _filled(parts.windows[:, 1].astype(np.float64), _BLOCK)
+    blocks = part.channels * read * math.prod(operation.kernel) * size
+    spread = part.channels * size * (parts.outputs + (np.array(operation.kernel) - 1) // operation.stride).prod(axis=1)
+    return np.asarray(blocks + np.maximum(spread, _LEAST_SPREAD_BYTES) + _SPREAD_BYTES)
 
 
 def _filled(channels: Floats, block: int) -> Floats:

@@ -96,6 +96,7 @@ def _computed(
 ) -> BufferRows:
     """Return gradients as readers compute them, until the part takes them or they have been sent."""
     rows, backward = account.layout_rows, times.backward
+    size = rows.size.copy()
     allocated, until = np.full(len(rows), np.inf), np.full(len(rows), -np.inf)
     # A gradient that the device's own part takes stays until then; one that is sent whole, until it has left.
     all_sent = _last_sent(account, times, sends)
@@ -103,6 +104,8 @@ def _computed(
     for layout, place, readers in layouts:
         computed = [_computed_at(account, times, layout.reader(account.program, e), e) for e in readers]
         allocated[place] = np.minimum.reduce(computed)
+        if len(readers) == 1:  # else their sum has no padding
+            size[place] += account.parts[readers[0].consumer].gradient_padding[layout.part]
         # Alone, the gradient is the output's own and lasts until it is transformed, or until the part has ended.
         transforms, source = account.parts[layout.edge.producer].transforms_gradient, layout.source
         alone = (backward.second if transforms else backward.end)[source]
@@ -116,7 +119,7 @@ def _computed(
         for n, each in enumerate(group):
             until[each.place] = last
             factor[each.place] = _share(account, consumer, len(group), n)
-    return BufferRows("activation gradients", rows.layer, rows.device, rows.size * factor, allocated, until)
+    return BufferRows("activation gradients", rows.layer, rows.device, size * factor, allocated, until)
 
 
 def _views(account: MemoryAccount, layouts: list[_GradientLayout]) -> dict[int, list[_GradientLayout]]:

@@ -42,6 +42,8 @@ class PartMemory:
     """True if the backward pass reads an input itself, not a copy of it; shape (inputs, parts)."""
     input_copies: Floats
     """Bytes of copies of inputs, padded or in another layout, which are saved instead of the inputs."""
+    gradient_padding: Floats
+    """Bytes of padding around the gradient of the first input, which is a view without it."""
     partial: Floats
     """Bytes of partial sums that the part completes together with others, and of their gradient; else 0."""
     transforms_gradient: bool
@@ -109,14 +111,15 @@ class _PartMemories:
             return self._recorded(i, layer, space)
         part = Part(layer.input_shapes, layer.output, part_sizes(space))
         saved, output = operation.saved_tensors(part), np.float64(size) * regions.volume
-        zeros = np.zeros(len(regions.low))
+        zeros = padding = np.zeros(len(regions.low))
         copied, copies, scratch = np.zeros(len(zeros), dtype=bool), zeros, dict.fromkeys(SCRATCH_PHASES, zeros)
         in_place = np.full(len(zeros), isinstance(operation, Linear))
         last = self._reads_channels_last(i, layer, space) if layer.inputs else False
         gradient_last = last
         if isinstance(operation, Convolution):
             parts, copied = self._convolution(i, layer, space, part, last)
-            copies = np.where(copied, parts.windows.prod(axis=1) * size, 0.0)
+            windows = parts.windows.prod(axis=1) * size
+            copies, padding = np.where(copied, windows, 0.0), windows - _reads(layer, space).volume * size
             gradient_last = parts.channels_last
             last = gradient_last and product_space(space) is space  # whole sums arrive with their channels first
             scratch, in_place = self.backend.convolution_scratch(parts)
@@ -144,6 +147,7 @@ class _PartMemories:
             saves_output=saved.output,
             saves_inputs=np.tile(~copied & saved.inputs, (len(layer.inputs), 1)),
             input_copies=copies,
+            gradient_padding=padding,
             partial=zeros if product_space(space) is space else part.outputs * size,
             transforms_gradient=saved.transforms,
             passes_gradient=saved.passes_on,
@@ -178,6 +182,7 @@ class _PartMemories:
             saves_output=memory.saves_output,
             saves_inputs=np.tile(np.array(memory.saves_inputs, dtype=bool)[:, None], len(saved)),
             input_copies=memory.copies * size,
+            gradient_padding=np.zeros(len(saved)),
             partial=np.zeros(len(saved)),
             transforms_gradient=False,
             passes_gradient=memory.passes_gradient,
@@ -226,10 +231,12 @@ class _PartMemories:
         if is_data(source):
             return False
         u = self.graph.index[source]
-        if _is_local(self.program.spaces_at(i)[u], space, _reads(layer, space, slot)):
+        producer = self.program.spaces_at(i)[u]
+        readers = self.readers[self.program.transferred_by[Edge(u, i, slot)]]
+        pools = all(isinstance(self.graph.layers[edge.consumer].operation, Pooling) for edge in readers)
+        if _is_local(producer, space, _reads(layer, space, slot)) or (pools and _meet(producer, space)):
             return self.channels_last[u]
-        # assembled as one of its readers wants it
-        return any(self._wants_last(edge) for edge in self.readers[self.program.transferred_by[Edge(u, i, slot)]])
+        return any(self._wants_last(edge) for edge in readers)  # assembled as one of its readers wants it
 
     def _wants_last(self, edge: Edge) -> bool:
         """Return whether a consumer reads a tensor with the channels last."""
@@ -308,6 +315,11 @@ def _is_local(producer: ConfigSpace, space: ConfigSpace, regions: Regions) -> bo
     if min(rows) < 0:
         return False
     return bool((own.low[rows] <= regions.low).all() and (regions.high <= own.high[rows]).all())
+
+
+def _meet(producer: ConfigSpace, consumer: ConfigSpace) -> bool:
+    """Return whether a device has parts of both."""
+    return bool(np.isin(producer.devices, consumer.devices).any())
 
 
 def _windows(layer: Layer, space: ConfigSpace) -> tuple[Ints, Ints, Ints]:
