@@ -80,22 +80,27 @@ class PipelineSchedule:
     def events(self) -> tuple[ScheduleEvent, ...]:
         """All work in one order: each event after those it depends on and after earlier ones of its group.
 
-        Events are ordered by their start if each took one tick.
+        Events are ordered by their start if each took one tick, and those of one tick by their groups.
         """
-        heads, order, last = [0] * self.group_count, list[ScheduleEvent](), len(self.groups) - 1
-        done: set[tuple[str, int, int]] = set()
-        while len(order) < sum(map(len, self.streams)):
-            ready = [
-                stream[head]
-                for stream, head in zip(self.streams, heads, strict=True)
-                if head < len(stream) and all(need in done for need in _needs(stream[head], last))
-            ]
-            assert ready, f"{self.kind} waits for itself"
-            for event in ready:
-                heads[self.groups[event.stage]] += 1
-                done |= {(phase, event.stage, event.micro_batch) for phase in event.phases}
-            order += ready
-        return tuple(order)
+        rows = [[0] * self.micro_batches for _ in self.groups]
+        ended = {phase: [[*row] for row in rows] for phase in (*FORWARD, *BACKWARD)}  # ticks; 0: not yet
+        heads, ticks, last = [0] * self.group_count, [0] * self.group_count, len(self.groups) - 1
+        order, count = list[tuple[int, int, ScheduleEvent]](), sum(map(len, self.streams))
+        while len(order) < count:
+            before = len(order)
+            for group, stream in enumerate(self.streams):
+                while heads[group] < len(stream):
+                    event = stream[heads[group]]
+                    needs = [ended[phase][stage][batch] for phase, stage, batch in _needs(event, last)]
+                    if not all(needs):
+                        break
+                    ticks[group] = tick = 1 + max([ticks[group], *needs])
+                    for phase in event.phases:
+                        ended[phase][event.stage][event.micro_batch] = tick
+                    order.append((tick, group, event))
+                    heads[group] += 1
+            assert len(order) > before, f"{self.kind} waits for itself"
+        return tuple(event for _, _, event in sorted(order))
 
     @cached_property
     def in_flight_at_backward(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
@@ -104,13 +109,15 @@ class PipelineSchedule:
         A micro-batch is in flight on a stage from the start of its forward to the end of its backward work.  Each row
         is one combination that occurs: the micro-batches in flight of each stage of the group.
         """
-        in_flight = [0] * len(self.groups)
         combinations: list[set[tuple[int, ...]]] = [set() for _ in self.groups]
-        for phases, stage, _ in self.events:
-            in_flight[stage] += phases == FORWARD
-            if phases != FORWARD:
-                combinations[stage].add(tuple(in_flight[s] for s in self.stages_of(self.groups[stage])))
-            in_flight[stage] -= phases[-1] == "weight_gradient"
+        for group, stream in enumerate(self.streams):
+            in_flight = dict.fromkeys(self.stages_of(group), 0)
+            for phases, stage, _ in stream:
+                if phases == FORWARD:
+                    in_flight[stage] += 1
+                    continue
+                combinations[stage].add(tuple(in_flight.values()))
+                in_flight[stage] -= phases[-1] == "weight_gradient"
         return tuple(tuple(sorted(rows)) for rows in combinations)
 
     @cached_property
