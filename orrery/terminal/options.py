@@ -68,7 +68,9 @@ class ExecutionModel:
     seed: int | None = option(
         None, help="Draw the time of every rank in every iteration, where there is a spread.", metavar="N", low=0
     )
-    iterations: int = option(4, help="Iterations to replay until the steady state.", metavar="K", parser=whole_number)
+    iterations: int | None = option(
+        None, help="Iterations to replay; else one, or four where they overlap.", metavar="K", parser=whole_number
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from planner.plan.plan_request import PlanRequest
 from planner.plan.priced_strategy import one_device_s, price_strategy, strategy_result
 from planner.plan.training_rates import above_peak
 from planner.simulation.additive_cost import additive_s
-from planner.simulation.ladder import steady_s
+from planner.simulation.program_replay import replay
 
 _MIXTURES = 8
 """Random mixtures of the strategies that validate the additive model beside the strategies themselves."""
@@ -263,4 +263,4 @@ def _priced_and_simulated_s(model: CostModel, strategy: Strategy) -> tuple[float
         return None
     if program.size > _MOST_TASKS:
         return None
-    return additive_s(model, strategy, program=program), steady_s(program)
+    return additive_s(model, strategy, program=program), replay(program).iteration_s

@@ -17,9 +17,9 @@ from planner.plan.lowered_plan import PlannedStrategy, folds
 from planner.plan.pace import pace_of
 from planner.plan.training_rates import training_rates
 from planner.simulation.additive_cost import additive_s, layer_terms
-from planner.simulation.ladder import ladder_s, steady_s, upper_rungs_s
+from planner.simulation.ladder import ladder_s, upper_rungs_s
 from planner.simulation.lower_bound import iteration_bound
-from planner.simulation.program_replay import Replay
+from planner.simulation.program_replay import Replay, replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def price_strategy(model: CostModel, name: str, planned: PlannedStrategy, full: 
     """
     program = full.program
     above = model.conditions.interference or model.conditions.spread
-    plain_s = steady_s(program, interference=False, spread=False) if above else full.iteration_s
+    plain_s = replay(program, interference=False, spread=False).iteration_s if above else full.iteration_s
     priced_s = planned.additive_s(model, program)
     ladder = _ladder(model, planned, program, priced_s, plain_s)
     return PricedStrategy(
@@ -83,7 +83,7 @@ def strategy_ladder(model: CostModel, planned: PlannedStrategy, program: Program
     Returns:
         Additive cost, and seconds by rung, of which the last is the simulated time.
     """
-    plain_s = steady_s(program, interference=False, spread=False)
+    plain_s = replay(program, interference=False, spread=False).iteration_s
     priced_s = planned.additive_s(model, program)
     ladder = _ladder(model, planned, program, priced_s, plain_s)
     return priced_s, ladder | upper_rungs_s(program, model.conditions)

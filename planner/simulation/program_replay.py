@@ -1,8 +1,7 @@
 """Replay of a program on the simulator, and the timeline of its steady iteration."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,13 +20,12 @@ from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_
 from planner.simulation.host_launches import with_launches
 from planner.simulation.input_rate import with_input
 from planner.simulation.interference_use import with_interference
+from planner.simulation.iterations import all_in_a_row, first_alone
 from planner.simulation.link_use import LinkUse
 from planner.simulation.rank_spread import drawn_factors, wait_share, with_factors, with_slowest_rank
 from planner.topology.network_routes import routes_of_cluster
-from simulator.engines.engine import simulate
 from simulator.formats.chrome_trace import write_trace
-from simulator.graph.graph_checks import check_task_graph
-from simulator.graph.task_graph import Schedule, TaskGraph
+from simulator.graph.task_graph import Schedule
 from simulator.timelines.last_causes import before_in_streams, last_causes
 from simulator.timelines.timeline import resource_use, union
 
@@ -85,7 +83,7 @@ class Replay:
     @cached_property
     def ends_s(self) -> Floats:
         """End of each iteration, shape (K,): the end of its last task, and not before that of earlier iterations."""
-        return iteration_ends_s(self.schedule.end_s, self.program_graph.task_of)
+        return np.maximum.accumulate(self.schedule.end_s[self.program_graph.task_of].max(axis=1))
 
     @property
     def tasks(self) -> int:
@@ -94,8 +92,16 @@ class Replay:
 
     @cached_property
     def steady_s(self) -> tuple[float, float, int]:
-        """Start, end and number of the iterations that represent the steady state: see ``steady_window_s``."""
-        return steady_window_s(self.ends_s, len(self.ends_s))
+        """Start, end and number of the iterations that represent the steady state.
+
+        There are two, because some schedules alternate between two iteration times, and the last is left out, because
+        no iteration behind it shares the cluster.  Shorter replays use the iterations that they have.
+        """
+        iterations = len(self.ends_s)
+        last = max(iterations - 1, min(iterations, 2))
+        count = max(min(last - 1, 2), 1)
+        ends = np.concatenate([[0.0], self.ends_s])
+        return float(ends[last - count]), float(ends[last]), count
 
     @cached_property
     def iteration_s(self) -> float:
@@ -266,32 +272,6 @@ class Replay:
         write_trace(path, rows, dependencies=np.column_stack([program.after, waits]), counters=counters)
 
 
-def iteration_ends_s(end_s: Floats, task_of: Ints) -> Floats:
-    """Return the end of each iteration, shape (K,): the end of its last task, and not before that of earlier ones.
-
-    Args:
-        end_s: Ends of the tasks of a graph.
-        task_of: Task of the graph that represents each task of the program, shape (K, T).
-    """
-    return np.maximum.accumulate(end_s[task_of].max(axis=1))
-
-
-def steady_window_s(ends_s: Floats, iterations: int) -> tuple[float, float, int]:
-    """Return start, end and number of the iterations that represent the steady state.
-
-    There are two, because some schedules alternate between two iteration times, and the last is left out, because
-    no iteration behind it shares the cluster.  Shorter replays use the iterations that they have.
-
-    Args:
-        ends_s: End of each iteration; of two or more, the last need not be there.
-        iterations: Number of iterations in a row.
-    """
-    last = max(iterations - 1, min(iterations, 2))
-    count = max(min(last - 1, 2), 1)
-    ends = np.concatenate([[0.0], ends_s])
-    return float(ends[last - count]), float(ends[last]), count
-
-
 def iteration_rows(program: Program, start_s: Floats, end_s: Floats, *, iteration: int, origin: str) -> "pd.DataFrame":
     """Return the tasks of an iteration, one a row, in the form that simulated and measured timelines share.
 
@@ -376,10 +356,10 @@ def replay(
     interference: bool | None = None,
     spread: bool | None = None,
     seed: int | None = None,
-    iterations: int = ITERATIONS,
+    iterations: int | None = None,
     engine: str = "auto",
 ) -> Replay:
-    """Replay several iterations of a program under an execution model.
+    """Replay one or several iterations of a program under an execution model.
 
     Args:
         program: One iteration, lowered.
@@ -391,7 +371,8 @@ def replay(
         spread: True: iterations wait for the slowest rank.  None: as for ``interference``.
         seed: Draws the time of every rank in every iteration, if there is a spread; None: all ranks compute as long
             as the slowest is expected to.
-        iterations: Iterations in a row, >= 1; the steady state is that of the two before the last.
+        iterations: Iterations in a row, >= 1; the steady state is that of the two before the last.  None: one where
+            each begins when the one before has ended, so that all are alike, else ``ITERATIONS``.
         engine: ``auto``, ``compiled`` or ``simpy``.
 
     Raises:
@@ -402,70 +383,34 @@ def replay(
     assert seed is None or program.replicas is None, "times that are drawn differ between replicas"
     if seed is not None and not spread:
         raise ConfigError(f"seed must be left out without spread, got {seed}")
+    late = spread and seed is None
+    played = None
+    if iterations is None and seed is None:  # times that are drawn differ between iterations
+        played = first_alone(_under(program, overlap, contention, interference, late, 2), engine)
+    if played is None:
+        count = ITERATIONS if iterations is None else _checked(program, iterations)
+        program_graph = _under(program, overlap, contention, interference, late, count)
+        if seed is not None:
+            program_graph = with_factors(program, program_graph, drawn_factors(program.cluster, seed, count))
+        played = all_in_a_row(program_graph, engine)
+    return Replay(
+        program=program,
+        program_graph=played.program_graph,
+        schedule=played.schedule,
+        engine_s=played.engine_s,
+        wait_share=wait_share(program) if late else 0.0,
+    )
+
+
+def _checked(program: Program, iterations: int) -> int:
+    """Return a number of iterations that may be replayed in a row; errors as for ``replay``."""
     if type(iterations) is not int or iterations < 1:
         raise ConfigError(f"iterations must be a whole number >= 1, got {iterations!r}")
     most = max(ITERATIONS, _MOST_TASKS // max(1, program.size))
     if iterations > most:
         rule = f"at most {most:,} for a program of {program.size:,} tasks"
         raise ConfigError(f"iterations must be {rule}, got {iterations}")
-    program_graph = _under(program, overlap, contention, interference, spread and seed is None, iterations)
-    if seed is not None:
-        program_graph = with_factors(program, program_graph, drawn_factors(program.cluster, seed, iterations))
-    late = wait_share(program) if spread and seed is None else 0.0
-    begin = perf_counter()
-    check_first_iteration(program_graph.graph, iterations)
-    schedule = simulate(program_graph.graph, engine=engine, checked=True)
-    return Replay(
-        program=program,
-        program_graph=program_graph,
-        schedule=schedule,
-        engine_s=perf_counter() - begin,
-        wait_share=late,
-    )
-
-
-def check_first_iteration(graph: TaskGraph, iterations: int) -> None:
-    """Check a graph of several iterations by the first, whose tasks all have.
-
-    Those of later ones also wait for tasks of the iteration before, so that no cycle can pass through several.
-
-    Raises:
-        ConfigError: See ``simulator.graph.graph_checks.check_task_graph``.
-    """
-    check_task_graph(first_tasks(graph, graph.size // iterations))
-
-
-def first_tasks(graph: TaskGraph, count: int) -> TaskGraph:
-    """Return the graph of the first tasks, which wait for none of the others."""
-    uses, waits = graph.use_start[count], graph.after_start[count]
-    columns = ("work", "latency_s", "start_s", "rate_limit", "priority", "stream")
-    return replace(
-        graph,
-        **{name: getattr(graph, name)[:count] for name in columns},
-        use_start=graph.use_start[: count + 1],
-        use_resource=graph.use_resource[:uses],
-        use_weight=graph.use_weight[:uses],
-        after_start=graph.after_start[: count + 1],
-        after=graph.after[:waits],
-    )
-
-
-def replayed_graph(
-    program: Program,
-    *,
-    overlap: bool,
-    contention: bool,
-    interference: bool | None,
-    spread: bool | None,
-    iterations: int,
-) -> ProgramGraph:
-    """Return the task graph that ``replay`` replays without a seed; arguments as there.
-
-    Raises:
-        ConfigError: As there.
-    """
-    interference, spread = _rungs(program, overlap, contention, interference, spread)
-    return _under(program, overlap, contention, interference, spread, iterations)
+    return iterations
 
 
 def _rungs(

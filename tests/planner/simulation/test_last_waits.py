@@ -19,7 +19,7 @@ def waits_by_search(replayed, iteration):
     found = []
     for task in range(program.size):
         before = [(iteration, t) for t in program.after[program.after_start[task] : program.after_start[task + 1]]]
-        before += [(iteration - 1, t) for late, t in program.carried if late == task]
+        before += [(iteration - 1, t) for late, t in program.carried if late == task and iteration]
         if computes[task]:
             queue = [
                 (k, t)
@@ -49,7 +49,7 @@ def test_the_last_of_all_that_a_task_waits_for_is_found(question):
 @given(questions(models=("lenet5",)))
 def test_times_from_elsewhere_give_the_same_causes(question):
     """Given the ends of a replay as if they were measured, causes end when those of the replay do."""
-    replayed = replay(program_of(*question))
+    replayed = replay(program_of(*question), iterations=4)
     iteration = replayed.shown[0]
     end_s = replayed.schedule.end_s[replayed.program_graph.task_of]
     ours = last_waited_for(replayed.program, end_s[iteration], end_s[iteration - 1])

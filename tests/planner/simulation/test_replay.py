@@ -14,7 +14,7 @@ from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model, model_names
 from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import named_strategy
-from planner.simulation import program_replay
+from planner.simulation import iterations
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
@@ -64,12 +64,12 @@ def test_the_ladder_keeps_its_order(question):
     """Dependencies never take longer than barriers; what shares links never beats what bounds it."""
     model, strategy = question
     program = program_of(model, strategy)
-    barriers = replay(program, overlap=False, contention=False)
-    overlapped = replay(program, contention=False)
+    barriers = replay(program, overlap=False, contention=False, iterations=4)
+    overlapped = replay(program, contention=False, iterations=4)
 
     assert np.all(overlapped.ends_s <= barriers.ends_s * (1 + SAME))
     assert overlapped.iteration_s <= barriers.iteration_s * (1 + SAME)
-    assert np.all(np.diff(replay(program, overlap=False).ends_s) > 0)
+    assert np.all(np.diff(replay(program, overlap=False, iterations=4).ends_s) > 0)
 
 
 @settings(max_examples=12)
@@ -99,7 +99,7 @@ def test_the_steady_state_does_not_depend_on_the_number_of_iterations(question):
 def test_the_last_iteration_does_not_count():
     """It shares the links with none after it: ends at 3, 5, 8 and 9 s mean (8 - 3) / 2 s an iteration."""
     model = CostModel(load_model("lenet5", batch=8), cluster_of("titanx-4", 1))
-    replayed = replay(program_of(model, named_strategy("data", model.graph, 1)))
+    replayed = replay(program_of(model, named_strategy("data", model.graph, 1)), iterations=4)
     end_s = np.zeros(replayed.program_graph.graph.size)
     end_s[replayed.program_graph.task_of] = np.array([3.0, 5.0, 8.0, 9.0])[:, None]
 
@@ -255,10 +255,10 @@ def test_of_equal_iterations_one_is_checked(monkeypatch):
         checked.append(graph.size)
         check_task_graph(graph)
 
-    monkeypatch.setattr(program_replay, "check_task_graph", counted)
+    monkeypatch.setattr(iterations, "check_task_graph", counted)
     program = program_of(model, named_strategy("data", model.graph, 4))
-    replayed = replay(program)
-    assert checked == [replayed.program_graph.graph.size / 4]
-    broken = replace(replayed.program_graph.graph, work=-replayed.program_graph.graph.work)
+    built = replay(program, iterations=4).program_graph
+    assert checked == [built.graph.size / 4]
+    broken = replace(built, graph=replace(built.graph, work=-built.graph.work))
     with pytest.raises(ConfigError, match="work"):
-        program_replay.check_first_iteration(broken, 4)
+        iterations.all_in_a_row(broken, "auto")

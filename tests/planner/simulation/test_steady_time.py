@@ -1,7 +1,8 @@
-"""The time of a steady iteration alone is that of a whole replay, to the last bit."""
+"""One iteration stands for all where each begins when the one before has ended; replays of several say the same."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from plans import cluster_of, program_of, questions
@@ -15,19 +16,51 @@ from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.simulation import ladder
-from planner.simulation.ladder import steady_s
-from planner.simulation.program_replay import replay, replayed_graph
-from simulator.engines.engine import simulate
+from planner.simulation.execution_models import ITERATIONS
+from planner.simulation.ladder import ladder_s
+from planner.simulation.memory_over_time import memory_curve
+from planner.simulation.program_replay import replay
+from planner.simulation.steady_path import program_path
+
+SAME = 1e-9
 
 RUNGS = ({}, {"contention": False}, {"overlap": False}, {"overlap": False, "contention": False})
 
 
-@settings(max_examples=40)
+def check_against_several(program, **under):
+    """A replay has the times, link use, memory and path of several iterations; returns how many iterations it has."""
+    short, long = replay(program, **under), replay(program, iterations=ITERATIONS, **under)
+    assert short.iteration_s == pytest.approx(long.iteration_s, rel=SAME)
+    if len(short.ends_s) > 1:
+        return len(short.ends_s)
+    each_s = long.durations_s
+    assert each_s == pytest.approx(np.full(ITERATIONS, short.iteration_s), rel=SAME)
+    close = {"rtol": SAME, "atol": SAME * short.iteration_s}
+    for name in ("ready_s", "start_s", "end_s"):
+        column, rows = getattr(long.schedule, name), long.program_graph.task_of
+        ours = getattr(short.schedule, name)[short.program_graph.task_of[0]]
+        for begin_s, row in zip(long.ends_s - each_s, rows, strict=True):
+            np.testing.assert_allclose(column[row] - begin_s, ours, **close)
+    for name in ("compute_s", "exposed_communication_s", "idle_s"):
+        assert getattr(short.shares(), name) == pytest.approx(
+            getattr(long.shares(), name), **{"rel": SAME, "abs": close["atol"]}
+        )
+    np.testing.assert_allclose(memory_curve(short).peak_bytes, memory_curve(long).peak_bytes, rtol=SAME)
+    if under.get("contention", True):
+        ours, theirs = short.link_use(), long.link_use()
+        np.testing.assert_array_equal(ours.moved_bytes, theirs.moved_bytes)
+        np.testing.assert_allclose(ours.share, theirs.share, rtol=0, atol=1e-6)
+    ours, theirs = program_path(short), program_path(long)
+    for key in ("kind", "layer"):
+        steps = theirs.seconds_by(key)
+        assert sum(steps.values()) == pytest.approx(sum(ours.seconds_by(key).values()), rel=SAME)
+    return 1
+
+
+@settings(max_examples=25)
 @given(questions(), st.sampled_from(RUNGS))
-def test_any_strategy_takes_the_time_of_its_whole_replay(question, rung):
-    program = program_of(*question)
-    assert steady_s(program, **rung) == replay(program, **rung).iteration_s
+def test_any_strategy_takes_the_time_of_several_iterations(question, rung):
+    check_against_several(program_of(*question), **rung)
 
 
 def test_rungs_are_the_program_under_fewer_conditions():
@@ -43,21 +76,12 @@ def test_rungs_are_the_program_under_fewer_conditions():
     times = dict(
         zip(("contention", "interference", "spread"), (replay(each).iteration_s for each in under), strict=True)
     )
-    assert ladder.ladder_s(program, 1.0) == {"additive": 1.0, "overlap": steady_s(program, contention=False)} | times
+    assert ladder_s(program, 1.0) == {
+        "additive": 1.0,
+        "overlap": replay(program, contention=False).iteration_s,
+        **times,
+    }
     assert len(set(times.values())) == 3
-
-
-@pytest.fixture
-def simulated(monkeypatch):
-    """Numbers of tasks of the graphs that ``steady_s`` simulates."""
-    sizes = []
-
-    def counted(graph, **options):
-        sizes.append(graph.size)
-        return simulate(graph, **options)
-
-    monkeypatch.setattr(ladder, "simulate", counted)
-    return sizes
 
 
 def split_program(parts, order, starts):
@@ -74,50 +98,25 @@ def split_program(parts, order, starts):
     return lower(model, spaces_of(graph, strategy, 2), micro_batching=micro_batching)
 
 
-@pytest.mark.parametrize(("order", "starts"), [("gpipe", (0, 6)), ("1f1b", (0, 6)), ("each", (0,)), ("all", (0,))])
-def test_micro_batches_take_the_time_of_their_whole_replay(order, starts, simulated):
-    """Here the next iteration begins while this one still works, so all is simulated, and only once."""
-    program = split_program(4, order, starts)
-    assert steady_s(program) == replay(program).iteration_s
-    assert simulated == [4 * program.size]
+@pytest.mark.parametrize(
+    ("order", "starts", "iterations"),
+    [
+        ("gpipe", (0, 6), 4),  # the second stage still updates its large layers when the first begins again
+        ("1f1b", (0, 6), 4),
+        ("zero-bubble", (0, 6), 4),
+        ("each", (0,), 1),
+        ("all", (0,), 1),
+        ("each", (8,), 1),
+    ],
+)
+def test_micro_batches_take_the_time_of_several_iterations(order, starts, iterations):
+    assert check_against_several(split_program(4, order, starts)) == iterations
 
 
-def test_micro_batches_of_the_last_layers_leave_out_what_does_not_count(simulated):
-    program = split_program(4, "each", (8,))
-    assert steady_s(program) == replay(program).iteration_s
-    assert len(simulated) == 1
-    assert simulated[0] < 3.2 * program.size
-
-
-def test_where_more_than_the_first_tasks_count_the_graph_is_simulated_whole(simulated, monkeypatch):
-    """It is built only once; the time is that of the whole replay."""
-    program, built = split_program(4, "1f1b", (0, 6)), []
-
-    def counted(*arguments, **options):
-        built.append(1)
-        return replayed_graph(*arguments, **options)
-
-    monkeypatch.setattr(ladder, "replayed_graph", counted)
-    monkeypatch.setattr(MicroBatching, "of", lambda self, layer: 1)
-    assert steady_s(program) == replay(program).iteration_s
-    assert built == [1]
-    assert len(simulated) == 2
-
-
-def test_all_conditions_take_the_time_of_a_whole_replay():
+def test_all_conditions_take_the_time_of_several_iterations():
     """Frameworks, ranks that wait for the slowest, and messages that take arithmetic."""
     cluster = load_cluster("dgx-a100").take(4)
     conditions = Conditions.of(cluster)
     graph = load_model("alexnet", batch=8)
     model = CostModel(graph, cluster, conditions=replace(conditions, framework=framework_of("ddp")))
-    program = program_of(model, named_strategy("data", graph, 4))
-    assert steady_s(program) == replay(program).iteration_s
-
-
-def test_it_replays_three_iterations_where_the_fourth_begins_behind_them(simulated):
-    """Else it would take longer than what it stands in for."""
-    graph = load_model("alexnet", batch=8)
-    program = program_of(CostModel(graph, cluster_of("titanx-4", 4)), named_strategy("data", graph, 4))
-    assert steady_s(program) == replay(program).iteration_s
-    assert len(simulated) == 1
-    assert simulated[0] < 3.2 * program.size
+    assert check_against_several(program_of(model, named_strategy("data", graph, 4))) == 1
