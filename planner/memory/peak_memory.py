@@ -1,7 +1,8 @@
 """Peak memory of a program on every device, before any replay."""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,15 +34,12 @@ def peak_memory_bytes(
     Returns:
         Shape (devices,).
     """
-    lifetimes = BufferLifetimes(program, memory_policy)
-    buffers = Buffers.of([lifetimes.persistent(), lifetimes.transient(*program_order(program))])
-    if without:
-        buffers = buffers.take(~np.isin(buffers.kind, [BUFFERS.index(kind) for kind in without]))
-    base, start, _, held = held_over_time(buffers, len(program.cluster.devices))
-    busy = np.flatnonzero(np.diff(start))
-    if len(busy):
-        base[busy] = np.maximum(base[busy], np.maximum.reduceat(held, start[busy]))
-    return program.on_all_devices(base)
+    if not without:
+        return _peak_of(program, memory_policy).bytes_by_device
+    buffers = _in_program_order(program, memory_policy)
+    return _peak(
+        program, buffers.take(~np.isin(buffers.kind, [BUFFERS.index(kind) for kind in without]))
+    ).bytes_by_device
 
 
 def peak_by_kind_bytes(program: Program, memory_policy: MemoryPolicy | None = None) -> dict[str, float]:
@@ -54,17 +52,43 @@ def peak_by_kind_bytes(program: Program, memory_policy: MemoryPolicy | None = No
         program: The program.
         memory_policy: What the run keeps beside the tensors of the network.
     """
+    return _peak_of(program, memory_policy).bytes_by_kind
+
+
+class _Peak(NamedTuple):
+    """Where devices hold most."""
+
+    bytes_by_device: Floats
+    """Shape (devices,)."""
+    bytes_by_kind: dict[str, float]
+    """What the fullest device holds then."""
+
+
+@lru_cache(maxsize=2)
+def _peak_of(program: Program, memory_policy: MemoryPolicy | None) -> _Peak:
+    """Return the peak of a program in program order, which a plan needs twice: to be checked, and to be told."""
+    return _peak(program, _in_program_order(program, memory_policy))
+
+
+def _in_program_order(program: Program, memory_policy: MemoryPolicy | None) -> Buffers:
+    """Return all buffers of an iteration whose tasks run one after another."""
     lifetimes = BufferLifetimes(program, memory_policy)
-    buffers = Buffers.of([lifetimes.persistent(), lifetimes.transient(*program_order(program))])
+    return Buffers.of([lifetimes.persistent(), lifetimes.transient(*program_order(program))])
+
+
+def _peak(program: Program, buffers: Buffers) -> _Peak:
+    """Return the peak of some buffers of a program."""
     capacity = program.cluster.devices.of_each(lambda device: device.usable_bytes)
-    base, start, time_s, held = held_over_time(buffers, len(capacity))
-    # A device whose buffers never change has no moments, and holds the same throughout.
-    peak = np.array([held[begin:end].argmax() + begin if end > begin else -1 for begin, end in pairwise(start)])
-    peaks_bytes = np.where(peak >= 0, held[peak] if len(held) else 0.0, base)
-    fullest = int((peaks_bytes / capacity).argmax())
-    at_s = time_s[peak[fullest]] if peak[fullest] >= 0 else 0.0
+    peaks, start, time_s, held = held_over_time(buffers, len(capacity))
+    busy = np.flatnonzero(np.diff(start))  # the buffers of all other devices never change
+    if len(busy):
+        peaks[busy] = np.maximum(peaks[busy], np.maximum.reduceat(held, start[busy]))
+    fullest = int((peaks / capacity).argmax())
+    mine, at_s = slice(start[fullest], start[fullest + 1]), 0.0
+    if mine.start < mine.stop:
+        at_s = time_s[mine][held[mine].argmax()]
     here = (buffers.device == fullest) & (buffers.allocated_s <= at_s) & (at_s < buffers.released_s)
-    return bytes_by_kind(buffers.kind[here], buffers.size_bytes[here])
+    return _Peak(program.on_all_devices(peaks), bytes_by_kind(buffers.kind[here], buffers.size_bytes[here]))
 
 
 def held_over_time(buffers: Buffers, devices: int) -> tuple[Floats, Ints, Floats, Floats]:

@@ -212,7 +212,8 @@ def layer_split(hybrid: Hybrid, graph: ComputationGraph) -> LayerSplit:
 
     def on_mesh(layer: Layer, devices: Sequence[int]) -> Configuration:
         """Return the configuration of a layer on the mesh of its stage."""
-        mesh = meshes.setdefault(tuple(devices), Mesh(axes, tuple(devices[place] for place in order)))
+        key = tuple(devices)
+        mesh = meshes.get(key) or meshes.setdefault(key, Mesh(axes, tuple(devices[place] for place in order)))
         indices = [splits[name][layer.name] if name in splits else "sample" for name, _ in axes]
         return Configuration.on(mesh, indices, layer.parallel_dims)
 

@@ -189,6 +189,7 @@ class _Tables:
         self.model, self.groups, self.layout, self.schedule = model, groups, layout, schedule
         self.recomputes = recomputes
         self.part = model.for_batch(model.graph.batch // schedule.micro_batches)
+        self._spaces_on: dict[tuple[int, ...], list[ConfigSpace]] = {}
         self._times: dict[object, Floats] = {}
         self._needs: dict[int, _StageMemory] = {}
         self._reach: dict[tuple[int, int, float], Ints] = {}
@@ -237,8 +238,11 @@ class _Tables:
 
     def _spaces(self, devices: Sequence[int]) -> list[ConfigSpace]:
         """Return the spaces of all layers on the devices of a stage."""
-        count = len(self.model.cluster.devices)
-        return [space_of(layer, self.layout(layer, devices), count) for layer in self.part.graph.layers]
+        count, key = len(self.model.cluster.devices), tuple(devices)
+        if key not in self._spaces_on:
+            layers = self.part.graph.layers
+            self._spaces_on[key] = [space_of(layer, self.layout(layer, devices), count) for layer in layers]
+        return self._spaces_on[key]
 
     def _time(self, here: Sequence[int], after: Sequence[int]) -> Floats:
         """Return the times of stages on devices ``here`` whose next stage is on ``after``, shape (G + 1, G + 1).

@@ -9,7 +9,7 @@ from groundwork.array_types import Floats, Ints
 from planner.topology.device_order import cycles
 from planner.topology.network_routes import ClusterRoutes
 
-_MOST_SEARCHED = 8
+MOST_SEARCHED = 8
 """Devices of a node up to which all cycles are looked at: 2,520 of them."""
 _EQUAL = 1e-9
 _FEW_CYCLES = 3
@@ -61,7 +61,7 @@ def _crossing_cost(network: ClusterRoutes, source: int, target: int) -> tuple[fl
 def _rings_inside(network: ClusterRoutes, devices: Ints) -> Ints:
     """Return the rings inside a node, as positions in ``devices``, shape (rings, size)."""
     in_order = np.argsort(devices, kind="stable")[None]  # neighbours share switches
-    if not 2 < len(devices) <= _MOST_SEARCHED:
+    if not 2 < len(devices) <= MOST_SEARCHED:
         return in_order
     rings = _most_cycles(tuple(map(tuple, _cables(network, tuple(devices.tolist())).tolist())))
     return rings if len(rings) else in_order
@@ -89,7 +89,7 @@ def _cables(network: ClusterRoutes, members: tuple[int, ...]) -> Ints:
 def joined_directly(network: ClusterRoutes, devices: Ints) -> bool:
     """Return whether direct links join some of the devices of the first node; rings and chains can follow them."""
     first = devices[network.node[devices] == network.node[devices[0]]]
-    return 2 < len(first) <= _MOST_SEARCHED and bool(_cables(network, tuple(first.tolist())).any())
+    return 2 < len(first) <= MOST_SEARCHED and bool(_cables(network, tuple(first.tolist())).any())
 
 
 def chain_order(network: ClusterRoutes, devices: Ints) -> Ints | None:
@@ -104,7 +104,7 @@ def chain_order(network: ClusterRoutes, devices: Ints) -> Ints | None:
     Returns:
         Positions in ``devices``, shape (p,).
     """
-    if not 2 < len(devices) <= _MOST_SEARCHED:
+    if not 2 < len(devices) <= MOST_SEARCHED:
         return None
     return _best_chain(tuple(map(tuple, _cables(network, tuple(devices.tolist())).tolist())))
 

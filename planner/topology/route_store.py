@@ -28,8 +28,9 @@ class RouteStore:
     def _clear(self) -> None:
         """Forget all routes."""
         none = np.empty(0, dtype=np.int64)
-        self._rows = none  # sorted, so that ``find`` can use a binary search
-        self._place = none  # index of the route of each row
+        # sorted, so that ``find`` can use a binary search; behind them one that no pair has
+        self._rows = np.array([np.iinfo(np.int64).max])
+        self._place = np.array([-1])  # index of the route of each row
         self.start: Ints = np.zeros(1, dtype=np.int64)
         """First link of each route in ``links``, shape (routes + 1,)."""
         self.links: Ints = none
@@ -43,11 +44,11 @@ class RouteStore:
         if self._has_all:
             return rows
         at = np.searchsorted(self._rows, rows)
-        known = np.append(self._rows, -1)[at] == rows
+        known = self._rows[at] == rows
         if known.all():
             return self._place[at]
         missing = distinct(rows[~known])
-        if self._all_at_once and len(self._rows) + len(missing) > _FEW_OF_ALL * self._count**2:
+        if self._all_at_once and len(self.latency_class) + len(missing) > _FEW_OF_ALL * self._count**2:
             self.add_all()
             return rows
         self._add(missing, *self._cluster.routes(*np.divmod(missing, self._count)))
@@ -64,7 +65,7 @@ class RouteStore:
     def _add(self, rows: Ints, lengths: Ints, links: Ints) -> None:
         """Append routes, given by row in rising order."""
         at = np.searchsorted(self._rows, rows)
-        self._place = np.insert(self._place, at, len(self._rows) + np.arange(len(rows)))
+        self._place = np.insert(self._place, at, len(self.latency_class) + np.arange(len(rows)))
         self._rows = np.insert(self._rows, at, rows)
         self.latency_class = np.concatenate([self.latency_class, self._classes.classify(lengths, links)])
         self.start = np.concatenate([self.start, self.start[-1] + np.cumsum(lengths)])
