@@ -202,10 +202,11 @@ class _Tables:
     def need_bytes(self, stage: int) -> Floats:
         """Return the bytes that a stage of the layers [row, column) needs, shape (G + 1, G + 1)."""
         devices = self._devices(stage)
+        if self.recomputes:
+            return _between(self._parameters(self._spaces(devices)))
         if len(devices) not in self._needs:
             self._needs[len(devices)] = self._need(devices)
-        need = self._needs[len(devices)]
-        return need.parameters if self.recomputes else need.of(self.schedule.in_flight[stage])
+        return self._needs[len(devices)].of(self.schedule.in_flight[stage])
 
     def times(self, stage: int) -> _StageTable:
         """Return the times of a stage in seconds, as far as it fits in memory."""
@@ -282,9 +283,6 @@ class _Tables:
         """Return the memory needs of stages on these devices."""
         graph, spaces = self.part.graph, self._spaces(devices)
         count, size = len(spaces), graph.element_bytes
-        parameters, outputs = np.zeros(count), np.zeros(count)
-        for i, (layer, space) in enumerate(zip(graph.layers, spaces, strict=True)):
-            parameters[i] = COPIES_OF_PARAMETERS * size * shard_elements(layer.parameters, space)
         outputs = np.array(
             [layer.output.elements * size / s.degrees[0].prod() for layer, s in zip(graph.layers, spaces, strict=True)]
         )
@@ -307,7 +305,13 @@ class _Tables:
             reach = np.cumsum(held[first:])
             tensors[first, first + 1 :] = reach
             backward[first, first + 1 :] = np.maximum.accumulate(reach + gradients[first:])
-        return _StageMemory(_between(parameters), tensors, backward)
+        return _StageMemory(_between(self._parameters(spaces)), tensors, backward)
+
+    def _parameters(self, spaces: Sequence[ConfigSpace]) -> Floats:
+        """Return the bytes of each layer's parameters with gradients and optimizer state, shape (G,)."""
+        graph, size = self.part.graph, COPIES_OF_PARAMETERS * self.part.graph.element_bytes
+        layers = zip(graph.layers, spaces, strict=True)
+        return np.array([size * shard_elements(layer.parameters, space) for layer, space in layers])
 
     def _read_bytes(self, edge: Edge, space: ConfigSpace) -> float:
         """Return the bytes of a tensor that the first part of its consumer reads."""

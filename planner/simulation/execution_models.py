@@ -11,7 +11,7 @@ Source:
     Eq. 1: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from groundwork.array_types import Floats, Ints
 from groundwork.rows_on_demand import JoinedNames
 from groundwork.sparse_rows import row_owners
-from planner.lowering.program import Program
+from planner.lowering.program import Collective, Program
 from planner.simulation.collective_use import CollectiveEngines, CollectiveLinks
 from planner.simulation.message_overhead_use import message_overheads_of
 from planner.topology.copy_engine_use import CopyEngineUses, copy_engines_of
@@ -133,20 +133,29 @@ def _contending(program: Program, network: ClusterRoutes, engines: CopyEngineUse
         links = np.array(copy.links)
         blocks.append((np.array([task]), np.array([len(links)]), links, np.array(copy.shares)))
     links_of, engines_of, like = CollectiveLinks(network), CollectiveEngines(engines), resources_like(program)
-    for task, collective in program.collectives.items():
-        used, share, latency_s[task] = links_of.of(collective)
+    for collective, tasks in _alike(program.collectives):
+        used, share, latency_s[tasks] = links_of.of(collective)
         engine, busy = engines_of.of(collective)
         device, taken = overheads.of_collective(collective)
         # Weights are relative to the busiest link, whose bytes are the work: it has the weight 1.
         busiest, resource = share.max(), np.concatenate([used, first_engine + engine, first_device + device])
-        work[task] = busiest * collective.buffer_bytes
+        work[tasks] = busiest * collective.buffer_bytes
         weight = np.concatenate([share, busy, taken]) / busiest
         itself = like[resource] == resource  # of resources that are used alike, one stands for all
         resource, weight = resource[itself], weight[itself]
-        blocks.append((np.array([task]), np.array([len(resource)]), resource, weight))
+        count = len(tasks)
+        blocks.append((tasks, np.full(count, len(resource)), np.tile(resource, count), np.tile(weight, count)))
     uses = _ordered_uses(program.size, blocks)
     of, priority = np.arange(program.size), overheads.priority(program.priority, program.is_compute)
     return _Activities(of, work, latency_s, _streams(program), priority, uses, program.group)
+
+
+def _alike(collectives: Mapping[int, Collective]) -> list[tuple[Collective, Ints]]:
+    """Return the different collectives with their tasks: those of all micro-batches are one object."""
+    tasks: dict[int, list[int]] = {}
+    for task, each in collectives.items():
+        tasks.setdefault(id(each), []).append(task)
+    return [(collectives[of[0]], np.array(of)) for of in tasks.values()]
 
 
 def resources_like(program: Program) -> Ints:

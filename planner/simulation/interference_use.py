@@ -134,16 +134,18 @@ def _accesses(program: Program, moving: Ints) -> Iterator[tuple[Ints, Ints, Floa
     sends = np.flatnonzero(program.peer[moving] >= 0)
     for end in (program.device, program.peer):
         yield sends, end[moving[sends]], program.size_bytes[moving[sends]]
-    known: dict[tuple[int, float], Floats] = {}
+    known: dict[tuple[int, float], tuple[Ints, Floats]] = {}
     for index in np.flatnonzero(program.peer[moving] < 0).tolist():
         collective = program.collectives[int(moving[index])]
         key = id(collective.round), collective.buffer_bytes
         if key not in known:
-            known[key] = _accessed_bytes(collective, len(program.cluster.devices))
-        device = np.flatnonzero(known[key])
-        if program.replicas is not None:  # of others, nothing is replayed
-            device = device[program.replicas.device_like[device] == device]
-        yield np.full(len(device), index), device, known[key][device]
+            accessed = _accessed_bytes(collective, len(program.cluster.devices))
+            device = np.flatnonzero(accessed)
+            if program.replicas is not None:  # of others, nothing is replayed
+                device = device[program.replicas.device_like[device] == device]
+            known[key] = device, accessed[device]
+        device, accessed = known[key]
+        yield np.full(len(device), index), device, accessed
 
 
 def _accessed_bytes(collective: Collective, count: int) -> Floats:
