@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from executor.runtime.optimizer_spec import OptimizerSpec
-from executor.runtime.typed_lists import typed_data_types, typed_words
+from executor.runtime.run_options import typed_data_types, typed_words
 from groundwork.errors import ConfigError
 from groundwork.requests import option
 

@@ -1,16 +1,192 @@
 """Data sets by their specifications."""
 
+import os
 import re
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from executor.data.arrays import ArraySource, open_npy, open_npz
-from executor.data.dataset import DataRequirements, Dataset, Shuffled, Source
-from executor.data.generated import Endless, Repeated
-from executor.data.images import ImageSource, Prefetching
+from executor.data.dataset import PURPOSE, DataRequirements, Dataset, Shuffled, Source
+from executor.runtime.boxes import Box
+from executor.runtime.positional_random import key_of, uniform
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
+from planner.graph.data_sources import DATA
+
+_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+_MODES = {1: "L", 3: "RGB"}
+_MOST_THREADS = 8
+
+
+class ImageSource:
+    """A source of the images in a folder, whose sub-folders in the order of their names are the classes.
+
+    An image is scaled until it covers the model's height and width, then cropped to its centre.
+
+    Raises:
+        ConfigError: Pillow is missing, the model does not read images of 1 or 3 channels alone, its targets are not
+            labels, or it has fewer classes than there are sub-folders.
+    """
+
+    def __init__(self, folder: Path, expected: DataRequirements) -> None:
+        try:
+            import PIL.Image  # noqa: F401
+        except ImportError as error:
+            raise ConfigError(
+                f"data {folder}: images need Pillow, which is not installed: pip install 'orrery-training[images]'"
+            ) from error
+        sample = expected.only_input(str(folder)).sample
+        channels, *positions = sample
+        if len(positions) != 2 or channels not in _MODES:
+            sizes = " x ".join(map(str, sample))
+            raise ConfigError(
+                f"data {folder}: images have 1 or 3 channels, height and width; {expected.model} reads {sizes}"
+            )
+        if expected.positions:
+            raise ConfigError(f"data {folder}: an image has one label, {expected.model} learns one a position")
+        if not expected.labelled:
+            raise ConfigError(f"data {folder}: images have labels, {expected.model} learns {expected.classes} values")
+        classes = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+        if len(classes) > expected.classes:
+            raise ConfigError(
+                f"data {folder}: {len(classes)} folders, {expected.model} tells {expected.classes} classes apart"
+            )
+        files = [
+            (path, label)
+            for label, entry in enumerate(classes)
+            for path in sorted(entry.rglob("*"))
+            if path.suffix.lower() in _SUFFIXES and path.is_file()
+        ]
+        self.samples = len(files)
+        self._paths = [path for path, _ in files]
+        self._labels = np.array([label for _, label in files], dtype=np.int64)
+        self._mode = _MODES[channels]
+        self._height, self._width = positions
+        self._pool = ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS))
+
+    def inputs(self, rows: NDArray[np.int64], box: Box, name: str) -> Tensor:
+        """Return a region of each of some samples; see ``Source.inputs``."""
+        slices = tuple(map(slice, box.low, box.high))
+        values = np.empty((len(rows), *box.shape), dtype=np.uint8)
+        for i, pixels in enumerate(self._pool.map(self._pixels, rows.tolist())):
+            values[i] = pixels[slices]
+        return torch.from_numpy(values)
+
+    def targets(self, rows: NDArray[np.int64]) -> Tensor:
+        """Return the targets of some samples; see ``Source.targets``."""
+        return torch.from_numpy(self._labels[rows])
+
+    def _pixels(self, row: int) -> NDArray[np.uint8]:
+        """Return the pixels of one image, shape (channel, height, width)."""
+        from PIL import Image, ImageOps
+
+        path = self._paths[row]
+        try:
+            with Image.open(path) as image:
+                fitted = ImageOps.fit(image.convert(self._mode), (self._width, self._height), Image.Resampling.BILINEAR)
+        except Exception as error:  # a damaged image makes Pillow raise whatever its decoder meets
+            raise ConfigError(f"data {path} cannot be read as an image: {error}") from error
+        pixels = np.asarray(fitted, dtype=np.uint8)
+        return pixels.reshape(self._height, self._width, -1).transpose(2, 0, 1)
+
+
+class Prefetching(Shuffled):
+    """A data set that reads the next step's regions in a thread while this step runs; arguments as for ``Shuffled``."""
+
+    def __init__(self, source: Source, expected: DataRequirements, **named: Any) -> None:
+        super().__init__(source, expected, **named)
+        self._pool = ThreadPoolExecutor(1)
+        self._ready: dict[tuple[str, Box], tuple[int, Future[Tensor]]] = {}
+
+    def _read(self, step: int, box: Box, name: str) -> Tensor:
+        ready = self._ready.get((name, box))
+        value = ready[1].result() if ready and ready[0] == step else super()._read(step, box, name)
+        if ready is None or ready[0] != step + 1:  # a second read in this step keeps what is prepared for the next
+            self._ready[name, box] = step + 1, self._pool.submit(super()._read, step + 1, box, name)
+        return value
+
+
+_INPUTS, _TARGETS = 0, 1
+_REPEATED = -1
+"""Number used in place of the step where all steps have the same samples."""
+
+
+class _Generator:
+    """A generator of random samples, each a function of seed, step and position."""
+
+    def __init__(
+        self, expected: DataRequirements, *, seed: int, dtype: torch.dtype, device: torch.device | str
+    ) -> None:
+        self._expected, self._seed, self._dtype, self._device = expected, seed, dtype, device
+
+    def _sample_inputs(self, step: int, box: Box, count: int, name: str) -> Tensor:
+        expected, number = self._expected.inputs[name], list(self._expected.inputs).index(name)
+        # the first input has the key that it has where it is the only one; further ones have keys of their own
+        key = key_of(self._seed, PURPOSE, step, _INPUTS, *([number] if number else []))
+        whole = (count, *expected.sample)
+        if words := expected.words:
+            # float64, so that the words are the same whatever type the network has
+            unit = uniform(key, box, whole, dtype=torch.float64, device=self._device)
+            return unit.mul_(words).floor_().to(expected.type_in(self._dtype))
+        return self._signed(key, box, whole)
+
+    def _sample_targets(self, step: int, low: int, high: int, count: int) -> Tensor:
+        key, expected = key_of(self._seed, PURPOSE, step, _TARGETS), self._expected
+        if expected.labelled:
+            # float64, so that the classes are the same whatever type the network has
+            box = Box((low, *(0 for _ in expected.positions)), (high, *expected.positions))
+            unit = uniform(key, box, (count, *expected.positions), dtype=torch.float64, device=self._device)
+            return unit.mul_(expected.classes).to(torch.int64)
+        box = Box((low, *(0 for _ in expected.outputs)), (high, *expected.outputs))
+        return self._signed(key, box, (count, *expected.outputs))
+
+    def _signed(self, key: int, box: Box, whole: tuple[int, ...]) -> Tensor:
+        dtype = torch.promote_types(self._dtype, torch.float32)
+        return uniform(key, box, whole, dtype=dtype, device=self._device).mul_(2).sub_(1).to(self._dtype)
+
+
+class Endless(_Generator):
+    """A data set with new samples in every step."""
+
+    samples = None
+
+    def inputs(self, step: int, box: Box, name: str = DATA) -> Tensor:
+        """Return a region of a mini-batch; see ``Dataset.inputs``."""
+        return self._sample_inputs(step, box, self._expected.batch, name)
+
+    def targets(self, step: int, low: int, high: int) -> Tensor:
+        """Return the targets of samples of a mini-batch; see ``Dataset.targets``."""
+        return self._sample_targets(step, low, high, self._expected.batch)
+
+
+class Repeated(_Generator):
+    """A source with a fixed number of random samples, to which a network can overfit."""
+
+    def __init__(
+        self, samples: int, expected: DataRequirements, *, seed: int, dtype: torch.dtype, device: torch.device | str
+    ) -> None:
+        super().__init__(expected, seed=seed, dtype=dtype, device=device)
+        self.samples = samples
+        self._targets = self._sample_targets(_REPEATED, 0, samples, samples)
+
+    def inputs(self, rows: NDArray[np.int64], box: Box, name: str) -> Tensor:
+        """Return a region of each of some samples; see ``Source.inputs``."""
+        dtype = self._expected.inputs[name].type_in(self._dtype)
+        values = torch.empty(len(rows), *box.shape, dtype=dtype, device=self._device)
+        for i, row in enumerate(rows.tolist()):
+            sample = Box((row, *box.low), (row + 1, *box.high))
+            values[i] = self._sample_inputs(_REPEATED, sample, self.samples, name)[0]
+        return values
+
+    def targets(self, rows: NDArray[np.int64]) -> Tensor:
+        """Return the targets of some samples; see ``Source.targets``."""
+        return self._targets[torch.from_numpy(rows).to(self._targets.device)]
 
 
 def load_data(

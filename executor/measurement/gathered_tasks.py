@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from executor.measurement.joined_tasks import JoinedTasks
+from executor.measurement.measured_run import JoinedTasks
 from executor.program.recorder import RankMeasurement
 from groundwork.array_types import Floats
 

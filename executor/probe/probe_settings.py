@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from executor.runtime.typed_lists import typed_data_types, typed_strategies
+from executor.runtime.run_options import typed_data_types, typed_strategies
 from groundwork.errors import ConfigError
 from groundwork.requests import option, whole_number
 

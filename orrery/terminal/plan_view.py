@@ -34,8 +34,7 @@ def print_plan(planned: "SimulatedPlan", values: Mapping[str, Any]) -> None:
 def plan_headline(plan: "Plan", replay: "Replay", rates: "TrainingRates") -> str:
     """Return what an iteration of a plan is expected to take, with its interval, in one sentence."""
     from reports.style.units import three_digits
-    from reports.tables.likely_text import expected_time
-    from reports.tables.rate_tiles import money_words
+    from reports.tables.likely_text import expected_time, money_words
 
     samples_are = replay.program.graph.samples_are
     time = expected_time(replay.expected_s, replay.likely_s, replay.iteration_s)

@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -25,16 +26,121 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from groundwork.errors import ConfigError, OrreryError
+from groundwork.units import GIB, GIGA, MICRO
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, describe_cluster, load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.plugins.entry_points import plugin_names, working
 from orrery.workbench.benches import Benches, Job
-from orrery.workbench.choices import checked_cluster, checked_model, choices
-from orrery.workbench.cluster_view import cluster_values
 from orrery.workbench.processes import run_once
 from orrery.workbench.scenario_view import StoredScenario, keep_scenario, kept_scenarios, open_scenario, scenario_pair
-from orrery.workbench.subject import UPLOAD, parsed_subject
+from orrery.workbench.subject import UPLOAD, BenchSubject, check_profiles, loaded_cluster, parsed_subject
 from orrery.workbench.transport.guard import Guard, limited_body
 from orrery.workbench.working_folder import UPLOAD_KINDS, WorkingFolder, json_bytes
+from planner.cost.all_reduce import GRADIENT_SYNCS
+from planner.models.registry import load_model, model_names
+from planner.parallel.named_rules import NAMED
+from planner.parallel.strategies import PIPELINE, SEARCHED
+from planner.plan.plan_options import DTYPE_BYTES
+from reports.drawings.cluster_view import cluster_view
 from reports.pages.page_template import packed_plotly, template_text
 from reports.style.palette import PALETTE
+
+_MOST_DRAWN = 6_000
+"""Links of the largest drawing, in which one machine stands for all that are equal."""
+_MESSAGE_BYTES = 2**20
+"""Size of the message whose latency is shown."""
+
+
+def cluster_values(subject: BenchSubject) -> dict[str, Any]:
+    """Return a cluster with the changes of a subject.
+
+    Raises:
+        ConfigError: The cluster or a change breaks a rule.
+        UnreachableError: No route joins two devices.
+    """
+    cluster = loaded_cluster(subject)
+    drawing = cluster_view(cluster)
+    plain = loaded_cluster(subject.model_copy(update={"edits": {}})) if subject.edits else cluster
+    return {
+        "name": cluster.name,
+        "nodes": cluster.node_count,
+        "devices": [
+            {"name": each.name, "profile": each.profile, "speed": each.speed, "memory_gib": each.memory_bytes / GIB}
+            for each in cluster.devices
+        ],
+        "classes": _classes(cluster, plain),
+        "links": [
+            {"name": link.name, "class": link.link_class, "gbyte_per_s": link.bandwidth_bytes_per_s / GIGA}
+            for link in cluster.links
+        ],
+        "drawing": drawing if len(drawing["links"]) <= _MOST_DRAWN else None,
+    }
+
+
+def _classes(cluster: DeviceGraph, plain: DeviceGraph) -> list[dict[str, Any]]:
+    """Return the classes of links with the fastest link's numbers now, and those without the changes."""
+    before = {link.link_class: link for link in reversed(plain.links)}
+    counts = Counter(link.link_class for link in cluster.links)
+    rows = []
+    for link_class, count in counts.items():
+        link = max(
+            (each for each in cluster.links if each.link_class == link_class),
+            key=lambda each: each.bandwidth_bytes_per_s,
+        )
+        first = before.get(link_class, link)
+        rows.append(
+            {
+                "name": link_class,
+                "count": count,
+                "exclusive": link.exclusive,
+                "gbyte_per_s": link.bandwidth_bytes_per_s / GIGA,
+                "was_gbyte_per_s": first.bandwidth_bytes_per_s / GIGA,
+                "latency_us": link.latency.at(_MESSAGE_BYTES) / MICRO,
+                "was_latency_us": first.latency.at(_MESSAGE_BYTES) / MICRO,
+            }
+        )
+    return rows
+
+
+@cache
+def _catalogue() -> dict[str, Any]:
+    """Return what does not change while the server runs."""
+    clusters = working("clusters", cluster_names(), describe_cluster)
+    return {
+        "models": model_names(),
+        "clusters": [{"name": each.name, "devices": each.devices, "about": each.description} for each in clusters],
+        "strategies": [*NAMED, PIPELINE, *SEARCHED, *plugin_names("strategies")],
+        "gradient_syncs": list(GRADIENT_SYNCS),
+        "dtypes": list(DTYPE_BYTES),
+    }
+
+
+def choices(folder: WorkingFolder) -> dict[str, Any]:
+    """Return the names of everything that can be chosen."""
+    uploads = {kind: [f"{UPLOAD}{name}" for name in folder.names(kind, ".yaml")] for kind in ("models", "clusters")}
+    return {**_catalogue(), "uploaded": uploads}
+
+
+def checked_model(file: str) -> dict[str, Any]:
+    """Return the size of a model file.
+
+    Raises:
+        ConfigError: It breaks a rule.
+    """
+    graph = load_model(file, batch=1)
+    return {"layers": len(graph.layers), "parameters": graph.parameter_count}
+
+
+def checked_cluster(file: str) -> dict[str, Any]:
+    """Return the size of a cluster file.
+
+    Raises:
+        ConfigError: It breaks a rule, or names a compute profile outside the catalogue.
+    """
+    cluster = load_cluster(file)
+    check_profiles(cluster)
+    return {"devices": len(cluster.devices), "nodes": cluster.node_count}
+
 
 _MOST_UPLOAD_BYTES, _MOST_REQUEST_BYTES = 8 * 2**20, 2**16
 _PAGE_NAME = re.compile(r"[A-Za-z0-9_-]{8,40}")

@@ -19,8 +19,7 @@ from planner.simulation.memory_over_time import MemoryCurve, memory_curve
 from planner.simulation.program_replay import Replay, replay
 from planner.simulation.steady_path import CriticalPath, program_path
 from reports.style.units import time_unit
-from reports.tables.likely_text import expected_time
-from reports.tables.rate_tiles import rate_tiles
+from reports.tables.likely_text import expected_time, rate_tiles
 
 
 @dataclass(frozen=True, kw_only=True)

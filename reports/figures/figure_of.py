@@ -16,8 +16,8 @@ _HOMES: Mapping[str, Mapping[str, str]] = {
         "agreement": "reports.figures.agreement:agreement_figure",
     },
     "Replay": {"timeline": "reports.figures.timeline:timeline_figure"},
-    "Store": {"lines": "reports.figures.sweep:sweep_figure"},
-    "DataFrame": {"lines": "reports.figures.sweep:sweep_figure"},
+    "Store": {"lines": "reports.figures.decisions:sweep_figure"},
+    "DataFrame": {"lines": "reports.figures.decisions:sweep_figure"},
     "OracleTable": {
         "iterations": "reports.figures.oracle:iteration_figure",
         "epochs": "reports.figures.oracle:epoch_figure",

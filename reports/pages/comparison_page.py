@@ -15,8 +15,7 @@ from reports.style.palette import kind_colours
 from reports.style.units import byte_unit, memory_unit, plain_unit, three_digits, time_unit
 from reports.tables.comparison_summary import comparison_columns, comparison_headline, fullest_device, pace_lines
 from reports.tables.layer_rows import layer_table
-from reports.tables.likely_text import undecided_line, winner_of
-from reports.tables.rate_tiles import rate_tiles
+from reports.tables.likely_text import rate_tiles, undecided_line, winner_of
 
 
 def write_comparison_page(comparison: Comparison, path: AnyPath) -> None:

@@ -17,10 +17,9 @@ import os
 import numpy as np
 import torch
 
-from executor.streams.measure import measure_streams
+from executor.streams.measure import UNLIMITED, measure_streams
 from executor.streams.measure_request import MEASURED_SCHEDULES, CoreStreamsRequest
 from executor.streams.network import SubTaskNetwork
-from executor.streams.schedule_setups import UNLIMITED
 from executor.streams.threads import ThreadRunner
 from planner.models.registry import load_model
 from studies.streams.decomposition import with_measured

@@ -61,7 +61,6 @@ REQUESTS = {
     "executor.probe.probe_settings",
     "executor.runtime.optimizer_spec",
     "executor.runtime.run_options",
-    "executor.runtime.typed_lists",
     "executor.streams.measure_request",
     "executor.validation.validation_request",
 }

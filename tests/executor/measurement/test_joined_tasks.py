@@ -8,7 +8,7 @@ from ranks import pool_of
 
 from executor.measurement import gathered_tasks
 from executor.measurement.gathered_tasks import gather_tasks
-from executor.measurement.joined_tasks import JoinedTasks
+from executor.measurement.measured_run import JoinedTasks
 from executor.program.recorder import RankMeasurement
 
 RANKS, ITERATIONS, TASKS = 3, 7, 11

@@ -13,10 +13,9 @@ from undivided import Undivided, wide
 from executor.data.load import load_data
 from executor.runtime.boxes import whole_box
 from executor.runtime.optimizer_spec import OptimizerSpec
-from executor.streams.measure import measure_streams
+from executor.streams.measure import UNLIMITED, measure_streams
 from executor.streams.measure_request import CoreStreamsRequest
 from executor.streams.network import SubTaskNetwork
-from executor.streams.schedule_setups import UNLIMITED
 from executor.streams.threads import ThreadRunner
 from executor.streams.view import as_stream_comparison
 from groundwork.errors import ConfigError

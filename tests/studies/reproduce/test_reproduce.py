@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.errors import ConfigError
-from studies.reproduce.deepa import DEEPA_CLAIMS, MODELS as DEEPA_MODELS
-from studies.reproduce.deepa_tables import table_rows
+from studies.reproduce.deepa import DEEPA_CLAIMS, MODELS as DEEPA_MODELS, table_rows
 from studies.reproduce.layerwise_paper import LAYERWISE_CLAIMS, _flat_optimum
 from studies.reproduce.paper_clusters import cluster_of
 from studies.reproduce.papers import reproduce

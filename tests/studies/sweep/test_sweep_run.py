@@ -16,11 +16,10 @@ from planner.models.registry import load_model
 from planner.plan.make_plan import make_plan
 from planner.plan.plan_request import PlanRequest
 from studies.sweep.evaluate_point import evaluate_point
-from studies.sweep.on_dask import compute_on_dask
 from studies.sweep.point import SweepPoint
 from studies.sweep.store import Store
 from studies.sweep.sweep_file import Sweep, read_sweep
-from studies.sweep.sweep_run import run_sweep
+from studies.sweep.sweep_run import compute_on_dask, run_sweep
 from studies.sweep.workers import compute_locally
 
 SWEEP = """
@@ -212,6 +211,6 @@ def test_dask_computes_the_same_though_a_worker_is_killed():
 )
 def test_dask_that_cannot_be_used_is_an_error(address, rule, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("studies.sweep.on_dask.DASK_WAIT_S", 0.5)
+    monkeypatch.setattr("studies.sweep.sweep_run.DASK_WAIT_S", 0.5)
     with pytest.raises(ConfigError, match=rule):
         next(compute_on_dask(POINTS, address=address))

@@ -12,8 +12,7 @@ from planner.plan.lowered_plan import lower_plan
 from planner.plan.make_plan import make_plan
 from planner.simulation.program_replay import replay
 from studies.traces.profiler_events import traced_iterations
-from studies.traces.traced_layers import traced_layer_times
-from studies.traces.traced_plan import traced_plan
+from studies.traces.traced_plan import traced_layer_times, traced_plan
 
 
 @pytest.fixture(scope="module")
