@@ -23,7 +23,8 @@ def clock_offset_s(device: torch.device) -> float:
         Cristian, "Probabilistic clock synchronization", Distributed Computing 3, 1989.
     """
     rank, machines = dist.get_rank(), [""] * dist.get_world_size()
-    dist.all_gather_object(machines, _machine())
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    dist.all_gather_object(machines, boot.read_text() if boot.exists() else socket.gethostname())
     offset_s = 0.0
     for other in range(1, len(machines)):
         if machines[other] == machines[0]:
@@ -39,12 +40,6 @@ def clock_offset_s(device: torch.device) -> float:
         elif rank == other:
             offset_s = _measure_offset(device)
     return offset_s
-
-
-def _machine() -> str:
-    """Return a text that processes with the same clock have in common."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return boot.read_text() if boot.exists() else socket.gethostname()
 
 
 def _measure_offset(device: torch.device) -> float:

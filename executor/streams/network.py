@@ -65,7 +65,11 @@ class SubTaskNetwork:
             "bias_gradient": _nothing,
             "update": self._update,
         }
-        self._last = _last_tasks(program)
+        kinds = [KINDS.index(kind) for kind in ("activation_gradient", "weight_gradient")]
+        layers = program.layer[np.isin(program.kind, kinds)]
+        self._last = {
+            int(layer): int(count) for layer, count in zip(*np.unique(layers, return_counts=True), strict=True)
+        }
         self._locks = [Lock() for _ in self.graph.layers]
         self.gradients: dict[int, dict[str, Tensor]] = {}
         """Gradients of the last step, by layer and parameter."""
@@ -163,10 +167,3 @@ class SubTaskNetwork:
 
 def _nothing(layer: int) -> None:
     """Do nothing: the gradient of a bias is computed with that of the weights."""
-
-
-def _last_tasks(program: Program) -> dict[int, int]:
-    """Return the number of gradient tasks of each layer that read its saved activations."""
-    kinds = [KINDS.index(kind) for kind in ("activation_gradient", "weight_gradient")]
-    layers = program.layer[np.isin(program.kind, kinds)]
-    return {int(layer): int(count) for layer, count in zip(*np.unique(layers, return_counts=True), strict=True)}

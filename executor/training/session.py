@@ -220,7 +220,10 @@ def _parameters(
             layer = graph.layers[i]
             keys, shapes = dict(layer.keys), {each.name: each.shape for each in layer.parameters}
             values = {
-                name: _slice(state[keys[name]].view(shapes[name]), box).to(device.torch_device, dtype)
+                name: state[keys[name]]
+                .view(shapes[name])[tuple(map(slice, box.low, box.high))]
+                .clone(memory_format=torch.contiguous_format)
+                .to(device.torch_device, dtype)
                 for name, box in slices.items()
             }
         else:
@@ -234,11 +237,6 @@ def _parameters(
             kept = torch_type(types.state)
             optimizers[i] = make_optimizer(options.optimizer, trained, masters=masters, state_type=kept)
     return parameters, optimizers
-
-
-def _slice(tensor: Tensor, box: Box) -> Tensor:
-    """Return a copy of a region of a tensor."""
-    return tensor[tuple(map(slice, box.low, box.high))].clone(memory_format=torch.contiguous_format)
 
 
 def _set_buffers(

@@ -40,7 +40,11 @@ def evaluated(
     # The turn's iteration whose time is nearest the median of all, from its first task.
     k = len(shown.ends_s) - len(shown.iterations_s) + int(np.abs(shown.iterations_s - median_s).argmin())
     measured = shown.iteration_timeline(program, k)
-    tasks = _tasks(simulated, measured, _durations_s(turns))
+    durations_s = _durations_s(turns)
+    tasks = simulated[["id", "name", "kind", "layer", "device", "bytes"]].copy()
+    tasks["predicted_s"], tasks["measured_s"] = simulated["end_s"] - simulated["start_s"], durations_s
+    tasks["error"] = _errors(tasks["predicted_s"], tasks["measured_s"])
+    tasks["predicted_end_s"], tasks["measured_end_s"] = simulated["end_s"], measured["end_s"]
     sent = turns[-1].sent_bytes[-1]
     low, high = np.quantile(iterations_s, [0.25, 0.75]).tolist()
     return StrategyValidation(
@@ -68,14 +72,6 @@ def _durations_s(turns: Sequence[Measurement]) -> Floats:
     """Return the median duration of every task, in seconds, shape (T,)."""
     rows = [(turn.end_s - turn.start_s)[WARM_UP:] for turn in turns]
     return np.asarray(np.median(np.concatenate(rows), axis=0))
-
-
-def _tasks(simulated: pd.DataFrame, measured: pd.DataFrame, durations_s: Floats) -> pd.DataFrame:
-    joined = simulated[["id", "name", "kind", "layer", "device", "bytes"]].copy()
-    joined["predicted_s"], joined["measured_s"] = simulated["end_s"] - simulated["start_s"], durations_s
-    joined["error"] = _errors(joined["predicted_s"], joined["measured_s"])
-    joined["predicted_end_s"], joined["measured_end_s"] = simulated["end_s"], measured["end_s"]
-    return joined
 
 
 def _errors(predicted: pd.Series, measured: pd.Series) -> pd.Series:

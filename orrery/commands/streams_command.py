@@ -163,19 +163,17 @@ def _simulated(
     comparison = compare_schedules(graph, request, progress)
     if page:
         write_page(streams_html(comparison), *page)
-    return _StreamsReport(values=_values(comparison), show=lambda: _show(comparison))
-
-
-def _values(comparison: "StreamComparison") -> dict[str, Any]:
-    """Return a comparison as one JSON value, with the gain of each schedule."""
-    return {
-        **{name: getattr(comparison, name) for name in _COMPARISON_FIELDS},
-        "schedules": [
-            {**{name: getattr(row, name) for name in _FIELDS.split()}, "gain": comparison.gain(row)}
-            for row in comparison.results
-        ],
-        "notes": comparison.notes,
-    }
+    return _StreamsReport(
+        values={
+            **{name: getattr(comparison, name) for name in _COMPARISON_FIELDS},
+            "schedules": [
+                {**{name: getattr(row, name) for name in _FIELDS.split()}, "gain": comparison.gain(row)}
+                for row in comparison.results
+            ],
+            "notes": comparison.notes,
+        },
+        show=lambda: _show(comparison),
+    )
 
 
 def _show(comparison: "StreamComparison") -> None:

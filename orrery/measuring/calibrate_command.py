@@ -12,7 +12,6 @@ from orrery.terminal.progress import progress_bar
 from orrery.terminal.views import print_pairs, print_table
 
 if TYPE_CHECKING:
-    from studies.calibrate.calibration import Calibrated
     from studies.calibrate.cross_validation import HeldOutErrors
 
 
@@ -63,19 +62,14 @@ def orrery_calibrate(
         write_content(
             result.content, path, f"{device}, fitted by orrery calibrate {' '.join(files)}; section fit says how well."
         )
-    values = _fit_values(result, out)
-    print_json(values) if json else _print_fit(values)
-
-
-def _fit_values(result: "Calibrated", out: Out) -> dict[str, Any]:
-    """Return errors by kind of row, and the parameters that stay at their prior."""
-    return {
+    values = {
         "profile_file": str(out.files[0]),
         "errors": _error_rows(result.errors),
         "at_prior": list(result.at_prior),
         "sustained_clock": result.content.get("sustained_clock", 1.0),
         "dispatch_overhead_us": result.content.get("dispatch_overhead_us", 0.0),
     }
+    print_json(values) if json else _print_fit(values)
 
 
 def _print_fit(values: dict[str, Any]) -> None:

@@ -43,17 +43,12 @@ def _strategies() -> Sequence[str]:
     return [*NAMED, *SEARCHED, "pipeline", *plugin_names("strategies")]
 
 
-def _starting(names: Callable[[], Sequence[str]], incomplete: str) -> list[str]:
-    """Return the names that begin as typed; of a list behind its last comma."""
-    before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in dict.fromkeys(names()) if name.startswith(last)]
-
-
 def _completer(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
     """Return a function as typer calls it, with what is typed so far."""
 
     def complete(incomplete: str) -> list[str]:
-        return _starting(names, incomplete)
+        before, comma, last = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in dict.fromkeys(names()) if name.startswith(last)]
 
     return complete
 

@@ -87,7 +87,11 @@ class KnownTensors:
 
         outputs = [name for name in node.output if name]
         if node.op_type == "Shape" and node.input[0] in self.sizes:
-            self._keep(outputs[0], _shape_of(node, self.sizes[node.input[0]].shape))
+            shape = self.sizes[node.input[0]].shape
+            given = {row.name: row.i for row in node.attribute}
+            self._keep(
+                outputs[0], np.array(shape[given.get("start", 0) : given.get("end", len(shape))], dtype=np.int64)
+            )
             return True
         if node.op_type == "CastLike" and node.input[0] in self.elements:  # of the other operand only its type counts
             number = helper.tensor_dtype_to_np_dtype(self.types[node.input[1]].tensor_type.elem_type)
@@ -161,8 +165,3 @@ def is_floating(kind: int) -> bool:
     from onnx import TensorProto
 
     return kind in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-
-
-def _shape_of(node: "onnx.NodeProto", shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    given = {row.name: row.i for row in node.attribute}
-    return np.array(shape[given.get("start", 0) : given.get("end", len(shape))], dtype=np.int64)

@@ -57,7 +57,10 @@ def timelines_figure(comparison: StreamComparison) -> go.Figure:
         shared_xaxes=True,
         row_heights=[float(height) for height in heights],
         vertical_spacing=48 / sum(heights) if len(heights) > 1 else 0,
-        subplot_titles=[_title(row, comparison) for row in comparison.results],
+        subplot_titles=[
+            f"{row.name}{f' ({row.method})' if row.method else ''} {comparison.gain(row):.2f}×"
+            for row in comparison.results
+        ],
     )
     colours = kind_colours(_KINDS)
     for panel, result in enumerate(comparison.results, start=1):
@@ -90,10 +93,6 @@ def timelines_figure(comparison: StreamComparison) -> go.Figure:
 def _rows(result: ScheduleResult) -> list[str]:
     shown = set(result.timeline["stream"])
     return [label for label in (*result.labels, "updates") if label in shown]
-
-
-def _title(result: ScheduleResult, comparison: StreamComparison) -> str:
-    return f"{result.name}{f' ({result.method})' if result.method else ''} {comparison.gain(result):.2f}×"
 
 
 def occupancy_figure(comparison: StreamComparison) -> go.Figure:

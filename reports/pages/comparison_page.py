@@ -29,7 +29,15 @@ def write_comparison_page(comparison: Comparison, path: AnyPath) -> None:
 
 def comparison_html(comparison: Comparison) -> str:
     """Return the page as HTML."""
-    figures = _figures(comparison) if comparison.strategies else {}
+    figures = (
+        {
+            "breakdown": plain_figure(breakdown_figure(comparison)),
+            "ladder": plain_figure(ladder_figure(comparison)),
+            "agreement": plain_figure(agreement_figure(comparison)),
+        }
+        if comparison.strategies
+        else {}
+    )
     return rendered(
         "comparison.html",
         draws=bool(comparison.strategies),
@@ -47,14 +55,6 @@ def comparison_html(comparison: Comparison) -> str:
         fullest=[_fullest(strategy, comparison) for strategy in comparison.strategies],
         data={"figures": figures, "strategies": [_strategy_data(s, comparison) for s in comparison.strategies]},
     )
-
-
-def _figures(comparison: Comparison) -> dict[str, Any]:
-    return {
-        "breakdown": plain_figure(breakdown_figure(comparison)),
-        "ladder": plain_figure(ladder_figure(comparison)),
-        "agreement": plain_figure(agreement_figure(comparison)),
-    }
 
 
 def _tiles(comparison: Comparison) -> list[tuple[str, str, str]]:

@@ -8,9 +8,9 @@ those simulate faster.  For claims of transfers, it is the optimum of Eq. 1 in t
 over one bandwidth, because they decided which bytes the paper counted.
 
 Tables 2 and 3 are costs of one layer, or of three, in five configurations.  The paper's form, transfer and update as
-total bytes over one bandwidth, is our cost model on a bus with a central parameter server.  The paper counts all p replicas, or
-all p readers of one tensor; here the one that holds the server or the part itself moves nothing, so our costs are
-(p - 1) / p of the paper's where the rest is equal.
+total bytes over one bandwidth, is our cost model on a bus with a central parameter server.  The paper counts all p
+replicas, or all p readers of one tensor; here the one that holds the server or the part itself moves nothing, so our
+costs are (p - 1) / p of the paper's where the rest is equal.
 
 Source: Jia et al. (anonymous), "Exploring the hidden dimension in accelerating convolutional neural networks",
 ICLR 2018 submission.
@@ -44,16 +44,12 @@ def table_rows() -> Iterator[PaperRow]:
         lines = [line for line in rows if line["table"] == table]
         ours = [costs_ms(model, layers, {key: int(line[key]) for key in "nchw"}) for line in lines]
         for line, costs in zip(lines, ours, strict=True):
-            notes = _notes(table, line, model, layers) | {"total": _with_printed_compute(line, costs)}
+            total_ms = costs["transfer"] + costs["update"] + float(line["compute_ms"])
+            notes = _notes(table, line, model, layers) | {"total": f"with the printed compute {total_ms:.1f}"}
             for column in COLUMNS:
                 source = f"DeePa, Table {table}: {line['model']}, {line['layer']}, {_form(line)}, {column}"
                 yield row(source, line[f"{column}_ms"], costs[column], "ms", notes.get(column, ""))
         yield _cheapest(table, lines, ours)
-
-
-def _with_printed_compute(line: dict[str, str], costs: Costs) -> str:
-    """Return a note with our total if the computation took the printed time."""
-    return f"with the printed compute {costs['transfer'] + costs['update'] + float(line['compute_ms']):.1f}"
 
 
 def costs_ms(model: CostModel, layers: tuple[str, ...], degrees: dict[str, int]) -> Costs:

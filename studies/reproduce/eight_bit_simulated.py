@@ -16,7 +16,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
-from planner.lowering.program import KINDS, Program
+from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import micro_batching_of
 from planner.parallel.strategies import named_strategy
@@ -200,11 +200,6 @@ def machine_iteration_s(cluster: DeviceGraph, *, bits: int, kernels: str = "nerv
         compressed=UNCOMPRESSED if bits == 32 else CompressionSettings(activations="dynamic-tree"),
     )
     convolutions_s = BASELINES_S[kernels] - linear_layers().alone_s
-    return replay(_timed(program, convolutions_s)).iteration_s
-
-
-def _timed(program: Program, convolutions_s: float) -> Program:
-    """Return the program with the times of Table 4 and no others."""
     rows = {line["layer"]: line for line in read_table("table4_compute")}
     layers, work_s = program.graph.layers, np.zeros(program.size)
     convolution = np.array([layers[i].operation.kind == "convolution" for i in program.layer])
@@ -214,4 +209,4 @@ def _timed(program: Program, convolutions_s: float) -> Program:
             prefix = "parallel_" if layer.operation.kind == "linear" else ""
             work_s[task] = 1e-3 * float(rows[layer.name][f"{prefix}{column}_ms"])
     work_s[convolution] *= convolutions_s / work_s[convolution & (program.device == 0)].sum()
-    return replace(program, work_s=work_s)
+    return replay(replace(program, work_s=work_s)).iteration_s

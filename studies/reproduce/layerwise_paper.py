@@ -65,12 +65,6 @@ def _problem(results: PricedCases, model: str) -> SearchProblem:
     return search_problem(priced, priced.all_configurations(), priced.transfer_times.table)
 
 
-def _timed(search: Callable[[SearchProblem], object], problem: SearchProblem) -> float:
-    began = perf_counter()
-    search(problem)
-    return perf_counter() - began
-
-
 def _partial_strategies(problem: SearchProblem) -> float:
     """Return the partial strategies that a depth-first search visits: every choice for the first k layers, each k."""
     return float(sum(accumulate(map(float, problem.counts), mul)))
@@ -79,7 +73,9 @@ def _partial_strategies(problem: SearchProblem) -> float:
 def _depth_first(results: PricedCases, model: str) -> ClaimResult:
     """Return the time of a depth-first search: run for LeNet-5, estimated from its rate for larger networks."""
     small, problem = _problem(results, "lenet5"), _problem(results, model)
-    rate = _partial_strategies(small) / _timed(depth_first, small)
+    began = perf_counter()
+    depth_first(small)
+    rate = _partial_strategies(small) / (perf_counter() - began)
     if model == "lenet5":
         return _partial_strategies(small) / rate, f"compiled, {rate:.2g} partial strategies a second"
     size = _partial_strategies(problem)

@@ -94,25 +94,23 @@ class PricedCases:
         """
         key = (case, name, priced or case)
         if key not in self.outcomes:
-            self.outcomes[key] = _outcome(self.model(case), self.strategy(priced or case, name))
+            model = self.model(case)
+            strategy = self.strategy(priced or case, name)
+            program = _lowered(model, strategy)
+            # A transfer counts for the layer that reads it.
+            owner = np.where(program.kind == KINDS.index("transfer"), program.consumer, program.layer)
+            self.outcomes[key] = PricedOutcome(
+                model=model,
+                strategy=strategy,
+                simulated_s=replay(program).iteration_s,
+                moved_bytes=program.moved_bytes,
+                layer_bytes=tuple(np.bincount(owner, program.size_bytes, minlength=len(program.graph.layers)).tolist()),
+            )
         return self.outcomes[key]
 
     def fastest(self, case: PricedCase, names: Iterable[str] = ("layerwise", "data", "owt")) -> PricedOutcome:
         """Return the outcome with the shortest simulated iteration among some strategies."""
         return min((self.outcome(case, name) for name in names), key=lambda outcome: outcome.simulated_s)
-
-
-def _outcome(model: CostModel, strategy: Strategy) -> PricedOutcome:
-    program = _lowered(model, strategy)
-    # A transfer counts for the layer that reads it.
-    owner = np.where(program.kind == KINDS.index("transfer"), program.consumer, program.layer)
-    return PricedOutcome(
-        model=model,
-        strategy=strategy,
-        simulated_s=replay(program).iteration_s,
-        moved_bytes=program.moved_bytes,
-        layer_bytes=tuple(np.bincount(owner, program.size_bytes, minlength=len(program.graph.layers)).tolist()),
-    )
 
 
 def _lowered(model: CostModel, strategy: Strategy) -> Program:
