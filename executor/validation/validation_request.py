@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from executor.runtime.optimizer_spec import OptimizerSpec
-from executor.runtime.run_options import RunOptions
-from executor.runtime.typed_lists import typed_data_types, typed_strategies, typed_words
+from executor.runtime.run_options import RunOptions, typed_data_types, typed_strategies, typed_words
 from groundwork.errors import ConfigError
 from groundwork.requests import option, whole_number
 from planner.plan.plan_options import SyncAlgorithm

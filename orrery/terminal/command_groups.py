@@ -10,34 +10,34 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 _GROUPS = {
-    "Look up": {"commands.look_up": "models clusters devices completion import"},
+    "Look up": {"look_up": "models clusters devices completion import"},
     "Plan and simulate": {
-        "commands.plan": "plan",
-        "commands.simulate": "simulate replay analyse",
-        "commands.compare": "compare",
-        "commands.oracle": "oracle",
-        "commands.streams": "streams",
+        "plan": "plan",
+        "simulate": "simulate replay analyse",
+        "compare": "compare",
+        "oracle": "oracle",
+        "streams": "streams",
     },
     "Compare many cases": {
-        "questions.size": "size",
-        "questions.whatif": "whatif",
-        "commands.sweep": "sweep results",
+        "size": "size",
+        "whatif": "whatif",
+        "sweep": "sweep results",
     },
     "Run and measure": {
-        "commands.run": "run",
-        "measuring.read": "read",
-        "measuring.probe": "probe",
-        "measuring.calibrate": "calibrate",
-        "measuring.trace": "trace",
-        "measuring.chakra": "chakra",
-        "commands.validate": "validate",
-        "commands.lab": "lab",
-        "commands.accuracy": "accuracy",
+        "run": "run",
+        "read": "read",
+        "probe": "probe",
+        "calibrate": "calibrate",
+        "trace": "trace",
+        "chakra": "chakra",
+        "validate": "validate",
+        "lab": "lab",
+        "accuracy": "accuracy",
     },
     "Pages and papers": {
-        "commands.pages": "show timeline index",
-        "commands.serve": "serve",
-        "commands.fidelity": "reproduce fidelity",
+        "pages": "show timeline index",
+        "serve": "serve",
+        "fidelity": "reproduce fidelity",
     },
 }
 """Commands in the order in which they are usually needed, by the modules that define them (``*_command``)."""
@@ -102,7 +102,7 @@ class _Commands(Mapping[str, Any]):
 
     def __init__(self) -> None:
         self._modules = {
-            name: f"orrery.{module}_command"
+            name: f"orrery.commands.{module}_command"
             for group in _GROUPS.values()
             for module, names in group.items()
             for name in names.split()

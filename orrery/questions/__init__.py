@@ -1,1 +1,0 @@
-"""Commands that answer questions of many plans: sizes of clusters, and what changes would bring."""
