@@ -1,11 +1,11 @@
 """Page and table of a comparison of stream schedules."""
 
 from rich.table import Table
-from rich.text import Text
 
 from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
 from reports.pages.page_template import plain_figure, rendered
 from reports.style.units import memory_unit, three_digits, time_unit
+from reports.tables.text_table import text_table
 from studies.streams.schedule_comparison import StreamComparison
 
 
@@ -63,13 +63,9 @@ def streams_table(comparison: StreamComparison) -> Table:
     titles, rows = stream_rows(comparison)
     best = min(range(len(rows)), key=lambda i: comparison.results[i].iteration_s)
     task = f"{comparison.model} on {comparison.device}, batch {comparison.batch:,}"
-    table = Table(title=f"{task}, occupancy by {comparison.occupancy_model}")
-    for i, title in enumerate(titles):
-        table.add_column(Text(title), justify="left" if i < 2 else "right")
-    for i, (name, *cells) in enumerate(rows):
-        marked = Text(f"★ {name}" if i == best else f"  {name}")
-        table.add_row(marked, *map(Text, cells), style="bold" if i == best else "")
-    return table
+    marked = [[f"{'★' if i == best else ' '} {name}", *cells] for i, (name, *cells) in enumerate(rows)]
+    title = f"{task}, occupancy by {comparison.occupancy_model}"
+    return text_table(title, titles, marked, words=(0, 1), styles={best: "bold"})
 
 
 def streams_html(comparison: StreamComparison) -> str:

@@ -1,10 +1,10 @@
 """Headline, remarks and table of a study of accuracies, printed alike by the terminal and the page."""
 
 from rich.table import Table
-from rich.text import Text
 
 from executor.accuracy.accuracy_request import FLOAT32
 from executor.accuracy.accuracy_result import AccuracyResult, Compared, Interval
+from reports.tables.text_table import text_table
 
 MODE_WORDS = {"data": "data parallel, gradients", "model": "model parallel, activations and their gradients"}
 """Description of each mode, and of the messages that it compresses."""
@@ -62,11 +62,17 @@ def difference_text(row: Compared) -> str:
 
 def accuracy_table(result: AccuracyResult) -> Table:
     """Return the table with a row for each mode and type."""
-    shown = Table(title=f"{result.request.model}: accuracy on {result.tested:,} held-out samples")
-    for name in ("mode", "type", "accuracy", "difference [points]", "within", ""):
-        shown.add_column(name, justify="left" if name in ("mode", "type", "") else "right")
-    for row in result.rows:
-        within = "–" if row.type == FLOAT32 else "yes" if row.within else "no"
-        cells = (row.mode, row.type, interval_text(row.accuracy), difference_text(row), within, row.conclusion)
-        shown.add_row(*map(Text, cells))
-    return shown
+    rows = [
+        (
+            row.mode,
+            row.type,
+            interval_text(row.accuracy),
+            difference_text(row),
+            "–" if row.type == FLOAT32 else "yes" if row.within else "no",
+            row.conclusion,
+        )
+        for row in result.rows
+    ]
+    headers = ("mode", "type", "accuracy", "difference [points]", "within", "")
+    title = f"{result.request.model}: accuracy on {result.tested:,} held-out samples"
+    return text_table(title, headers, rows, words=(0, 1, 5))

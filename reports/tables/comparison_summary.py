@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.table import Table
-from rich.text import Text
 
 from planner.plan.comparison import Comparison, StrategyResult
 from reports.style.plan_names import broken_name
 from reports.style.units import Unit, byte_unit, memory_unit, plain_unit, three_digits, time_unit
 from reports.tables.likely_text import expected_time, likely_ends, undecided_line, winner_of
+from reports.tables.text_table import text_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,15 +135,13 @@ def comparison_table(comparison: Comparison) -> Table:
     """Return the table with one row for each strategy, the fastest marked, and units in the headers."""
     columns, winner = comparison_columns(comparison), winner_of(comparison)
     title = f"{comparison.model} on {comparison.cluster}, batch {comparison.batch:,}"
-    table = Table(title=title, caption=undecided_line(comparison) or None, caption_justify="left")
-    table.add_column("strategy", no_wrap=True)
-    for column in columns:
-        table.add_column(Text(column.header), justify="right")
-    for i, strategy in enumerate(comparison.strategies):
-        won = strategy is winner
-        cells = [Text(column.texts[i]) for column in columns]
-        name = broken_name(strategy.name, "\n  ")
-        table.add_row(Text(f"★ {name}" if won else f"  {name}"), *cells, style="bold" if won else "")
+    names = [broken_name(each.name, "\n  ") for each in comparison.strategies]
+    marks = ["★" if each is winner else " " for each in comparison.strategies]
+    rows = [[f"{marks[i]} {name}", *(column.texts[i] for column in columns)] for i, name in enumerate(names)]
+    styles = {i: "bold" for i, mark in enumerate(marks) if mark == "★"}
+    headers = ["strategy", *(column.header for column in columns)]
+    table = text_table(title, headers, rows, styles=styles, no_wrap=True)
+    table.caption, table.caption_justify = undecided_line(comparison) or None, "left"
     return table
 
 

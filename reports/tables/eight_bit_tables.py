@@ -5,6 +5,7 @@ import math
 from rich.table import Table
 from rich.text import Text
 
+from reports.tables.text_table import text_table
 from studies.eight_bit.compression_points import CompressionPoint
 from studies.eight_bit.compression_sweep import CompressionSweep
 from studies.eight_bit.thresholds import BEST, Crossing
@@ -84,14 +85,11 @@ def crossing_words(sweep: CompressionSweep, crossing: Crossing) -> str:
 
 def compression_table(sweep: CompressionSweep) -> Table:
     """Return the table of speedups: a row for each number of devices and link speed, a column for each type."""
-    shown = Table(
-        title=f"{sweep.model} on {sweep.cluster}, {sweep.batch_per_device:,} samples per device: speedup over one "
+    title = (
+        f"{sweep.model} on {sweep.cluster}, {sweep.batch_per_device:,} samples per device: speedup over one "
         "device (with the best number of sub-batches)"
     )
-    shown.add_column("devices", justify="right")
-    shown.add_column(sweep.link_class, justify="right")
-    for kind in sweep.types:
-        shown.add_column(Text(kind), justify="right")
+    rows = list[list[str | Text]]()
     for devices in sweep.devices:
         for factor in sweep.link_speeds:
             points = [sweep.best(kind, devices, factor) for kind in sweep.types]
@@ -102,6 +100,6 @@ def compression_table(sweep: CompressionSweep) -> Table:
                 else Text("–")
                 for point in points
             ]
-            last = factor == sweep.link_speeds[-1]
-            shown.add_row(f"{devices:,}", speed_text(sweep, factor), *cells, end_section=last)
-    return shown
+            rows.append([f"{devices:,}", speed_text(sweep, factor), *cells])
+    ends = range(len(sweep.link_speeds) - 1, len(rows), len(sweep.link_speeds))
+    return text_table(title, ["devices", sweep.link_class, *sweep.types], rows, words=(), ends=ends)

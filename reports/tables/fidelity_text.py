@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable
 
 from rich.table import Table
-from rich.text import Text
 
+from reports.tables.text_table import text_table
 from studies.fidelity.error_summary import ErrorSummary
 from studies.fidelity.fidelity_table import FidelityTable
 
@@ -84,24 +84,15 @@ def fidelity_tables(table: FidelityTable) -> list[Table]:
     """Return every comparison, the measures with their bars, and how often intervals hold, as far as computed."""
     shown = [_table("Every comparison", table.comparisons), _table("By measure", table.measures)]
     if table.coverages:
-        intervals = Table(title="80 % intervals, each device or system left out in turn")
-        intervals.add_column("part of a prediction")
-        for header in ("rows", "devices or systems", "rows inside"):
-            intervals.add_column(header, justify="right")
-        for row in coverage_rows(table):
-            intervals.add_row(*row)
-        shown.append(intervals)
+        title = "80 % intervals, each device or system left out in turn"
+        headers = ("part of a prediction", "rows", "devices or systems", "rows inside")
+        shown.append(text_table(title, headers, coverage_rows(table)))
     return shown
 
 
 def _table(title: str, summaries: Iterable[ErrorSummary]) -> Table:
-    made = Table(title=title)
-    made.add_column("comparison", overflow="fold")
-    for header in fidelity_headers():
-        made.add_column(header, justify="right")
-    for each in summaries:
-        made.add_row(Text(each.name), *map(Text, fidelity_cells(each)))
-    return made
+    rows = [(each.name, *fidelity_cells(each)) for each in summaries]
+    return text_table(title, ("comparison", *fidelity_headers()), rows, overflow="fold")
 
 
 def fidelity_lines(table: FidelityTable) -> list[str]:

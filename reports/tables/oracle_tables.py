@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from rich.table import Table
-from rich.text import Text
 
 from groundwork.units import HOUR_S
 from reports.style.units import Unit, memory_unit, plain_unit, three_digits, time_unit
 from reports.tables.comparison_summary import Column
+from reports.tables.text_table import text_table
 from studies.oracle.oracle_table import OracleRow, OracleTable
 
 
@@ -132,19 +132,14 @@ def oracle_table(table: OracleTable) -> Table:
     if table.simulates:
         columns = [column for column in columns if column.title != "device h"]
     kind = "per device" if table.scaling == "weak" else "for all"
-    shown = Table(title=f"{table.model} on {table.cluster}, {table.dataset}, batch {table.batch:,} {kind}")
-    shown.add_column("devices", justify="right")
-    shown.add_column("strategy", no_wrap=True)
-    shown.add_column("degrees", no_wrap=True)
-    shown.add_column("batch", justify="right")
-    for column in columns:
-        shown.add_column(Text(column.header), justify="right")
+    cells, styles = list[list[str]](), dict[int, str]()
     for i, row in enumerate(rows):
         won = table.winners.get(row.devices) == row.strategy
         first = table.simulated_winners.get(row.devices) == row.strategy
         name = f"{'★' if won else ' '}{'☆' if first else ' '} {row.strategy}{'' if row.fits else ' (does not fit)'}"
-        cells = [f"{row.devices:,}", name, row.degrees, f"{row.batch:,}", *(column.texts[i] for column in columns)]
-        last = i + 1 == len(rows) or rows[i + 1].devices != row.devices
-        style = "bold" if won else "" if row.fits else "dim"
-        shown.add_row(*(Text(cell) for cell in cells), style=style, end_section=last)
-    return shown
+        cells.append([f"{row.devices:,}", name, row.degrees, f"{row.batch:,}", *(each.texts[i] for each in columns)])
+        styles[i] = "bold" if won else "" if row.fits else "dim"
+    title = f"{table.model} on {table.cluster}, {table.dataset}, batch {table.batch:,} {kind}"
+    headers = ["devices", "strategy", "degrees", "batch", *(column.header for column in columns)]
+    ends = [i for i, row in enumerate(rows) if i + 1 == len(rows) or rows[i + 1].devices != row.devices]
+    return text_table(title, headers, cells, words=(1, 2), styles=styles, ends=ends, no_wrap=True)

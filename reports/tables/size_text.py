@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rich.table import Table
-from rich.text import Text
 
 from groundwork.units import GIB, GIGA, HOUR_S
 from reports.style.units import three_digits, time_unit
+from reports.tables.text_table import text_table
 from studies.size.size_answer import CurvePoint, SizeAnswer
 
 
@@ -160,13 +160,12 @@ def _headed(title: str, unit: str) -> str:
 
 def size_table(answer: SizeAnswer) -> Table:
     """Return the curve as a table for the terminal; the answer's row is marked."""
-    table, columns = Table(title=answer.question), size_columns(answer)
-    for head, is_word, _ in columns:
-        table.add_column(Text(head), justify="left" if is_word else "right")
-    for i, row in enumerate(answer.curve):
-        first, *others = (texts[i] for _, _, texts in columns)
-        table.add_row(*map(Text, [f"→ {first}" if row is answer.best else first, *others]))
-    return table
+    columns = size_columns(answer)
+    words = [i for i, (_, is_word, _) in enumerate(columns) if is_word]
+    rows = [[texts[i] for _, _, texts in columns] for i in range(len(answer.curve))]
+    for row, cells in zip(answer.curve, rows, strict=True):
+        cells[0] = f"→ {cells[0]}" if row is answer.best else cells[0]
+    return text_table(answer.question, [head for head, _, _ in columns], rows, words=words)
 
 
 def _with_interval(answer: SizeAnswer, row: CurvePoint) -> str:

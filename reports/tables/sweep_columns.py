@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 from rich.table import Table
-from rich.text import Text
 
 from reports.style.units import Unit, byte_unit, memory_unit, plain_unit, time_unit
+from reports.tables.text_table import text_table
 
 _UNITS = {"_per_s": plain_unit, "memory_bytes": memory_unit, "_bytes": byte_unit, "_s": time_unit}
 """Functions that choose the unit, by the end of a column's name; the first that fits is taken."""
@@ -148,13 +148,11 @@ def sweep_table(frame: pd.DataFrame) -> Table:
     single = _single(frame)
     values = [(name, frame[name].iloc[0]) for name in single]
     shared = [f"{name} {value}" for name, value in values if value != "" and not pd.isna(value)]
-    table = Table(title=", ".join(shared) or None)
-    cells = []
-    for name in (name for name in frame.columns if name not in single):
-        header, texts = column_texts(frame, name)
-        numeric = is_numeric_dtype(frame[name])
-        table.add_column(Text(_broken(header)), justify="right" if numeric else "left", overflow="fold")
-        cells.append(texts)
-    for row in zip(*cells, strict=True):
-        table.add_row(*(Text(cell) for cell in row))
+    names = [name for name in frame.columns if name not in single]
+    headers, columns = zip(*(column_texts(frame, name) for name in names), strict=True) if names else ((), ())
+    words = [i for i, name in enumerate(names) if not is_numeric_dtype(frame[name])]
+    rows = zip(*columns, strict=True)
+    table = text_table(", ".join(shared) or None, [_broken(header) for header in headers], rows, words=words)
+    for column in table.columns:
+        column.overflow = "fold"
     return table

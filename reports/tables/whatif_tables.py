@@ -3,10 +3,10 @@
 import math
 
 from rich.table import Table
-from rich.text import Text
 
 from planner.simulation.sensitivity import Sensitivity
 from reports.style.units import plain_unit, three_digits, time_unit
+from reports.tables.text_table import text_table
 from studies.whatif.scenarios import WhatIf, WhatIfRow
 
 
@@ -98,14 +98,14 @@ def whatif_cells(result: WhatIf) -> list[list[str]]:
 
 def whatif_table(result: WhatIf) -> Table:
     """Return the table with one row for each scenario and strategy, with the change from the same strategy today."""
-    table = Table(title=f"{result.model} on {result.cluster}")
-    for i, name in enumerate(whatif_headers(result)):
-        table.add_column(Text(name), justify="left" if i < 2 else "right")
-    for i, (row, cells) in enumerate(zip(result.rows, whatif_cells(result), strict=True)):
-        last = i + 1 == len(result.rows) or result.rows[i + 1].scenario != row.scenario
-        first = i == 0 or result.rows[i - 1].scenario != row.scenario
-        table.add_row(*map(Text, [cells[0] if first else "", *cells[1:]]), end_section=last)
-    return table
+    names = [row.scenario for row in result.rows]
+    ends = [i for i, name in enumerate(names) if names[i + 1 : i + 2] != [name]]
+    rows = [
+        ["" if i and names[i - 1] == names[i] else first, *cells]
+        for i, (first, *cells) in enumerate(whatif_cells(result))
+    ]
+    title = f"{result.model} on {result.cluster}"
+    return text_table(title, whatif_headers(result), rows, words=(0, 1), ends=ends)
 
 
 def whatif_why_lines(result: WhatIf) -> list[str]:
@@ -145,19 +145,12 @@ def sensitivity_cells(row: Sensitivity) -> tuple[str, str, str]:
 
 def sensitivity_table(result: WhatIf, top: int) -> Table:
     """Return the table of what faster hardware would change today, the largest gains of each strategy first."""
-    table = Table(title="today, with faster hardware and the same plan")
-    for name, justify in (
-        ("strategy", "left"),
-        ("change", "left"),
-        ("simulated iteration", "right"),
-        ("elasticity", "right"),
-    ):
-        table.add_column(name, justify="right" if justify == "right" else "left")
+    shown, ends = list[tuple[str, ...]](), list[int]()
     for strategy, rows in result.sensitivities.items():
-        for i, row in enumerate(rows[:top]):
-            cells = (strategy if i == 0 else "", *sensitivity_cells(row))
-            table.add_row(*map(Text, cells), end_section=i + 1 == min(top, len(rows)))
-    return table
+        shown += [("" if i else strategy, *sensitivity_cells(row)) for i, row in enumerate(rows[:top])]
+        ends.append(len(shown) - 1)
+    headers = ("strategy", "change", "simulated iteration", "elasticity")
+    return text_table("today, with faster hardware and the same plan", headers, shown, words=(0, 1), ends=ends)
 
 
 def _change(row: WhatIfRow) -> str:

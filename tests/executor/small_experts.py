@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from undivided import wide
 
 from executor.families.configuration import PublishedFields
-from executor.families.experts import Experts
+from executor.families.llama import Experts
 from planner.importing.graph_of import imported_graph
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs

@@ -18,7 +18,7 @@ from hwprofiles.plugins import entry_points
 from orrery.cli import app
 from orrery.terminal.completion import COMPLETERS
 from orrery.terminal.exit_codes import run_app
-from orrery.workbench.choices import _catalogue
+from orrery.workbench.application import _catalogue
 from planner.model_files.model_text import model_text
 from planner.models.registry import known_models, load_model, model_names
 from planner.parallel.strategies import named_strategy, strategy_names

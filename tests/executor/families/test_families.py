@@ -9,7 +9,7 @@ from torch import nn
 
 from executor.families.configuration import PublishedFields
 from executor.families.encoder import EncoderBlock
-from executor.families.experts import Experts
+from executor.families.llama import Experts
 from executor.families.published import _FAMILIES, configured_model
 from groundwork.errors import ConfigError
 from planner.importing.graph_of import imported_graph

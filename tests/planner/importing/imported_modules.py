@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from executor.families.configuration import PublishedFields
-from executor.families.experts import Experts
+from executor.families.llama import Experts
 
 
 class _Function(nn.Module):
