@@ -15,7 +15,7 @@ from hwprofiles.machines.written_cluster import write_cluster_file
 from hwprofiles.readers.recognise import read_facts
 from planner.cost.library_rounds import library_collective_s
 from planner.topology.network_routes import ClusterRoutes
-from reports.drawings.cluster_view import cluster_drawing
+from reports.drawings.draw_cluster import cluster_drawing
 
 DATA = Path(__file__).parents[1] / "data"
 MACHINES = DATA / "machines"
