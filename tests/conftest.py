@@ -43,7 +43,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The machine may be shared: no test depends on how long an example takes, and failures repeat.  As every run has the
 # same examples, more of them would find something once at most; ``make fuzz`` looks for new ones.
-settings.register_profile("orrery", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("orrery", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("orrery")
 
 # Looking for cycles after every 700 new objects, as Python does, is a tenth of the time of tests of the planner.
@@ -132,6 +132,24 @@ def pytest_configure(config):
             subprocess.run([sys.executable, "-c", engine], check=True)
             subprocess.run([Path(folder) / "python", *COLLECT], stdout=subprocess.DEVNULL, check=True)
     config.option.tx = [f"popen//python={folder}/python"] * len(config.option.tx)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give all files with a browser to one process, which starts one, where each file goes to one process."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneBrowser(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return "browser" if file in browsing else file
+
+    root = config.rootpath
+    files = (path for path in Path(__file__).parent.rglob("test_*.py") if "needs_chromium" in path.read_text())
+    browsing = {path.relative_to(root).as_posix() for path in files}
+    return OneBrowser(config, log)
 
 
 def pytest_collection_modifyitems(items):

@@ -203,7 +203,7 @@ def flat_files(draw):
     return {"version": 1, "name": "random", "link_classes": wires, "levels": [level]}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(flat_files())
 def test_random_flat_files_survive_yaml_and_join_all_devices(tree):
     """Writing and reading YAML changes nothing; a file either joins all devices or is refused."""

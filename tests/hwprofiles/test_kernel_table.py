@@ -126,7 +126,7 @@ def test_the_price_of_a_measured_product_is_near_its_time():
     assert corrected_s / plain_s == pytest.approx(np.exp(0.1), rel=0.05)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(rows=st.integers(1, 5000))
 def test_channels_are_padded_to_tiles(rows):
     whole, half = padded_rows(np.array([float(rows), rows / 2]))

@@ -57,7 +57,7 @@ def test_start_up_latency_is_a_slice_before_its_task_in_a_lane_of_its_own(tmp_pa
     assert check_trace(path) == 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(
     tasks=st.lists(
         st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.floats(0, 10), st.floats(0, 3)), max_size=25

@@ -104,7 +104,7 @@ def test_hand_worked_case(case, engine):
     assert np.stack([schedule.start_s, schedule.end_s], axis=1) == pytest.approx(np.array(expected, float), rel=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graph=task_graphs())
 def test_engines_agree_on_every_task(graph):
     clear, fast = simulate(graph, engine="simpy"), simulate(graph, engine="compiled")
@@ -113,7 +113,7 @@ def test_engines_agree_on_every_task(graph):
         np.testing.assert_allclose(getattr(fast, name), getattr(clear, name), rtol=1e-9, atol=0, err_msg=name)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=18, deadline=None)
 @given(graph=task_graphs(max_tasks=90, max_resources=20, priorities=False, exclusive=False))
 def test_engines_agree_where_many_share(graph):
     """Large enough that the compiled engine solves parts and stops short of the rest."""

@@ -20,7 +20,7 @@ def test_use_of_a_shared_link_by_hand():
     assert use == pytest.approx(np.array([[1 / 2 + 2 / 3, 2 / 3, 0], [1 / 3, 1 / 3, 0]]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(graph=task_graphs(), bins=st.integers(1, 9))
 def test_use_adds_up_to_what_was_moved(graph, bins):
     """Conservation, whatever the bins."""

@@ -102,7 +102,7 @@ def test_nothing_that_reads_a_checkpoint_unpickles(tmp_path, monkeypatch):
     check_whole(tmp_path)
 
 
-@settings(max_examples=60)
+@settings(max_examples=35)
 @given(data=st.data())
 def test_every_type_comes_back_bit_for_bit(tmp_path_factory, data):
     """Bytes are drawn, so that infinities, other NaNs, negative zeros and denormal numbers are among them."""

@@ -74,7 +74,7 @@ FILES = [*(f"{{0}}/{form}" for form in FORMS), "generated", "generated:10"]
 
 
 @pytest.mark.parametrize("spec", FILES)
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(step=st.integers(0, 7), cuts=st.lists(st.integers(1, 5), min_size=4, max_size=4))
 def test_parts_put_together_are_the_whole_mini_batch(folder, spec, step, cuts):
     """Every dimension cut anywhere; a part asked for again, later or first, is the same."""

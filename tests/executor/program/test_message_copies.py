@@ -34,7 +34,7 @@ def is_copied(view, message, parts):
 
 
 @given(questions(models=("lenet5", "alexnet-cifar"), most_devices=4))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_copies_are_those_that_torch_makes(question):
     program = program_of(*question)
     parts = part_memories(program, MemoryPolicy(host=True))

@@ -79,7 +79,7 @@ def coded_questions(draw, models=SMALL_MODELS, most_devices=6):
     return model, strategy, micro_batching, compressed
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(coded_questions(), st.sampled_from(["activity", "steps"]))
 def test_replay_one_after_another_is_eq_1(question, collectives):
     model, strategy, micro_batching, compressed = question
@@ -88,7 +88,7 @@ def test_replay_one_after_another_is_eq_1(question, collectives):
     assert replayed.iteration_s == pytest.approx(additive_s(model, strategy, micro_batching, compressed), rel=SAME)
 
 
-@settings(max_examples=10)
+@settings(max_examples=8)
 @given(coded_questions(most_devices=4), st.booleans(), st.booleans())
 def test_both_engines_replay_them_alike(question, overlap, contention):
     model, strategy, micro_batching, compressed = question
@@ -102,7 +102,7 @@ def test_both_engines_replay_them_alike(question, overlap, contention):
     np.testing.assert_allclose(clear.end_s, fast.end_s, rtol=SAME, atol=SAME * fast.makespan_s)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(coded_questions(models=("lenet5", "conv1d"), most_devices=4))
 def test_coding_comes_between_tasks_that_stay_as_they_are(question):
     """Without it, it is the plain program; every region that travels is encoded by its source and decoded there."""

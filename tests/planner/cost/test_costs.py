@@ -52,7 +52,7 @@ def random_pair(model, edge, rng):
     return spaces
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(cluster=clusters, seed=st.integers(0, 2**32))
 def test_transfers_equal_a_count_of_elements(cluster, seed):
     """Busiest link and longest latency, forward and back, on trees, wires, half duplex and uneven links."""

@@ -17,7 +17,7 @@ from planner.search.search_tables import mesh_problem
 from planner.simulation.additive_cost import additive_s
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(mesh_questions())
 def test_tables_are_the_additive_replay(question):
     """Eq. 1 of random strategies that split sums, repeat layers and share tensors: the program's phases in turn."""

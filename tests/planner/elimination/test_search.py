@@ -49,7 +49,7 @@ def check_exact(problem, solver=eliminate):
 
 
 @given(seed=SEEDS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_elimination_equals_brute_force(seed):
     """Any graph: several ends, parallel edges, shared layouts, forbidden pairs, cores that the rules leave."""
     check_exact(random_problem(seed))
@@ -90,7 +90,7 @@ def test_elimination_equals_integer_program(edges, configurations):
 
 
 @given(seed=SEEDS, prune=st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_depth_first_equals_brute_force(seed, prune):
     """The baseline finds the same least cost, and the first strategy that has it."""
     problem = random_problem(seed)

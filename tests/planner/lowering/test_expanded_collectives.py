@@ -45,7 +45,7 @@ def both_forms(model, strategy, **options):
     return [replay(lower(model, spaces, collectives=form), **options) for form in ("activity", "steps")]
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(questions(models=("lenet5", "conv1d")), st.sampled_from([*ALL_REDUCES, "auto"]))
 def test_messages_add_up_to_eq_1(question, gradient_sync):
     """Without overlap and contention both forms give the additive cost, for every scheme."""
@@ -56,7 +56,7 @@ def test_messages_add_up_to_eq_1(question, gradient_sync):
         np.testing.assert_allclose(replayed.ends_s, expected_s * np.arange(1, 4), rtol=SAME)
 
 
-@settings(max_examples=20)
+@settings(max_examples=14)
 @given(questions(models=("lenet5", "conv1d")))
 def test_both_forms_agree_without_contention(question):
     activity, steps = both_forms(*question, contention=False)
@@ -64,7 +64,7 @@ def test_both_forms_agree_without_contention(question):
     assert steps.iteration_s == pytest.approx(activity.iteration_s, rel=SAME)
 
 
-@settings(max_examples=20)
+@settings(max_examples=14)
 @given(questions(models=("lenet5", "conv1d")))
 def test_messages_wait_for_smaller_ids_and_move_the_same_bytes(question):
     model, strategy = question

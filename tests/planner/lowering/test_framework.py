@@ -65,7 +65,7 @@ questions = given(
 )
 
 
-@settings(max_examples=12)
+@settings(max_examples=9)
 @questions
 def test_every_gradient_is_in_one_bucket_in_the_order_in_which_it_is_computed(
     name, text, count, strategy, gradient_sync
@@ -94,7 +94,7 @@ def test_every_gradient_is_in_one_bucket_in_the_order_in_which_it_is_computed(
         assert buffer_bytes * len(program.spaces[bucket[0]].devices) / count == pytest.approx(sum(sizes))
 
 
-@settings(max_examples=12)
+@settings(max_examples=9)
 @questions
 def test_buckets_follow_one_another_and_updates_come_last(name, text, count, strategy, gradient_sync):
     program, _ = lowered(CostModel(MODELS[name](), star(count), gradient_sync), strategy, text)
@@ -107,7 +107,7 @@ def test_buckets_follow_one_another_and_updates_come_last(name, text, count, str
     assert all(sums[-1] in each for each in waits)
 
 
-@settings(max_examples=12)
+@settings(max_examples=9)
 @questions
 def test_without_overlap_the_terms_add_up(name, text, count, strategy, gradient_sync):
     """Compute and updates of every layer, an all-reduce for every bucket, and what the ranks need to agree."""

@@ -95,7 +95,7 @@ def test_two_devices_hold_what_they_receive_and_what_they_send_back():
 
 
 @given(questions(models=("lenet5", "alexnet")), st.integers(1, 3))
-@settings(max_examples=10)
+@settings(max_examples=8)
 def test_curves_hold_what_is_alive_and_end_where_they_began(question, iterations):
     """At every step the curve is the sum over the buffers then alive, and never below what is always there."""
     model, strategy = question

@@ -25,7 +25,7 @@ def lenet5():
     return load_model("lenet5", batch=8)
 
 
-@settings(max_examples=20)
+@settings(max_examples=14)
 @given(questions())
 def test_additive_cost_is_the_sum_of_the_tables(question):
     """Node by node and layout by layout, against the search's own evaluation."""

@@ -61,7 +61,7 @@ def stage_times_s(program):
     return np.bincount(stage, seconds, minlength=len(micro_batching.stages))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     sizes=st.lists(st.sampled_from([8, 64, 512, 2048]), min_size=1, max_size=4),
     stages=st.integers(1, 4),

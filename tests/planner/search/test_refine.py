@@ -33,7 +33,7 @@ from planner.simulation.program_replay import replay
 
 
 @given(question=questions())
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=10)
 def test_loads_are_those_of_the_lowered_program(question):
     """Term by term, without lowering: every resource's work in the program's task graph, and Eq. 1."""
     model, strategy = question
@@ -50,7 +50,7 @@ def test_loads_are_those_of_the_lowered_program(question):
 
 
 @given(question=questions())
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=9)
 def test_moves_lead_to_valid_strategies_and_back_again(question):
     """Every change is real, listed once, valid, and its terms give what a fresh sum gives."""
     model, strategy = question

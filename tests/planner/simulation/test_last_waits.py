@@ -32,7 +32,7 @@ def waits_by_search(replayed, iteration):
     return found
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(questions(models=("lenet5", "conv1d")))
 def test_the_last_of_all_that_a_task_waits_for_is_found(question):
     replayed = replay(program_of(*question))

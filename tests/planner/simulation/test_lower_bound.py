@@ -16,7 +16,7 @@ from planner.simulation.lower_bound import arithmetic_s, iteration_bound
 from planner.simulation.program_replay import replay
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(questions(models=("lenet5", "alexnet", "conv1d", "cosmoflow")))
 def test_no_replay_with_contention_is_shorter(question):
     model, strategy = question
@@ -28,7 +28,7 @@ def test_no_replay_with_contention_is_shorter(question):
     assert reason.startswith(("work on ", "dependencies through "))
 
 
-@settings(max_examples=20)
+@settings(max_examples=14)
 @given(questions(models=("lenet5", "alexnet", "conv1d")))
 def test_arithmetic_bounds_the_replay(question):
     """What the choice of a plan skips strategies by."""

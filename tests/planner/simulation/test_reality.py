@@ -36,7 +36,7 @@ def on_devices(cluster, **changes):
     return cluster.with_devices([replace(device, **changes) for device in cluster.devices])
 
 
-@settings(max_examples=10)
+@settings(max_examples=8)
 @given(
     spec=st.sampled_from(CLUSTERS),
     count=st.sampled_from([2, 4]),

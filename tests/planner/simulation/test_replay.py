@@ -46,7 +46,7 @@ def check_equality(model, strategy):
     assert replayed.iteration_s == pytest.approx(additive_s(model, strategy), rel=SAME)
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(questions())
 def test_random_strategies_replay_to_their_additive_cost(question):
     check_equality(*question)
@@ -58,7 +58,7 @@ def test_random_strategies_of_wide_graphs_replay_to_their_additive_cost(question
     check_equality(*question)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(questions(models=("lenet5", "conv1d", "cosmoflow")))
 def test_the_ladder_keeps_its_order(question):
     """Dependencies never take longer than barriers; what shares links never beats what bounds it."""
@@ -72,7 +72,7 @@ def test_the_ladder_keeps_its_order(question):
     assert np.all(np.diff(replay(program, overlap=False, iterations=4).ends_s) > 0)
 
 
-@settings(max_examples=12)
+@settings(max_examples=9)
 @given(questions(models=("lenet5", "conv1d"), most_devices=4), st.booleans(), st.booleans())
 def test_both_engines_replay_a_program_alike(question, overlap, contention):
     model, strategy = question
@@ -155,7 +155,7 @@ def takers(program, task):
     return collective.devices if collective else (program.device[task], program.peer[task])
 
 
-@settings(max_examples=20)
+@settings(max_examples=14)
 @given(questions(models=("lenet5", "conv1d"), most_devices=4), st.booleans())
 def test_shares_are_those_of_an_interval_sweep(question, contention):
     model, strategy = question

@@ -64,7 +64,7 @@ def test_bandwidths_against_a_fine_grid(coding, reading, least_gain, sub_batch):
 
 
 @pytest.mark.parametrize("over", ["sub_batch", "machines"])
-@settings(max_examples=20)
+@settings(max_examples=14)
 @given(CODINGS, st.sampled_from(list(Interpretation)), st.sampled_from([1e9, 4.5e9, 2e10]))
 def test_whole_values_against_every_value(over, coding, reading, bytes_per_s):
     setting = replace(CLUSTER, bytes_per_s=bytes_per_s)

@@ -21,7 +21,7 @@ def rows():
     return {row.source.removeprefix("8-bit, "): row for row in found}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=18, deadline=None)
 @given(
     reading=st.sampled_from(list(SCHEDULES)),
     machines=st.integers(2, 5),
