@@ -67,8 +67,14 @@ RANK = (
 """Modules that ranks import."""
 STARTS_S = 150
 """Longest time that programs wait for the server: on a fresh checkout it compiles the kernels."""
-SMALL = ("compare", "lenet5", "--cluster", "titanx-4", "--batch", "64")
-"""A command that loads the compiled kernels; what it needs, most commands need."""
+SMALL = [
+    words.split()
+    for words in (
+        "compare lenet5 --cluster titanx-4 --batch 64",
+        "plan resnet-cifar:depth=8 --cluster titanx-4 --batch 64 --strategy layerwise --refine 1",
+    )
+]
+"""Commands that load the compiled kernels; what they need, most commands need."""
 CLIENT = """#!{python} -IS
 # the modules in C alone: others take as long to import as this takes in all
 import array, marshal, os, sys, time, _signal as signal, _socket as socket
@@ -152,7 +158,8 @@ def preload() -> None:
 
     prepare()  # else the first small graphs would do without compiled code
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        assert run_app(app, [*SMALL, "--out", folder]) == 0
+        for words in SMALL:
+            assert run_app(app, [*words, "--out", f"{folder}/{words[0]}"]) == 0
 
 
 def preload_rank() -> None:

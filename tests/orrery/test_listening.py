@@ -66,7 +66,7 @@ def listened_by(process):
         sockets = listening(process.pid)
         for pid in processes_of(process.pid):
             found |= listened_at(pid, own=True, sockets=sockets)
-        time.sleep(0.1)  # each command has sockets open for longer
+        time.sleep(0.2)  # each command has sockets open for longer
     return found
 
 

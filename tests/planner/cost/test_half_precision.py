@@ -11,7 +11,7 @@ from planner.cost.compute_time import kernel_s
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.registry import load_model
 
-MODELS = ("alexnet", "efficientnet-b0", "vit-b16", "swin-t", "conv1d")
+MODELS = ("alexnet", "efficientnet-b0", "swin-t", "conv1d")
 SAMPLES = np.array([1.0, 16.0, 256.0])
 PRECISE = [name for name in profile_names() if profile_file(name).precisions]
 

@@ -24,7 +24,8 @@ def same(one: ComputationGraph, two: ComputationGraph) -> bool:
 
 @pytest.mark.parametrize("name", model_names())
 def test_catalogue_models_come_back(tmp_path, name):
-    """Every model of the catalogue, written and read with another batch, is that model."""
+    """Every model of the catalogue, written and read with another batch, is that model; two layers stand for many."""
+    name = {"mixtral": "mixtral:layers=2", "llama-1b": "llama-1b:layers=2"}.get(name, name)
     path = written(tmp_path, model_text(load_model(name, batch=4), heading=["A model"]))
 
     graph = load_model(path, batch=6)

@@ -51,8 +51,7 @@ def test_data_equals_the_replay_without_overlap_on_every_cluster(spec):
     assert row.iteration_s == pytest.approx(replayed_s(program_of(graph, cluster, "data")), rel=1e-9)
 
 
-@pytest.mark.parametrize("model", CNNS)
-@pytest.mark.parametrize("count", [4, 16])
+@pytest.mark.parametrize(("model", "count"), [*((model, 16) for model in CNNS), ("alexnet", 4)])
 def test_data_equals_the_replay_for_every_network(model, count):
     graph, cluster = load_model(model, batch=32), cluster_of("abci-v100", count)
 
@@ -69,8 +68,8 @@ def test_data_equals_the_replay_for_every_network(model, count):
     assert 0 <= peak_memory_bytes(program).max() - held <= largest
 
 
-@pytest.mark.parametrize("model", ["alexnet", "vgg16", "resnet50"])
-@pytest.mark.parametrize("count", [4, 8, 16])
+@pytest.mark.parametrize("model", ["alexnet", "resnet50"])
+@pytest.mark.parametrize("count", [4, 16])
 @pytest.mark.parametrize("flat", [True, False])
 def test_filter_equals_the_replay(model, count, flat):
     """But for the loss, which a plan has on one device and the table leaves out."""
@@ -208,7 +207,7 @@ def test_a_large_volume_fits_only_where_it_is_split():
     assert found.winners == {8: "spatial"}
 
 
-@pytest.mark.parametrize("model", ["vit-b16", "swin-t", "llama-1b"])
+@pytest.mark.parametrize("model", ["vit-b16", "swin-t", "llama-1b:layers=2"])
 def test_networks_whose_layers_have_unlike_positions_have_no_spatial_row(model):
     """No grid splits 14 x 14 positions and 197; every other strategy has its rows."""
     found = oracle(load_model(model, batch=8), load_cluster("titanx-4"), OracleRequest(dataset="1000", devices=(1, 4)))

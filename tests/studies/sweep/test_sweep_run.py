@@ -28,7 +28,7 @@ name: killed
 models: lenet5
 clusters: {cluster: p100-4x4, with: {nodes: [1, 2], link.nvlink1.bandwidth_factor: [0.25, 0.5, 1, 2]}}
 batch_per_device: [8, 16]
-strategies: [data, model, owt]
+strategies: [data, owt]
 """
 
 
@@ -142,7 +142,7 @@ def test_a_sweep_killed_and_stopped_ends_as_an_undisturbed_one(tmp_path, warm_pr
         process = subprocess.Popen(
             stepped, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0, env=environment
         )
-        enough = seen + chance.randint(3, 12)
+        enough = seen + chance.randint(2, 6)
         for leave in range(seen, enough + 2):  # the last two may be under way
             (leaves / str(leave)).touch()
         while seen < enough and process.poll() is None:
@@ -153,11 +153,11 @@ def test_a_sweep_killed_and_stopped_ends_as_an_undisturbed_one(tmp_path, warm_pr
         assert process.returncode == code
         _wait_until_gone(process.pid)
         seen = stored_in(store)
-    assert 0 < seen < 48
+    assert 0 < seen < 32
     last = subprocess.run([warm_programs / "orrery", "sweep", *words], check=True, capture_output=True, text=True)
-    assert f'"stored":{seen},"computed":{48 - seen}' in last.stdout
+    assert f'"stored":{seen},"computed":{32 - seen}' in last.stdout
     assert rows_of(store) == {point: plain(evaluate_point(point)) for point in read_sweep(file).points}
-    assert len(rows_of(store)) == 48
+    assert len(rows_of(store)) == 32
 
 
 def _wait_until_gone(group: int) -> None:
@@ -197,7 +197,7 @@ def test_dask_computes_the_same_though_a_worker_is_killed():
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
     ) as cluster:
-        results = compute_on_dask(POINTS * 1, address=cluster.scheduler_address)
+        results = compute_on_dask(POINTS, address=cluster.scheduler_address)
         found = dict([next(results), next(results)])
         os.kill(cluster.workers[0].pid, signal.SIGKILL)
         for point, result in results:
