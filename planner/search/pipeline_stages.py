@@ -259,17 +259,22 @@ class _Tables:
             if key not in known:
                 known[key] = self._layer_s(i, space)
             layer_s[i] = known[key]
-        sent_s = np.zeros((len(spaces), len(spaces) + 1))
-        price = transfer_prices(self.part)
-        for u, edges in enumerate(graph.outgoing if here is not after else ()):
+        stage_s = _between(layer_s)
+        if here is after:
+            return stage_s
+        sent = np.zeros((len(spaces) + 1, len(spaces) + 1))
+        sent_s, price = sent[1:], transfer_prices(self.part)
+        for u, edges in enumerate(graph.outgoing):
             for edge in edges:
                 times = 1 if edge in graph.shared else batches  # parameters travel once an iteration
                 seconds = times * float(price(edge, spaces[u], behind[edge.consumer])[0, 0])
                 # Bounds between the layer and this reader; a tensor is sent once to a stage, however many read it.
                 reach = slice(u + 1, edge.consumer + 1)
                 sent_s[u, reach] = np.maximum(sent_s[u, reach], seconds)
-        sent = np.vstack([np.zeros(len(spaces) + 1), np.cumsum(sent_s, axis=0)])
-        return np.asarray(_between(layer_s) + np.diag(sent)[None, :] - sent)
+        np.cumsum(sent_s, axis=0, out=sent_s)
+        stage_s += np.diag(sent)
+        stage_s -= sent
+        return stage_s
 
     def _layer_s(self, i: int, space: ConfigSpace) -> float:
         """Return the time of a layer in all micro-batches, without what it sends to other layers."""
