@@ -12,7 +12,8 @@ Loss functions compute in float32, whatever the data type of the scores: these a
 Source:
     pytorch/pytorch, aten/src/ATen/native/cuda/SoftMax.cu: kernels of log_softmax and of its derivative, which read long
     rows several times.
-    pytorch/pytorch, torch/csrc/autograd/FunctionsManual.cpp, split_backward: gradients of slices are joined by cat.
+    pytorch/pytorch, torch/csrc/autograd/FunctionsManual.cpp, split_backward: gradients of slices are joined by cat;
+    aten/src/ATen/native/cuda/DilatedMaxPool2d.cu: indices of the largest values, 8 bytes each, are written and read.
     NVIDIA/Megatron-LM, megatron/mpu/cross_entropy.py: calls of the loss of a divided vocabulary.
 """
 
@@ -25,13 +26,14 @@ from planner.derivatives.recorded_memory import is_view
 from planner.derivatives.saved_values import PASSED_ON, SAVED, TEMPORARIES
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.data_sources import is_data
-from planner.operations.base import ELEMENT_BYTES, Part
+from planner.operations.base import ELEMENT_BYTES, INDEX_BYTES, Part
 from planner.operations.computation import Operand, Step
 from planner.operations.convolution import Convolution
 from planner.operations.joining import Add
 from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm
+from planner.operations.pooling import Pooling
 from planner.operations.products import Attention
 from planner.operations.rearrangement import VIEWS
 from planner.operations.streaming import Elementwise
@@ -67,6 +69,10 @@ def eager_bytes(
     operation, held = layer.operation, Part(layer.input_shapes, layer.output, dict(part))
     if isinstance(operation, Loss) and operation.calls:
         return _loss_bytes(operation, phase, held, element_bytes)
+    if not fused and isinstance(operation, Pooling) and operation.mode == "max":
+        read = operation.read_elements(held) * float(element_bytes)
+        moved = read + held.outputs * float(element_bytes + INDEX_BYTES)
+        return [moved] if phase == "forward" else [read, moved]  # a gradient is set to zero, then added to
     if not fused and isinstance(operation, Elementwise) and len(operation.computes) > 1:
         chain = _Chain(layer, operation, held, element_bytes)
         return chain.forward if phase == "forward" else chain.backward()

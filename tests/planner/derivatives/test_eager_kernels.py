@@ -232,6 +232,22 @@ def test_gradients_of_a_tensor_that_several_layers_read_are_added_as_often_as_py
     assert counts[0] - counts[1] == 2
 
 
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+def test_largest_values_are_read_and_written_with_their_indices(form):
+    """AlexNet's first pooling; its derivative sets a gradient to zero and reads the indices, as PyTorch's does."""
+    graph = load_model("alexnet", batch=2, element_bytes=2)
+    layer = graph.layers[graph.index["pool1"]]
+    x = torch.randn(layer.input_shapes[0].sizes, dtype=torch.bfloat16).contiguous(memory_format=form)
+    y, indices = torch.nn.functional.max_pool2d(x, 3, 2, return_indices=True)
+    part = {d: np.array([float(s)]) for d, s in zip(layer.output.dims, layer.output.sizes, strict=True)}
+    (forward,) = eager_bytes(layer, "forward", part, 2, fused=False)
+    backward = eager_bytes(layer, "activation_gradient", part, 2, fused=False)
+    assert y.shape == layer.output.sizes
+    assert forward[0] == x.nbytes + y.nbytes + indices.nbytes
+    assert [each[0] for each in backward] == [x.nbytes, x.nbytes + y.nbytes + indices.nbytes]
+    assert eager_bytes(layer, "forward", part, 2, fused=True) is None
+
+
 class _Chunks(nn.Module):
     """Three slices of a tensor, as queries, keys and values are."""
 
