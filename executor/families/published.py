@@ -50,7 +50,6 @@ def _words(field: str, default: int = 0) -> Callable[[PublishedFields], tuple[In
 
 
 def _spec(*sizes: int, floating: bool = True) -> InputSpec:
-    """Return an input of one sample."""
     return InputSpec(shape=(1, *sizes), floating=floating)
 
 

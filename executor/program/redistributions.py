@@ -159,7 +159,6 @@ def _phases(program: Program) -> Ints:
 
 
 def _steps(program: Program, edge: Edge, rank: int, tasks: Sequence[int], *, backward: bool) -> tuple[RankStep, ...]:
-    """Return the steps of a redistribution, with their tasks."""
     way, layer, spaces = way_of(program, edge), program.graph.layers[edge.consumer], program.spaces_at(edge.consumer)
     producer, consumer = spaces[edge.producer], spaces[edge.consumer]
     now = made_in(producer)

@@ -117,7 +117,6 @@ class SignedStore(Store):
         return base64.b64encode(derived_key(self._key, key.encode(), salt, value) + salt + value)
 
     def _value(self, key: str, signed: bytes) -> bytes:
-        """Return the value of a signed text."""
         try:
             row = base64.b64decode(signed, validate=True)
         except binascii.Error:

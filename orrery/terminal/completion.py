@@ -35,7 +35,6 @@ def _clusters() -> Sequence[str]:
 
 
 def _strategies() -> Sequence[str]:
-    """Return the names of strategies."""
     from hwprofiles.plugins.entry_points import plugin_names
     from planner.parallel.named_rules import NAMED
     from planner.parallel.strategies import SEARCHED

@@ -64,7 +64,6 @@ def _made(request: Any, values: dict[str, Any]) -> Any:
 
 
 def _is_tuple(hint: Any) -> bool:
-    """Return whether a type is a tuple, or a tuple or None."""
     return tuple in (get_origin(hint), *map(get_origin, get_args(hint)))
 
 

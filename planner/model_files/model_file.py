@@ -183,7 +183,6 @@ class _FileReader:
         return layer
 
     def _operation(self, kind: Any, row: Mapping[str, Any], shapes: Sequence[Shape]) -> Operation:
-        """Return the operation of a layer."""
         made = operation_class(kind)
         given = {key: value for key, value in row.items() if key not in _LAYER_KEYS}
         taken = single_field(made, kind)

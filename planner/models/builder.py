@@ -233,7 +233,6 @@ class ModelBuilder:
         return (sizes,) * self._rank if isinstance(sizes, int) else sizes
 
     def _next_name(self, kind: str) -> str:
-        """Return the next automatic name of a kind."""
         prefix = PREFIXES.get(kind, kind)
         self._counts[prefix] += 1
         return f"{prefix}{self._counts[prefix]}"

@@ -38,7 +38,6 @@ def evenly_padded(node: NodeView, before: Sequence[int], behind: Sequence[int]) 
 
 @translates("Conv")
 def _convolution(node: NodeView) -> None:
-    """Translate a convolution."""
     kernel = node.shape(1)[2:]
     rank = len(kernel)
     stride, dilation = (list(node.attribute(name, [1] * rank)) for name in ("strides", "dilations"))

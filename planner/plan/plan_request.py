@@ -159,7 +159,6 @@ class PlanRequest(PlanOptions):
 
     @property
     def _default_strategy(self) -> str:
-        """The strategy where none is given."""
         if self.has_pipeline_options:
             return "pipeline"
         return "data" if self._unknown_to_searches and not self.mesh else "layerwise"

@@ -86,7 +86,6 @@ def _types() -> dict[str, Any]:
 
 
 def _is_switch(field: Field[Any]) -> bool:
-    """Return whether a field holds true or false."""
     return bool in (_types()[field.name], *get_args(_types()[field.name]))
 
 

@@ -214,7 +214,6 @@ def _without_gradients(
 
 
 def _node(node: Any, names: Mapping[str, Any], prefix: str) -> TraceNode:
-    """Return one node."""
     import torch
 
     target, value = node.target, node.meta.get("val")

@@ -42,7 +42,6 @@ def trace_of_pt2(path: Path) -> Trace:
 
 
 def _graph_json(path: Path) -> Any:
-    """Return the JSON of the graph in an archive."""
     import msgspec
 
     check_input(path, "exported program", limit_mib=_FILE_MIB)
@@ -125,7 +124,6 @@ class _Reader:
         return frozenset(key for key, mark in marks.items() if mark is False and trained)
 
     def _tensor(self, name: str) -> TraceTensor:
-        """Return the sizes of a tensor."""
         meta = self.tensors[name]
         sizes = [size.get("as_int") for size in meta["sizes"]]
         if any(not isinstance(size, int) for size in sizes):
@@ -203,7 +201,6 @@ def _names(output: Mapping[str, Any]) -> Any:
 
 
 def _argument(given: Mapping[str, Any]) -> Any:
-    """Return an argument of a node."""
     ((kind, value),) = given.items()
     if kind == "as_tensor":
         return Argument(value["name"])

@@ -126,7 +126,6 @@ def _fit(
 
 
 def _with_products(profile: ComputeProfile, values: dict[str, float]) -> ComputeProfile:
-    """Return a profile with the parameters of products."""
     phases = ("forward", "activation_gradient", "weight_gradient")
     efficiency = replace(
         profile.efficiency,
@@ -148,7 +147,6 @@ def _with_products(profile: ComputeProfile, values: dict[str, float]) -> Compute
 
 
 def _with_convolutions(profile: ComputeProfile, values: dict[str, float]) -> ComputeProfile:
-    """Return a profile with the parameters of convolutions."""
     phases = ("forward", "activation_gradient", "weight_gradient")
     forward, activation, weight = (
         HalfSizes(

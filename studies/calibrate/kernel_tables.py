@@ -193,7 +193,6 @@ def _products(table: "pd.DataFrame", name: str) -> Iterable[MeasuredKernel]:
 
 
 def _convolutions(table: "pd.DataFrame", name: str) -> Iterable[MeasuredKernel]:
-    """Yield the phases of the convolutions of a table."""
     times = {phase: _seconds(table, stem, name, required=False) for phase, stem in _PHASE_COLUMNS.items()}
     if all(column is None for column in times.values()):
         raise ConfigError(f"table {name} needs a column fwd_ms, bwd_data_ms or bwd_weight_ms; got none of them")

@@ -140,7 +140,6 @@ def _by_fit(measure: Measure, rows: Sequence[JudgedRow]) -> list[tuple[str, list
 
 
 def _summary(name: str, measure: Measure, rows: Sequence[JudgedRow], *, bars: bool = True) -> ErrorSummary:
-    """Return the summary of some rows."""
     known = [row for row in rows if row.is_predicted]
     ratios = np.array([row.predicted_s / row.measured_s for row in known])
     errors = np.abs(ratios - 1)

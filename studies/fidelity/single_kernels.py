@@ -121,7 +121,6 @@ def _judged(
     fitted: bool,
     copied: bool = False,
 ) -> JudgedRow:
-    """Return the row of one kernel of a layer."""
     predicted_s = float("nan")
     if profile:
         part = {dim: np.array([float(n)]) for dim, n in zip(layer.output.dims, layer.output.sizes, strict=True)}

@@ -171,7 +171,6 @@ class Store:
 
 
 def _decoded(point: str, result: str) -> tuple[SweepPoint, PointResult]:
-    """Return a stored point and its result."""
     fields = msgspec.json.decode(point, type=dict[str, Any])
     if unknown := fields.keys() - SweepPoint.__dataclass_fields__.keys():
         raise ValueError(

@@ -263,7 +263,6 @@ def _product(file: SweepFile, batches: Iterable[int]) -> Iterator[SweepPoint]:
 
 
 def _allowed(points: list[SweepPoint], constraints: Iterable[str], origin: str) -> list[SweepPoint]:
-    """Return the points that meet all constraints."""
     if not constraints:
         return points
     frame = pd.DataFrame(point_columns(point) for point in points)

@@ -164,7 +164,6 @@ def _add_messages(
     messages: Mapping[tuple[int, int, int, int], Mapping[str, tuple[int, ChakraNode]]],
     network: ClusterRoutes,
 ) -> None:
-    """Add a task for each message."""
     for (source, target, tag, _), ends in messages.items():
         if len(ends) < 2:
             has = next(iter(ends))
@@ -181,7 +180,6 @@ def _add_messages(
 def _add_collectives(
     rows: _Rows, groups: Mapping[tuple[str, ...], Mapping[int, ChakraNode]], network: ClusterRoutes
 ) -> None:
-    """Add a task for each collective."""
     links = CollectiveLinks(network)
     rings: dict[tuple[str, tuple[int, ...]], Collective] = {}
     for (group, tag), members in groups.items():

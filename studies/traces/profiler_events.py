@@ -105,7 +105,6 @@ def _argument(row: Mapping[str, Any], key: str) -> Any:
 
 
 def _operation(row: Mapping[str, Any], path: Path) -> TracedOperation:
-    """Return the operation of an event."""
     start, duration = row.get("ts"), row.get("dur", 0)
     if not all(isinstance(each, int | float) and math.isfinite(each) for each in (start, duration)):
         raise ConfigError(f"trace {path}: ts and dur must be numbers of microseconds, got {start!r} and {duration!r}")
