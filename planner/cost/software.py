@@ -92,7 +92,7 @@ _LAUNCH_US = 26.0
 and Llama that are bound by it, 24 to 28, compiled ones not less (``hwprofiles/measured/h200_language_models.csv``)."""
 _MEGATRON_LAUNCH_US = 47.0
 """The same of Megatron-LM in 2021: fitted to the 55 iterations of vTrain with a hidden size of 1,024 that are neither
-tensor- nor pipeline-parallel.  The mean error of 15 of them is 3.2 % with 47, 4.0 with 45, 3.8 with 48, 5.7 with 50."""
+tensor- nor pipeline-parallel.  Their mean error is 5.2 % with 47, 5.3 with 46, 5.5 with 48, 6.8 with 50."""
 _NANOTRON_HOST = {"launch_us": 53, "peer_us": 245, "waits": 1}
 """The same of nanotron 0.5 in 2025: two iterations on one machine that split tensors 4 and 8 times, in micro-batches of
 one sequence, of which 128 and 256, take 71 and 74 ms a micro-batch, for 1,357 launches.  They are no rows of
