@@ -81,8 +81,7 @@ def _whole_sums(space: ConfigSpace) -> ConfigSpace:
     if product.sums[0] * product.repeats[0] == 1:
         return space
     parts, once = int(product.degrees.prod()), np.ones(1, dtype=np.int64)
-    start, devices = np.array([0, parts]), product.devices[:parts]
-    return replace(product, sums=once, repeats=once, device_start=start, devices=devices, on_meshes=())
+    return replace(product, sums=once, repeats=once, listed=product.devices[:parts], on_meshes=())
 
 
 def _different_parts(

@@ -205,6 +205,11 @@ class DeviceGraph:
         """Return the sum of the latencies along a route, for a message of ``size_bytes``."""
         return float(sum(self.links[link].latency.at(size_bytes) for link in self.route(source, target)))
 
+    @property
+    def like_parts(self) -> tuple[Ints, Ints]:
+        """Part of each device, shape (devices,), and kind of each part; see ``RouteSearch.kind``."""
+        return self._search.part[: len(self.devices)], self._search.kind
+
     def route_table(self) -> RouteTable:
         """Return the routes of all pairs of devices as arrays, for compiled code; computed once."""
         return self._route_table

@@ -72,7 +72,7 @@ class RouteSearch:
     """
 
     def __init__(self, device_count: int, part: Ints, arcs: Arcs) -> None:
-        self._device_count, self._part, self._arcs = device_count, part, arcs
+        self._device_count, self.part, self._arcs = device_count, part, arcs
         self._images: dict[int, _Image | None] = {}
         self._networks: dict[tuple[int, int, int], _Near] = {}
 
@@ -80,35 +80,35 @@ class RouteSearch:
     def router(self) -> Router:
         """Searches in the whole network."""
         every = np.ones(len(self._arcs.link), dtype=np.bool_)
-        return Router(self._device_count, len(self._part), self._arcs.some(every, np.arange(len(self._part))))
+        return Router(self._device_count, len(self.part), self._arcs.some(every, np.arange(len(self.part))))
 
     @cached_property
     def _members(self) -> tuple[Ints, Ints]:
         """Vertices of each part, in order: first of each, and the vertices, part by part; those outside come first."""
-        return grouped_rows(self._part + 1, int(self._part.max(initial=-1)) + 2)
+        return grouped_rows(self.part + 1, int(self.part.max(initial=-1)) + 2)
 
     @cached_property
     def _local(self) -> Ints:
         """Place of each vertex in its part, shape (V,)."""
         start, order = self._members
-        local = np.empty(len(self._part), dtype=np.int64)
+        local = np.empty(len(self.part), dtype=np.int64)
         local[order] = np.arange(len(order)) - np.repeat(start[:-1], np.diff(start))
         return local
 
     @cached_property
     def _owner(self) -> Ints:
         """Part of each arc, shape (arcs,); -1 outside."""
-        return np.maximum(self._part[self._arcs.source], self._part[self._arcs.target])
+        return np.maximum(self.part[self._arcs.source], self.part[self._arcs.target])
 
     @cached_property
     def _rows(self) -> tuple[Ints, Ints]:
         """Arcs of each part: first of each, and the arcs, part by part; those outside come first."""
-        return grouped_rows(self._owner + 1, int(self._part.max(initial=-1)) + 2)
+        return grouped_rows(self._owner + 1, int(self.part.max(initial=-1)) + 2)
 
     @cached_property
-    def _kind(self) -> Ints:
+    def kind(self) -> Ints:
         """Kind of each part, shape (parts,): parts of one kind are alike.  No parts where no two may be."""
-        part, ends = self._part, (self._part[self._arcs.source], self._part[self._arcs.target])
+        part, ends = self.part, (self.part[self._arcs.source], self.part[self._arcs.target])
         behind = part[self._device_count :]
         ordered = np.where(behind < 0, len(part), behind)
         # Ties go to smaller vertices: the order of parts must be that of their switches, and what is outside the last.
@@ -140,11 +140,11 @@ class RouteSearch:
             source: Devices, shape (pairs,).
             target: Devices, shape (pairs,).
         """
-        if not len(self._kind):
+        if not len(self.kind):
             return self._one_by_one(source, target)
-        ends = self._part[source], self._part[target]
-        count, size = int(self._kind.max()) + 1, int(self._local[: self._device_count].max()) + 1
-        kinds, locals_ = [self._kind[end] for end in ends], [self._local[each] for each in (source, target)]
+        ends = self.part[source], self.part[target]
+        count, size = int(self.kind.max()) + 1, int(self._local[: self._device_count].max()) + 1
+        kinds, locals_ = [self.kind[end] for end in ends], [self._local[each] for each in (source, target)]
         order = np.sign(ends[1] - ends[0])
         key = ((kinds[0] * count + kinds[1]) * size + locals_[0]) * size + locals_[1]
         _, example, group = np.unique(key * 3 + order + 1, return_index=True, return_inverse=True)
@@ -166,7 +166,7 @@ class RouteSearch:
 
     def table(self) -> RouteTable:
         """Return the routes of all pairs of devices."""
-        if not len(self._kind):
+        if not len(self.kind):
             return self.router.table()
         counts, links = self.find(*np.divmod(np.arange(self._device_count**2), self._device_count))
         return RouteTable(np.concatenate([[0], np.cumsum(counts)]), links.astype(np.int32))
@@ -185,7 +185,7 @@ class RouteSearch:
 
     def _searched(self, source: int, target: int) -> _Image | None:
         """Return the route of all pairs that are like this one; None where it crosses a third part."""
-        near = self._near(int(self._part[source]), int(self._part[target]))
+        near = self._near(int(self.part[source]), int(self.part[target]))
         start, vertices = self._members
         there = [
             int(near.number[vertices[start[end + 1] + self._local[device]]])
@@ -208,19 +208,19 @@ class RouteSearch:
 
     def _near(self, first: int, second: int) -> _Near:
         """Return the network around two parts of the kinds of these, and in their order."""
-        key = (int(self._kind[first]), int(self._kind[second]), int(np.sign(second - first)))
+        key = (int(self.kind[first]), int(self.kind[second]), int(np.sign(second - first)))
         if key not in self._networks:
             ends = (first, second)
-            left = np.setdiff1d(np.arange(len(self._kind)), ends)
-            third = left[np.unique(self._kind[left], return_index=True)[1]]
+            left = np.setdiff1d(np.arange(len(self.kind)), ends)
+            third = left[np.unique(self.kind[left], return_index=True)[1]]
             # Third parts get the smallest numbers, so that ties go to them, and what is outside the largest.
             chosen = np.array([*sorted(third.tolist()), *sorted({*ends})], dtype=np.int64)
-            place = np.full(len(self._kind) + 1, -1)  # the last entry is that of the part -1
+            place = np.full(len(self.kind) + 1, -1)  # the last entry is that of the part -1
             place[chosen], place[-1] = np.arange(len(chosen)), len(chosen)
-            at = place[self._part]
+            at = place[self.part]
             kept = np.flatnonzero(at >= 0)
             kept = kept[np.lexsort((kept, at[kept], kept >= self._device_count))]
-            number = np.full(len(self._part), -1, dtype=np.int64)
+            number = np.full(len(self.part), -1, dtype=np.int64)
             number[kept] = np.arange(len(kept))
             used = (number[self._arcs.source] >= 0) & (number[self._arcs.target] >= 0)
             router = Router(int(np.count_nonzero(kept < self._device_count)), len(kept), self._arcs.some(used, number))

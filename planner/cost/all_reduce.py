@@ -189,8 +189,10 @@ def _replicated(space: ConfigSpace, split: bool) -> list[tuple[int, tuple[int, .
     found = list[tuple[int, tuple[int, ...], bytes]]()
     for c, (before, along, behind, repeats) in enumerate(space.shards.tolist()):
         if before * behind * (1 if split else along) > 1:
-            devices = space.devices[space.device_start[c] : space.device_start[c + 1]].tobytes()
-            found.append((c, (before, along, behind, repeats), devices))
+            # where nothing splits the parameters, all parts hold the same, whatever else splits them
+            whole = along == 1 or not split
+            shape = (before * along * behind, 1, 1, repeats) if whole else (before, along, behind, repeats)
+            found.append((c, shape, space.devices_of(c).tobytes()))
     return found
 
 

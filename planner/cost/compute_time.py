@@ -331,6 +331,8 @@ class ComputeTimes:
 
     def _profiles_used(self, space: ConfigSpace) -> Bools:
         """Return whether a device of each profile holds a part, shape (C, profiles)."""
+        if len(self.profiles) == 1:
+            return np.ones((space.size, 1), dtype=bool)
         used = np.zeros((space.size, len(self.profiles)), dtype=bool)
         used[space.part_owners, self.profile_of[space.devices]] = True
         return used

@@ -9,6 +9,8 @@ Sec. 5.1: t_c, t_s and t_x.
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from groundwork.array_types import Floats, Ints
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.devices.device_graph import DeviceGraph
@@ -140,14 +142,10 @@ class CostModel:
             model._by_batch = {batch: each.on(cluster, conditions) for batch, each in self._by_batch.items()}
         return model
 
-    def all_configurations(self, device_count: int | None = None) -> list[ConfigSpace]:
-        """Return the space of every layer: all configurations with equal parts, on up to all devices.
-
-        Args:
-            device_count: Leave all but the first so many devices idle; None: use all.
-        """
-        count = len(self.cluster.devices) if device_count is None else device_count
-        return [all_configurations(layer.output, layer.parallel_dims, count) for layer in self.graph.layers]
+    def all_configurations(self) -> list[ConfigSpace]:
+        """Return the space of every layer: all configurations with equal parts, on up to all devices."""
+        sizes = self.network.device_count, self.network.node_size
+        return [all_configurations(layer.output, layer.parallel_dims, *sizes) for layer in self.graph.layers]
 
     def spaces_of(self, strategy: Strategy) -> list[ConfigSpace]:
         """Return, for every layer, the space that holds its one configuration.
@@ -172,6 +170,20 @@ class CostModel:
                 phase_s, compute_s, sync_s + rows_s, statistics_s + rows_s, completion_s, total_s
             )
         return self._nodes[key]
+
+    def has_node_costs(self, index: int, space: ConfigSpace) -> bool:
+        """Return whether the costs of a layer over a space are known already."""
+        return (self.compute_times.layer_key(index), space) in self._nodes
+
+    def least_node_s(self, index: int, space: ConfigSpace) -> Floats:
+        """Return lower bounds of ``node_costs(...).total_s`` that take no rounds of collectives, shape (C,).
+
+        Where these are known already, they are returned.
+        """
+        if self.has_node_costs(index, space):
+            return self.node_costs(index, space).total_s
+        arithmetic_s = sum(self.compute_times.slowest_part_s(index, space).values())
+        return np.asarray(arithmetic_s + self.sync_times.least_s(index, space))
 
     def row_bytes(self, index: int) -> float:
         """Return the bytes that parts of the channels of a layer gather of each row; 0 where they gather nothing."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -350,16 +350,15 @@ def _carrying(
         # tree.  Inside a node chains carry it as often as rings, but for no device.
         protocol, share = _protocol(network, scheme), library.tree_share or 1.0
         nodes, whole = len(distinct(node)), protocol.wire_ratio * count / (count - 1)
-        latency_s, copied_s = _tree_latency(network, scheme, devices)
+        latency_s, copied_s = _tree_latency(network, scheme, count, nodes)
         crossed = (nodes - 1) / nodes
         near = _Link(whole, library.near_share * share)
         far = _Link(crossed * whole, share if library.split_trees and nodes == 2 else share * crossed)
     else:
         protocol = _protocol(network, scheme)
         share = float(is_far.mean())
-        near_s = max(protocol.hop_s, protocol.step_s) if is_far.any() and own else protocol.hop_s
         relayed = not own and len(distinct(node)) > 2
-        latency_s = protocol.call_s + steps * ((1 - share) * near_s + share * protocol.far_hop_s)
+        latency_s = _ring_latency(protocol, steps, share, waits=own)
         copied_s = protocol.wire_ratio / count / library.copy_bytes_per_s if own else 0.0
         near, far = (
             _Link(protocol.wire_ratio, library.near_share),
@@ -428,16 +427,77 @@ def _busiest_s_per_byte(network: ClusterRoutes, traffic: Traffic, devices: Ints)
     return float((loads * network.seconds_per_byte).max())
 
 
-def _tree_latency(network: ClusterRoutes, scheme: str, devices: Ints) -> tuple[float, float]:
+def least_all_reduce_s(
+    network: ClusterRoutes, ranks: Ints, fewest_nodes: Ints, size_bytes: Floats, near_s: Floats, far_s: Floats
+) -> Floats:
+    """Return lower bounds of the times of all-reduces of the library of a cluster, whatever it chooses.
+
+    Args:
+        network: Routes of the cluster.
+        ranks: Ranks of each all-reduce, >= 2, shape (K,).
+        fewest_nodes: Nodes that they are on at least, shape (K,).
+        size_bytes: Bytes of each buffer, shape (K,).
+        near_s: Least time of links, however messages are framed, shape (K,).
+        far_s: Least time of links between nodes, likewise; 0 where all ranks may be on one.
+
+    Returns:
+        Seconds, shape (K,).
+    """
+    library, between, steps = library_of(network), fewest_nodes > 1, 2 * (ranks - 1)
+    least_s = np.full(len(ranks), np.inf)
+    for protocol in library.protocols:
+        links_s = np.maximum(near_s * protocol.wire_ratio, far_s * min(protocol.far_wire_ratio, protocol.wire_ratio))
+        ring_s = np.maximum(near_s * protocol.wire_ratio, far_s * protocol.far_wire_ratio)
+        # rings cross as many times between nodes as there are nodes: a latency linear in these is least at one end
+        for nodes in (np.where(between, fewest_nodes, 0), ranks):
+            least_s = np.minimum(least_s, _ring_latency(protocol, steps, nodes / ranks, waits=False) + ring_s)
+        if library.tree_share is not None:
+            hops = protocol.tree_hop_s * np.log(2) / max(protocol.tree_far_hop_s, 1e-12)
+            nodes = np.clip(ranks * hops, np.maximum(fewest_nodes, 2), ranks)
+            tree_s = protocol.call_s + _tree_hops_s(protocol, ranks, nodes, np.log2(nodes))
+            most_bytes, waited_s = _tree_waits(protocol, 0.0, 2 * np.log2(np.maximum(fewest_nodes, 2)))
+            least_s = np.minimum(least_s, tree_s + waited_s * np.minimum(size_bytes, most_bytes) + links_s)
+        least_s = np.where(between, least_s, np.minimum(least_s, protocol.call_s + links_s))  # chains, of one node
+    if library.in_switch is not None:
+        least_s = np.where(between, least_s, np.minimum(least_s, library.in_switch.call_s + near_s))
+    if library.in_network is not None:
+        least_s = np.minimum(least_s, library.in_network.call_s + np.maximum(near_s, far_s))
+    return least_s
+
+
+def _ring_latency(protocol: LibraryProtocol, steps: Any, share: Any, *, waits: bool) -> Any:
+    """Return the latency of so many steps of rings, of whose messages a share goes between nodes.
+
+    Args:
+        protocol: The protocol.
+        steps: Steps one after another.
+        share: Share of the messages.
+        waits: Whether steps inside nodes keep pace with those between them.
+    """
+    near_s = max(protocol.hop_s, protocol.step_s) if waits and share > 0 else protocol.hop_s
+    return protocol.call_s + steps * ((1 - share) * near_s + share * protocol.far_hop_s)
+
+
+def _tree_hops_s(protocol: LibraryProtocol, count: Any, nodes: Any, levels: Any) -> Any:
+    """Return the latency of the hops of a tree of so many levels over nodes whose devices form chains, up and down."""
+    return 2 * (count / nodes - 1) * protocol.tree_hop_s + 2 * levels * protocol.tree_far_hop_s
+
+
+def _tree_latency(network: ClusterRoutes, scheme: str, count: int, nodes: int) -> tuple[float, float]:
     """Return the latency of a tree over nodes whose devices form chains, up and down, and what it adds by byte.
 
     A step waits for all of a short buffer, and for a chunk of a long one.
     """
-    protocol, nodes = _protocol(network, scheme), len(distinct(network.node[devices]))
-    near, far = 2 * (len(devices) / nodes - 1), 2 * float(np.ceil(np.log2(nodes)))
-    latency_s = protocol.call_s + near * protocol.tree_hop_s + far * protocol.tree_far_hop_s
-    most_bytes, bytes_per_s, near_share = _HANDED_ON.get(protocol.name, _HANDED_ON["simple"])
-    waited_s = (far + near_share * near) / bytes_per_s
+    protocol, levels = _protocol(network, scheme), float(np.ceil(np.log2(nodes)))
+    near, far = 2 * (count / nodes - 1), 2 * levels
+    latency_s = protocol.call_s + _tree_hops_s(protocol, count, nodes, levels)
+    most_bytes, waited_s = _tree_waits(protocol, near, far)
     if protocol == library_of(network).protocols[-1]:  # the chunks of the last protocol are long messages
         waited_s += far * protocol.message_s / most_bytes
     return (latency_s, waited_s) if scheme.endswith(SHORT) else (latency_s + waited_s * most_bytes, 0.0)
+
+
+def _tree_waits(protocol: LibraryProtocol, near: Any, far: Any) -> tuple[float, Any]:
+    """Return the bytes of a buffer of whole chunks, and what so many steps of a tree wait for each byte up to these."""
+    most_bytes, bytes_per_s, near_share = _HANDED_ON.get(protocol.name, _HANDED_ON["simple"])
+    return most_bytes, (far + near_share * near) / bytes_per_s

@@ -9,11 +9,17 @@ import numpy as np
 
 from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
+from planner.compression.settings import LIBRARY
 from planner.cost.all_reduce import all_reduce_s
+from planner.cost.library_rounds import least_all_reduce_s
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import ConfigSpace
 from planner.topology.network_routes import ClusterRoutes
+from planner.topology.route_ends import FAR, NEAR, route_ends
 
+LEAST_TAKEN = 0.5
+"""Least share of its buffer that a replica's links carry in an all-reduce, of what it gets: all of it, but for trees
+of two nodes, of which each card has one direction."""
 BATCH_NORMS = ("local", "reduced")
 """Batch normalisation by the statistics of each part, or of the whole batch."""
 
@@ -75,6 +81,37 @@ class SyncTimes:
         layer = self.graph.layers[index]
         count = layer.operation.statistics * layer.output.size("channel") if self.batch_norm == "reduced" else 0
         return float(count * self.graph.element_bytes)
+
+    def least_s(self, index: int, space: ConfigSpace) -> Floats:
+        """Return lower bounds of the times of all all-reduces of a layer under every configuration, shape (C,).
+
+        Whatever the algorithm, each replica gets what it holds, over all its links together; and nodes get, over the
+        links between them, twice what they hold of each buffer but for one node in n, or once if switches sum.
+        """
+        before, along, behind, repeats = space.shards.T
+        network, ends, total = self.network, route_ends(self.network), np.zeros(space.size)
+        most = int(np.bincount(network.node).max())
+        far_bytes_per_s = most / max(float(ends.in_s_per_byte[FAR].min()), 1e-300)
+        shared_s_per_byte = float(ends.node_in_s_per_byte.min())
+        once = network.library is not None and network.library.in_network is not None
+        for size, split, times in self.buffers(index, space):
+            if not np.any(size):
+                continue
+            ranks, groups = (before * behind, along * repeats) if split else (space.parts // repeats, repeats)
+            held = size / along if split else size
+            nodes = -(-ranks // most)
+            # of all nodes one gets at least the mean of what all get
+            used = np.maximum(np.minimum(space.parts, network.node[-1] + 1), 1)
+            crossing = groups * held * (nodes if once else 2 * (nodes - 1)) * (nodes > 1) / used
+            near_s = held * (LEAST_TAKEN / network.widest_bytes_per_s)
+            far_s = crossing * max(1 / far_bytes_per_s, shared_s_per_byte)
+            if self.gradient_sync == LIBRARY:
+                busy_s = least_all_reduce_s(network, np.maximum(ranks, 2), nodes, held, near_s, far_s)
+            else:
+                messages = 2 * (ranks - 1) if self.gradient_sync == "ring" else 1
+                busy_s = np.maximum(near_s, far_s) + messages * min(ends.in_s[NEAR].min(), ends.in_s[FAR].min())
+            total += np.where((ranks > 1) & (held > 0), times * busy_s, 0.0)
+        return total
 
     def seconds(self, index: int, space: ConfigSpace) -> tuple[Floats, Floats]:
         """Compute the time of a layer's all-reduces under every configuration of a space.

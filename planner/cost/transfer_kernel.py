@@ -31,8 +31,6 @@ from simulator.compiled.jit import inner, kernel
 
 _BATCH = 16
 """Pairs of configurations in one batch: their byte counts stay in the second-level cache."""
-SAMPLED_MESSAGES = 8
-"""Messages between blocks that a lower bound visits for their latency, for each sample."""
 
 
 class TransferPairs(NamedTuple):
@@ -49,8 +47,6 @@ class TransferPairs(NamedTuple):
     """Shape (C_v,): latency classes of the devices of each configuration of the consumer, as bits."""
     element_bytes: float
     """Bytes of one element."""
-    samples: int
-    """Number of regions and parts to visit, for a lower bound; 0: all of them."""
 
 
 class _Batch(NamedTuple):
@@ -87,9 +83,6 @@ class _Batch(NamedTuple):
 def price_pairs(pairs: Any, overlaps: Any, routes: Any, cost_s: Any) -> None:
     """Fill ``cost_s`` with the transfer time of every pair of configurations, in one direction.
 
-    With ``pairs.samples`` > 0 only so many regions, so many parts, and what else is on their blocks of devices are
-    visited: a lower bound.
-
     Args:
         pairs: K pairs, a ``TransferPairs``.
         overlaps: The tensor's ``Overlaps``.
@@ -121,8 +114,8 @@ def price_pairs(pairs: Any, overlaps: Any, routes: Any, cost_s: Any) -> None:
             entering,
         )
         largest[:], wait[:], busy[:], block_count[:], seen[:] = 0.0, 0.0, 0.0, 0, False
-        _add_blocks(batch, batch.consumer, overlaps.region_start, overlaps.region_devices, routes.block, pairs.samples)
-        _add_blocks(batch, batch.producer, overlaps.part_start, overlaps.part_devices, routes.block, pairs.samples)
+        _add_blocks(batch, batch.consumer, overlaps.region_start, overlaps.region_devices, routes.block)
+        _add_blocks(batch, batch.producer, overlaps.part_start, overlaps.part_devices, routes.block)
         _visit_inside(batch, overlaps, routes, pairs.element_bytes)
         _sum_leaving(batch, overlaps, routes)
         _bound_waits(batch, overlaps, routes, pairs)
@@ -133,16 +126,12 @@ def price_pairs(pairs: Any, overlaps: Any, routes: Any, cost_s: Any) -> None:
 
 
 @inner
-def _add_blocks(batch: Any, configurations: Any, starts: Any, devices: Any, block: Any, samples: int) -> None:
-    """Add the blocks that hold parts or regions, all or evenly picked ones, to the blocks of every pair."""
+def _add_blocks(batch: Any, configurations: Any, starts: Any, devices: Any, block: Any) -> None:
+    """Add the blocks that hold parts or regions to the blocks of every pair."""
     seen, blocks, block_count = batch.seen, batch.blocks, batch.block_count
     for k in range(len(configurations)):
-        first = starts[configurations[k]]
-        parts = starts[configurations[k] + 1] - first
-        picks = min(parts, samples) if samples else parts
-        for i in range(picks):
-            at = i if picks == parts else parts * (2 * i + 1) // (2 * picks)
-            b = block[devices[first + at]]
+        for at in range(starts[configurations[k]], starts[configurations[k] + 1]):
+            b = block[devices[at]]
             if not seen[k, b]:
                 seen[k, b] = True
                 blocks[k, block_count[k]] = b
@@ -283,12 +272,12 @@ def _visit_crossing(batch: Any, overlaps: Any, routes: Any, pairs: Any) -> None:
     table, rows, columns = overlaps.table, overlaps.rows, overlaps.columns
     block, latency_class, rising = routes.block, routes.latency_class, routes.rising
     class_start, class_size, class_latency = routes.class_start, routes.class_size_bytes, routes.class_latency_s
-    dims, count, most_messages = len(sizes), len(block), SAMPLED_MESSAGES * pairs.samples if pairs.samples else -1
+    dims, count = len(sizes), len(block)
     first, last, index = np.empty(dims, np.int64), np.empty(dims, np.int64), np.empty(dims, np.int64)
     for k in range(len(us)):
-        u, v, budget = us[k], vs[k], most_messages
+        u, v = us[k], vs[k]
         q = region_start[v + 1] if crosses[k] else 0
-        while q > region_start[v] and wait[k] < ceiling[k] and budget != 0:
+        while q > region_start[v] and wait[k] < ceiling[k]:
             q -= 1
             if volume[q] == 0.0:
                 continue
@@ -298,7 +287,7 @@ def _visit_crossing(batch: Any, overlaps: Any, routes: Any, pairs: Any) -> None:
                 last[d] = (high[q, d] * degrees[u, d] - 1) // sizes[d]
                 index[d] = first[d]
             here, step = region_devices[q], 0
-            while step >= 0 and wait[k] < ceiling[k] and budget != 0:
+            while step >= 0 and wait[k] < ceiling[k]:
                 p = 0
                 for d in range(dims):
                     p = p * degrees[u, d] + index[d]
@@ -312,7 +301,6 @@ def _visit_crossing(batch: Any, overlaps: Any, routes: Any, pairs: Any) -> None:
                     if size > 0.0 and (size > largest[k, c] or not rising):
                         largest[k, c] = size
                         wait[k] = max(wait[k], _latency(size, c, class_start, class_size, class_latency))
-                budget -= 1
                 step = dims - 1
                 while step >= 0 and index[step] == last[step]:
                     index[step] = first[step]

@@ -17,6 +17,7 @@ from groundwork.array_types import Bools, Floats, Ints
 from planner.cost.layout_time import steps_s
 from planner.cost.overlaps import Overlaps, least_received, overlaps_of
 from planner.cost.region_time import region_times
+from planner.cost.transfer_bounds import bound_pairs, ends_of
 from planner.cost.transfer_kernel import TransferPairs, price_pairs
 from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.graph.shapes import IntervalMap, Shape
@@ -30,6 +31,7 @@ from planner.layouts.shared_regions import (
     shared_regions,
 )
 from planner.topology.network_routes import ClusterRoutes
+from planner.topology.route_ends import route_ends
 from planner.topology.route_levels import RouteLevels
 
 _VISITS_PER_JOB = 5_000_000
@@ -64,24 +66,23 @@ class TransferTimes:
         self._shared_s: dict[tuple[object, ...], float] = {}
         """Times of shared parameters, by what tells apart their distributions over devices."""
 
-    def table(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, *, samples: int = 0) -> Floats:
+    def table(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
         """Return the transfer times of all pairs of configurations, forward and back.
 
         Args:
             edge: The edge.
             producer: Space of the layer that makes the tensor, C_u configurations.
             consumer: Space of the layer that reads it, C_v configurations.
-            samples: Visit only so many regions and parts, for lower bounds; 0: exact times.
 
         Returns:
             Seconds, shape (C_u, C_v); the same object for equal edges.
         """
-        key = (samples, *self.key(edge, producer, consumer))
+        key = self.key(edge, producer, consumer)
         if key not in self._tables:
             # the time depends on the layout only: price one configuration of the consumer for each layout
             _, first, layout_of = np.unique(self.layouts(edge, consumer), return_index=True, return_inverse=True)
             u, v = (grid.ravel() for grid in np.meshgrid(np.arange(producer.size), first, indexing="ij"))
-            seconds = self.seconds(edge, producer, consumer, u, v, samples=samples).reshape(producer.size, -1)
+            seconds = self.seconds(edge, producer, consumer, u, v).reshape(producer.size, -1)
             self._tables[key] = np.ascontiguousarray(seconds[:, layout_of])
         return self._tables[key]
 
@@ -101,6 +102,22 @@ class TransferTimes:
         received = least_received(producer, consumer, self._needs(edge), self._source(edge))
         ways = 2 if self.graph.has_gradient(edge.producer) else 1
         return received * (ways * self.graph.element_bytes / self.network.widest_bytes_per_s)
+
+    def bounds(
+        self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: Ints, v: Ints, enough_s: Floats
+    ) -> Floats:
+        """Return lower bounds of ``seconds`` of equally spaced configurations, by what a few devices send and receive.
+
+        Arguments and result as of ``seconds``, and ``enough_s``, the bounds from which on no better one is of use,
+        shape (K,).
+        """
+        seconds = np.zeros(len(u))
+        if edge not in self.graph.shared:
+            ends = ends_of(producer, consumer, self._needs(edge), self._source(edge))
+            ways = 2 if self.graph.has_gradient(edge.producer) else 1
+            routes, size = route_ends(self.network), float(self.graph.element_bytes)
+            bound_pairs(u, v, ends, routes, size, ways, enough_s, seconds)
+        return seconds
 
     def layout_table(
         self,
@@ -209,9 +226,7 @@ class TransferTimes:
             return equal.shape, equal.tolist() if equal.shape[1] > 1 else []
         return gradient_layout(consumer, None)
 
-    def seconds(
-        self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: Ints, v: Ints, *, samples: int = 0
-    ) -> Floats:
+    def seconds(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: Ints, v: Ints) -> Floats:
         """Compute the transfer times of pairs of configurations ``u[k]``, ``v[k]``, forward and back.
 
         Args:
@@ -220,7 +235,6 @@ class TransferTimes:
             consumer: Space of the layer that reads it.
             u: Shape (K,): configurations of the producer.
             v: Shape (K,): configurations of the consumer.
-            samples: As in ``table``.
 
         Returns:
             Seconds, shape (K,).
@@ -228,13 +242,17 @@ class TransferTimes:
         network = self.network
         if edge in self.graph.shared:
             return self._shared_seconds(edge, producer, consumer, u, v)
+        if not network.has_tables:
+            self.pairs_priced += len(u)
+            ends = (([producer.alone(c) for c in u.tolist()]), [consumer.alone(c) for c in v.tolist()])
+            return np.array([self._by_message_s(edge, *pair) for pair in zip(*ends, strict=True)])
         overlaps = overlaps_of(producer, consumer, self._needs(edge), self._source(edge), network.device_count)
-        self.pairs_priced += 0 if samples else len(u)
+        self.pairs_priced += len(u)
 
         def one_way_s(routes: RouteLevels) -> Floats:
             sent = _classes(routes.out_classes, producer)
             received = _classes(routes.in_classes, consumer)
-            pairs = TransferPairs(u, v, sent, received, float(self.graph.element_bytes), samples)
+            pairs = TransferPairs(u, v, sent, received, float(self.graph.element_bytes))
             return _priced(pairs, overlaps, routes)
 
         forward_s = one_way_s(network.forward)
@@ -243,6 +261,15 @@ class TransferTimes:
         if network.backward is network.forward:
             return 2 * forward_s
         return forward_s + one_way_s(network.backward)
+
+    def _by_message_s(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> float:
+        """Return the time between one configuration of producer and consumer each, forward and back, by message."""
+        regions = self.regions(edge, producer, consumer)
+        regions = regions.take(producer.devices[regions.part] != regions.device)
+        ends = producer.devices[regions.part], regions.device
+        size = (regions.high - regions.low).prod(axis=1) * float(self.graph.element_bytes)
+        ways = (ends, ends[::-1])[: 1 + self.graph.has_gradient(edge.producer)]
+        return sum(self.messages_s(*way, size) for way in ways)
 
     def layouts(self, edge: Edge, consumer: ConfigSpace) -> Ints:
         """Return the layout of the tensor that each configuration of the consumer reads, shape (C_v,), as a key."""
@@ -345,9 +372,7 @@ def _priced(pairs: TransferPairs, overlaps: Overlaps, routes: RouteLevels) -> Fl
         chunk = pairs._replace(producer=pairs.producer[rows], consumer=pairs.consumer[rows])
         price_pairs(chunk, overlaps, routes, seconds[rows])
 
-    block = int(np.diff(routes.member_start).max())
-    visits = 2 * pairs.samples * block**2 if pairs.samples else len(routes.block) ** 2  # an upper bound for one pair
-    size = max(_VISITS_PER_JOB // visits, 1)
+    size = max(_VISITS_PER_JOB // len(routes.block) ** 2, 1)
     jobs = [slice(first, first + size) for first in range(0, count, size)]
     if len(jobs) <= 1:
         price(slice(None))

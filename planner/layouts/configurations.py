@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement
 from typing import NamedTuple
 
@@ -29,8 +29,6 @@ LETTERS = {
     REPEATED: "r",
 }
 """Letters that stand for the indices in print, in the order in which parts are numbered."""
-PLACEMENTS = ("packed", "spread")
-"""``packed``: the first devices; ``spread``: devices at equal distances over the whole cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +111,36 @@ def part_bounds(size: int, degree: int) -> NDArray[np.int64]:
     return np.arange(degree + 1, dtype=np.int64) * size // degree
 
 
-def placement_devices(placement: str, parts: int, device_count: int) -> NDArray[np.int64]:
-    """Return the devices of ``parts`` parts under a placement, one of ``PLACEMENTS``; shape (parts,)."""
-    order = np.arange(parts, dtype=np.int64)
-    return order if placement == "packed" else order * device_count // parts
+@lru_cache(maxsize=4096)
+def strides_of(parts: int, device_count: int, node_size: int) -> tuple[int, ...]:
+    """Return the distances at which equally spaced devices may hold parts, the first on device 0, in rising order.
+
+    They are powers of two of devices, and of nodes: neighbouring parts lie on neighbouring devices, on every second
+    one, on one of each node, of every second node, and so on.  Whatever fits on some devices fits on more.
+
+    Args:
+        parts: Number of parts.
+        device_count: Devices of the cluster.
+        node_size: Devices of its first node.
+    """
+    most = device_count // parts if parts > 1 else 1  # one part lies on device 0 at any distance
+    powers = [1 << k for k in range(most.bit_length())]
+    return tuple(
+        sorted({stride for unit in (1, node_size) for stride in (unit * power for power in powers) if stride <= most})
+    )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ConfigSpace:
     """Configurations of one layer, as arrays over C configurations and D output dimensions.
 
-    Two configurations of an output of 4 samples and 2 channels, split by samples over devices 0 and 1, and by both
-    dimensions over devices 0 to 3, are::
+    Three configurations of an output of 4 samples and 2 channels, split by samples over devices 0 and 1, and over
+    devices 0 and 2, and by both dimensions over devices 0 to 3, are::
 
-        degrees       [[2, 1], [2, 2]]
-        device_start  [0, 2, 6]
-        devices       [0, 1, 0, 1, 2, 3]
+        degrees       [[2, 1], [2, 1], [2, 2]]
+        strides       [1, 2, 1]
+        device_start  [0, 2, 4, 8]
+        devices       [0, 1, 0, 2, 0, 1, 2, 3]
     """
 
     output: Shape
@@ -137,11 +149,10 @@ class ConfigSpace:
     """Dimensions that may be split."""
     degrees: NDArray[np.int64]
     """Degrees of all output dimensions, shape (C, D); 1 where a dimension is not split."""
-    device_start: NDArray[np.int64]
-    """Offsets into ``devices``, shape (C + 1,)."""
-    devices: NDArray[np.int64]
-    """Device of each part of each configuration, shape (parts in all,).  On a mesh parts are numbered by samples,
-    channels, slices of the summed index, positions, and last by the devices that compute the same."""
+    strides: NDArray[np.int64]
+    """Distance between the devices of neighbouring parts, the first on device 0, shape (C,); none where ``listed``."""
+    listed: NDArray[np.int64]
+    """Device of each part of each configuration where they are given one by one, shape (parts in all,); else none."""
     sums: NDArray[np.int64]
     """Slices of the summed index of a layer whose readers add its partial sums, shape (C,)."""
     completed: NDArray[np.int64]
@@ -179,10 +190,27 @@ class ConfigSpace:
         """True if devices of one configuration hold the same region, as equal values or as partial sums."""
         return bool((self.sums * self.repeats > 1).any())
 
-    @property
+    @cached_property
     def parts(self) -> NDArray[np.int64]:
         """Number of parts of each configuration, shape (C,)."""
-        return np.diff(self.device_start)
+        return np.asarray(self.degrees.prod(axis=1) * self.sums * self.repeats)
+
+    @cached_property
+    def device_start(self) -> NDArray[np.int64]:
+        """Offsets into ``devices``, shape (C + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.parts)])
+
+    @cached_property
+    def devices(self) -> NDArray[np.int64]:
+        """Device of each part of each configuration, shape (parts in all,).
+
+        On a mesh parts are numbered by samples, channels, slices of the summed index, positions, and last by the
+        devices that compute the same.
+        """
+        if not len(self.strides):
+            return self.listed
+        place = np.arange(self.device_start[-1]) - np.repeat(self.device_start[:-1], self.parts)
+        return np.asarray(place * np.repeat(self.strides, self.parts))
 
     @property
     def shards(self) -> NDArray[np.int64]:
@@ -201,8 +229,13 @@ class ConfigSpace:
         if self.on_meshes:
             return self.on_meshes[index]
         degrees = dict(zip(self.output.dims, self.degrees[index].tolist(), strict=True))
-        devices = self.devices[self.device_start[index] : self.device_start[index + 1]]
-        return Configuration({dim: degrees[dim] for dim in self.parallel_dims}, tuple(devices.tolist()))
+        return Configuration({dim: degrees[dim] for dim in self.parallel_dims}, tuple(self.devices_of(index).tolist()))
+
+    def devices_of(self, index: int) -> NDArray[np.int64]:
+        """Return the device of each part of the configuration with this index, shape (parts of it,)."""
+        if not len(self.strides):
+            return self.listed[self.device_start[index] : self.device_start[index + 1]]
+        return np.asarray(np.arange(self.parts[index]) * self.strides[index])
 
     def part_on(self, device_count: int) -> Ints:
         """Return the part that each device holds, in a space of one configuration.
@@ -226,9 +259,13 @@ class ConfigSpace:
 
     def only(self, keep: NDArray[np.int64]) -> "ConfigSpace":
         """Return the space with the configurations ``keep`` (indices), in that order."""
-        rows = [self.devices[self.device_start[c] : self.device_start[c + 1]] for c in keep.tolist()]
-        return replace(
-            _space(self.output, self.parallel_dims, self.degrees[keep], rows),
+        rows = [self.listed[self.device_start[c] : self.device_start[c + 1]] for c in keep.tolist()]
+        return ConfigSpace(
+            self.output,
+            self.parallel_dims,
+            degrees=self.degrees[keep],
+            strides=self.strides[keep] if len(self.strides) else self.strides,
+            listed=np.concatenate(rows) if len(self.listed) else self.listed,
             sums=self.sums[keep],
             completed=self.completed[keep],
             repeats=self.repeats[keep],
@@ -240,14 +277,15 @@ class ConfigSpace:
         return self if self.size == 1 else _alone(self, index)
 
 
-def _space(
+_NONE = np.empty(0, dtype=np.int64)
+
+
+def _given_space(
     output: Shape, dims: tuple[str, ...], degrees: NDArray[np.int64], devices: Sequence[NDArray[np.int64]]
 ) -> ConfigSpace:
     """Return a space from degrees, shape (C, D), and the devices of each configuration."""
-    start = np.zeros(len(devices) + 1, dtype=np.int64)
-    np.cumsum([len(row) for row in devices], out=start[1:])
     once = np.ones(len(devices), dtype=np.int64)
-    return ConfigSpace(output, dims, degrees, start, np.concatenate(devices), once, once, once)
+    return ConfigSpace(output, dims, degrees, _NONE, np.concatenate(devices), once, once, once)
 
 
 @lru_cache(maxsize=65536)
@@ -284,13 +322,18 @@ def completing_parts(space: ConfigSpace) -> Ints:
 
 
 @lru_cache(maxsize=4096)
-def all_configurations(output: Shape, parallel_dims: tuple[str, ...], device_count: int) -> ConfigSpace:
-    """Return every configuration with equal parts: degrees that divide, at most ``device_count`` parts, each placement.
+def all_configurations(
+    output: Shape, parallel_dims: tuple[str, ...], device_count: int, node_size: int = 1
+) -> ConfigSpace:
+    """Return every configuration with equal parts: degrees that divide, at most ``device_count`` parts, each stride.
+
+    All configurations on some devices are among those on more.
 
     Args:
         output: Shape of the layer's output, batch included.
         parallel_dims: Dimensions that may be split.
         device_count: Devices of the cluster.
+        node_size: Devices of its first node.
 
     Source:
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Table 1,
@@ -298,20 +341,14 @@ def all_configurations(output: Shape, parallel_dims: tuple[str, ...], device_cou
     """
     degrees: list[tuple[int, ...]] = [()]
     for dim, size in zip(output.dims, output.sizes, strict=True):
-        most = device_count if dim in parallel_dims else 1
-        degrees = [
-            (*row, degree)
-            for row in degrees
-            for degree in range(1, max(most // math.prod(row), 1) + 1)
-            if size % degree == 0
-        ]
-    rows, devices = [], []
-    for row in degrees:
-        packed, spread = (placement_devices(placement, math.prod(row), device_count) for placement in PLACEMENTS)
-        for order in (packed,) if np.array_equal(packed, spread) else (packed, spread):
-            rows.append(row)
-            devices.append(order)
-    return _space(output, parallel_dims, np.array(rows, dtype=np.int64), devices)
+        most = min(device_count, size) if dim in parallel_dims else 1
+        divisors = [degree for degree in range(1, most + 1) if size % degree == 0]
+        degrees = [(*row, degree) for row in degrees for degree in divisors if math.prod(row) * degree <= device_count]
+    rows = np.array(degrees, dtype=np.int64)
+    strides = [strides_of(parts, device_count, node_size) for parts in rows.prod(axis=1).tolist()]
+    rows = np.repeat(rows, [len(each) for each in strides], axis=0)
+    once = np.ones(len(rows), dtype=np.int64)
+    return ConfigSpace(output, parallel_dims, rows, np.concatenate(strides), _NONE, once, once, once)
 
 
 def space_of(layer: Layer, configuration: Configuration, device_count: int) -> ConfigSpace:
@@ -383,7 +420,7 @@ def _single(
     known = dict(given.degrees)
     if given.mesh is None and SUMMED not in known:
         devices = [np.array(given.devices, dtype=np.int64)]
-        return _space(output, parallel_dims, np.array([degrees], dtype=np.int64), devices)
+        return _given_space(output, parallel_dims, np.array([degrees], dtype=np.int64), devices)
     configuration = Configuration(known, given.devices, given.mesh, given.splits)
     rows = np.array([degrees], dtype=np.int64)
     return _space_on_meshes(output, parallel_dims, rows, (configuration,), completes=completes)
@@ -413,7 +450,7 @@ def _space_on_meshes(
     )
     once = np.ones_like(sums)
     sums, completed = (once, sums) if completes else (sums, once)
-    space = _space(output, parallel_dims, degrees, rows)
+    space = _given_space(output, parallel_dims, degrees, rows)
     return replace(space, sums=sums, completed=completed, repeats=repeats, on_meshes=configurations)
 
 

@@ -10,20 +10,19 @@ from functools import lru_cache
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import SUMMED
-from planner.layouts.configurations import Configuration, Strategy, placement_devices
+from planner.layouts.configurations import Configuration, Strategy
 from planner.parallel.degrees import grid_of, largest_divisor
 
 
-def _packed(degrees: dict[str, int], device_count: int) -> Configuration:
+def _packed(degrees: dict[str, int]) -> Configuration:
     """Return a configuration of these degrees on the first devices."""
-    parts = math.prod(degrees.values())
-    return Configuration.of(degrees, _first_devices(parts, device_count))
+    return Configuration.of(degrees, _first_devices(math.prod(degrees.values())))
 
 
 @lru_cache(maxsize=512)
-def _first_devices(parts: int, device_count: int) -> tuple[int, ...]:
+def _first_devices(parts: int) -> tuple[int, ...]:
     """Return the devices of so many parts, one object for all layers."""
-    return tuple(placement_devices("packed", parts, device_count).tolist())
+    return tuple(range(parts))
 
 
 def _split(layer: Layer, dim: str, device_count: int) -> Configuration:
@@ -31,7 +30,7 @@ def _split(layer: Layer, dim: str, device_count: int) -> Configuration:
     degrees = dict.fromkeys(layer.parallel_dims, 1)
     if dim in degrees:
         degrees[dim] = largest_divisor(layer.output.size(dim), device_count)
-    return _packed(degrees, device_count)
+    return _packed(degrees)
 
 
 def _samples(layer: Layer, device_count: int) -> Configuration:
@@ -51,7 +50,7 @@ def _positions(layer: Layer, device_count: int) -> Configuration:
     grid = grid_of(layer, device_count)
     if not grid:
         return _split(layer, "channel", device_count)
-    return _packed(dict.fromkeys(layer.parallel_dims, 1) | grid, device_count)
+    return _packed(dict.fromkeys(layer.parallel_dims, 1) | grid)
 
 
 def _input_channels(layer: Layer, device_count: int) -> Configuration:
@@ -61,7 +60,7 @@ def _input_channels(layer: Layer, device_count: int) -> Configuration:
         return _split(layer, "channel", device_count)
     shared = math.gcd(summed, layer.output.size("channel"))
     degrees = dict.fromkeys(layer.parallel_dims, 1) | {SUMMED: largest_divisor(shared, device_count)}
-    return _packed(degrees, device_count)
+    return _packed(degrees)
 
 
 def _data(graph: ComputationGraph, device_count: int) -> Strategy:

@@ -21,7 +21,7 @@ from planner.lowering.program import Program
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.parallel.named_rules import NAMED
 from planner.parallel.strategies import named_strategy
-from planner.plan.lowered_plan import lowered
+from planner.plan.lowered_plan import folds, lowered
 from planner.search.layerwise import LayerwiseResult, search_layerwise
 from planner.search.mesh_search import search_on_mesh
 from planner.search.near_best_strategies import near_best
@@ -157,7 +157,7 @@ def _simulated(
     for each in known:
         if each.strategy == strategy:
             return SimulatedStrategy(name=name, strategy=strategy, replayed=each.replayed)
-    program = lowered(model, strategy, check_memory=fastest_s == math.inf)
+    program = lowered(model, strategy, check_memory=fastest_s == math.inf, folded=folds(model.cluster))
     if busiest_s(program) > fastest_s * (1 + 1e-9):
         return None
     replayed = replay(program)

@@ -1,13 +1,22 @@
 """Layer-wise search: the strategy of least additive cost (Eq. 1), found exactly.
 
-On large clusters most of the time goes into pricing transfers, so elimination runs on lower bounds of them first.  The
-resulting strategy is then priced: if its price equals the bound, it is optimal.  If not, that price is an upper bound,
-which rules out most pairs of configurations; only the others are priced, and elimination runs once more.  Graphs that
-are too wide for this, with many long branches side by side, are searched among the most promising configurations.
+Few of the thousands of configurations of a layer can be in a strategy that is as fast as one that is known.  Lower
+bounds rule out the others, the cheapest bounds first:
 
-Layers are packed on the first devices, or spread over all.  What lies well when it is spread over 8 devices may lie
-askew over 11, so the first devices are also searched as if there were no others: up to 33 devices one more never makes
-the optimum worse, up to 65 one more node does not.
+1. the arithmetic of a layer's parts, beside the least arithmetic of all other layers;
+2. with it the least that any all-reduce takes between as many replicas;
+3. with these the least that any device receives, along the graph (``planner.elimination.bounds``);
+4. what a few devices send and receive over the links at their ends (``planner.cost.transfer_bounds``).
+
+**Theorem.**  Let U be the cost of some strategy, and let the bound of each configuration not exceed the cost of any
+strategy that has it.  Then a strategy of least cost is left when all configurations whose bounds exceed U are dropped:
+it costs at most U, so no configuration of it has a bound above U.
+
+What is left is priced as elimination asks for it (``planner.search.priced_problem``).  A strategy that is found so
+among few configurations of each layer is the first U.  Graphs that are too wide for this, with many long branches side
+by side, are searched among the most promising configurations.
+
+What fits on some devices is searched on more devices too (``strides_of``): one more never makes the optimum worse.
 
 Source:
     Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.
@@ -18,32 +27,27 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
-from typing import TypeVar
 
 import numpy as np
 
 from groundwork.array_types import Bools, Floats
 from planner.cost.cost_model import CostModel
-from planner.elimination.bounds import SLACK, edge_bounds, keep_within, relax
+from planner.elimination.bounds import SLACK, keep_within, relax
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.elimination_state import GraphTooWideError
-from planner.elimination.search_problem import SearchProblem, TensorCost, restrict, strategy_cost
-from planner.elimination.wide_search import WIDE_LIMIT_SUMS, FoundStrategy, search_wide, whole_choice
-from planner.graph.computation_graph import Edge
+from planner.elimination.search_problem import SearchProblem, Solution, TensorCost, restrict, strategy_cost
+from planner.elimination.wide_search import WIDE_LIMIT_SUMS, FoundStrategy, search_wide
 from planner.layouts.configurations import ConfigSpace, Configuration, Strategy
+from planner.search.priced_problem import DIRECT_VISITS, PricedProblem, least_problem, pair_bounds
 from planner.search.search_tables import search_problem
 
-_R = TypeVar("_R")
-
-DIRECT_PAIRS = 60_000
-"""Most pairs of configurations that are all priced at once: about 0.05 s."""
-BOUND_SAMPLES = 1
-"""Regions and parts that the lower bound of a transfer samples; more take longer and rule out no more strategies."""
-FEW_DEVICES = 32
-"""Most of the first devices that are searched as if there were no others."""
-FEW_NODES_DEVICES = 64
-"""Most of the first devices that are, where they fill whole nodes."""
+RELAXED_PAIRS = 4_000_000
+"""Most pairs whose cheapest bounds are looked at before a better strategy is known."""
+_PRICED_PARTS = 100_000
+"""Most parts, of all configurations together, whose all-reduces are all priced."""
+_SOME, _FEW = 256, 12
+"""Configurations of each layer with the smallest bounds, by the layer alone and along the graph, among which a strategy
+is found that bounds the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +75,7 @@ class LayerwiseResult:
 
 
 def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> LayerwiseResult:
-    """Return the best of all strategies that ``model.all_configurations()`` allows, for all devices or the first few.
-
-    Where the graph is not too wide, the first devices alone are searched in any number up to ``FEW_DEVICES``, and in
-    whole nodes up to ``FEW_NODES_DEVICES``.
+    """Return the best of all strategies that ``model.all_configurations()`` allows.
 
     Args:
         model: Costs of a network on a cluster.
@@ -85,31 +86,10 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
     """
     began, every = time.perf_counter(), model.all_configurations()
     configurations = sum(space.size for space in every)
-    known = [strategy for strategy in known if _choices(every, model, [strategy])]
-    known_s = [_price(model, model.spaces_of(strategy), [0] * len(every)) for strategy in known]
-    # What no strategy as fast as a known one has needs no transfer times.
-    most_s = min(known_s, default=math.inf) * (1 + SLACK)
-    spaces = _affordable(model, cheaper_configurations(model, every, most_s) or every, most_s)
-    problem, samples = _problem(model, spaces)
-    starts = _choices(spaces, model, known)
-    try:
-        found, searched_s = _exact(model, spaces, problem, starts, bounds=samples > 0)
-        fewer = _fewer(model, every, found.cost_s)
-    except GraphTooWideError:
-        priced = [(choice, _price(model, spaces, choice)) for choice in starts]
-        found, searched_s = _timed(partial(search_wide, problem, partial(_price_among, model, spaces), priced))
-        fewer = []
-    for count in fewer:
-        some = cheaper_configurations(model, model.all_configurations(count), found.cost_s)
-        if some is not None:
-            problem, samples = _problem(model, some)
-            other, more_s = _exact(model, some, problem, (), bounds=samples > 0, below_s=found.cost_s)
-            searched_s += more_s
-            if other.cost_s < found.cost_s * (1 - SLACK):
-                found, spaces = other, some
-    chosen = zip(model.graph.layers, spaces, found.choice, strict=True)
+    known = [each for each in known if _choices(every, model, [each])]
+    found, searched_s, spaces = _search(model, every, known, _least_price(model, known))
     return LayerwiseResult(
-        strategy={layer.name: space.configuration(index) for layer, space, index in chosen},
+        strategy=_strategy(model, spaces, found.choice),
         cost_s=found.cost_s,
         least_s=found.least_s,
         exact=math.isclose(found.least_s, found.cost_s, rel_tol=1e-12),
@@ -121,27 +101,96 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
     )
 
 
-def _fewer(model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> list[int]:
-    """Return the numbers of first devices to search alone, the largest first.
+def _strategy(model: CostModel, spaces: Sequence[ConfigSpace], choice: Sequence[int]) -> dict[str, Configuration]:
+    """Return a choice among spaces as a strategy."""
+    chosen = zip(model.graph.layers, spaces, choice, strict=True)
+    return {layer.name: space.configuration(index) for layer, space, index in chosen}
 
-    Those of equal devices whose arithmetic alone takes ``most_s`` are left out.
+
+def _eliminated(problem: SearchProblem) -> tuple[FoundStrategy, float]:
+    """Return the best strategy by complete tables, and the seconds that it took to find it."""
+    began = time.perf_counter()
+    try:
+        found = _solution(eliminate(problem, limit_sums=WIDE_LIMIT_SUMS))
+    except GraphTooWideError:
+        found = search_wide(problem, partial(restrict, problem), ())
+    return found, time.perf_counter() - began
+
+
+def _search(
+    model: CostModel, every: Sequence[ConfigSpace], known: Sequence[Strategy], most_s: float
+) -> tuple[FoundStrategy, float, Sequence[ConfigSpace]]:
+    """Return the best strategy, the seconds that elimination took, and the spaces that it is a choice among.
 
     Args:
         model: Costs of a network on a cluster.
-        spaces: Configurations of every layer on all devices.
-        most_s: Cost of a strategy that is known.
+        every: For every layer all configurations.
+        known: Strategies among them.
+        most_s: Least cost of these.
     """
-    nodes = model.cluster.devices.node.tolist()
-    most = min(len(nodes) - 1, FEW_NODES_DEVICES)
-    counts = [count for count in range(most, 0, -1) if count <= FEW_DEVICES or nodes[count - 1] != nodes[count]]
-    if len(model.cluster.devices.kinds) > 1:
-        return counts
-    least_s = np.zeros(len(nodes) + 1)  # with at most so many parts
-    for i, space in enumerate(spaces):
-        of_parts_s = np.full(len(least_s), math.inf)
-        np.minimum.at(of_parts_s, space.parts, _arithmetic_s(model, i, space))
-        least_s += np.minimum.accumulate(of_parts_s)
-    return [count for count in counts if least_s[count] < most_s]
+    spaces: Sequence[ConfigSpace] = _cheaper(model, every, most_s)
+    if _pairs(model, spaces) <= RELAXED_PAIRS:
+        spaces = _only(spaces, keep_within(relax(least_problem(model, spaces)).node_s, most_s))
+        if _pairs(model, spaces) * model.network.device_count <= DIRECT_VISITS and model.network.has_tables:
+            return *_eliminated(search_problem(model, spaces, model.transfer_times.table)), spaces
+    try:
+        some = _first(spaces, [model.least_node_s(i, space) for i, space in enumerate(spaces)], _SOME)
+        some = _first(some, relax(least_problem(model, some)).node_s, _FEW)
+        few = PricedProblem(model, some, math.inf)
+        first = few.solve([np.ones(space.size, dtype=np.bool_) for space in some])
+        known, most_s = [*known, _strategy(model, some, first.choice)], min(most_s, first.cost_s)
+        spaces = _cheaper(model, spaces, most_s)
+        spaces = _only(spaces, keep_within(relax(least_problem(model, spaces)).node_s, most_s))
+        tables = pair_bounds(model, spaces, most_s).tables
+        spaces = _only(spaces, keep_within(relax(least_problem(model, spaces, tables)).node_s, most_s))
+        problem = PricedProblem(model, spaces, most_s)
+        best = _solution(problem.solve(problem.within(most_s)))
+        return best, few.searched_s + problem.searched_s, spaces
+    except GraphTooWideError:
+        problem, began = PricedProblem(model, spaces, math.inf), time.perf_counter()
+        starts = [(choice, _price(model, spaces, choice)) for choice in _choices(spaces, model, known)]
+        best = search_wide(problem.problem, problem.priced, starts)
+        return best, time.perf_counter() - began, spaces
+
+
+def _pairs(model: CostModel, spaces: Sequence[ConfigSpace]) -> int:
+    """Return the number of pairs of configurations of all edges."""
+    return sum(spaces[edge.producer].size * spaces[edge.consumer].size for edge in model.graph.edges)
+
+
+def _least_price(model: CostModel, known: Sequence[Strategy]) -> float:
+    """Return the least additive cost of some strategies, of which those are priced whose bounds do not exceed it."""
+    bounds = list[tuple[float, int]]()
+    for number, each in enumerate(known):
+        problem = least_problem(model, model.spaces_of(each))
+        bounds.append((strategy_cost(problem, [0] * len(problem.node_cost_s)), number))
+    least_s = math.inf
+    for bound_s, number in sorted(bounds):
+        if bound_s < least_s:
+            spaces = model.spaces_of(known[number])
+            least_s = min(least_s, _price(model, spaces, [0] * len(spaces)))
+    return least_s
+
+
+def _solution(solution: Solution) -> FoundStrategy:
+    """Return the solution of an exact search as what a search of any graph returns."""
+    cost_s = solution.cost_s
+    return FoundStrategy(choice=solution.choice, cost_s=cost_s, least_s=cost_s, width=solution.width)
+
+
+def _cheaper(model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> list[ConfigSpace]:
+    """Return the configurations that strategies of at most a cost may have, as if transfers were free."""
+    rows = _below(model, spaces, most_s * (1 + SLACK), (_arithmetic_s, CostModel.least_node_s))
+    assert rows is not None, "a strategy of that cost is known"
+    if sum(int(space.parts.sum()) for space in dict.fromkeys(rows)) > _PRICED_PARTS:
+        return rows
+    return _below(model, rows, most_s * (1 + SLACK), (_node_s,)) or rows
+
+
+def _first(spaces: Sequence[ConfigSpace], bounds: Sequence[Floats], count: int) -> list[ConfigSpace]:
+    """Return so many configurations of every layer, those of the smallest bounds and of equal ones."""
+    most = [min(count, len(bound)) - 1 for bound in bounds]
+    return _only(spaces, [bound <= np.partition(bound, k)[k] for bound, k in zip(bounds, most, strict=True)])
 
 
 def _arithmetic_s(model: CostModel, index: int, space: ConfigSpace) -> Floats:
@@ -154,42 +203,36 @@ def _node_s(model: CostModel, index: int, space: ConfigSpace) -> Floats:
     return model.node_costs(index, space).total_s
 
 
-def _problem(model: CostModel, spaces: Sequence[ConfigSpace]) -> tuple[SearchProblem, int]:
-    """Return the search problem over spaces, and how many samples bound its transfer times; 0 where they are exact."""
-    pairs = sum(spaces[edge.producer].size * spaces[edge.consumer].size for edge in model.graph.edges)
-    samples = 0 if pairs <= DIRECT_PAIRS else BOUND_SAMPLES
-    return search_problem(model, spaces, partial(model.transfer_times.table, samples=samples)), samples
-
-
 def cheaper_configurations(model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> list[ConfigSpace] | None:
     """Return the configurations that strategies below a cost may have, as if transfers were free; None if none may.
 
     Layers with one space still share one.
     """
+    return _below(model, spaces, most_s, (_arithmetic_s, _node_s))
+
+
+def _below(
+    model: CostModel,
+    spaces: Sequence[ConfigSpace],
+    most_s: float,
+    costs: Sequence[Callable[[CostModel, int, ConfigSpace], Floats]],
+) -> list[ConfigSpace] | None:
+    """Return the configurations that strategies below a cost may have, by bounds of the layers alone; None if none may.
+
+    Args:
+        model: Costs of a network on a cluster.
+        spaces: For every layer the configurations to choose from.
+        most_s: The cost.
+        costs: Lower bounds of a layer under every configuration of a space, the cheapest first.
+    """
     rows = list(spaces)
-    for cost_of in (_arithmetic_s, _node_s):  # arithmetic alone rules out most, and takes no rounds of all-reduces
-        costs = [cost_of(model, i, space) for i, space in enumerate(rows)]
-        spare_s = most_s - sum(float(cost.min()) for cost in costs)
+    for cost_of in costs:
+        each = [cost_of(model, i, space) for i, space in enumerate(rows)]
+        spare_s = most_s - sum(float(cost.min()) for cost in each)
         if spare_s <= 0:
             return None
-        rows = _only(rows, [cost - cost.min() <= spare_s for cost in costs])
+        rows = _only(rows, [cost - cost.min() <= spare_s for cost in each])
     return rows
-
-
-def _affordable(model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> list[ConfigSpace]:
-    """Return the configurations that strategies of at most a cost may have, by cheap bounds of transfers."""
-    if most_s == math.inf:
-        return list(spaces)
-    tables: dict[tuple[object, ...], Floats] = {}
-
-    def least_s(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
-        """Return the bounds of an edge; the same object for equal edges."""
-        key = model.transfer_times.key(edge, producer, consumer)
-        if key not in tables:
-            tables[key] = model.transfer_times.least_s(edge, producer, consumer)
-        return tables[key]
-
-    return _only(spaces, keep_within(relax(search_problem(model, spaces, least_s)).node_s, most_s))
 
 
 def _only(spaces: Sequence[ConfigSpace], masks: Sequence[Bools]) -> list[ConfigSpace]:
@@ -199,45 +242,6 @@ def _only(spaces: Sequence[ConfigSpace], masks: Sequence[Bools]) -> list[ConfigS
         keep[space] = keep.get(space, False) | mask
     only = {space: space if mask.all() else space.only(np.flatnonzero(mask)) for space, mask in keep.items()}
     return [only[space] for space in spaces]
-
-
-def _exact(
-    model: CostModel,
-    spaces: Sequence[ConfigSpace],
-    problem: SearchProblem,
-    starts: Sequence[Sequence[int]],
-    *,
-    bounds: bool,
-    below_s: float = math.inf,
-) -> tuple[FoundStrategy, float]:
-    """Return the strategy of least cost, and the seconds that elimination took.
-
-    Args:
-        model: Costs of a network on a cluster.
-        spaces: For every layer the configurations to choose from.
-        problem: Search problem over them.
-        starts: Strategies whose costs are upper bounds.
-        bounds: Whether the transfer times of the problem are lower bounds.
-        below_s: Cost from which on strategies are of no use: then some bound may be returned as if it were one's cost.
-
-    Raises:
-        GraphTooWideError: The graph is too wide for elimination.
-    """
-    limited = partial(eliminate, limit_sums=WIDE_LIMIT_SUMS)
-    solution, searched_s = _timed(partial(limited, problem))
-    choice, cost_s = solution.choice, solution.cost_s
-    if bounds and cost_s < below_s and (price := _price(model, spaces, choice)) > cost_s:
-        upper_s = min([price, *(_price(model, spaces, start) for start in starts)])
-        narrowed, keep = price_within(model, spaces, problem, upper_s)
-        solution, again_s = _timed(partial(limited, narrowed))
-        choice, cost_s, searched_s = whole_choice(keep, solution.choice), solution.cost_s, searched_s + again_s
-    return FoundStrategy(choice=choice, cost_s=cost_s, least_s=cost_s, width=solution.width), searched_s
-
-
-def _timed(function: Callable[[], _R]) -> tuple[_R, float]:
-    """Call a function; return its result, and the seconds that it took."""
-    began = time.perf_counter()
-    return function(), time.perf_counter() - began
 
 
 def _price(model: CostModel, spaces: Sequence[ConfigSpace], choice: Sequence[int]) -> float:
@@ -277,67 +281,3 @@ def _index(space: ConfigSpace, wanted: Configuration) -> int | None:
         if space.configuration(index).devices == wanted.devices:
             return index
     return None
-
-
-def price_within(
-    model: CostModel, spaces: Sequence[ConfigSpace], bounds: SearchProblem, upper_s: float
-) -> tuple[SearchProblem, list[Bools]]:
-    """Price all pairs of configurations that a strategy of at most ``upper_s`` may use, and exclude the others.
-
-    Args:
-        model: Costs of a network on a cluster.
-        spaces: For every layer the configurations to choose from.
-        bounds: Search problem with lower bounds as transfer times.
-        upper_s: Additive cost up to which strategies must remain.
-
-    Returns:
-        The problem on the configurations that remain, and a mask of these for every layer.
-    """
-    relaxation = relax(bounds)
-    pairs: list[tuple[Edge, Bools]] = []
-    for tensor, limits in zip(bounds.tensors, edge_bounds(bounds, relaxation), strict=True):
-        pairs.extend(zip(model.graph.outgoing[tensor.producer], keep_within(limits, upper_s), strict=True))
-    # Equal layers share a cost table.  They keep the configurations that any of them keeps, so that elimination still
-    # solves them once.
-    joined: dict[int, Bools] = {}
-    for cost, mask in zip(bounds.node_cost_s, keep_within(relaxation.node_s, upper_s), strict=True):
-        joined[id(cost)] = joined.get(id(cost), False) | mask
-    keep = [joined[id(cost)] for cost in bounds.node_cost_s]
-    return _price_pairs(model, spaces, pairs, keep), keep
-
-
-def _price_among(model: CostModel, spaces: Sequence[ConfigSpace], keep: Sequence[Bools]) -> SearchProblem:
-    """Price all pairs of the configurations that ``keep`` masks, and exclude the others."""
-    edges = chain.from_iterable(model.graph.outgoing)
-    pairs = [(edge, np.logical_and.outer(keep[edge.producer], keep[edge.consumer])) for edge in edges]
-    return _price_pairs(model, spaces, pairs, keep)
-
-
-def _price_pairs(
-    model: CostModel, spaces: Sequence[ConfigSpace], pairs: Sequence[tuple[Edge, Bools]], keep: Sequence[Bools]
-) -> SearchProblem:
-    """Return the search problem on the configurations that ``keep`` masks, with some pairs of configurations priced.
-
-    Args:
-        model: Costs of a network on a cluster.
-        spaces: For every layer the configurations to choose from.
-        pairs: Every edge with the pairs to price, shape (C_producer, C_consumer); others are forbidden.
-        keep: Configurations of every layer that remain.
-    """
-    times = model.transfer_times
-    wanted: dict[tuple[object, ...], Bools] = {}
-    for edge, mask in pairs:
-        key = times.key(edge, spaces[edge.producer], spaces[edge.consumer])
-        wanted[key] = wanted.get(key, False) | mask
-    priced: dict[tuple[object, ...], Floats] = {}
-
-    def exact(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
-        """Return the transfer times of the wanted pairs of configurations; infinity for the others."""
-        key = times.key(edge, producer, consumer)
-        if key not in priced:
-            u, v = np.nonzero(wanted[key])
-            priced[key] = np.full(wanted[key].shape, math.inf)
-            priced[key][u, v] = times.seconds(edge, producer, consumer, u, v)
-        return priced[key]
-
-    return restrict(search_problem(model, spaces, exact), keep)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -10,8 +9,7 @@ from groundwork.array_types import Bools
 from planner.cost.cost_model import CostModel
 from planner.elimination.best_strategies import Ranked, k_best
 from planner.layouts.configurations import ConfigSpace, Configuration
-from planner.search.layerwise import BOUND_SAMPLES, price_within
-from planner.search.search_tables import search_problem
+from planner.search.priced_problem import PricedProblem
 
 MARGINS = (0.002, 0.02, 0.2, math.inf)
 """Relative margins above the optimum within which strategies are searched, one after another until enough are there."""
@@ -32,13 +30,13 @@ def near_best(model: CostModel, least_s: float, count: int) -> list[dict[str, Co
         InfeasiblePlanError: The graph is too wide for exact elimination.
     """
     spaces = model.all_configurations()
-    bounds = search_problem(model, spaces, partial(model.transfer_times.table, samples=BOUND_SAMPLES))
+    problem = PricedProblem(model, spaces, math.inf)
     for margin in MARGINS:
         upper_s = least_s * (1 + margin)
-        problem, kept = price_within(model, spaces, bounds, upper_s)
+        kept = problem.within(upper_s)
         if not all(mask.any() for mask in kept):
             continue
-        ranked = k_best(problem, count)
+        ranked = k_best(problem.priced(kept), count)
         if len(ranked) == count and ranked[-1].cost_s <= upper_s:
             break
     return [_strategy(model, spaces, kept, row) for row in ranked]

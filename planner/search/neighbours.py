@@ -14,12 +14,11 @@ import numpy as np
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Layer
 from planner.layouts.configurations import (
-    PLACEMENTS,
     ConfigSpace,
     Configuration,
     Strategy,
-    placement_devices,
     space_of,
+    strides_of,
 )
 
 Spaces = tuple[ConfigSpace, ...]
@@ -38,7 +37,7 @@ class Neighbours:
     """
 
     def __init__(self, model: CostModel) -> None:
-        self.graph, self.count = model.graph, len(model.cluster.devices)
+        self.graph, self.count, self._node_size = model.graph, model.network.device_count, model.network.node_size
         self._known: dict[tuple[object, ...], ConfigSpace] = {}
         self._near: dict[tuple[int, ConfigSpace], list[ConfigSpace]] = {}
 
@@ -119,8 +118,9 @@ class Neighbours:
                 if parts == len(devices):
                     near[self._space(i, row, devices.tolist())] = None
                     near[self._space(i, row, np.sort((devices + 1) % self.count).tolist())] = None
-                for placement in PLACEMENTS:
-                    near[self._space(i, row, placement_devices(placement, parts, self.count).tolist())] = None
+                strides = strides_of(parts, self.count, self._node_size)
+                for stride in dict.fromkeys((strides[0], strides[-1])):
+                    near[self._space(i, row, range(0, parts * stride, stride))] = None
             self._near[i, space] = list(near)
         return self._near[i, space]
 

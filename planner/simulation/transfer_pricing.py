@@ -29,9 +29,7 @@ _FEW = 1_000_000
 def transfer_prices(model: CostModel, compressed: CompressionSettings = UNCOMPRESSED) -> EdgeTable:
     """Return the function of the transfer time t_x (Eq. 1) between one configuration of producer and consumer each.
 
-    Tables need the routes between all pairs of devices.  If there are too many, the messages of the two configurations
-    are timed one by one, over their own routes only; so are compressed messages, whose sizes need not be proportional
-    to their elements.
+    Compressed messages, whose sizes need not be proportional to their elements, are timed one by one.
 
     Args:
         model: Costs of a network on a cluster.
@@ -49,7 +47,7 @@ def transfer_prices(model: CostModel, compressed: CompressionSettings = UNCOMPRE
         """Return the transfer time of an edge, from the tables if they can be used; shape (1, 1)."""
         shared = edge in model.graph.shared
         kind = None if shared else compressed.activation(model.graph, edge.producer)
-        if kind is None and (shared or model.network.has_tables):
+        if kind is None:
             return model.transfer_times.table(edge, producer, consumer)
         key = (kind, model.graph.has_gradient(edge.producer), *model.transfer_times.key(edge, producer, consumer))
         if key not in known:  # the blocks of a transformer have equal edges
@@ -60,21 +58,20 @@ def transfer_prices(model: CostModel, compressed: CompressionSettings = UNCOMPRE
 
 
 def _by_message(
-    model: CostModel, kind: Compression | None, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace
+    model: CostModel, kind: Compression, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace
 ) -> Floats:
-    """Return the transfer time of an edge, forward and backward, from its messages; shape (1, 1)."""
+    """Return the transfer time of an edge with compressed messages, forward and backward; shape (1, 1)."""
     regions = model.transfer_times.regions(edge, producer, consumer)
     regions = regions.take(producer.devices[regions.part] != regions.device)
     ends = producer.devices[regions.part], regions.device
     elements = (regions.high - regions.low).prod(axis=1)
-    size = elements * float(model.graph.element_bytes) if kind is None else kind.compressed_bytes(elements) * 1.0
+    size = kind.compressed_bytes(elements) * 1.0
     seconds = 0.0
     if len(elements):
         for source, target in (ends, ends[::-1])[: 1 + model.graph.has_gradient(edge.producer)]:
             seconds += model.transfer_times.messages_s(source, target, size)
-            if kind is not None:
-                for work in (compression_of(kind, source, regions), decompression_of(kind, target, regions)):
-                    seconds += float(codec_s(model, kind, ACTIVATIONS, *work).max())
+            for work in (compression_of(kind, source, regions), decompression_of(kind, target, regions)):
+                seconds += float(codec_s(model, kind, ACTIVATIONS, *work).max())
     return np.array([[seconds]])
 
 

@@ -74,6 +74,10 @@ class LatencyClasses:
             latencies[mine] = np.interp(size_bytes[mine], *self._functions[index])
         return latencies
 
+    def least_s(self, index: int) -> float:
+        """Return the least value of the function of a class."""
+        return float(self._functions[index][1].min())
+
     def functions(self) -> LatencyFunctions:
         """Return the functions of all classes met so far as arrays."""
         return LatencyFunctions(

@@ -14,7 +14,7 @@ from planner.topology.route_store import RouteStore, mirrors, swapped_routes, tr
 
 _RECENT = 8
 """Sets of routes that are kept as they were asked for: the rounds of a collective are looked at several times."""
-_TABLE_DEVICES = 512
+_TABLE_DEVICES = 128
 """Largest number of devices whose routes between all pairs are searched at once."""
 
 
@@ -32,6 +32,8 @@ class ClusterRoutes:
         """Inverse bandwidth of every link, shape (L,)."""
         self.node: Ints = cluster.devices.node
         """Node of every device, shape (n,)."""
+        self.node_size = int(np.count_nonzero(self.node == self.node[0]))
+        """Devices of the first node."""
         self.has_tables = self.device_count <= _TABLE_DEVICES
         """Flag that the cluster is small enough for the routes between all devices: ``forward`` and ``backward``."""
         self.library = cluster.library
@@ -40,6 +42,11 @@ class ClusterRoutes:
         self._classes = LatencyClasses(cluster.links)
         self._recent: list[tuple[tuple[Ints, Ints], tuple[Ints, Ints]]] = []
         self._store = RouteStore(cluster, self._classes, all_at_once=self.has_tables)
+
+    @cached_property
+    def like_parts(self) -> tuple[Ints, Ints]:
+        """Part of each device, shape (n,), and kind of each part; no kinds where none stands for others."""
+        return self._cluster.like_parts
 
     @cached_property
     def rack(self) -> Ints:
@@ -87,6 +94,10 @@ class ClusterRoutes:
     def class_latencies(self, classes: Ints, size_bytes: Floats) -> Floats:
         """Return the latency of one message on a route of each latency class, arrays of one shape."""
         return self._classes.latencies_s(classes, size_bytes)
+
+    def least_latency_s(self, latency_class: int) -> float:
+        """Return the least latency of a message of any size on a route of a class."""
+        return self._classes.least_s(latency_class)
 
     def link_loads(self, source: Ints, target: Ints, size_bytes: Floats) -> Floats:
         """Return the bytes that messages between pairs of devices put on every link, shape (L,)."""

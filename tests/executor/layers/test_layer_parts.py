@@ -55,8 +55,8 @@ def pointwise(rank, channels):
 def space_with(layer, degrees):
     """One configuration, whose parts need not be equal."""
     devices = np.arange(math.prod(degrees))
-    start, once = np.array([0, len(devices)]), np.ones(1, dtype=np.int64)
-    return ConfigSpace(layer.output, layer.parallel_dims, np.array([degrees]), start, devices, once, once, once)
+    none, once = np.empty(0, dtype=np.int64), np.ones(1, dtype=np.int64)
+    return ConfigSpace(layer.output, layer.parallel_dims, np.array([degrees]), none, devices, once, once, once)
 
 
 def numbers(sizes, seed, *, dtype=torch.float64):

@@ -120,7 +120,7 @@ def weight_gradient_of(net, *, dtype):
     graph = net.build()
     layer = graph.layers[-1]
     degrees, once = np.ones((1, len(layer.output.dims)), dtype=np.int64), np.ones(1, dtype=np.int64)
-    space = ConfigSpace(layer.output, layer.parallel_dims, degrees, np.array([0, 1]), np.array([0]), once, once, once)
+    space = ConfigSpace(layer.output, layer.parallel_dims, degrees, once, once[:0], once, once, once)
     part = part_layer(graph, len(graph.layers) - 1, space, 0, dtype=dtype, device="cpu")
     shapes = {parameter.name: parameter.shape for parameter in layer.parameters}
     part.forward(

@@ -10,7 +10,7 @@ from plans import inception_module
 
 from groundwork.errors import ConfigError
 from planner.graph.shapes import Shape
-from planner.layouts.configurations import Configuration, all_configurations, part_bounds, placement_devices, space_of
+from planner.layouts.configurations import Configuration, all_configurations, part_bounds, space_of, strides_of
 from planner.models.registry import load_model
 
 DIMS = ("sample", "channel", "height", "width")
@@ -18,21 +18,23 @@ shapes = st.tuples(*[st.integers(1, 12)] * 4).map(lambda sizes: Shape(DIMS, size
 some_dims = st.sets(st.sampled_from(DIMS)).map(lambda chosen: tuple(dim for dim in DIMS if dim in chosen))
 
 
-def spread(parts, count):
-    return tuple(i * count // parts for i in range(parts))
+def strided(parts, count, node_size):
+    """All places of so many parts, at distances of powers of two of devices or nodes."""
+    distances = {unit << k for unit in (1, node_size) for k in range(5)}
+    return {tuple(range(0, parts * each, each)) for each in distances if parts * each <= count or parts == each == 1}
 
 
-@given(shapes, some_dims, st.integers(1, 9))
-def test_offers_every_degree_that_divides_in_every_placement(shape, dims, count):
+@given(shapes, some_dims, st.integers(1, 9), st.integers(1, 4))
+def test_offers_every_degree_that_divides_in_every_placement(shape, dims, count, node_size):
     """Brute force over all degrees; no configuration twice."""
-    space = all_configurations(shape, dims, count)
+    space = all_configurations(shape, dims, count, node_size)
     found = [(tuple(space.degrees[c].tolist()), space.configuration(c).devices) for c in range(space.size)]
     expected = set()
     for degrees in product(range(1, count + 1), repeat=4):
         allowed = all(degree == 1 or dim in dims for dim, degree in zip(DIMS, degrees, strict=True))
         divides = all(size % degree == 0 for size, degree in zip(shape.sizes, degrees, strict=True))
         if allowed and divides and prod(degrees) <= count:
-            expected |= {(degrees, tuple(range(prod(degrees)))), (degrees, spread(prod(degrees), count))}
+            expected |= {(degrees, devices) for devices in strided(prod(degrees), count, node_size)}
 
     assert len(found) == len(set(found))
     assert set(found) == expected
@@ -69,18 +71,14 @@ def test_parts_cover_a_dimension_in_order(size, degree):
     assert max(lengths) - min(lengths) <= 1
 
 
-@given(st.integers(1, 64), st.data())
-def test_placements_give_different_devices(count, data):
-    parts = data.draw(st.integers(1, count))
-    packed, apart = (
-        placement_devices("packed", parts, count).tolist(),
-        placement_devices("spread", parts, count).tolist(),
-    )
-
-    assert packed == list(range(parts))
-    assert apart == sorted(set(apart))
-    assert len(apart) == parts
-    assert apart[-1] < count
+@given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 16))
+def test_what_fits_on_some_devices_fits_on_one_more(parts, count, node_size):
+    """Also while the first node grows; neighbouring parts on neighbouring devices come first."""
+    parts = min(parts, count)
+    fewer, more = (set(strides_of(parts, n, min(n, node_size))) for n in (count, count + 1))
+    assert fewer <= more
+    assert strides_of(parts, count, node_size)[0] == 1
+    assert parts * max(fewer) <= count
 
 
 def test_prints_as_the_papers_do():

@@ -1,0 +1,238 @@
+"""The search problem of a network whose costs are lower bounds until a strategy asks for them.
+
+Most configurations are in no strategy that is worth a look: their all-reduces need no rounds, and their transfers no
+regions.  What an elimination of the bounds chooses is priced, until it chooses what is priced already: that strategy is
+optimal, for its cost is exact and no other's is below its bound.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from groundwork.array_types import Bools, Floats, Ints
+from planner.cost.cost_model import CostModel
+from planner.elimination.bounds import SLACK, edge_bounds, keep_within, relax
+from planner.elimination.eliminate_nodes import eliminate
+from planner.elimination.search_problem import SearchProblem, Solution, TensorCost, restrict, strategy_cost
+from planner.elimination.wide_search import WIDE_LIMIT_SUMS, whole_choice
+from planner.graph.computation_graph import Edge
+from planner.layouts.configurations import ConfigSpace
+
+DIRECT_VISITS = 4_000_000
+"""Most pairs of configurations, times devices, that are all priced at once: about 0.2 s."""
+_ROUNDS = 20
+"""Strategies that are priced one by one before all is priced that may cost no more than the last of them."""
+_FEW_DEVICES = 32
+"""Most devices between which all transfers are priced as fast as they are bounded."""
+
+
+class PricedProblem:
+    """Costs of a network over spaces, of which those that were asked for are exact; equal layers share them.
+
+    Args:
+        model: Costs of a network on a cluster.
+        spaces: For every layer the configurations to choose from.
+        most_s: What strategies may cost at most; pairs of configurations that no such strategy has are forbidden.
+    """
+
+    def __init__(self, model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> None:
+        self._model, self._spaces, self._times = model, spaces, model.transfer_times
+        times, tables, nodes = (
+            model.transfer_times,
+            dict[object, tuple[Floats, Bools]](),
+            dict[object, tuple[Floats, Bools]](),
+        )
+        for i, space in enumerate(spaces):
+            if (key := (model.compute_times.layer_key(i), space)) not in nodes:
+                known = np.full(space.size, model.has_node_costs(i, space))
+                nodes[key] = model.least_node_s(i, space).copy(), known
+        self._nodes = [nodes[model.compute_times.layer_key(i), space] for i, space in enumerate(spaces)]
+        self.searched_s = 0.0
+        self._edges: list[list[tuple[Floats, Bools]]] = []
+        self._layouts: list[list[Ints]] = []
+        bounds = pair_bounds(model, spaces, most_s)
+        for edges in model.graph.outgoing:
+            keys = [times.key(edge, spaces[edge.producer], spaces[edge.consumer]) for edge in edges]
+            self._layouts.append([times.layouts(edge, spaces[edge.consumer]) for edge in edges])
+            if edges and (tuple(keys), 0) not in tables:
+                self._add(tables, tuple(keys), [bounds.tables[key] for key in keys], self._layouts[-1], bounds.exact)
+            self._edges.append([tables[tuple(keys), place] for place in range(len(edges))])
+        self.problem = SearchProblem(
+            node_cost_s=tuple(cost for cost, _ in self._nodes),
+            tensors=tuple(
+                TensorCost(
+                    producer=i,
+                    consumers=tuple(edge.consumer for edge in edges),
+                    cost_s=tuple(cost for cost, _ in self._edges[i]),
+                    layout=tuple(self._layouts[i]),
+                )
+                for i, edges in enumerate(model.graph.outgoing)
+                if edges
+            ),
+        )
+
+    @staticmethod
+    def _add(
+        tables: dict[object, tuple[Floats, Bools]],
+        keys: tuple[object, ...],
+        bounds: Sequence[Floats],
+        layouts: Sequence[Ints],
+        exact: bool,
+    ) -> None:
+        """Add the tables of a tensor: equal layouts have one price, so the greatest of their bounds bounds it."""
+        numbers, of = np.unique(np.concatenate(layouts), return_inverse=True)
+        every = np.concatenate(bounds, axis=1).T
+        least = np.zeros((len(numbers), len(bounds[0])))
+        np.maximum.at(least, of, np.where(every < math.inf, every, 0.0))
+        rows = np.split(np.where(every < math.inf, least[of], math.inf), np.cumsum([*map(len, layouts)])[:-1])
+        for place, row in enumerate(rows):
+            tables[keys, place] = np.ascontiguousarray(row.T), np.full(row.T.shape, exact)
+
+    def price(self, choice: Sequence[int]) -> bool:
+        """Price what a strategy costs; return whether any of it was a bound before."""
+        model, spaces, new = self._model, self._spaces, False
+        for i, c in enumerate(choice):
+            cost_s, known = self._nodes[i]
+            if not known[c]:
+                cost_s[c], known[c], new = float(model.node_costs(i, spaces[i].alone(c)).total_s[0]), True, True
+        for i, edges in enumerate(model.graph.outgoing):
+            for place, edge in enumerate(edges):
+                u, v = choice[i], choice[edge.consumer]
+                if not self._edges[i][place][1][u, v]:
+                    self._price_pair(edge, place, u, v)
+                    new = True
+        return new
+
+    def _price_pair(self, edge: Edge, place: int, u: int, v: int) -> None:
+        """Price a transfer, for all consumers of the tensor that read its layout."""
+        ends = self._spaces[edge.producer].alone(u), self._spaces[edge.consumer].alone(v)
+        self._note(edge.producer, u, self._layouts[edge.producer][place][v], self._times.table(edge, *ends)[0, 0])
+
+    def _note(self, producer: int, u: int, layout: int, seconds: float) -> None:
+        """Note the price of bringing what configuration ``u`` of a layer makes into a layout."""
+        for (cost_s, known), layouts in zip(self._edges[producer], self._layouts[producer], strict=True):
+            same = layouts == layout
+            cost_s[u, same] = np.where(cost_s[u, same] < math.inf, seconds, math.inf)
+            known[u, same] = True
+
+    def priced(self, keep: Sequence[Bools]) -> SearchProblem:
+        """Return the problem among the configurations that masks keep, shapes (C_i,), with all of it priced."""
+        model, spaces = self._model, self._spaces
+        for i, mask in enumerate(keep):
+            cost_s, known = self._nodes[i]
+            if len(left := np.flatnonzero(mask & ~known)):
+                cost_s[left], known[left] = model.node_costs(i, spaces[i].only(left)).total_s, True
+        for i, edges in enumerate(model.graph.outgoing):
+            for place, edge in enumerate(edges):
+                cost_s, known = self._edges[i][place]
+                layouts = self._layouts[i][place]
+                v = np.flatnonzero(keep[edge.consumer])
+                v = v[np.unique(layouts[v], return_index=True)[1]]
+                u, v = (each.ravel() for each in np.meshgrid(np.flatnonzero(keep[i]), v, indexing="ij"))
+                wanted = ~known[u, v] & (cost_s[u, v] < math.inf)
+                u, v = u[wanted], v[wanted]
+                if len(u):
+                    seconds = self._times.seconds(edge, spaces[i], spaces[edge.consumer], u, v)
+                    for each in zip(u.tolist(), layouts[v].tolist(), seconds.tolist(), strict=True):
+                        self._note(i, *each)
+        return restrict(self.problem, keep)
+
+    def solve(self, keep: Sequence[Bools]) -> Solution:
+        """Return the best strategy among the configurations that masks keep, shapes (C_i,), as one among all.
+
+        Raises:
+            GraphTooWideError: The graph is too wide for elimination.
+        """
+        rounds = 0
+        while True:
+            rounds += 1
+            began = time.perf_counter()
+            solution = eliminate(restrict(self.problem, keep), limit_sums=WIDE_LIMIT_SUMS)
+            self.searched_s += time.perf_counter() - began
+            choice = whole_choice(keep, solution.choice)
+            new = self.price(choice)
+            cost_s = strategy_cost(self.problem, choice)
+            if not new:
+                return replace(solution, choice=choice, cost_s=cost_s)
+            if rounds == _ROUNDS and self._times.network.has_tables:
+                keep = [mask & within for mask, within in zip(keep, self.within(cost_s), strict=True)]
+                self.priced(keep)
+
+    def within(self, upper_s: float) -> list[Bools]:
+        """Return masks of the configurations that strategies of at most a cost may have; equal layers share them."""
+        joined: dict[int, Bools] = {}
+        for cost, mask in zip(self.problem.node_cost_s, keep_within(relax(self.problem).node_s, upper_s), strict=True):
+            joined[id(cost)] = joined.get(id(cost), False) | mask
+        return [joined[id(cost)] for cost in self.problem.node_cost_s]
+
+
+def least_problem(
+    model: CostModel, spaces: Sequence[ConfigSpace], tables: Mapping[object, Floats] | None = None
+) -> SearchProblem:
+    """Return a search problem over spaces of lower bounds of all costs, whose layouts are not told apart.
+
+    Args:
+        model: Costs of a network on a cluster.
+        spaces: For every layer the configurations to choose from.
+        tables: Bounds of the transfer times of every edge, by its key; None: the cheapest.
+    """
+    times, least, tensors = model.transfer_times, dict[object, Floats](tables or {}), list[TensorCost]()
+    nodes: dict[object, Floats] = {}
+    for i, space in enumerate(spaces):
+        if (alone := (model.compute_times.layer_key(i), space)) not in nodes:
+            nodes[alone] = model.least_node_s(i, space)
+    for i, edges in enumerate(model.graph.outgoing):
+        keys = [times.key(edge, spaces[i], spaces[edge.consumer]) for edge in edges]
+        for edge, key in zip(edges, keys, strict=True):
+            if key not in least:
+                least[key] = times.least_s(edge, spaces[i], spaces[edge.consumer])
+        if edges:
+            consumers = tuple(edge.consumer for edge in edges)
+            layouts = tuple(np.zeros(spaces[each].size, dtype=np.int64) for each in consumers)
+            costs = tuple(least[key] for key in keys)
+            tensors.append(TensorCost(producer=i, consumers=consumers, cost_s=costs, layout=layouts))
+    node_s = tuple(nodes[model.compute_times.layer_key(i), space] for i, space in enumerate(spaces))
+    return SearchProblem(node_cost_s=node_s, tensors=tuple(tensors))
+
+
+class PairBounds(NamedTuple):
+    """Times of the transfers of every edge, by its key, shapes (C_u, C_v); infinity for pairs that cost too much."""
+
+    tables: dict[object, Floats]
+    exact: bool
+    """Whether they are the times, not lower bounds of them."""
+
+
+def pair_bounds(model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> PairBounds:
+    """Return bounds of the transfer times of all pairs of configurations, or the times where there are few.
+
+    Args:
+        model: Costs of a network on a cluster.
+        spaces: For every layer the configurations to choose from.
+        most_s: What strategies may cost at most.
+    """
+    least, times, most_s = least_problem(model, spaces), model.transfer_times, most_s * (1 + SLACK)
+    relaxation = relax(least)
+    wanted: dict[object, tuple[Edge, Floats]] = {}
+    for index, (tensor, limits) in enumerate(zip(least.tensors, edge_bounds(least, relaxation), strict=True)):
+        kept = relaxation.kept[tensor.producer]
+        for place, (edge, limit) in enumerate(zip(model.graph.outgoing[tensor.producer], limits, strict=True)):
+            key = times.key(edge, spaces[edge.producer], spaces[edge.consumer])
+            # What the transfer may cost; where another consumer of the tensor may pay for it, any time.
+            left_s = most_s - limit
+            spare_s = left_s + tensor.cost_s[place] if kept == (index, place) else np.where(left_s >= 0, math.inf, -1.0)
+            wanted[key] = edge, np.maximum(wanted[key][1], spare_s) if key in wanted else spare_s
+    pairs = sum(int(np.count_nonzero(spare_s >= 0)) for _, spare_s in wanted.values())
+    devices, tables = model.network.device_count, dict[object, Floats]()
+    exact = model.network.has_tables and (devices <= _FEW_DEVICES or pairs * devices <= DIRECT_VISITS)
+    for found_at, (edge, spare_s) in wanted.items():
+        u, v = np.nonzero(spare_s >= 0)
+        ends = spaces[edge.producer], spaces[edge.consumer]
+        found = times.seconds(edge, *ends, u, v) if exact else times.bounds(edge, *ends, u, v, spare_s[u, v])
+        tables[found_at] = np.full(spare_s.shape, math.inf)
+        tables[found_at][u, v] = np.where(found <= spare_s[u, v], found, math.inf)
+    return PairBounds(tables, exact)
