@@ -205,6 +205,8 @@ class _Steps:
         elif step.form in ("pointwise", "dropout", "take") or views:
             alike = next((x.order for x in operands.values() if x.size is size), order or self.layer.output.dims)
             order = _order_in(alike, self.layer.output)
+        elif step.call.startswith("conv_transpose") and first is not None:
+            order = _order_in(first.order, self.layer.output)
         result = _Tensor(("step", number), ("step", number), size, order or _order_of(self.layer.output), needs)
         if views and first is not None:
             result.storage, result.order = first.storage, _order_in(first.order, self.layer.output)
@@ -280,10 +282,8 @@ class _Steps:
         elif form not in ("take", "join", "pad") and not is_view(step):
             self._save_values(step, operands, result)
             temporaries = TEMPORARIES.get(step.call, 0) * size
-            if step.call.startswith("conv_transpose"):  # the gradient in one piece; images in blocks of their channels
-                first = operands["input"].order[-1] != "channel"
-                temporaries = 2 * size if first else size
-                return {_INPUTS: temporaries, _WEIGHTS: temporaries + (operands["input"].size if first else 0.0)}
+            if step.call.startswith("conv_transpose"):  # the gradient in one piece
+                temporaries = size
             return {_INPUTS: temporaries, _WEIGHTS: temporaries}
         return none
 

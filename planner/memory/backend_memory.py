@@ -31,6 +31,22 @@ class ConvolutionParts:
     element_bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TransposedParts:
+    """P parts of a transposed convolution; sizes are bytes, of shape (P,)."""
+
+    kernel: tuple[int, ...]
+    samples: Floats
+    inputs: Floats
+    outputs: Floats
+    weights: Floats
+    columns: Floats
+    """What each position of the input adds to the output."""
+    channels_last: bool
+    """True if the input has its channels last in memory."""
+    element_bytes: int
+
+
 class BackendMemory(Protocol):
     """Interface of a back end: memory that it takes beside the tensors of a network."""
 
@@ -56,6 +72,10 @@ class BackendMemory(Protocol):
             Bytes in each of ``SCRATCH_PHASES`` beside operands and result, shape (P,) each; and, shape (P,), which
             parts write the gradient of their weights into the buffer of its synchronisation.
         """
+        ...
+
+    def transposed_scratch(self, parts: TransposedParts) -> dict[str, Floats]:
+        """Return the scratch memory of transposed convolutions in each of ``SCRATCH_PHASES``, shape (P,) each."""
         ...
 
     def pair_buffer_bytes(self, buffer_bytes: float) -> float:
@@ -93,6 +113,10 @@ class GpuMemory:
         """Return no scratch memory, and no part that writes its gradient where it is synchronised."""
         count = len(parts.windows)
         return dict.fromkeys(SCRATCH_PHASES, np.zeros(count)), np.zeros(count, dtype=bool)
+
+    def transposed_scratch(self, parts: TransposedParts) -> dict[str, Floats]:
+        """Return no scratch memory."""
+        return dict.fromkeys(SCRATCH_PHASES, np.zeros(len(parts.inputs)))
 
     def pair_buffer_bytes(self, buffer_bytes: float) -> float:
         """Return 0: the library's buffers are left out."""

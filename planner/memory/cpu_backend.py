@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from groundwork.array_types import Bools, Floats, Ints
 from planner.lowering.send_phases import SendPhases
-from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts
+from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts, TransposedParts
 
 CHANNELS_LAST_POSITIONS = 144
 """Positions of a region from which the executor convolves with the channels last on a processor: measured on two
@@ -113,6 +113,20 @@ class CpuMemory:
         by_product = forms != GradientForm.LIBRARY
         weight_gradient = np.where(by_product, scratch * size, reordered["weight_gradient"])
         return {**reordered, "weight_gradient": weight_gradient}, by_product
+
+    def transposed_scratch(self, parts: TransposedParts) -> dict[str, Floats]:
+        """Return what oneDNN takes, or PyTorch's own products with columns for a single small sample.
+
+        oneDNN copies weights into blocks where channels are last, and else all tensors.
+        """
+        copied, forward = parts.weights, parts.inputs / parts.samples + _SPREAD_BYTES
+        library = [2 * copied + forward, 2 * copied + _SCRATCHPAD_BYTES, 3 * copied]
+        if not parts.channels_last:
+            library = [2 * parts.outputs, parts.outputs + copied, parts.outputs + parts.inputs]
+        small = (parts.samples == 1) & (parts.inputs <= _COLUMN_ELEMENTS * parts.element_bytes)
+        own = small & (min(parts.kernel[-2:]) <= _COLUMN_KERNEL)
+        columns = parts.columns + (copied if parts.channels_last else 0.0)
+        return {phase: np.where(own, columns, size) for phase, size in zip(SCRATCH_PHASES, library, strict=True)}
 
     def pair_buffer_bytes(self, buffer_bytes: float) -> float:
         """Return half of what two ranks sum at a time."""

@@ -115,7 +115,9 @@ def _computed(
     factor = np.ones(len(rows))
     # Views of one gradient live as long as the last of them, and count once.
     for consumer, group in _views(account, layouts).items():
-        last = np.maximum.reduce([until[each.place] for each in group])
+        last = np.maximum.reduce(
+            [until[each.place] for each in group] + _until_added(account, times, layouts, consumer)
+        )
         for n, each in enumerate(group):
             until[each.place] = last
             factor[each.place] = _share(account, consumer, len(group), n)
@@ -129,6 +131,19 @@ def _views(account: MemoryAccount, layouts: list[_GradientLayout]) -> dict[int, 
         if len(each.readers) == 1 and account.parts[each.readers[0].consumer].passes_gradient:
             groups[each.readers[0].consumer].append(each)
     return groups
+
+
+def _until_added(
+    account: MemoryAccount, times: UnitTimes, layouts: list[_GradientLayout], consumer: int
+) -> list[Floats]:
+    """Return until when views of the gradient of a concatenation wait for other readers of their tensors.
+
+    Those of a sum are counted with the tensor that has other readers.
+    """
+    if account.program.graph.layers[consumer].operation.kind == "add":
+        return []
+    others = [each for each in layouts if len(each.readers) > 1 and each.readers[-1].consumer == consumer]
+    return [times.activation.end[each.layout.reader(account.program, each.readers[-2])] for each in others]
 
 
 def _share(account: MemoryAccount, consumer: int, count: int, n: int) -> float:

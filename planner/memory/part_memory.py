@@ -14,7 +14,7 @@ from planner.graph.data_sources import is_data
 from planner.layouts.configurations import ConfigSpace, product_space
 from planner.layouts.regions import Regions, held_regions, needed_regions, part_sizes
 from planner.lowering.program import Program
-from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts
+from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts, TransposedParts
 from planner.memory.memory_policy import MemoryPolicy
 from planner.operations.base import ELEMENT_BYTES, Part
 from planner.operations.convolution import Convolution
@@ -175,6 +175,9 @@ class _PartMemories:
             "activation_gradient": memory.activation_gradient * size,
             "weight_gradient": memory.weight_gradient * size,
         }
+        if layer.operation.kind == "transposed_convolution":
+            for phase, library in self._transposed(layer, part, reads[0] * size, last[0]).items():
+                scratch[phase] = scratch[phase] + library
         return PartMemory(
             output=part.outputs * size,
             saved=saved,
@@ -190,6 +193,31 @@ class _PartMemories:
             scratch=scratch,
             gradient_in_place=np.zeros(len(saved), dtype=bool),
             gradient_channels_last=bool(last and last[0]),
+        )
+
+    def _transposed(self, layer: Layer, part: Part, inputs: Floats, last: bool) -> dict[str, Floats]:
+        """Return the scratch memory of the parts of a transposed convolution, by phase.
+
+        Args:
+            layer: The layer.
+            part: Its parts.
+            inputs: Bytes of the input that each part reads.
+            last: Whether the input has its channels last.
+        """
+        size, shape = float(self.graph.element_bytes), next(each.shape for each in layer.parameters)
+        channels = part.channels * math.prod(shape[2:]) * size
+        columns = channels * inputs / (size * shape[0])
+        return self.backend.transposed_scratch(
+            TransposedParts(
+                kernel=shape[2:],
+                samples=part.samples,
+                inputs=inputs,
+                outputs=part.outputs * size,
+                weights=channels * shape[0],
+                columns=columns,
+                channels_last=last,
+                element_bytes=self.graph.element_bytes,
+            )
         )
 
     def _convolution(

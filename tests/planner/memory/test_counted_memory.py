@@ -178,8 +178,9 @@ def test_the_copies_that_a_library_makes_for_a_convolution(samples, channels, ma
         assert predicted[phase][0] == pytest.approx(peak, rel=0.03, abs=64), phase
 
 
-def test_the_prediction_of_transposed_convolutions(ranks):
-    check_one_rank(ranks, imported("crossing"))
+@pytest.mark.parametrize("batch", [2, 8])
+def test_the_prediction_of_transposed_convolutions(ranks, batch):
+    check_one_rank(ranks, imported("crossing", batch))
 
 
 def test_the_prediction_of_one_table_for_words_and_scores(ranks):
