@@ -24,7 +24,7 @@ from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.parameter_shards import storage_shards
 from planner.layouts.regions import held_regions
 from planner.lowering.program import KINDS, Program
-from planner.parallel.strategies import SEARCHED
+from planner.parallel.strategies import is_searched
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.make_plan import make_plan
 from planner.plan.plan import Plan
@@ -180,7 +180,7 @@ def plan_variants(
 
 def _not_searched(variant: Variant) -> str:
     """Return why the search behind a strategy cannot plan a variant; empty if it can."""
-    if variant.order != "end" and variant.strategy in SEARCHED:
+    if variant.order != "end" and is_searched(variant.strategy):
         return "its search does not consider orders of gradient synchronisation"
     if variant.compressed and variant.strategy == "layerwise":
         return "its search does not consider compression"

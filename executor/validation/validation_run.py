@@ -41,12 +41,10 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program
 from planner.models.registry import load_model
-from planner.search.hybrid_search import HYBRID
+from planner.parallel.strategies import is_searched
 
 _JOIN_BYTES = 2.0**20
 """Gradients are joined into smaller buffers than in other runs: the simulation reduces every layer by itself."""
-_SEARCHES = ("layerwise", HYBRID)
-"""Strategies that are found with the measured times, so that a probe cannot know their parts."""
 
 
 def validate(
@@ -160,7 +158,8 @@ def _probed_cluster_file(
     settings = ProbeSettings(
         batch=request.batch,
         processes=request.processes,
-        strategies=tuple(name for name in request.strategies if name not in _SEARCHES) or ("data",),
+        # searches use the measured times, so that a probe cannot know their parts
+        strategies=tuple(name for name in request.strategies if not is_searched(name)) or ("data",),
         device=options.device,
         threads=options.threads,
         codecs=tuple(sorted({*request.compress_gradients, *request.compress_activations})),

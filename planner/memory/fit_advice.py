@@ -94,7 +94,7 @@ def _same_batch(model: CostModel, program: Program, recompute: Recompute) -> Ite
     """Yield the kinds of changes that keep the batch, each with its attempts in order."""
     graph, spaces, count = model.graph, [space.in_all for space in program.spaces], len(model.cluster.devices)
     micro_batching = program.micro_batching
-    words = f"{SEGMENTS}+{GATHERS}" if recompute.gathers else SEGMENTS
+    words = f"{SEGMENTS},{GATHERS}" if recompute.gathers else SEGMENTS
     segments = recompute if recompute.ends else recompute_of(graph, words, micro_batching)
     change = partial(lower_folded, model, compressed=program.compressed)
     if not recompute and program.moves_activations.any():

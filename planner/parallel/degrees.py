@@ -86,8 +86,9 @@ class Hybrid:
 
     @property
     def text(self) -> str:
-        """Written form without degrees of 1, such as ``data=4,filter=4``; ``data=1`` if all are 1."""
-        words = [f"{word}={degree}" for word, degree in self.degrees.items() if degree > 1]
+        """Written form without degrees of 1, such as ``data=4,filter=4``; ``data=1`` if all are, or beside storage."""
+        least = {"data": 1} if self.storage.divides else {}
+        words = [f"{word}={degree}" for word, degree in self.degrees.items() if degree >= least.get(word, 2)]
         numbers = [f"{word}={number}" for word in _NUMBERS if (number := getattr(self, word))]
         return ",".join([*words, *(word for word in HYBRID_FLAGS if getattr(self, word)), *numbers]) or "data=1"
 
@@ -106,6 +107,9 @@ HYBRID_WORDS = (*_DEGREES, *HYBRID_FLAGS, *_NUMBERS)
 """Words that a strategy by degrees is made of."""
 
 
+SEARCHED_HYBRID = "hybrid"
+"""Name of the search for a hybrid, which words of storage may follow."""
+STORAGE_WORDS = ("zero", "fsdp", "hsdp", "gathered")
 _LEAST_REPLICAS = 2
 LayerSplit = Callable[[Layer, Sequence[int]], Configuration]
 """Function from a layer and the devices of its stage to the layer's configuration."""
@@ -128,7 +132,26 @@ def hint_for(name: str, known: Iterable[str]) -> str:
 
 def is_hybrid(text: str) -> bool:
     """Return True if a strategy is given by degrees and other words of ``Hybrid``, and not by its name or a file."""
-    return "=" in text or text.partition(",")[0] == "fsdp"
+    first = text.partition(",")[0]
+    return first != SEARCHED_HYBRID and ("=" in text or first == "fsdp")
+
+
+def searched_words(text: str) -> str:
+    """Return the words of storage behind the search for a hybrid, such as ``zero=1``; empty for other strategies.
+
+    Raises:
+        ConfigError: They are other words, or contradict each other.
+    """
+    name, _, words = text.partition(",")
+    if name != SEARCHED_HYBRID or not words:
+        return ""
+    for word in words.split(","):
+        if word.partition("=")[0].strip() not in STORAGE_WORDS:
+            raise ConfigError(
+                f"strategy {text!r}: words behind hybrid must be of {', '.join(STORAGE_WORDS)}, got {word!r}"
+            )
+    hybrid_of(words)
+    return words
 
 
 def hybrid_of(text: str) -> Hybrid:
@@ -167,8 +190,8 @@ def hybrid_of(text: str) -> Hybrid:
 
 def storage_of(strategy: str) -> Storage:
     """Return what replicas hold under a strategy of that name, those degrees, or that file."""
-    is_file = strategy.endswith(SUFFIXES)
-    return hybrid_of(strategy).storage if is_hybrid(strategy) and not is_file else REPLICATED_STORAGE
+    words = searched_words(strategy) or strategy
+    return hybrid_of(words).storage if is_hybrid(words) and not words.endswith(SUFFIXES) else REPLICATED_STORAGE
 
 
 def hybrid_strategy(
@@ -209,13 +232,17 @@ def layer_split(hybrid: Hybrid, graph: ComputationGraph) -> LayerSplit:
     places = np.arange(math.prod(size for _, size in axes)).reshape([hybrid.degrees[name] for name in _NESTED])
     order = places.transpose([_NESTED.index(name) for name in order_of_axes]).ravel().tolist()
     meshes: dict[tuple[int, ...], Mesh] = {}
+    known: dict[tuple[object, ...], Configuration] = {}
 
     def on_mesh(layer: Layer, devices: Sequence[int]) -> Configuration:
-        """Return the configuration of a layer on the mesh of its stage."""
-        key = tuple(devices)
-        mesh = meshes.get(key) or meshes.setdefault(key, Mesh(axes, tuple(devices[place] for place in order)))
+        """Return the configuration of a layer on the mesh of its stage: one object for layers that are split alike."""
+        stage = tuple(devices)
         indices = [splits[name][layer.name] if name in splits else "sample" for name, _ in axes]
-        return Configuration.on(mesh, indices, layer.parallel_dims)
+        key = (stage, *indices, layer.parallel_dims)
+        if key not in known:
+            mesh = meshes.setdefault(stage, Mesh(axes, tuple(devices[place] for place in order)))
+            known[key] = Configuration.on(mesh, indices, layer.parallel_dims)
+        return known[key]
 
     return on_mesh
 

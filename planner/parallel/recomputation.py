@@ -65,7 +65,7 @@ def recompute_of(graph: ComputationGraph, spec: str, micro_batching: MicroBatchi
         spec: ``none``; ``full`` for a segment for each block, whose layers agree in their names up to a number;
             ``selective`` for segments of attention alone, from the product of queries and keys to that with values;
             ``segments`` for about sqrt(n) segments that keep equally much and end at single tensors; or the last layers
-            of the segments, separated by commas.  ``gathers``, alone or behind any of these and a plus, gathers again
+            of the segments, separated by commas.  ``gathers``, alone or behind any of these, gathers again
             what collectives gathered.
         micro_batching: Micro-batches, whose stages begin segments of their own.
 
@@ -77,9 +77,9 @@ def recompute_of(graph: ComputationGraph, spec: str, micro_batching: MicroBatchi
         Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, Sec. 5, for
         ``full`` and ``selective``.
     """
-    segments, plus, last_word = spec.rpartition("+")
+    segments, _, last_word = spec.rpartition(",")
     if last_word == GATHERS:
-        return replace(recompute_of(graph, segments, micro_batching) if plus else KEEP_ACTIVATIONS, gathers=True)
+        return replace(recompute_of(graph, segments, micro_batching), gathers=True)
     if spec in ("", "none"):
         return KEEP_ACTIVATIONS
     if spec == SEGMENTS:
@@ -102,6 +102,11 @@ def recompute_of(graph: ComputationGraph, spec: str, micro_batching: MicroBatchi
     chosen = Recompute(tuple(name.strip() for name in spec.split(",")))
     segments_of(graph, chosen, micro_batching)
     return chosen
+
+
+def drops_most(spec: str) -> bool:
+    """Return whether the option drops more than attention's scores and gathered inputs, the least of a stage."""
+    return spec.removesuffix(f",{GATHERS}") not in ("", "none", SELECTIVE, GATHERS)
 
 
 def segments_of(graph: ComputationGraph, recompute: Recompute, micro_batching: MicroBatching) -> tuple[int, ...]:

@@ -8,13 +8,20 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.plugins.entry_points import load_plugin, naming_plugin, plugin_names
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import ConfigSpace, Strategy, space_of
-from planner.parallel.degrees import hint_for, hybrid_of, hybrid_strategy, is_hybrid
+from planner.parallel.degrees import (
+    SEARCHED_HYBRID,
+    hint_for,
+    hybrid_of,
+    hybrid_strategy,
+    is_hybrid,
+    searched_words,
+)
 from planner.parallel.named_rules import ALIASES, NAMED, REDUCING
 from planner.parallel.strategy_file import SUFFIXES, own_strategy, strategy_from_file
 
 PIPELINE = "pipeline"
 """Name of the strategy that splits the mini-batch too; ``planner.search.pipeline_strategy`` makes it."""
-SEARCHED = ("layerwise", "hybrid")
+SEARCHED = ("layerwise", SEARCHED_HYBRID)
 """Names of strategies that follow from no rule; ``planner.plan.plan`` searches them."""
 
 _BUILT_IN = (*NAMED, *ALIASES, *REDUCING, PIPELINE, *SEARCHED)
@@ -28,12 +35,19 @@ def strategy_names() -> tuple[str, ...]:
     return (*_BUILT_IN, *(name for name in plugin_names("strategies") if name not in _BUILT_IN))
 
 
+def is_searched(name: str) -> bool:
+    """Return True if a strategy follows from no rule, with the words of storage behind its name."""
+    return name in SEARCHED or bool(searched_words(name))
+
+
 def check_strategy(name: str) -> None:
     """Refuse the name of a strategy that is neither known, nor given by degrees, nor that of a file.
 
     Raises:
         ConfigError: It is none of these (the nearest name is given), or its degrees cannot be read.
     """
+    if searched_words(name):
+        return
     if name in _BUILT_IN or name.endswith(SUFFIXES):
         return
     if not is_hybrid(name):
@@ -74,7 +88,7 @@ def named_strategy(
         return strategy_from_file(Path(name), graph, device_count)
     if name == PIPELINE:
         raise ConfigError(f"strategy must be one without micro-batches here, got {name}")
-    if name in SEARCHED:
+    if is_searched(name):
         raise ConfigError(f"strategy {name} follows from no rule: it is searched")
     if is_hybrid(name):
         return hybrid_strategy(hybrid_of(name), graph, device_count, cluster)

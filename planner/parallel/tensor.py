@@ -150,18 +150,12 @@ class _Rule:
             return SUMMED if not shared or layer.output.size("channel") >= self.degree else ""
         if each.dim is None or each.dim not in layer.mesh_dims or layer.output.size(each.dim) < self.degree:
             return ""
-        return each.dim if self._reads_parts(each, layer.output.size(each.dim), size) else ""
+        return each.dim if _reads_parts(each, layer.output.size(each.dim), size, self.degree) else ""
 
     def read_by(self, edge: Edge, index: str) -> str | None:
         """Return the dimension of a layer's output whose parts read parts of a dimension of an input; None for none."""
         layer, source = self.graph.layers[edge.consumer], self.graph.layers[edge.producer].output
         return layer.operation.interval_maps(edge.slot, layer.input_shapes)[source.dims.index(index)].dim
-
-    def _reads_parts(self, each: IntervalMap, output_size: int, size: int) -> bool:
-        """Return whether parts of an output dimension read just the parts of an input dimension."""
-        bounds, parts = part_bounds(output_size, self.degree), part_bounds(size, self.degree)
-        low, high = each.interval(bounds[:-1], bounds[1:], size)
-        return bool((low == parts[:-1]).all() and (high == parts[1:]).all())
 
     def is_column(self, i: int) -> bool:
         """Return whether a layer's product is split into columns."""
@@ -191,3 +185,11 @@ class _Rule:
         if carried in ("", SUMMED):
             return carried == SUMMED or not self.graph.consumers[edge.consumer]
         return self._ends_in_sums(edge.consumer, carried)
+
+
+@lru_cache(maxsize=65536)
+def _reads_parts(each: IntervalMap, output_size: int, size: int, degree: int) -> bool:
+    """Return whether parts of an output dimension read just the parts of an input dimension."""
+    bounds, parts = part_bounds(output_size, degree), part_bounds(size, degree)
+    low, high = each.interval(bounds[:-1], bounds[1:], size)
+    return bool((low == parts[:-1]).all() and (high == parts[1:]).all())

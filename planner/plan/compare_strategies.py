@@ -15,7 +15,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import Strategy
-from planner.parallel.strategies import SEARCHED, check_strategy, named_strategy
+from planner.parallel.strategies import check_strategy, is_searched, named_strategy
 from planner.plan.comparison import Comparison, StrategyResult
 from planner.plan.layerwise_choice import SimulatedStrategy
 from planner.plan.lowered_plan import CostModels, PlannedStrategy, lowered
@@ -215,7 +215,7 @@ def _named(
             request = replace(request, refine=request.refine or refine)
         model = models.of(request)
         planned: PlannedStrategy | InfeasiblePlanError | None = None
-        if request.strategy not in SEARCHED:
+        if not is_searched(request.strategy):
             try:
                 planned = derived(model, request)
             except InfeasiblePlanError as error:
@@ -247,7 +247,7 @@ def _add_results(
             assert not isinstance(planned, InfeasiblePlanError)
             chosen = choose(model, subject.request, planned=planned, known=known, progress=progress)
             found.notes += tuple(
-                note if subject.request.strategy in SEARCHED else f"{name}: {note}" for note in chosen.planned.notes
+                note if is_searched(subject.request.strategy) else f"{name}: {note}" for note in chosen.planned.notes
             )
             priced = price_strategy(model, name, chosen.planned, chosen.replayed)
             if chosen.planned.is_plain and priced.full.tasks <= _MOST_TASKS:

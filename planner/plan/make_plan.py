@@ -15,8 +15,10 @@ from planner.cost.cost_model import CostModel
 from planner.cost.under_used import under_used_layers
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import Strategy
+from planner.parallel.degrees import searched_words
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batching_of
-from planner.parallel.recomputation import SELECTIVE, recompute_of
+from planner.parallel.recomputation import drops_most, recompute_of
+from planner.parallel.strategies import is_searched
 from planner.parallel.strategy_file import OWN, OwnStrategy, own_strategy
 from planner.plan.lowered_plan import PlannedStrategy, cost_model_of, folds
 from planner.plan.mesh_notes import mesh_notes
@@ -25,7 +27,6 @@ from planner.plan.plan_request import PlanRequest
 from planner.plan.plan_text import read_plan_text
 from planner.plan.training_rates import TrainingRates, above_peak, training_rates
 from planner.search.compression_choice import choose_compressed_layers
-from planner.search.hybrid_search import HYBRID
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 from planner.simulation.memory_over_time import replay_that_fits
 from planner.simulation.program_replay import Replay
@@ -168,7 +169,7 @@ def choose(
     """
     if request.strategy == "layerwise":
         return _layerwise(model, request, known, progress)
-    if request.strategy == HYBRID:
+    if is_searched(request.strategy):
         return _hybrid(model, request, progress)
     planned = planned or derived(model, request, progress=progress)
     return ChosenStrategy(
@@ -201,13 +202,24 @@ def _layerwise(
 def _hybrid(model: CostModel, request: PlanRequest, progress: Progress | None) -> ChosenStrategy:
     """Return the fastest hybrid; the refinement of one knows no stages."""
     # Imported here: strategies that follow a rule need neither.
-    from planner.search.hybrid_search import search_hybrids
+    from planner.search.hybrid_search import HybridRequest, search_hybrids
     from planner.search.refinement import refine
 
-    searched = search_hybrids(model, stages=not request.refine, mesh=request.mesh, progress=progress)
+    wanted = HybridRequest(
+        stages=not request.refine,
+        mesh=request.mesh,
+        words=searched_words(request.strategy),
+        micro_batches=request.micro_batches or 0,
+        schedule=request.schedule or "1f1b",
+        recompute=request.recompute,
+    )
+    searched = search_hybrids(model, wanted, progress=progress)
     if not request.refine:
         planned = PlannedStrategy(
-            strategy=searched.strategy, micro_batching=searched.micro_batching, notes=searched.notes
+            strategy=searched.strategy,
+            micro_batching=searched.micro_batching,
+            recompute=recompute_of(model.graph, request.recompute, searched.micro_batching),
+            notes=(*searched.notes, *mesh_notes(model, searched.strategy)),
         )
         return ChosenStrategy(
             planned=planned, replayed=replay_that_fits(planned.lowered(model, folded=folds(model.cluster)))
@@ -289,7 +301,7 @@ def _pipeline(request: PlanRequest) -> Pipeline | None:
     """Return the options of a pipeline, or None where all are left to the planner."""
     names = ("stages", "micro_batches", "schedule", "stage_at")
     given = {name: value for name in names if (value := getattr(request, name))}
-    if request.recompute not in ("", "none", SELECTIVE):  # what attention makes alone is the least of a stage
+    if drops_most(request.recompute):
         given["recomputes"] = True
     return Pipeline(**given) if given else None
 

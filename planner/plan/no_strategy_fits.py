@@ -8,7 +8,7 @@ from groundwork.errors import ConfigError, InfeasiblePlanError, OrreryError
 from planner.cost.cost_model import CostModel
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.parallel.named_rules import NAMED
-from planner.parallel.strategies import SEARCHED, named_strategy
+from planner.parallel.strategies import is_searched, named_strategy
 from planner.plan.lowered_plan import PlannedStrategy
 from planner.plan.make_plan import derived
 from planner.plan.plan_request import PlanRequest
@@ -51,8 +51,8 @@ def fitting_batch(requests: Sequence[tuple[CostModel, PlanRequest]]) -> int | No
     Returns:
         The batch; None where none was found.
     """
-    searched = {request.strategy: model for model, request in requests if request.strategy in SEARCHED}
-    ruled = [row for row in requests if row[1].strategy not in SEARCHED]
+    searched = {request.strategy: model for model, request in requests if is_searched(request.strategy)}
+    ruled = [row for row in requests if not is_searched(row[1].strategy)]
     whole, attempts = requests[0][1].batch, _Attempts()
     shares = dict.fromkeys(whole * eighth // 8 >> half for half in range(whole.bit_length()) for eighth in (7, 6, 5, 4))
     most_hybrid = whole

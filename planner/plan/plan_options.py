@@ -186,7 +186,7 @@ class PlanOptions:
         "none",
         help="Activations that are dropped and computed again in the backward pass: none; full, all but the input of "
         "each block; selective, attention's scores; segments, about the square root of the number of layers; or the "
-        "last layers of the segments, A,B. With +gathers, inputs that collectives gathered are gathered again.",
+        "last layers of the segments, A,B. Behind any of these, or alone, gathers: what collectives gathered, again.",
         metavar="R",
     )
     optimizer: Literal["sgd", "momentum", "adam"] = option(

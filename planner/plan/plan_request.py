@@ -28,7 +28,7 @@ class PlanRequest(PlanOptions):
         # Here and not at the top: reading the fields for --help must not load NumPy.
         from planner.cost.framework import framework_of
         from planner.cost.software import software_of
-        from planner.parallel.strategies import SEARCHED
+        from planner.parallel.strategies import is_searched
         from planner.search.pipeline_strategy import has_stages
 
         for each in ("model", "cluster", "strategy"):  # a path counts as its text, which a plan file holds
@@ -38,7 +38,7 @@ class PlanRequest(PlanOptions):
         if not self.strategy:
             object.__setattr__(self, "strategy", self._default_strategy)
         object.__setattr__(self, "text", self.text or self.strategy)
-        name, searched = self.strategy, self.strategy in SEARCHED
+        name, searched = self.strategy, is_searched(self.strategy)
         self._check_search(searched=searched)
         if self.sub_batches > 1 and has_stages(name):
             raise ConfigError(
@@ -48,7 +48,7 @@ class PlanRequest(PlanOptions):
             self._check_whole_batch()
         elif self.micro_batches:
             raise ConfigError(f"sub_batches must be 1 beside micro_batches of all layers, got {self.sub_batches}")
-        if (self.stages or self.schedule or self.stage_at) and not has_stages(name):
+        if (self.stages or self.stage_at or (self.schedule and not self._finds_hybrid)) and not has_stages(name):
             raise ConfigError(f"stages, schedule and stage_at are for the strategy pipeline, not {name}")
         software_of(self.software)
         self._check_messages()
@@ -146,15 +146,25 @@ class PlanRequest(PlanOptions):
                 raise ConfigError(f"{name} must be left out where sub_batches is 1, got {value!r}")
 
     @property
+    def _finds_hybrid(self) -> bool:
+        """True if a hybrid is searched, with the micro-batches, schedule and recomputation that are given."""
+        from planner.parallel.degrees import SEARCHED_HYBRID
+
+        return self.strategy.partition(",")[0] == SEARCHED_HYBRID
+
+    @property
     def _unknown_to_searches(self) -> tuple[str, object, object] | None:
         """An option that no search knows, the value that it must have for one, and its own value; None without one."""
         options: list[tuple[str, object, object]] = [
             ("sub_batches", 1, self.sub_batches),
-            ("micro_batches", "left out", self.micro_batches or "left out"),
             ("compression", "none", next(iter(self.compressed_types), "none")),
-            ("recompute", "none", self.recompute or "none"),
             ("gradient_sync_order", "end", self.gradient_sync_order),
         ]
+        if not self._finds_hybrid or self.refine:
+            options += [
+                ("micro_batches", "left out", self.micro_batches or "left out"),
+                ("recompute", "none", self.recompute or "none"),
+            ]
         return next((option for option in options if option[1] != option[2]), None)
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 from groundwork.errors import ConfigError
 from groundwork.requests import whole_number
 from groundwork.suggestions import did_you_mean
-from planner.parallel.degrees import HYBRID_FLAGS, HYBRID_WORDS, is_hybrid
+from planner.parallel.degrees import HYBRID_FLAGS, HYBRID_WORDS, SEARCHED_HYBRID, STORAGE_WORDS, is_hybrid
 from planner.parallel.strategy_file import SUFFIXES
 from planner.plan.plan_options import PlanOptions
 
@@ -57,8 +57,9 @@ def split_plan_texts(text: str) -> list[str]:
         for item in (item.strip() for item in section.split(",")):
             name = item.partition("=")[0]
             is_degree = is_hybrid(item) or item in HYBRID_FLAGS
+            stores = name in STORAGE_WORDS and last[:1] == [SEARCHED_HYBRID]
             is_new = name not in [word.partition("=")[0] for word in last]
-            if last and (_field_of(item) or (is_degree and is_new and is_hybrid(last[0]))):
+            if last and (_field_of(item) or (is_degree and is_new and (stores or is_hybrid(last[0])))):
                 last.append(item)
             else:
                 last = [item]

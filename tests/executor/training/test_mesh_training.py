@@ -76,7 +76,7 @@ def test_what_is_gathered_again(ranks, expected):
         "context=2,tensor=2,sequence",
         "pipeline=2,tensor=2,sequence",
     ):
-        for words in ("gathers", "segments+gathers", "selective+gathers"):
+        for words in ("gathers", "segments,gathers", "selective,gathers"):
             strategy, micro = strategy_and_micro_batching(model(), name)
             recompute = recompute_of(graph(), words, micro)
             spaces = spaces_of(graph(), strategy, RANKS)

@@ -53,7 +53,7 @@ def test_blocks_keep_what_the_closed_form_says(degree, recompute, software):
     assert (more - fewer) / 4 == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(("recompute", "software"), [("gathers", 0), ("gathers", 2), ("selective+gathers", 0)])
+@pytest.mark.parametrize(("recompute", "software"), [("gathers", 0), ("gathers", 2), ("selective,gathers", 0)])
 def test_blocks_split_by_positions_keep_a_share_of_all(recompute, software):
     """Korthikanti et al., 2023, Eq. 4 and Sec. 5: sbh / t (34 + 5 as / h), as inputs of columns are gathered again."""
     strategy = {"strategy": "tensor=4,sequence", "devices": 4, "software": f"megatron-2021:flash={software}"}

@@ -9,12 +9,14 @@ from plans import cluster_of, residual_block, star
 from groundwork.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.plan.lowered_plan import lower_plan, lowered
+from planner.parallel.recomputation import recompute_of
+from planner.plan.lowered_plan import CostModels, lower_plan, lowered
 from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
-from planner.search.hybrid_search import candidates_of, search_hybrids
-from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
+from planner.plan.plan_request import PlanRequest
+from planner.search.hybrid_search import HybridRequest, _Bounds, candidates_of, search_hybrids
 from planner.simulation.program_replay import replay
 
 EXPERTS = "mixtral:layers=1,hidden=16,heads=2,kv_heads=2,ffn=24,words=32,sequence=8,experts=4"
@@ -31,10 +33,9 @@ def model_and_times(name, batch, spec, count, mesh):
     """A question's costs, and the simulated time of every candidate by its text; infinite where it does not fit."""
     graph = residual_block(batch) if name == "block" else load_model(name, batch=batch)
     model, found = CostModel(graph, cluster_of(spec, count)), {}
-    for candidate in candidates_of(model, mesh=mesh):
-        asked = Pipeline(micro_batches=candidate.micro_batches) if candidate.hybrid.pipeline > 1 else None
+    for candidate in candidates_of(model, HybridRequest(mesh=mesh)):
         try:
-            strategy, micro_batching = strategy_and_micro_batching(model, candidate.hybrid.text, pipeline=asked)
+            strategy, micro_batching = HybridRequest(mesh=mesh).planned(model, candidate)
             found[candidate.text] = replay(lowered(model, strategy, micro_batching=micro_batching)).iteration_s
         except (ConfigError, InfeasiblePlanError):
             found[candidate.text] = math.inf
@@ -45,7 +46,7 @@ def model_and_times(name, batch, spec, count, mesh):
 def test_the_search_finds_what_brute_force_finds(name, batch, spec, count, mesh):
     model, times = model_and_times(name, batch, spec, count, mesh)
 
-    found = search_hybrids(model, replays=10**6, mesh=mesh)
+    found = search_hybrids(model, HybridRequest(replays=10**6, mesh=mesh))
 
     assert len(times) > 10
     assert found.candidates == len(times)
@@ -62,7 +63,7 @@ def test_no_replay_is_below_its_bound(name, batch, spec, count, mesh):
     assert {"expert", "tensor", "context"} <= {
         word.partition("=")[0] for text in times for word in text.split(",")
     } or (not mesh)
-    for candidate in candidates_of(model, mesh=mesh):
+    for candidate in candidates_of(model, HybridRequest(mesh=mesh)):
         assert times[candidate.text] >= candidate.bound_s * (1 - 1e-9)
 
 
@@ -94,7 +95,7 @@ def test_the_answer_is_a_plan_that_is_stored_and_read(tmp_path):
 def test_fewer_replays_say_what_is_left_open():
     model = CostModel(load_model("resnet-cifar:depth=8", batch=4), cluster_of("p100-4x4", 8))
 
-    found = search_hybrids(model, replays=2)
+    found = search_hybrids(model, HybridRequest(replays=2))
 
     assert found.replayed == 2
     assert found.rest_s < found.simulated_s
@@ -103,7 +104,7 @@ def test_fewer_replays_say_what_is_left_open():
 
 def test_the_refinement_goes_on_from_the_best_hybrid():
     graph, cluster = load_model("lenet5", batch=8), star(4)
-    start = search_hybrids(CostModel(graph, cluster), stages=False)
+    start = search_hybrids(CostModel(graph, cluster), HybridRequest(stages=False))
 
     plan = make_plan(graph, cluster, strategy="hybrid", refine=8)
 
@@ -112,11 +113,60 @@ def test_the_refinement_goes_on_from_the_best_hybrid():
     assert plan.micro_batching.parts == 1
 
 
+SMALL = "llama-1b:layers=2,hidden=256,heads=8,kv_heads=4,ffn=512,words=512,sequence=64"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "hybrid,mesh,zero=1,recompute=selective+gathers",
+        "hybrid,mesh,fsdp,micro-batches=4",
+        "hybrid,mesh,schedule=gpipe",
+    ],
+)
+def test_what_is_given_holds_for_all_hybrids(words, tmp_path):
+    """The answer is a plan with what was given, stored and read; no other hybrid with that was faster."""
+    graph, cluster = load_model(SMALL, batch=8, element_bytes=2), load_cluster("dgx-h100")
+    plan = make_plan(graph, cluster, strategy=words)
+    found = plan.notes[0].partition(" is the fastest of ")[0].partition(" with ")[0]
+    given = [f"micro-batches={plan.micro_batching.parts}"] if plan.micro_batching.parts > 1 else []
+    given += [word for word in words.split(",") if word.startswith(("recompute", "schedule")) and "pipeline" in found]
+    given += [word for word in words.split(",") if word.startswith("recompute") and "pipeline" not in found]
+    other = make_plan(graph, cluster, strategy=",".join([found, *given]))
+    save_plan(plan, tmp_path / "plan.json")
+    again = replay(lower_plan(load_plan(tmp_path / "plan.json"), graph, cluster))
+    assert again.iteration_s == pytest.approx(plan.simulated_s, rel=1e-9)
+    assert other.simulated_s == pytest.approx(plan.simulated_s, rel=1e-9)
+    for usual in ("data=2,context=4", "data=2,tensor=4"):
+        stored = [word for word in words.split(",")[2:] if not word.startswith("schedule")]
+        assert plan.simulated_s <= make_plan(graph, cluster, strategy=",".join([usual, *stored])).simulated_s * (
+            1 + 1e-9
+        )
+
+
+@pytest.mark.parametrize(("storage", "recompute"), [("zero=1", "none"), ("fsdp", "selective,gathers")])
+def test_bounds_hold_where_replicas_divide(storage, recompute):
+    graph, cluster = load_model(SMALL, batch=8, element_bytes=2), load_cluster("dgx-h100")
+    request = PlanRequest(
+        model=SMALL, cluster="dgx-h100", batch=8, dtype="bfloat16", optimizer="adam", strategy=f"hybrid,{storage}"
+    )
+    model, wanted = CostModels(graph, cluster).of(request), HybridRequest(mesh=True, words=storage, recompute=recompute)
+    for candidate in candidates_of(model, wanted)[::40]:
+        strategy, micro_batching = wanted.planned(model, candidate)
+        again = recompute_of(graph, recompute, micro_batching)
+        program = lowered(model, strategy, micro_batching=micro_batching, recompute=again)
+        (_, size), *_ = _Bounds(model, recompute).of(candidate.hybrid, [candidate.micro_batches])
+        assert size <= peak_memory_bytes(program).max() * (1 + 1e-9), candidate.text
+        assert candidate.bound_s <= replay(program).iteration_s * (1 + 1e-9), candidate.text
+
+
 def test_bad_questions_are_one_line():
     model = CostModel(load_model("lenet5", batch=8), star(2))
     with pytest.raises(ConfigError, match=r"replays must be >= 1, got 0$"):
-        search_hybrids(model, replays=0)
+        search_hybrids(model, HybridRequest(replays=0))
+    with pytest.raises(ConfigError, match=r"words behind hybrid must be of zero, fsdp, hsdp, gathered, got 'data=2'$"):
+        make_plan(model.graph, model.cluster, strategy="hybrid,data=2")
     with pytest.raises(ConfigError, match=r"refine must be >= 0, .* got 5 for data$"):
         make_plan(model.graph, model.cluster, strategy="data", refine=5)
-    with pytest.raises(InfeasiblePlanError, match=r"fits in memory$"):
+    with pytest.raises(InfeasiblePlanError, match=r"none of \d+ hybrids fits in memory$"):
         search_hybrids(CostModel(load_model("cosmoflow:size=512", batch=64), cluster_of("titanx-4", 2)))
