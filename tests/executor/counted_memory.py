@@ -1,5 +1,7 @@
 """Memory counted in real runs of a pool's ranks, for the test and the benchmark of its prediction."""
 
+from itertools import pairwise
+
 import numpy as np
 from imported_networks import NETWORKS
 from plans import cluster_of
@@ -12,6 +14,13 @@ from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.importing.graph_of import imported_graph
 from planner.lowering.lower_strategy import lower
+from planner.lowering.send_phases import program_order
+from planner.lowering.unit_times import UnitTimes
+from planner.memory.buffer_account import MemoryAccount
+from planner.memory.buffers import BUFFERS, Buffers
+from planner.memory.parameter_lifetimes import persistent_buffers
+from planner.memory.peak_memory import held_over_time
+from planner.memory.storage_lifetimes import divided_storage
 from planner.models.builder import ModelBuilder
 from planner.parallel.degrees import storage_of
 from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES
@@ -66,3 +75,17 @@ def spread(graph, name, count, parts=None, *, micro_batches=4, **how):
         strategy, micro_batching = pipeline_strategy(prices, Pipeline(schedule=name, micro_batches=micro_batches))
         return lower(prices, spaces_of(graph, strategy, count), micro_batching=micro_batching, **how)
     return lower(prices, spaces_of(graph, named_strategy(name, graph, parts or count), count), **how)
+
+
+def storage_bytes(program, policy):
+    """Predicted peaks of parameters, of gradients and of optimizer state, shape (ranks, 3)."""
+    account = MemoryAccount(program, policy)
+    whole = Buffers.joined(divided_storage(account, UnitTimes(program, *program_order(program))))
+    buffers = Buffers.of([persistent_buffers(account), whole])
+    peaks = []
+    for name in ("parameters", "parameter gradients", "optimizer state"):
+        base, start, _, held = held_over_time(
+            buffers.take(buffers.kind == BUFFERS.index(name)), len(program.cluster.devices)
+        )
+        peaks.append([max([each, *held[a:b]]) for each, (a, b) in zip(base, pairwise(start), strict=True)])
+    return np.transpose(peaks)

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from counted_memory import storage_bytes
 from plans import star
 from ranks import options, pool_of, session_of
 from torch.nn import functional
@@ -24,8 +25,6 @@ from planner.cost.cost_model import CostModel
 from planner.graph.type_roles import DataTypes
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
-from planner.memory.buffers import BUFFERS
-from planner.memory.lifetimes import BufferLifetimes
 from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.parallel.degrees import storage_of
@@ -192,12 +191,7 @@ def test_a_run_is_what_plain_pytorch_computes(ranks, case, spec):
                     found[tuple(map(slice, box.low, box.high))] = tensor
             last = 0.0 if words == "data" else torch.finfo(torch_type(types.updated)).eps
             np.testing.assert_allclose(found, values, rtol=last, atol=last / 8, err_msg=parameter.name)
-    buffers = BufferLifetimes(program, memory_policy_of(spec, host=True)).persistent()
-    kinds = [BUFFERS.index(kind) for kind in ("parameters", "parameter gradients", "optimizer state")]
-    predicted = [
-        [buffers.size_bytes[(buffers.device == rank) & (buffers.kind == kind)].sum() for kind in kinds]
-        for rank in range(RANKS)
-    ]
+    predicted = storage_bytes(program, memory_policy_of(spec, host=True))
     np.testing.assert_array_equal(held, predicted)
     for task, each in program.collectives.items():
         if words != "data" and (program.kind[task] == KINDS.index("gather") or program.syncs_gradients[task]):

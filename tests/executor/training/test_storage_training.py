@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from counted_memory import storage_bytes
 from plans import star
 from ranks import options, pool_of, session_of
 from small_transformer import Transformer, graph as transformer
@@ -27,13 +27,6 @@ from planner.graph.type_roles import DataTypes
 from planner.importing.graph_of import imported_graph
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
-from planner.lowering.send_phases import program_order
-from planner.lowering.unit_times import UnitTimes
-from planner.memory.buffer_account import MemoryAccount
-from planner.memory.buffers import BUFFERS, Buffers
-from planner.memory.parameter_lifetimes import persistent_buffers
-from planner.memory.peak_memory import held_over_time
-from planner.memory.storage_lifetimes import divided_storage
 from planner.operations.convolution import Convolution
 from planner.operations.joining import Add
 from planner.operations.linear import Linear
@@ -294,24 +287,12 @@ def memory_of(rank, program, optimizer):
     return [parameters, session.gradient_sync.held_bytes, state], sum(rest.values())
 
 
-def storage_bytes(program):
-    """Predicted peaks of parameters, of gradients and of optimizer state, shape (ranks, 3)."""
-    account = MemoryAccount(program, memory_policy_of(ADAM, host=True))
-    whole = Buffers.joined(divided_storage(account, UnitTimes(program, *program_order(program))))
-    buffers = Buffers.of([persistent_buffers(account), whole])
-    peaks = []
-    for name in ("parameters", "parameter gradients", "optimizer state"):
-        base, start, _, held = held_over_time(buffers.take(buffers.kind == BUFFERS.index(name)), RANKS)
-        peaks.append([max([each, *held[a:b]]) for each, (a, b) in zip(base, pairwise(start), strict=True)])
-    return np.transpose(peaks)
-
-
 @pytest.mark.parametrize("recompute", ["none", "segments"])
 @pytest.mark.parametrize("words", ["data", *STORAGES])
 def test_memory_is_what_was_predicted(ranks, words, recompute):
     for graph in (convolutional(7, multiple=4), transformer()):
         program = lowered(graph, words, recompute=recompute)
-        predicted = storage_bytes(program)
+        predicted = storage_bytes(program, memory_policy_of(ADAM, host=True))
         held, rest = zip(*ranks.run(memory_of, program, ADAM), strict=True)
         np.testing.assert_allclose(np.mean(held, axis=0), np.mean(predicted, axis=0), rtol=1e-12)
         element, units = graph.element_bytes, len(graph.layers)

@@ -77,7 +77,7 @@ def test_exposed_exchange_is_worth_what_its_terms_are():
     for (quantity, of), row in rows.items():
         factor = 0.5 if quantity == "latency" else 2.0
         again_s = replay(lowering_of(lowered)(faster(lowered.cluster, {(quantity, of): factor}))).iteration_s
-        assert row.iteration_s == again_s
+        assert row.iteration_s == pytest.approx(again_s, rel=1e-14)  # routes found in another order round otherwise
         assert row.effect == pytest.approx(again_s / base_s - 1)
     # Time is homogeneous of degree one in all works and latencies: Euler's theorem on elasticities.
     total = sum(row.elasticity * (1 if quantity == "latency" else -1) for (quantity, _), row in rows.items())
