@@ -159,7 +159,12 @@ class FailureDetector:
             stopped_s = now_s - max(self._moved_s[rank], self._ran_s[rank])
             if silent_s[rank] >= between_s and stopped_s >= self._patience.stall_s:
                 return Diagnosis(rank=rank, reason=f"hangs: a signal has stopped it for {stopped_s:.0f} s")
-        over = [rank for rank in longest_first if silent_s[rank] >= self._patience.of(rows[rank].state)]
+        # One that a signal has stopped meanwhile is left until it has been stopped for long enough to be told so.
+        over = [
+            rank
+            for rank in longest_first
+            if silent_s[rank] >= self._patience.of(rows[rank].state) and not self._is_stopped(rank)
+        ]
         for rank in over:
             if rows[rank].state not in (RankState.WAITING, RankState.FINISHED):
                 state = RankState(rows[rank].state).name.lower()

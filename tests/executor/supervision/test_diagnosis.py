@@ -89,6 +89,19 @@ def test_a_stopped_rank_is_judged_from_when_it_stopped(board, state):
     assert 79 <= now_s <= 81
 
 
+def test_a_computing_rank_whose_stop_is_heard_of_late_is_said_to_be_stopped(board):
+    """A heartbeat brings it after silence has begun to count: such a rank is not called slow meanwhile."""
+    now_s = 0.0
+    detector = FailureDetector(board.ranks, DEFAULT, is_stopped=lambda rank: rank == 1 and now_s >= 3.0)
+    while not (diagnosis := detector.check(board.rows(), [None] * 3, now_s)):
+        now_s += LOOK_S
+        for rank in (0, 2):
+            board.ranks_at_work[rank].at(round(now_s / LOOK_S), RankState.COMPUTING)
+
+    assert diagnosis == Diagnosis(rank=1, reason="hangs: a signal has stopped it for 20 s")
+    assert 22 <= now_s <= 24
+
+
 @settings(max_examples=30)
 @given(st.randoms(use_true_random=False), st.integers(2, 8))
 def test_the_end_of_a_chain_of_waiting_ranks_is_blamed(tmp_path_factory, generator: random.Random, ranks):
