@@ -10,6 +10,7 @@ from groundwork.array_types import Ints
 from groundwork.errors import ConfigError
 from groundwork.suggestions import did_you_mean
 from hwprofiles.catalogue.cluster_file import ClusterFile, DeviceGroup, LinkRule, SwitchGroup
+from hwprofiles.catalogue.fabrics import HASHED
 from hwprofiles.devices.columns import ClusterDevices, ClusterLinks, LinkNames
 from hwprofiles.devices.device import CopyEngines, Device
 from hwprofiles.devices.device_graph import DeviceGraph
@@ -39,6 +40,8 @@ class _LevelCopy:
     """Name, first vertex and copy of each child; equal children are one object."""
     matches: dict[str, list[int]] = field(default_factory=dict)
     """Vertices that each pattern matched so far: children that are one object are searched once."""
+    places: dict[str, int] = field(default_factory=dict)
+    """Vertices of this copy alone, and indices of its children, by name; names of children end with a slash."""
 
     def find(self, pattern: str) -> list[int]:
         """Return the vertices that a pattern matches, in order."""
@@ -49,13 +52,18 @@ class _LevelCopy:
     def _search(self, pattern: str) -> list[int]:
         """Return the vertices of children, or of this copy alone, that a pattern matches."""
         head, slash, rest = pattern.partition("/")
+        # A torus of thousands of machines names each of them, which a look at all of them each time would make slow.
+        named = self.places.get(f"{head}{slash}")
         if slash:
+            children = self.children if named is None else [self.children[named]]
             return [
                 first + vertex
-                for name, first, child in self.children
-                if head == child.level or fnmatchcase(name, head)
+                for name, first, child in children
+                if named is not None or head == child.level or fnmatchcase(name, head)
                 for vertex in child.find(rest)
             ]
+        if named is not None:
+            return [named]
         own = sum(len(child.names) for _, _, child in self.children)
         return [i for i in range(own, len(self.names)) if fnmatchcase(self.names[i], head)]
 
@@ -103,6 +111,7 @@ def _expand(file: ClusterFile, index: int, children: Sequence[_LevelCopy]) -> _L
         device = group if isinstance(group, DeviceGroup) else None
         node = base + device.node if device else 0
         copy.node_count = max(copy.node_count, node + 1 if device else 0)
+        copy.places |= {name: len(copy.names) + i for i, name in enumerate(group.names)}
         copy.names += group.names
         copy.devices += [device] * len(group.names)
         copy.nodes += [node] * len(group.names)
@@ -117,6 +126,7 @@ def _expand(file: ClusterFile, index: int, children: Sequence[_LevelCopy]) -> _L
 def _adopt(copy: _LevelCopy, name: str, child: _LevelCopy) -> None:
     """Add the vertices and links of a child, with its name before theirs."""
     first = len(copy.names)
+    copy.places[f"{name}/"] = len(copy.children)
     copy.children.append((name, first, child))
     copy.names += [f"{name}/{vertex}" for vertex in child.names]
     copy.devices += child.devices
@@ -177,6 +187,7 @@ def _graph(file: ClusterFile, name: str, copy: _LevelCopy) -> DeviceGraph:
         _links(file, copy, vertex, vertices),
         hosts={name: node for name, node, is_host in zip(copy.names, copy.nodes, copy.hosts, strict=True) if is_host},
         library=None if file.library is None else file.library.in_seconds(file.transport),
+        hashed=file.routing == HASHED,
     )
 
 
@@ -196,7 +207,7 @@ def _device(group: DeviceGroup) -> Device:
     )
 
 
-def _cable_kinds(file: ClusterFile) -> list[tuple[str, int]]:
+def _cable_kinds(file: ClusterFile) -> list[tuple[str, float]]:
     """Return the class and the number side by side of all kinds of cables of a file."""
     return list(dict.fromkeys((rule.link_class, rule.count) for level in file.levels for rule in level.links))
 

@@ -5,15 +5,15 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from groundwork.errors import ConfigError, UnreachableError
 from groundwork.input_files import AnyPath, text_of
 from groundwork.suggestions import did_you_mean
 from hwprofiles.catalogue.changes import ClusterChange, changed_classes, changed_graph, links_left, read_change
 from hwprofiles.catalogue.cluster_build import build_cluster
-from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule
-from hwprofiles.catalogue.cluster_reader import parse_cluster, read_parameters, read_tree
+from hwprofiles.catalogue.cluster_file import ChoiceRule, ClusterFile
+from hwprofiles.catalogue.cluster_reader import Rule, parse_cluster, read_parameters, read_tree
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.link import Link
 from hwprofiles.plugins.entry_points import plugin_names, plugin_path
@@ -23,13 +23,14 @@ CLUSTERS = Path(__file__).parents[1] / "clusters"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterParameter:
-    """A number that the user may set after the colon of a specification."""
+    """A number, or one of some words, that the user may set after the colon of a specification."""
 
     name: str
     description: str
-    default: float
-    minimum: float
-    maximum: float
+    default: float | str
+    minimum: float = math.nan
+    maximum: float = math.nan
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ def load_cluster(spec: AnyPath) -> DeviceGraph:
         UnreachableError: No route joins two devices.
     """
     text = text_of(spec, "cluster")
-    graph = _build(*_load(text))
+    graph = _build(_load(text))
     graph.spec = text
     return graph
 
@@ -85,8 +86,9 @@ def cluster_of_content(content: Mapping[Any, Any], origin: str) -> DeviceGraph:
         ConfigError: The content breaks a rule.
         UnreachableError: No route joins two devices.
     """
-    values = _choose(read_parameters(content, origin), [], origin)
-    return _build(parse_cluster(content, values, origin), values, [])
+    rules = read_parameters(content, origin)
+    values = {name: rule.default for name, rule in rules.items()}
+    return _build(_Loaded(parse_cluster(content, values, origin), rules, values, []))
 
 
 def load_surviving(spec: str) -> tuple[DeviceGraph, tuple[str, ...]]:
@@ -101,9 +103,9 @@ def load_surviving(spec: str) -> tuple[DeviceGraph, tuple[str, ...]]:
     try:
         return load_cluster(spec), ()
     except UnreachableError:
-        file, values, changes = _load(spec)
-        failed = [change for change in changes if change.of == "link" and change.quantity == "failed"]
-        before = _build(file, values, [change for change in changes if change not in failed])
+        loaded = _load(spec)
+        failed = [change for change in loaded.changes if change.of == "link" and change.quantity == "failed"]
+        before = _build(loaded._replace(changes=[change for change in loaded.changes if change not in failed]))
         lost = cut_off_devices(before, links_left(before, failed))
         if not failed or not lost:
             raise
@@ -113,45 +115,60 @@ def load_surviving(spec: str) -> tuple[DeviceGraph, tuple[str, ...]]:
         return graph, lost
 
 
-def _build(file: ClusterFile, values: Mapping[str, float], changes: Sequence[ClusterChange]) -> DeviceGraph:
+class _Loaded(NamedTuple):
+    """A cluster file with its parameters filled in, and changes to what it describes."""
+
+    file: ClusterFile
+    rules: Mapping[str, Rule]
+    values: Mapping[str, float | str]
+    changes: Sequence[ClusterChange]
+
+
+def _build(loaded: _Loaded) -> DeviceGraph:
     """Return the device graph of a file, named with the parameters and changes that differ from the defaults."""
-    given = [f"{key}={value:g}" for key, value in values.items() if value != file.parameters[key].default]
+    file, rules, values, changes = loaded
+    given = [assigned_text(key, value) for key, value in values.items() if value != rules[key].default]
     given += [change.text for change in changes]
     return changed_graph(build_cluster(file, f"{file.name}:{','.join(given)}" if given else file.name), changes)
 
 
+def assigned_text(name: str, value: float | str) -> str:
+    """Return a parameter as it is typed after the colon of a specification."""
+    return f"{name}={value}" if isinstance(value, str) else f"{name}={value:g}"
+
+
 def describe_cluster(spec: str) -> ClusterSummary:
     """Return the summary of a cluster; ``spec`` is as for ``load_cluster``."""
-    file, values, changes = _load(spec)
-    graph = _build(file, values, changes)
+    loaded = _load(spec)
+    file, graph = loaded.file, _build(loaded)
     return ClusterSummary(
         name=file.name,
         description=" ".join(file.description.split()),
         devices=len(graph.devices),
         nodes=graph.node_count,
-        parameters=tuple(
-            ClusterParameter(name=name, **parameter.model_dump()) for name, parameter in file.parameters.items()
-        ),
+        parameters=tuple(ClusterParameter(name=name, **rule.model_dump()) for name, rule in loaded.rules.items()),
         sources=file.sources,
     )
 
 
 def cluster_transport(spec: str) -> str:
     """Return the name of the transport between the machines of a cluster; ``spec`` is as for ``load_cluster``."""
-    return _load(spec)[0].transport.name
+    return _load(spec).file.transport.name
 
 
-def _load(spec: str) -> tuple[ClusterFile, dict[str, float], list[ClusterChange]]:
-    """Return the file of a cluster with its parameters filled in, their values, and the changes."""
+def _load(spec: str) -> _Loaded:
+    """Return the file of a cluster with its parameters filled in, and the changes."""
     path, text, name = _locate(spec)
     origin = f"cluster {path.stem}" if path.parent == CLUSTERS else f"cluster file {path}"
     tree, assignments = read_tree(path), text.split(",") if text else []
     dotted = [row.partition("=") for row in assignments if "." in row.partition("=")[0]]
     changes = [read_change(name.strip(), value.strip()) for name, _, value in dotted]
     plain = [row for row in assignments if "." not in row.partition("=")[0]]
-    values = _choose(read_parameters(tree, origin), plain, origin)
+    fabric = [word.strip() for name, _, word in (row.partition("=") for row in plain) if name.strip() == "fabric"]
+    rules = read_parameters(tree, origin, fabric=fabric[0] if fabric else "")
+    values = _choose(rules, plain, origin)
     file = parse_cluster(changed_classes(tree, changes), values, origin)
-    return file.model_copy(update={"name": name}) if name else file, values, changes
+    return _Loaded(file.model_copy(update={"name": name}) if name else file, rules, values, changes)
 
 
 def _locate(spec: str) -> tuple[Path, str, str]:
@@ -175,9 +192,9 @@ def _locate(spec: str) -> tuple[Path, str, str]:
     raise ConfigError(f"cluster must be a known name or a file, got {name!r}{hint} known: {known}")
 
 
-def _choose(parameters: Mapping[str, ParameterRule], assignments: Sequence[str], origin: str) -> dict[str, float]:
+def _choose(parameters: Mapping[str, Rule], assignments: Sequence[str], origin: str) -> dict[str, float | str]:
     """Return the value of every parameter: the assigned one, or the default."""
-    values: dict[str, float] = {name: parameter.default for name, parameter in parameters.items()}
+    values: dict[str, float | str] = {name: parameter.default for name, parameter in parameters.items()}
     problems: list[str] = []
     given: set[str] = set()
     for assignment in assignments:
@@ -197,8 +214,15 @@ def _choose(parameters: Mapping[str, ParameterRule], assignments: Sequence[str],
     return values
 
 
-def _assign(name: str, text: str, parameter: ParameterRule, values: dict[str, float], problems: list[str]) -> None:
+def _assign(name: str, text: str, parameter: Rule, values: dict[str, float | str], problems: list[str]) -> None:
     """Enter the value of a parameter in ``values``, or the rule that it breaks in ``problems``."""
+    if isinstance(parameter, ChoiceRule):
+        if text in parameter.choices:
+            values[name] = text
+        else:
+            hint = did_you_mean(text, parameter.choices)
+            problems.append(f"{name} must be one of {', '.join(parameter.choices)}, got {text!r}{hint}")
+        return
     whole = isinstance(parameter.default, int)
     try:
         value = int(text) if whole else float(text)

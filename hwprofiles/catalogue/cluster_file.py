@@ -46,6 +46,14 @@ def _one_of(model: BaseModel, *fields: str) -> None:
         raise ValueError(f"needs exactly one of {', '.join(fields)}, got {' and '.join(given) or 'none'}")
 
 
+class ChoiceRule(_Strict):
+    """A word that the user may set."""
+
+    description: str = ""
+    default: str
+    choices: tuple[str, ...]
+
+
 class ParameterRule(_Strict):
     """A number that the user may set; a whole number where its default is one."""
 
@@ -218,8 +226,8 @@ class LinkRule(_Strict):
 
     between: tuple[str, str]
     link_class: Annotated[str, Field(alias="class")]
-    count: _Count = 1
-    """Number of parallel cables, which act as one link with the sum of their bandwidths."""
+    count: _Positive = 1
+    """Number of parallel cables, which act as one link with the sum of their bandwidths; a share of one, too."""
     each: _Count | None = None
     """Number of repetitions, with ``{i}`` in the patterns as 0, 1, ..."""
 
@@ -254,6 +262,8 @@ class ClusterFile(_Strict):
     link_classes: Mapping[VertexName, LinkClass] = {}
     library: LibrarySection | None = None
     levels: tuple[Level, ...]
+    routing: Literal["adaptive", "hashed"] = "adaptive"
+    """How traffic is spread over routes of one length: one serves all, or a hash of the two devices picks one."""
 
     @model_validator(mode="after")
     def _counts_fit(self) -> Self:

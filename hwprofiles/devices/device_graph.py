@@ -45,6 +45,7 @@ class DeviceGraph:
         hosts: Switches that are a host's memory, with the node of each: transfers across one are copied to it and
             from it.
         library: Library of collectives that runs on the devices.
+        hashed: Whether each pair of devices takes one of several equal routes by a hash of the two.
 
     Raises:
         ConfigError: There is no device, two vertices have one name, a host is no switch, or a link ends at an
@@ -61,6 +62,7 @@ class DeviceGraph:
         *,
         hosts: Mapping[str, int] = MappingProxyType({}),
         library: CollectiveLibrary | None = None,
+        hashed: bool = False,
     ) -> None:
         self.name = name
         self.spec = name
@@ -72,13 +74,15 @@ class DeviceGraph:
         """Node of each switch that is a host's memory."""
         self.library = library
         """Library of collectives; None where it is not known."""
+        self.hashed = hashed
+        """Flag that each pair of devices takes one of several equal routes by a hash of the two."""
         self._check()
         self.node_count = 1 + int(self.devices.node.max())
         arcs, part = self._arcs()
         pair = unreachable_pair(len(self.devices), len(self.vertices), arcs.source, arcs.target)
         if pair is not None:
             self._raise_unreachable(*pair)
-        self._search = RouteSearch(len(self.devices), part, arcs)
+        self._search = RouteSearch(len(self.devices), part, arcs, hashed=hashed)
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def __repr__(self) -> str:
@@ -102,9 +106,7 @@ class DeviceGraph:
         devices = self.devices.changed_kinds(
             lambda device: replace(device, profile=profiles.get(device.profile, device.profile))
         )
-        graph = DeviceGraph(
-            self.name, devices, self.vertices[len(devices) :], self.links, hosts=self.hosts, library=self.library
-        )
+        graph = self.with_devices(devices)
         graph.spec = self.spec
         return graph
 
@@ -207,8 +209,11 @@ class DeviceGraph:
 
     @property
     def like_parts(self) -> tuple[Ints, Ints]:
-        """Part of each device, shape (devices,), and kind of each part; see ``RouteSearch.kind``."""
-        return self._search.part[: len(self.devices)], self._search.kind
+        """Part of each device, shape (devices,), and kind of each part; see ``RouteSearch.kind``.
+
+        No kinds where a hash picks routes: those of like parts then differ.
+        """
+        return self._search.part[: len(self.devices)], self._search.kind[: 0 if self.hashed else None]
 
     def route_table(self) -> RouteTable:
         """Return the routes of all pairs of devices as arrays, for compiled code; computed once."""
@@ -223,6 +228,7 @@ class DeviceGraph:
     def digest(self) -> str:
         """Hash of the whole graph, but for the names of links."""
         parts = [self.name, *self.vertices, repr(sorted(self.hosts.items())), repr(self.library)]
+        parts += ["hashed"] * self.hashed
         hashed = hashlib.sha256("\n".join(parts).encode())
         for rows in (self.devices, self.links):
             kinds, kind = rows.told_apart()
@@ -234,14 +240,22 @@ class DeviceGraph:
 
     def with_links(self, links: Sequence[Link]) -> "DeviceGraph":
         """Return the same devices and switches joined by other links."""
-        return DeviceGraph(
-            self.name, self.devices, self.vertices[len(self.devices) :], links, hosts=self.hosts, library=self.library
-        )
+        return self._remade(self.devices, links)
 
     def with_devices(self, devices: Sequence[Device]) -> "DeviceGraph":
         """Return the same links and switches with other devices at the same vertices."""
+        return self._remade(devices, self.links)
+
+    def _remade(self, devices: Sequence[Device], links: Sequence[Link]) -> "DeviceGraph":
+        """Return the same vertices with other properties of devices and links."""
         return DeviceGraph(
-            self.name, devices, self.vertices[len(self.devices) :], self.links, hosts=self.hosts, library=self.library
+            self.name,
+            devices,
+            self.vertices[len(devices) :],
+            links,
+            hosts=self.hosts,
+            library=self.library,
+            hashed=self.hashed,
         )
 
     def take(self, count: int) -> "DeviceGraph":
@@ -278,4 +292,5 @@ class DeviceGraph:
             links,
             hosts={host: node[at] for host, at in self.hosts.items() if at in node},
             library=self.library,
+            hashed=self.hashed,
         )

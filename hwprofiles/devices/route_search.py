@@ -14,6 +14,8 @@ from groundwork.array_types import Bools, Ints
 from groundwork.sparse_rows import grouped_rows, row_entries
 from hwprofiles.devices.routes import Arc, Router, RouteTable
 
+_MOST_WAYS = 256
+"""Equal routes between two devices that are told apart."""
 _OUTSIDE = 2
 """Owner of links that both ends of a route may use, beside the parts of its source and of its target."""
 
@@ -36,10 +38,11 @@ class Arcs(NamedTuple):
         return [Arc(*row) for row in zip(*(row.tolist() for row in rows), strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Image:
-    """A route as places in the parts of its source and of its target, link by link."""
+class _Image(NamedTuple):
+    """The equal routes between two devices as places in the parts of these, route by route."""
 
+    counts: Ints
+    """Number of links of each route."""
     owner: Ints
     """0 for a link of the source's part, 1 for one of the target's, ``_OUTSIDE`` for others."""
     place: Ints
@@ -57,6 +60,25 @@ class _Near:
     arcs: Ints
 
 
+def _ways(router: Router, source: int, target: int, hashed: bool) -> list[tuple[int, ...]]:
+    """Return the routes of which a pair of devices takes one."""
+    if hashed and source != target:
+        return router.equal_routes(source, target, _MOST_WAYS)
+    return [router.route(source, target) or ()]
+
+
+def _picked(source: Ints, target: Ints, ways: Ints) -> Ints:
+    """Return which of its ways each pair of devices takes: a hash of the pair, even over all pairs.
+
+    Source:
+        The finalizer of Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
+    """
+    bits = (source.astype(np.uint64) << np.uint64(32)) + target.astype(np.uint64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    return ((bits ^ (bits >> np.uint64(31))) % np.maximum(ways, 1).astype(np.uint64)).astype(np.int64)
+
+
 class RouteSearch:
     """The routes of a cluster, searched once for all pairs of devices that symmetries make alike.
 
@@ -69,10 +91,11 @@ class RouteSearch:
         device_count: Devices are the vertices 0 .. ``device_count`` - 1.
         part: Part of each vertex, shape (V,); -1 outside all.
         arcs: Directions in which links can be crossed.
+        hashed: Whether a hash of the two devices picks one of several equal routes, in place of a rule for ties.
     """
 
-    def __init__(self, device_count: int, part: Ints, arcs: Arcs) -> None:
-        self._device_count, self.part, self._arcs = device_count, part, arcs
+    def __init__(self, device_count: int, part: Ints, arcs: Arcs, *, hashed: bool = False) -> None:
+        self._device_count, self.part, self._arcs, self._hashed = device_count, part, arcs, hashed
         self._images: dict[int, _Image | None] = {}
         self._networks: dict[tuple[int, int, int], _Near] = {}
 
@@ -148,13 +171,13 @@ class RouteSearch:
         order = np.sign(ends[1] - ends[0])
         key = ((kinds[0] * count + kinds[1]) * size + locals_[0]) * size + locals_[1]
         _, example, group = np.unique(key * 3 + order + 1, return_index=True, return_inverse=True)
-        images = [self._image(int(source[i]), int(target[i]), int(key[i] * 3 + order[i] + 1)) for i in example.tolist()]
-        if any(image is None for image in images):
+        found = [self._image(int(source[i]), int(target[i]), int(key[i] * 3 + order[i] + 1)) for i in example.tolist()]
+        if any(image is None for image in found):
             return self._one_by_one(source, target)
-        start = np.cumsum([0, *(len(image.place) for image in images if image is not None)])
-        owner = np.concatenate([image.owner for image in images if image is not None])
-        place = np.concatenate([image.place for image in images if image is not None])
-        counts = np.diff(start)[group]
+        each, owner, place = (np.concatenate(rows) for rows in zip(*(image for image in found if image), strict=True))
+        ways = np.array([len(image.counts) for image in found if image])
+        group = (np.cumsum(ways) - ways)[group] + _picked(source, target, ways[group])
+        start, counts = np.cumsum(each) - each, each[group]
         entries = row_entries(start[group], counts)
         owner, place = owner[entries], place[entries]
         first, arcs = self._rows
@@ -166,45 +189,46 @@ class RouteSearch:
 
     def table(self) -> RouteTable:
         """Return the routes of all pairs of devices."""
-        if not len(self.kind):
+        if not (len(self.kind) or self._hashed):
             return self.router.table()
         counts, links = self.find(*np.divmod(np.arange(self._device_count**2), self._device_count))
         return RouteTable(np.concatenate([[0], np.cumsum(counts)]), links.astype(np.int32))
 
     def _one_by_one(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
         """Return routes, each by a search of its own; as ``find``."""
-        routes = [self.router.route(a, b) for a, b in zip(source.tolist(), target.tolist(), strict=True)]
-        links = [link for route in routes for link in route or ()]
-        return np.array([len(route or ()) for route in routes], dtype=np.int64), np.array(links, dtype=np.int64)
+        ways = [_ways(self.router, a, b, self._hashed) for a, b in zip(source.tolist(), target.tolist(), strict=True)]
+        picked = _picked(source, target, np.array([len(each) for each in ways], dtype=np.int64))
+        routes = [each[i] for each, i in zip(ways, picked.tolist(), strict=True)]
+        links = [link for route in routes for link in route]
+        return np.array([len(route) for route in routes], dtype=np.int64), np.array(links, dtype=np.int64)
 
     def _image(self, source: int, target: int, key: int) -> _Image | None:
-        """Return the route of all pairs that are alike; None where it crosses a third part."""
+        """Return the equal routes of all pairs that are alike; None where one crosses a third part."""
         if key not in self._images:
             self._images[key] = self._searched(source, target)
         return self._images[key]
 
     def _searched(self, source: int, target: int) -> _Image | None:
-        """Return the route of all pairs that are like this one; None where it crosses a third part."""
+        """Return the equal routes of all pairs that are like this one; None where one crosses a third part."""
         near = self._near(int(self.part[source]), int(self.part[target]))
         start, vertices = self._members
-        there = [
+        one, other = (
             int(near.number[vertices[start[end + 1] + self._local[device]]])
             for device, end in zip((source, target), near.ends, strict=True)
-        ]
-        route = near.router.route(*there)
-        assert route is not None, "connectivity was checked when the graph was made"
-        arc = near.arcs[np.searchsorted(self._arcs.link[near.arcs], np.array(route, dtype=np.int64))]
+        )
+        routes = _ways(near.router, one, other, self._hashed)
+        links = np.array([link for route in routes for link in route], dtype=np.int64)
+        arc = near.arcs[np.searchsorted(self._arcs.link[near.arcs], links)]
         parts = self._owner[arc]
         if not np.isin(parts, (-1, *near.ends)).all():
             return None
         first, arcs = self._rows
-        rows = {end: arcs[first[end + 1] : first[end + 2]] for end in near.ends}
-        place = [
-            int(np.flatnonzero(rows[part] == each)[0]) if part >= 0 else int(self._arcs.link[each])
-            for part, each in zip(parts.tolist(), arc.tolist(), strict=True)
-        ]
-        owner = np.where(parts < 0, _OUTSIDE, np.where(parts == near.ends[0], 0, 1))
-        return _Image(owner, np.array(place, dtype=np.int64))
+        owner, place = np.full(len(arc), _OUTSIDE), self._arcs.link[arc].copy()
+        for number, end in reversed([*enumerate(near.ends)]):  # of a route inside one part all links are the source's
+            inside = parts == end
+            owner[inside] = number
+            place[inside] = np.searchsorted(arcs[first[end + 1] : first[end + 2]], arc[inside])
+        return _Image(np.array([len(route) for route in routes], dtype=np.int64), owner, place)
 
     def _near(self, first: int, second: int) -> _Near:
         """Return the network around two parts of the kinds of these, and in their order."""

@@ -1,7 +1,7 @@
 """Shortest routes between the devices of a graph whose devices forward nothing for others."""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -70,6 +70,8 @@ class Router:
             ends = self._last if arc.target < device_count else self._inner
             ends[arc.source].append((arc.target, (arc.cost << LINKS_BITS) + 1, arc.link))
         self._trees: dict[int, tuple[Ints, Ints]] = {}
+        self._gates: dict[int, int | None] = {}
+        self._legs: dict[tuple[int, int], tuple[int, ...] | None] = {}
         self._beside: list[set[int]] = [set() for _ in range(vertex_count)]
         for arc in arcs:
             self._beside[arc.source].add(arc.target)
@@ -128,14 +130,95 @@ class Router:
 
     def route(self, source: int, target: int) -> tuple[int, ...] | None:
         """Return the links from device ``source`` to device ``target``, in order; None where there is no route."""
-        before, by = self._trees[source] if source in self._trees else self._search(source, target)
+        if source in self._trees:
+            return _traced(*self._trees[source], source, target)
+        gate, other = self._gate(source), self._gate(target)
+        shared = self._beside[source] & self._beside[target]
+        if gate is None or other is None:
+            return self._searched(source, target)
+        if gate == other:  # a way out and back would cross the gate twice
+            return self._searched(source, target, {gate, *shared})
+        if shared or target in self._beside[source]:
+            return self._searched(source, target)
+        legs = [self._leg(source, gate, {gate}), self._leg(gate, other), self._leg(other, target, {other})]
+        return None if None in legs else tuple(link for leg in legs for link in leg or ())
+
+    def _gate(self, device: int) -> int | None:
+        """Return the switch of the trunk that a device's routes cross to those that share no switch with it.
+
+        None where there are several.
+        """
+        if device not in self._gates:
+            (around, above), ends = self._blocks, set[int]()
+            for vertex in self._beside[device]:
+                while vertex >= self._device_count and around[vertex]:
+                    vertex = above[vertex]
+                if vertex >= self._device_count and any(end >= self._device_count for end in self._beside[vertex]):
+                    ends.add(vertex)  # other switches join devices alone
+            self._gates[device] = ends.pop() if len(ends) == 1 else None
+        return self._gates[device]
+
+    def _leg(self, source: int, target: int, within: Set[int] | None = None) -> tuple[int, ...] | None:
+        """Return the links between a device and its gate, or between two gates: many routes have them in common."""
+        if (source, target) not in self._legs:
+            self._legs[source, target] = self._searched(source, target, within)
+        return self._legs[source, target]
+
+    def _searched(self, source: int, target: int, within: Set[int] | None = None) -> tuple[int, ...] | None:
+        """Return the links of a route by a search for it; ``within`` as for ``_search``."""
+        before, by, _ = self._search(source, target, within)
+        return _traced(before, by, source, target)
+
+    def equal_routes(self, source: int, target: int, most: int) -> list[tuple[int, ...]]:
+        """Return the routes between two devices that are equally short and of equally many links.
+
+        Args:
+            source: Device.
+            target: Another device, which a route leads to.
+            most: Number of routes that are returned where there are more: every so many of them.
+        """
+        best = self._search(source, target)[2]
+        before: dict[int, list[tuple[int, int]]] = {}
+        count, stack = {source: 1}, [target]
+        while stack:  # a vertex is counted once all that may come before it are
+            vertex = stack[-1]
+            if vertex not in before:
+                before[vertex] = [
+                    (end, link)
+                    for end, step, link in self._into[vertex]
+                    if (end == source or end >= self._device_count) and 0 <= best[end] == best[vertex] - step
+                ]
+                stack += [end for end, _ in before[vertex] if end not in count]
+            else:
+                stack.pop()
+                count.setdefault(vertex, sum(count[end] for end, _ in before[vertex]))
+        total = count[target]
+        numbers = range(total) if total <= most else [total * i // most for i in range(most)]
+        return [self._numbered_route(before, count, target, number) for number in numbers]
+
+    @staticmethod
+    def _numbered_route(
+        before: Mapping[int, Sequence[tuple[int, int]]], count: Mapping[int, int], vertex: int, number: int
+    ) -> tuple[int, ...]:
+        """Return one of the routes to a vertex: those over the first vertex before it come first, and so on."""
         links: list[int] = []
-        while target != source:
-            if by[target] < 0:
-                return None
-            links.append(int(by[target]))
-            target = int(before[target])
+        while vertex in before:
+            for end, link in before[vertex]:
+                if number < count[end]:
+                    vertex = end
+                    links.append(link)
+                    break
+                number -= count[end]
         return tuple(reversed(links))
+
+    @cached_property
+    def _into(self) -> list[list[_Step]]:
+        """Steps to every vertex: the vertex before it, the cost, the link."""
+        into: list[list[_Step]] = [[] for _ in self._inner]
+        for vertex, steps in enumerate(zip(self._inner, self._last, strict=True)):
+            for end, step, link in chain(*steps):
+                into[end].append((vertex, step, link))
+        return into
 
     def table(self) -> RouteTable:
         """Return the routes of all pairs; every device must reach every other."""
@@ -167,22 +250,28 @@ class Router:
     def _tree(self, source: int) -> tuple[Ints, Ints]:
         """Return the kept search from a device; see ``_search``."""
         if source not in self._trees:
-            before, by = self._search(source)
+            before, by, _ = self._search(source)
             self._trees[source] = np.array(before, dtype=np.int64), np.array(by, dtype=np.int64)
         return self._trees[source]
 
-    def _search(self, source: int, target: int = -1) -> tuple[Sequence[int] | _Unset, Sequence[int] | _Unset]:
-        """Search from a device.
+    def _search(self, source: int, target: int = -1, within: Set[int] | None = None) -> tuple[list[int] | _Unset, ...]:
+        """Search from a device, or from a switch of the trunk.
+
+        Args:
+            source: Where routes begin.
+            target: Where the only route ends that is wanted.
+            within: Switches of the trunk, or beside devices alone, that this route may enter; any unless given.
 
         Returns:
-            For every vertex the vertex before it on its route, and the link between them; -1 where there is none.
-            With a target, only the entries on its route are final.
+            For every vertex the vertex before it on its route, the link between them, and the cost plus the number of
+            links; -1 where there is none.  With a target, only the entries on routes to it are final.
         """
         known: tuple[list[int] | _Unset, ...] = tuple(
             _Unset() if target >= 0 else [-1] * len(self._inner) for _ in range(3)
         )
         best, before, by = known
-        useful = sorted(self._on_the_way(source, target)) if target >= 0 else []
+        devices = [end for end in (source, target) if 0 <= end < self._device_count]
+        useful = sorted(self._on_the_way(*devices)) if target >= 0 else []
         best[source] = 0
         heap = [(0, source)]
         while heap:
@@ -192,7 +281,10 @@ class Router:
             if target >= 0 and 0 <= best[target] <= key:  # every step costs at least 1: nothing better follows
                 break
             if target >= 0:
-                steps = chain(self._trunk[vertex], *(self._hanging.get((vertex, end), ()) for end in useful))
+                trunk = self._trunk[vertex]
+                if within is not None:
+                    trunk = [step for step in trunk if step[0] in within]
+                steps = chain(trunk, *(self._hanging.get((vertex, end), ()) for end in useful))
             else:
                 steps = chain(self._inner[vertex], self._last[vertex])
             for end, step, link in steps:
@@ -203,7 +295,7 @@ class Router:
                     # Devices end routes, so only inner vertices are searched from.
                     if end >= self._device_count and cost != least:
                         heapq.heappush(heap, (cost, end))
-        return before, by
+        return before, by, best
 
     @cached_property
     def _trunk(self) -> list[list[_Step]]:
@@ -221,6 +313,19 @@ class Router:
                 if step[0] < self._device_count or above[step[0]] >= 0:
                     hanging.setdefault((vertex, step[0]), []).append(step)
         return hanging
+
+
+def _traced(
+    before: Sequence[int] | Ints | _Unset, by: Sequence[int] | Ints | _Unset, source: int, target: int
+) -> tuple[int, ...] | None:
+    """Return the links to a vertex, given the vertex and the link before each; None where nothing leads there."""
+    links: list[int] = []
+    while target != source:
+        if by[target] < 0:
+            return None
+        links.append(int(by[target]))
+        target = int(before[target])
+    return tuple(reversed(links))
 
 
 def unreachable_pair(device_count: int, vertex_count: int, source: Ints, target: Ints) -> tuple[int, int] | None:

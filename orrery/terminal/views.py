@@ -58,7 +58,9 @@ def model_row(name: str) -> dict[str, Any]:
 
 def cluster_row(summary: "ClusterSummary") -> dict[str, Any]:
     """Return a cluster as one row of the table: its parameters as they are typed after the colon, and a sentence."""
-    parameters = ",".join(f"{parameter.name}={parameter.default:g}" for parameter in summary.parameters)
+    from hwprofiles.catalogue.cluster_catalogue import assigned_text
+
+    parameters = ",".join(assigned_text(parameter.name, parameter.default) for parameter in summary.parameters)
     row = {field: getattr(summary, field) for field in ("name", "devices", "nodes")}
     return {**row, "parameters": parameters, "description": summary.description.split(". ")[0]}
 

@@ -84,6 +84,11 @@ def test_routes_of_parts_that_are_alike_are_those_of_the_whole_network(network):
     table = Router(devices, len(part), arcs.some(np.ones(len(arcs.link), dtype=bool), np.arange(len(part)))).table()
     assert np.array_equal(counts, np.diff(table.start))
     assert np.array_equal(links, table.links)
+    hashed = RouteSearch(devices, part, arcs, hashed=True)
+    for one, other in zip(
+        hashed.find(*np.divmod(pairs, devices)), hashed._one_by_one(*np.divmod(pairs, devices)), strict=True
+    ):
+        assert np.array_equal(one, other)
 
 
 def test_pairs_of_large_clusters_are_searched_once_for_all_machines():

@@ -25,7 +25,15 @@ from planner.simulation.program_replay import replay
 from planner.simulation.sensitivity import sensitivities
 from planner.simulation.steady_path import program_path
 
+FABRICS = (
+    "fabric=fat-tree,leaf_nodes=2,oversubscription=2",
+    "fabric=fat-tree,leaf_nodes=2,routing=hashed",
+    "fabric=fat-tree-3,leaf_nodes=1,pod_leaves=2",
+    "fabric=dragonfly,leaf_nodes=1,group_leaves=2",
+    "fabric=torus,x=2,y=2",
+)
 CLUSTERS = ("titanx-4", "p100-4x4", "dgx1-p100", "fdr-32x3:nodes=4", "abci-v100", "dgx-a100", "dgx-h100:nodes=2")
+CLUSTERS += ("dgx-h100:nodes=4,leaf_nodes=2", *(f"polaris:nodes=4,{fabric}" for fabric in FABRICS))
 LLAMA = "llama-1b:layers=2,hidden=256,heads=8,ffn=512,words=512,sequence=64"
 MODELS = ("lenet5", "resnet-cifar", LLAMA, f"{LLAMA},tied=0")
 STORAGE = ("", ",zero=1", ",zero=2", ",zero=3", ",micro-batches=2", ",pipeline=2,micro-batches=2")
