@@ -19,10 +19,14 @@ def _card_rules(content: Mapping[str, Any], origin: str) -> list[dict[str, Any]]
     """Return the rules that join cards of machines to the network.
 
     Raises:
-        ConfigError: The level above the machines is missing or has no such rule.
+        ConfigError: The level above the machines is missing or has no such rule, and there is no fabric.
     """
     at = _machine_level(content)
     below = content["levels"][at]["name"]
+    if "fabric" in content:
+        joined = content["fabric"]
+        ends = [f"{below}/{joined['cards']}", "fabric"]
+        return [{"between": ends, "class": joined["class"], "each": joined.get("each", 1)}]
     above = content["levels"][at + 1] if len(content["levels"]) > at + 1 else {}
     rules = [rule for rule in above.get("links", ()) if str(rule["between"][0]).startswith(f"{below}/")]
     if not rules:
@@ -67,7 +71,7 @@ def with_switches(content: Mapping[str, Any], tree: SwitchTree) -> dict[str, Any
         assumed.append("network: switches are full one after the other, the last one partly; in truth they differ")
     nodes = {"description": "machines", "default": tree.machines, "minimum": 1, "maximum": tree.machines}
     return {
-        **content,
+        **{key: part for key, part in content.items() if key != "fabric"},
         "assumed": assumed,
         "parameters": {**content.get("parameters", {}), "nodes": nodes},
         "levels": levels,
