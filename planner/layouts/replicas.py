@@ -19,7 +19,6 @@ import numpy as np
 
 from groundwork.array_types import Ints
 from groundwork.sparse_rows import distinct
-from hwprofiles.devices.columns import ClusterDevices
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.layouts.configurations import ConfigSpace, Configuration, space_of
 from planner.layouts.mesh import Mesh
@@ -92,13 +91,13 @@ def _firsts(kind: Ints) -> Ints:
     return np.unique(kind, return_index=True)[1]
 
 
-def like_replicas(graph: ComputationGraph, spaces: Sequence[ConfigSpace], devices: ClusterDevices) -> Replicas | None:
+def like_replicas(graph: ComputationGraph, spaces: Sequence[ConfigSpace], kinds: Ints) -> Replicas | None:
     """Return the replicas in which a network falls of which fewest devices are lowered; None where that is all.
 
     Args:
         graph: The network.
         spaces: Space of each layer, which holds its one configuration.
-        devices: Devices of the cluster.
+        kinds: Kind of each device of the cluster; replicas are of one kind where their devices are, one by one.
     """
     sizes = [layer.output.sizes[0] for layer in graph.layers]
     if any(layer.output.dims[0] != _SAMPLE for layer in graph.layers):
@@ -106,17 +105,17 @@ def like_replicas(graph: ComputationGraph, spaces: Sequence[ConfigSpace], device
     degrees = [int(space.degrees[0, 0]) for space in spaces]
     if any(size % degree for size, degree in zip(sizes, degrees, strict=True)):
         return None
-    most, kinds = math.gcd(*degrees), devices.told_apart()[1]
+    most = math.gcd(*degrees)
     found: Replicas | None = None
     for count in (n for n in range(most, 1, -1) if most % n == 0 and graph.batch % n == 0):
-        grid = _grid(spaces, count, len(devices))
+        grid = _grid(spaces, count, len(kinds))
         if grid is None:
             continue
         _, first, kind = np.unique(kinds[grid], axis=0, return_index=True, return_inverse=True)
         kind = np.argsort(np.argsort(first))[kind.ravel()]  # numbered by their firsts
-        least = len(devices) if found is None else found.devices[found.firsts].size
+        least = len(kinds) if found is None else found.devices[found.firsts].size
         if len(first) < count and grid[_firsts(kind)].size < least:
-            like = np.arange(len(devices))
+            like = np.arange(len(kinds))
             like[grid] = grid[_firsts(kind)[kind]]
             found = Replicas(grid, kind, like, np.empty(0, dtype=np.int64))
     return found

@@ -3,7 +3,8 @@
 Replicas of a network with equal devices run in step if what each sends alone takes links of its own, all as fast and as
 loaded as those of the first.  The program of the first replica then has the times of all: a task stands for one of
 each, and a link of the first for one of each.  Of replicas with devices of several kinds, such as one with a straggler,
-the first of each kind is lowered.  That is checked on what was lowered: routes, latencies and loads of all replicas are
+the first of each kind is lowered; where links differ, those in machines unlike the others are of kinds of their own.
+That is checked on what was lowered: routes, latencies and loads of all replicas are
 compared, link by link.  Where any differs, all replicas are lowered.
 
 Source:
@@ -11,7 +12,7 @@ Source:
     Grohe, Kersting, Mladenov and Selman, "Dimension Reduction via Colour Refinement", ESA 2014.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -58,12 +59,37 @@ def lower_alike(
     Raises:
         ConfigError: As ``lower``.
     """
-    graph, devices, conditions = model.graph, model.cluster.devices, model.conditions
+    devices, conditions = model.cluster.devices, model.conditions
     if conditions.framework.has_servers or compressed or micro_batching.update_each:
         return None
     if conditions.interference and any(device.board_speed < 1 for device in devices.kinds):
         return None  # boards slow down by what all of their devices do
-    replicas = like_replicas(graph, spaces, devices)
+    for kinds in _kinds(model.cluster):
+        if program := _lowered(model, spaces, kinds, micro_batching, recompute):
+            return program
+    return None
+
+
+def _kinds(cluster: DeviceGraph) -> Iterator[Ints]:
+    """Yield kinds of devices by their properties; then with those apart whose machines or racks have other links."""
+    kinds = cluster.devices.told_apart()[1]
+    yield kinds
+    part, part_kind = cluster.like_parts
+    if len(part_kind):
+        odd = part_kind[part] != np.bincount(part_kind).argmax()
+        if odd.any():
+            yield np.unique(np.where(odd, kinds.max() + 1 + np.arange(len(kinds)), kinds), return_inverse=True)[1]
+
+
+def _lowered(
+    model: CostModel,
+    spaces: Sequence[ConfigSpace],
+    kinds: Ints,
+    micro_batching: MicroBatching,
+    recompute: Recompute,
+) -> Program | None:
+    """Return the program of the first of each kind of replicas, given kinds of devices; as ``lower_alike``."""
+    graph, replicas = model.graph, like_replicas(model.graph, spaces, kinds)
     if replicas is None:
         return None
     small = model.for_batch(graph.batch // replicas.count * len(replicas.firsts))

@@ -220,6 +220,10 @@ def test_a_straggler_and_a_slow_link_are_seen():
     ]
     costs, planned = question(f"{LLAMA},tied=0", cluster.with_links(links), 32, strategy=text)
     assert next(both(costs, planned)).replicas is None
+    costs, planned = question(f"{LLAMA},tied=0", cluster.with_links(links), 32, strategy="tensor=4,data=8")
+    one, whole = both(costs, planned)
+    assert one.replicas.kind.tolist() == [0, 0, 1, 2, 0, 0, 0, 0]
+    check(costs, planned, one, whole)
 
 
 def test_changed_links_are_compared_again():
