@@ -19,6 +19,7 @@ from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.pooling import GlobalPooling, Pooling
 from planner.operations.products import TensorProduct
+from planner.operations.streaming import Elementwise, Embedding, FeatureNorm, TensorReduction, Unknown
 
 IMAGE = (8, 16, 12, 24)
 
@@ -186,6 +187,69 @@ def test_slices_of_the_summed_channels_share_what_follows_the_product(slices):
         "activation_gradient": 0,
         "weight_gradient": 5 * written / slices,
     }
+
+
+def mapped(kind, *weights, reads=1, **fields):
+    """An operation that maps inputs of ``IMAGE`` one to one, with weights along their channels."""
+    maps = tuple(IntervalMap(dim=dim) for dim in shape(*IMAGE).dims)
+    dims, sizes = ("channel", "height", "width"), IMAGE[1:]
+    return kind(dims=dims, sizes=sizes, reads=(maps,) * reads, weights=weights, **fields)
+
+
+CHANNELS = IMAGE[1]
+SCALE = Parameter("scale", (CHANNELS,))
+PASSES = {
+    # of inputs and outputs of one size, and of weights, read or written: forward, then both gradients
+    "batch norm": (BatchNorm(), 1, (3, 3, 2), (0, 0, 0)),
+    "response norm": (LocalResponseNorm(), 1, (2, 4, 0), (0, 0, 0)),
+    "loss": (Loss(), 1, (2, 2, 0), (0, 0, 0)),
+    "sum of three": (Add(), 3, (4, 0, 0), (0, 0, 0)),
+    "sum of three, activated": (Add(activation="relu"), 3, (6, 3, 0), (0, 0, 0)),
+    "chain": (mapped(Elementwise, steps=("exp", "add"), reads=2), 2, (3, 5, 0), (0, 0, 0)),
+    "chain that saves its output": (mapped(Elementwise, steps=("tanh",), saves="output"), 1, (2, 3, 0), (0, 0, 0)),
+    "chain that saves nothing": (mapped(Elementwise, steps=("neg",), saves="nothing"), 1, (2, 2, 0), (0, 0, 0)),
+    "scaling": (mapped(Elementwise, SCALE, steps=("mul",)), 1, (2, 3, 2), (1, 0, 1)),
+    "sum with a trained tensor": (
+        mapped(Elementwise, SCALE, steps=("add",), saves="nothing"),
+        1,
+        (2, 2, 1),
+        (1, 0, 1),
+    ),
+    "softmax": (mapped(TensorReduction, function="softmax", saves="output"), 1, (2, 3, 0), (0, 0, 0)),
+    "maximum": (mapped(TensorReduction, function="cummax", saves="inputs"), 1, (2, 3, 0), (0, 0, 0)),
+    "running sum": (mapped(TensorReduction, function="cumsum"), 1, (2, 2, 0), (0, 0, 0)),
+    "layer norm": (mapped(FeatureNorm, SCALE, function="layer_norm"), 1, (3, 3, 2), (0, 0, 0)),
+    "layer norm without weights": (mapped(FeatureNorm, function="layer_norm"), 1, (3, 3, 0), (0, 0, 0)),
+    # of a table of one row a channel: the index, the row and its copy; index, row read, summed and written, and zeros
+    "embedding": (mapped(Embedding, SCALE), 1, (3, 0, 4), (0, 0, 1)),
+    "unknown": (mapped(Unknown, SCALE, function="fft"), 1, (2, 4, 2), (1, 2, 1)),
+    "unknown without weights": (mapped(Unknown, function="fft"), 1, (2, 4, 0), (0, 0, 0)),
+}
+
+
+@pytest.mark.parametrize(("operation", "count", "passes", "weights"), PASSES.values(), ids=PASSES)
+def test_each_phase_passes_over_what_it_reads_and_writes(operation, count, passes, weights):
+    """By hand, after the traffic that each kind documents; half the samples take half of it, weights aside."""
+    for phase, tensors, held in zip(LAYER_PHASES, passes, weights, strict=False):
+        for degree in (1, 2):
+            moved = work(operation, phase, [shape(*IMAGE)] * count, {"sample": degree}).memory_bytes[0] / 4
+            assert moved == tensors * math.prod(IMAGE) / degree + held * CHANNELS
+
+
+def test_operations_on_each_element_by_hand():
+    """A response norm squares and adds a window, and raises to a power; a square root and four others normalise."""
+    elements = math.prod(IMAGE)
+
+    def flop(operation, count=1):
+        return [work(operation, phase, [shape(*IMAGE)] * count).flop[0] / elements for phase in LAYER_PHASES[:3]]
+
+    assert flop(LocalResponseNorm(size=5)) == [14, 28, 0]
+    assert flop(BatchNorm()) == [5, 5, 5]
+    assert flop(mapped(Elementwise, SCALE, steps=("mul", "add", "exp"))) == [3, 6, 2]
+    assert flop(mapped(FeatureNorm, SCALE, function="layer_norm")) == [8, 8, 3]
+    assert flop(mapped(TensorReduction, function="cumsum")) == [1, 1, 0]
+    assert flop(mapped(Embedding, SCALE)) == [0, 0, 1]
+    assert flop(Add(), 3) == [2, 0, 0]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
