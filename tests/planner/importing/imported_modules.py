@@ -86,6 +86,13 @@ def _qkv(x: Tensor, project: nn.Module) -> Tensor:
     return functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, length, c)
 
 
+def _shared_keys(x: Tensor) -> Tensor:
+    """Attention of four heads, two of which share their keys and values each, that mixes no channels of others."""
+    b, length, c = x.shape
+    q, k = (t.reshape(b, length, -1, c // 4).transpose(1, 2) for t in (x, x[..., : c // 2]))
+    return functional.scaled_dot_product_attention(q, k, k, enable_gqa=True).transpose(1, 2).reshape(b, length, c)
+
+
 def _classed(x: Tensor, conv: nn.Module) -> Tensor:
     """Patches of an image behind one more position, as vision transformers have."""
     y = conv(x).flatten(2).transpose(1, 2)
@@ -175,6 +182,7 @@ CASES: dict[str, Case] = {
     "attention": Case(make=lambda: _Attention(16), shape=SEQUENCE, last=True),
     "attention, written out": Case(make=lambda: _Attention(16, explicit=True), shape=SEQUENCE, last=True),
     "attention, grouped": Case(make=lambda: _Attention(16, kv=2), shape=SEQUENCE, last=True),
+    "attention, shared keys": _f(_shared_keys, shape=SEQUENCE, last=True, exact=False),
     "attention, one projection": _f(_qkv, lambda: nn.Linear(16, 48), shape=SEQUENCE, last=True),
     "attention in windows": Case(make=lambda: _Attention(16, window=4), shape=(2, 16, 8, 8)),
     "attention in shifted windows": Case(
