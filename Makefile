@@ -36,7 +36,7 @@ chaos: $(VENV)/all.stamp
 	$(VENV)/bin/python tests/chaos/campaign.py $(SECONDS) $(SEED)
 	$(VENV)/bin/python tests/chaos/serve_faults.py $(SECONDS) $(SEED)
 
-# COUNT random changes of the code, each tried against the tests of its folder.
+# COUNT random changes of the code, each tried against the tests that execute it.  What they execute is noted first, once.
 COUNT ?= 300
 mutants: $(VENV)/all.stamp
 	$(VENV)/bin/python tests/mutants/campaign.py $(COUNT) $(SEED)

@@ -65,6 +65,8 @@ RANK = (
     "planner.plan.make_plan",
 )
 """Modules that ranks import."""
+COVERAGE = "COVERAGE_PROCESS_START"
+"""Names the settings of a measurement of what tests execute, if there is one: not of what the server imports."""
 STARTS_S = 150
 """Longest time that programs wait for the server: on a fresh checkout it compiles the kernels."""
 SMALL = [
@@ -123,7 +125,8 @@ def started(folder: Path, *, loaded: str = "all") -> Iterator[None]:
             program.write_text(CLIENT.format(python=sys.executable, before=before, address=address, starts_s=STARTS_S))
             program.chmod(0o755)
         words = [sys.executable, __file__, address, str(folder / "python"), loaded]
-        with subprocess.Popen(words, stdin=subprocess.PIPE) as server:  # closes its input, which ends it
+        inherited = {name: value for name, value in os.environ.items() if name != COVERAGE}
+        with subprocess.Popen(words, stdin=subprocess.PIPE, env=inherited) as server:  # closes its input, which ends it
             try:
                 yield
             finally:
@@ -256,6 +259,10 @@ def become(job: dict[str, Any], fds: list[int], closed: list[int]) -> None:
         os.environ.clear()
         os.environ.update(job["env"])
         os.chdir(job["cwd"])
+        if COVERAGE in os.environ:
+            import coverage
+
+            coverage.process_startup()
         if threads := job["env"].get("OMP_NUM_THREADS"):
             import torch
 

@@ -3,15 +3,16 @@
     python tests/mutants/campaign.py COUNT SEED [FILE...]
 
 Each change, of an operator, a comparison, a number, a condition, or ``max`` for ``min``, is made in a copy of the tree,
-where the tests of the folder that mirrors the file's run until the first failure, those that import the file first.
+where the tests that execute the changed line run until the first failure, the most telling and the quickest first.
 Prints for each the test that noticed it, or the changed line if nothing did: that wants a test against an oracle, or a
 word why it changes nothing.  Files are drawn by their number of places to change, of simulator, planner and executor
-unless some are named.
+unless some are named.  What tests execute is kept in ``out/mutants``: where the code has changed since, remove it.
 """
 
 import ast
 import contextlib
 import importlib
+import math
 import os
 import random
 import re
@@ -19,17 +20,22 @@ import resource
 import shutil
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Collection, Iterator
+from bisect import bisect
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import accumulate, count, pairwise
 from pathlib import Path
 
 import pytest
+from executed_lines import UNKNOWN, ExecutedLines, file_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("simulator", "planner", "executor")
+TESTS = (*PACKAGES, "studies")
+"""Folders of tests: studies check what the planner predicts against measurements."""
+COMPILED = ("compiled", "inner", "kernel", "saved", "njit", "jit")
+"""Decorators of functions whose lines are not seen as they run."""
 OPERATORS = {
     "+": "-",
     "-": "+",
@@ -58,8 +64,10 @@ OPERATORS = {
     "^": "&",
 }
 NAMES = {"max": "min", "min": "max", "any": "all", "all": "any", "maximum": "minimum", "minimum": "maximum"}
-LONGEST_S, LONGEST_WAIT_S = 300, 900
-"""A change that makes tests compute so long, or one of them wait so long, has been noticed: cores may be busy."""
+TESTED_S = 120
+"""How long the tests of a change take at most."""
+LONGEST_S, LONGEST_WAIT_S = 30, 900
+"""A change that makes tests compute longer than before by this, or one of them wait so long, has been noticed."""
 SECONDS = count(1)
 """Numbers that tell the times of changes apart."""
 LIBRARIES = ("hypothesis", "numba.np.arraymath", "pandas", "safetensors.torch", "scipy.stats", "torch._dynamo")
@@ -75,6 +83,9 @@ class Change:
     end: int
     text: str
     line: int
+    statement: range
+    """Lines of the statement that is changed, without the body of one that has one."""
+    compiled: bool
 
 
 def changes_of(path: Path) -> Iterator[Change]:
@@ -89,10 +100,7 @@ def changes_of(path: Path) -> Iterator[Change]:
     def place(line: int, column: int) -> int:
         return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
 
-    def change(start: int, end: int, text: str, line: int) -> Change:
-        return Change(path, start, end, text, line)
-
-    def between(left: ast.expr, right: ast.expr) -> Change | None:
+    def between(left: ast.expr, right: ast.expr) -> tuple[int, int, str, int] | None:
         assert left.end_lineno is not None
         assert left.end_col_offset is not None
         start, end = place(left.end_lineno, left.end_col_offset), place(right.lineno, right.col_offset)
@@ -100,10 +108,10 @@ def changes_of(path: Path) -> Iterator[Change]:
         word = " ".join(found.group().split()) if found else ""
         if found is None or word not in OPERATORS:
             return None
-        return change(start + found.start(), start + found.end(), OPERATORS[word], left.end_lineno)
+        return start + found.start(), start + found.end(), OPERATORS[word], left.end_lineno
 
-    for node in _computing(tree):
-        found: list[Change | None] = []
+    for node, statement, compiled in _computing(tree):
+        found: list[tuple[int, int, str, int] | None] = []
         if isinstance(node, ast.BinOp):
             found.append(between(node.left, node.right))
         elif isinstance(node, ast.Compare):
@@ -114,23 +122,28 @@ def changes_of(path: Path) -> Iterator[Change]:
         elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
             start = place(node.lineno, node.col_offset)
             end = place(node.lineno, node.end_col_offset or 0)
-            found.append(change(start, end, repr(node.value + 1), node.lineno))
+            found.append((start, end, repr(node.value + 1), node.lineno))
         elif isinstance(node, ast.Constant) and type(node.value) is bool:
             start = place(node.lineno, node.col_offset)
-            found.append(change(start, start + len(str(node.value)), str(not node.value), node.lineno))
+            found.append((start, start + len(str(node.value)), str(not node.value), node.lineno))
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
             start = place(node.lineno, node.col_offset)
-            found.append(change(start, place(node.operand.lineno, node.operand.col_offset), "", node.lineno))
+            found.append((start, place(node.operand.lineno, node.operand.col_offset), "", node.lineno))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
             if name in NAMES:
                 end = place(node.func.end_lineno or 0, node.func.end_col_offset or 0)
-                found.append(change(end - len(name), end, NAMES[name], node.func.lineno))
-        yield from (each for each in found if each is not None)
+                found.append((end - len(name), end, NAMES[name], node.func.lineno))
+        yield from (Change(path, *each, statement, compiled) for each in found if each is not None)
 
 
-def _computing(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that compute something: no annotations, no raised errors, no formatted texts."""
+def _computing(
+    tree: ast.AST, statement: range = range(0), compiled: bool = False
+) -> Iterator[tuple[ast.AST, range, bool]]:
+    """Yield the nodes that compute something: no annotations, no raised errors, no formatted texts.
+
+    Each comes with the lines of its statement, and whether it is compiled.
+    """
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns", "decorator_list"):
             continue
@@ -141,27 +154,65 @@ def _computing(tree: ast.AST) -> Iterator[ast.AST]:
                 continue
             if isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: only after another defect
                 continue
-            yield node
-            yield from _computing(node)
+            lines, machine = statement, compiled
+            if isinstance(node, ast.stmt):
+                body = getattr(node, "body", None)
+                lines = range(node.lineno, max(node.lineno + 1, body[0].lineno if body else (node.end_lineno or 0) + 1))
+            if isinstance(node, ast.FunctionDef):
+                words = {word for each in node.decorator_list for word in re.findall(r"\w+", ast.unparse(each))}
+                machine = machine or not words.isdisjoint(COMPILED)
+            yield node, lines, machine
+            yield from _computing(node, lines, machine)
 
 
-def tests_of(path: Path, copy: Path) -> list[list[str]]:
-    """Return the files of tests of the folder that mirrors the folder of a file, or of the nearest one above it.
+class Telling:
+    """Which tests may notice a change.
 
-    Files that import what is changed come first, which is most telling, and the others after them.
+    Args:
+        tree: Copy of the tree.
+        executed: What tests execute there.
     """
-    folder = copy / "tests" / path.parent.relative_to(ROOT)
-    while not any(folder.glob("test_*.py")) and folder.parent != copy / "tests":
-        folder = folder.parent
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    files = sorted(folder.rglob("test_*.py"), key=lambda file: (path.stem not in file.stem, file.stat().st_size))
-    near = [file for file in files if f"from {module} import" in file.read_text()]
-    far = [file for file in files if file not in near]
-    return [[str(file.relative_to(copy)) for file in each] for each in (near, far)]
+
+    def __init__(self, tree: Path, executed: ExecutedLines) -> None:
+        self._executed = executed
+        self._code = {path: (tree / path).read_text() for path in _files(tree, PACKAGES)}
+        self._tests = {str(path): (tree / path).read_text() for path in _files(tree, ("tests",))}
+
+    def of_change(self, change: Change) -> list[str]:
+        """Return the tests that execute the line, then the others of their files, which may share what they made.
+
+        Those that import the file come first, then those of its folder, and the quick ones; no more than there is time.
+        Of what is executed as it is imported or compiled, these are all that execute the file or one that imports it.
+        """
+        file = change.path.relative_to(ROOT)
+        module = ".".join(file.with_suffix("").parts)
+        lines = self._executed.of_file(file)
+        found = set().union(*(lines.get(line, set()) for line in change.statement))
+        if found == {UNKNOWN} or change.compiled:
+            users = [file, *(path for path, text in self._code.items() if f"from {module} import" in text)]
+            found = found.union(*(names for user in users for names in self._executed.of_file(user).values()))
+        files, known = {file_of(name) for name in found}, self._executed.seconds
+        near = {name for name in files if f"from {module} import" in self._tests.get(name, "")}
+
+        def rank(name: str) -> tuple[bool, bool, bool, float]:
+            far = Path(file_of(name)).parent.relative_to("tests") != file.parent
+            return name not in found, file_of(name) not in near, far, known[name]
+
+        ordered = sorted((name for name in known if file_of(name) in files and known[name] < TESTED_S), key=rank)
+        total_s = list(accumulate(known[name] for name in ordered))
+        return ordered[: bisect(total_s, TESTED_S)]
 
 
-def first_failure(copy: Path, tests: list[str], left_out: Collection[str] = ()) -> str:
-    """Run tests in a fork of this process, which has imported the libraries; return the first that fails, if any."""
+def _files(tree: Path, folders: Iterable[str]) -> list[Path]:
+    """Return the modules of some folders of a tree."""
+    return [path.relative_to(tree) for folder in folders for path in sorted((tree / folder).rglob("*.py"))]
+
+
+def first_failure(copy: Path, tests: list[str], longest_s: float, left_out: Collection[str] = ()) -> str:
+    """Run tests in a fork of this process, which has imported the libraries; return the first that fails, if any.
+
+    They may compute for ``longest_s``.
+    """
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         os.setsid()
@@ -171,7 +222,7 @@ def first_failure(copy: Path, tests: list[str], left_out: Collection[str] = ()) 
         os.chdir(copy)
         os.environ.update(PYTHONPATH=str(copy), NUMBA_CACHE_DIR=str(copy / ".numba"))
         sys.path[:] = [str(copy), *(path for path in sys.path if path not in (str(ROOT), str(Path(__file__).parent)))]
-        resource.setrlimit(resource.RLIMIT_CPU, (LONGEST_S, LONGEST_S))
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(longest_s), math.ceil(longest_s)))
         run = Run()
         words = [word for name in left_out for word in ("--deselect", name)]
         try:
@@ -224,34 +275,29 @@ def made(change: Change, copy: Path) -> Iterator[None]:
         os.utime(file, (original_s, original_s))
 
 
-def noticed_by(change: Change, copy: Path, passing: set[str], failing: set[str]) -> str:
-    """Return the first test of its folder that notices a change, or an empty text.
+def noticed_by(
+    change: Change, copy: Path, tests: list[str], longest_s: float, passing: set[str], failing: set[str]
+) -> str:
+    """Return the first of some tests that notices a change, or an empty text.
 
     A test that fails is run without the change too, once: those that ``fail`` all the same do not count.
     """
-    for tests in tests_of(change.path, copy):
-        while tests:
-            with made(change, copy):
-                failed = first_failure(copy, tests, failing)
-            if not failed or failed in passing or failed == "no end":
-                break
-            if not first_failure(copy, [failed]):
-                passing.add(failed)
-                break
-            print(f"without any change {failed} fails", flush=True)
-            failing.add(failed)
-        else:
-            continue
-        if failed:
+    while tests:
+        with made(change, copy):
+            failed = first_failure(copy, tests, longest_s, failing)
+        if not failed or failed in passing or failed == "no end":
             return failed
+        if not first_failure(copy, [failed], longest_s):
+            passing.add(failed)
+            return failed
+        print(f"without any change {failed} fails", flush=True)
+        failing.add(failed)
     return ""
 
 
 def main(wanted: int, seed: int, *names: str) -> int:
     """Try some changes; return the number of those that nothing noticed."""
-    files = [Path(name).resolve() for name in names] or [
-        path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))
-    ]
+    files = [Path(name).resolve() for name in names] or [ROOT / path for path in _files(ROOT, PACKAGES)]
     every = [change for path in files for change in changes_of(path)]
     chosen = random.Random(seed).sample(every, min(len(every), 2 * wanted))
     print(f"{len(every)} changes of {len(files)} files; {wanted} of seed {seed}", flush=True)
@@ -260,25 +306,31 @@ def main(wanted: int, seed: int, *names: str) -> int:
     noticed = unnoticed = 0
     passing: set[str] = set()
     failing: set[str] = set()
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "tree"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv", ".git", "out", "__pycache__", ".*cache"))
-        for change in chosen:
-            if noticed + unnoticed == wanted:
-                break
-            source = (copy / change.path.relative_to(ROOT)).read_text()
-            try:
-                compile(source[: change.start] + change.text + source[change.end :], change.path.name, "exec")
-            except SyntaxError:
-                continue
-            begin = time.monotonic()
-            found = noticed_by(change, copy, passing, failing)
-            noticed, unnoticed = noticed + bool(found), unnoticed + (not found)
-            place = f"{change.path.relative_to(ROOT)}:{change.line}"
-            what = f"{source[change.start : change.end].strip()!r} -> {change.text!r}"
-            took_s = time.monotonic() - begin
-            print(f"{'noticed' if found else 'unnoticed':9} {took_s:5.0f} s  {place}  {what}")
-            print(f"          {found or source.splitlines()[change.line - 1].strip()}", flush=True)
+    kept = ROOT / "out" / "mutants"
+    copy = kept / "tree"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv", ".git", "out", ".*cache"))
+    tests_of_all = _files(copy, [f"tests/{each}" for each in TESTS])
+    executed = ExecutedLines(copy, kept, [copy / path for path in tests_of_all if path.name.startswith("test_")])
+    telling = Telling(copy, executed)
+    for change in chosen:
+        if noticed + unnoticed == wanted:
+            break
+        source = (copy / change.path.relative_to(ROOT)).read_text()
+        try:
+            compile(source[: change.start] + change.text + source[change.end :], change.path.name, "exec")
+        except SyntaxError:
+            continue
+        begin = time.monotonic()
+        tests = telling.of_change(change)
+        longest_s = LONGEST_S + sum(executed.seconds[each] for each in tests)
+        found = noticed_by(change, copy, tests, longest_s, passing, failing)
+        noticed, unnoticed = noticed + bool(found), unnoticed + (not found)
+        place = f"{change.path.relative_to(ROOT)}:{change.line}"
+        what = f"{source[change.start : change.end].strip()!r} -> {change.text!r}"
+        took_s = time.monotonic() - begin
+        print(f"{'noticed' if found else 'unnoticed':9} {took_s:5.0f} s {len(tests):5} tests  {place}  {what}")
+        print(f"          {found or source.splitlines()[change.line - 1].strip()}", flush=True)
     print(f"{noticed} of {noticed + unnoticed} noticed")
     return unnoticed
 
