@@ -111,8 +111,9 @@ def bounded(model, edge, spaces, rng, count):
 @given(cluster=clusters, seed=st.integers(0, 2**32))
 def test_bounds_of_transfers_are_below_the_price(cluster, seed):
     model, rng = CostModel(load_model("caffenet", batch=12), cluster), np.random.default_rng(seed)
+    spaces = model.all_configurations()
     for edge in model.graph.edges:
-        bound, price = bounded(model, edge, model.all_configurations(), rng, 50)
+        bound, price = bounded(model, edge, spaces, rng, 50)
         assert (bound <= price * (1 + 1e-12)).all()
 
 

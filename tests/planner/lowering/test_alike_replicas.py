@@ -92,7 +92,7 @@ def check(costs, planned, one, whole):
     assert same(shares.compute_s, of_all.compute_s)
 
 
-@settings(max_examples=16)
+@settings(max_examples=10)
 @given(
     cluster=st.sampled_from(CLUSTERS),
     model=st.sampled_from(MODELS),
@@ -163,8 +163,8 @@ def test_normalisation_over_all_replicas():
 @pytest.mark.parametrize(
     ("model", "cluster", "text"),
     [
-        (f"{LLAMA},tied=0", "dgx-h100:nodes=2", "tensor=4,pipeline=2,data=2,micro-batches=2"),
-        ("lenet5", "p100-4x4", "data"),
+        (f"{LLAMA},tied=0".replace("layers=2", "layers=1"), "dgx-h100:nodes=2", "tensor=4,pipeline=2,data=2"),
+        ("lenet5", "p100-4x4:nodes=2", "data"),
     ],
 )
 def test_sensitivities_are_those_of_all_devices(model, cluster, text):
