@@ -7,11 +7,12 @@ Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional 
 Sec. 5.1: t_c, t_s and t_x.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from groundwork.array_types import Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.compute_time import ComputeTimes
@@ -44,6 +45,11 @@ class NodeCosts:
     """Collectives that complete the layer's partial sums, and gather their gradient: a share of t_x."""
     total_s: Floats
     """Sum of all these, and of the update."""
+
+    def only(self, keep: Ints) -> "NodeCosts":
+        """Return the costs under some of the configurations, given by their indices."""
+        rest = (self.compute_s, self.gradient_sync_s, self.statistics_s, self.completion_s, self.total_s)
+        return NodeCosts({phase: cost[keep] for phase, cost in self.phase_s.items()}, *(cost[keep] for cost in rest))
 
 
 @dataclass
@@ -170,6 +176,22 @@ class CostModel:
                 phase_s, compute_s, sync_s + rows_s, statistics_s + rows_s, completion_s, total_s
             )
         return self._nodes[key]
+
+    def restrict(self, spaces: Sequence[ConfigSpace], masks: Sequence[Bools]) -> list[ConfigSpace]:
+        """Return the masked configurations of every layer's space; what is known of the costs of layers stays known.
+
+        Those of one space are what any of its layers keeps: equal layers still share one.
+        """
+        joined: dict[ConfigSpace, Bools] = {}
+        for space, mask in zip(spaces, masks, strict=True):
+            joined[space] = joined.get(space, False) | mask
+        keep = {space: np.flatnonzero(mask) for space, mask in joined.items()}
+        only = {space: space if len(kept) == space.size else space.only(kept) for space, kept in keep.items()}
+        for i, space in enumerate(spaces):
+            if self.has_node_costs(i, space) and not self.has_node_costs(i, only[space]):
+                layer = self.compute_times.layer_key(i)
+                self._nodes[layer, only[space]] = self._nodes[layer, space].only(keep[space])
+        return [only[space] for space in spaces]
 
     def has_node_costs(self, index: int, space: ConfigSpace) -> bool:
         """Return whether the costs of a layer over a space are known already."""

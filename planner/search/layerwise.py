@@ -30,7 +30,7 @@ from functools import partial
 
 import numpy as np
 
-from groundwork.array_types import Bools, Floats
+from groundwork.array_types import Floats
 from planner.cost.cost_model import CostModel
 from planner.elimination.bounds import SLACK, keep_within, relax
 from planner.elimination.eliminate_nodes import eliminate
@@ -43,8 +43,8 @@ from planner.search.search_tables import search_problem
 
 RELAXED_PAIRS = 4_000_000
 """Most pairs whose cheapest bounds are looked at before a better strategy is known."""
-_PRICED_PARTS = 100_000
-"""Most parts, of all configurations together, whose all-reduces are all priced."""
+_PRICED_PARTS = 1_000_000
+"""Most parts, of all configurations together, whose all-reduces are all priced: about 1 s."""
 _SOME, _FEW = 256, 12
 """Configurations of each layer with the smallest bounds, by the layer alone and along the graph, among which a strategy
 is found that bounds the others."""
@@ -130,19 +130,19 @@ def _search(
     """
     spaces: Sequence[ConfigSpace] = _cheaper(model, every, most_s)
     if _pairs(model, spaces) <= RELAXED_PAIRS:
-        spaces = _only(spaces, keep_within(relax(least_problem(model, spaces)).node_s, most_s))
+        spaces = model.restrict(spaces, keep_within(relax(least_problem(model, spaces)).node_s, most_s))
         if _pairs(model, spaces) * model.network.device_count <= DIRECT_VISITS and model.network.has_tables:
             return *_eliminated(search_problem(model, spaces, model.transfer_times.table)), spaces
     try:
-        some = _first(spaces, [model.least_node_s(i, space) for i, space in enumerate(spaces)], _SOME)
-        some = _first(some, relax(least_problem(model, some)).node_s, _FEW)
+        some = _first(model, spaces, [model.least_node_s(i, space) for i, space in enumerate(spaces)], _SOME)
+        some = _first(model, some, relax(least_problem(model, some)).node_s, _FEW)
         few = PricedProblem(model, some, math.inf)
         first = few.solve([np.ones(space.size, dtype=np.bool_) for space in some])
         known, most_s = [*known, _strategy(model, some, first.choice)], min(most_s, first.cost_s)
         spaces = _cheaper(model, spaces, most_s)
-        spaces = _only(spaces, keep_within(relax(least_problem(model, spaces)).node_s, most_s))
+        spaces = model.restrict(spaces, keep_within(relax(least_problem(model, spaces)).node_s, most_s))
         tables = pair_bounds(model, spaces, most_s).tables
-        spaces = _only(spaces, keep_within(relax(least_problem(model, spaces, tables)).node_s, most_s))
+        spaces = model.restrict(spaces, keep_within(relax(least_problem(model, spaces, tables)).node_s, most_s))
         problem = PricedProblem(model, spaces, most_s)
         best = _solution(problem.solve(problem.within(most_s)))
         return best, few.searched_s + problem.searched_s, spaces
@@ -187,10 +187,10 @@ def _cheaper(model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> 
     return _below(model, rows, most_s * (1 + SLACK), (_node_s,)) or rows
 
 
-def _first(spaces: Sequence[ConfigSpace], bounds: Sequence[Floats], count: int) -> list[ConfigSpace]:
+def _first(model: CostModel, spaces: Sequence[ConfigSpace], bounds: Sequence[Floats], count: int) -> list[ConfigSpace]:
     """Return so many configurations of every layer, those of the smallest bounds and of equal ones."""
     most = [min(count, len(bound)) - 1 for bound in bounds]
-    return _only(spaces, [bound <= np.partition(bound, k)[k] for bound, k in zip(bounds, most, strict=True)])
+    return model.restrict(spaces, [bound <= np.partition(bound, k)[k] for bound, k in zip(bounds, most, strict=True)])
 
 
 def _arithmetic_s(model: CostModel, index: int, space: ConfigSpace) -> Floats:
@@ -231,17 +231,8 @@ def _below(
         spare_s = most_s - sum(float(cost.min()) for cost in each)
         if spare_s <= 0:
             return None
-        rows = _only(rows, [cost - cost.min() <= spare_s for cost in each])
+        rows = model.restrict(rows, [cost - cost.min() <= spare_s for cost in each])
     return rows
-
-
-def _only(spaces: Sequence[ConfigSpace], masks: Sequence[Bools]) -> list[ConfigSpace]:
-    """Return the masked configurations of spaces; those of one space are what any of its layers keeps."""
-    keep: dict[ConfigSpace, Bools] = {}
-    for space, mask in zip(spaces, masks, strict=True):
-        keep[space] = keep.get(space, False) | mask
-    only = {space: space if mask.all() else space.only(np.flatnonzero(mask)) for space, mask in keep.items()}
-    return [only[space] for space in spaces]
 
 
 def _price(model: CostModel, spaces: Sequence[ConfigSpace], choice: Sequence[int]) -> float:
