@@ -129,10 +129,25 @@ def overlaps_of(
     )
 
 
+class LeastReceived(NamedTuple):
+    """Lower bounds of the elements that devices lack of their regions of a tensor, shapes (C_u, C_v)."""
+
+    most: Floats
+    """Elements that some device lacks."""
+    far: Floats
+    """Elements that it gets from other nodes."""
+    each_far: Floats
+    """Elements that every device with a region gets from other nodes."""
+
+
 def least_received(
-    producer: ConfigSpace, consumer: ConfigSpace, interval_maps: Sequence[IntervalMap], source: Shape
-) -> Floats:
-    """Return lower bounds of the elements that some device lacks of its region of a tensor, for all pairs.
+    producer: ConfigSpace,
+    consumer: ConfigSpace,
+    interval_maps: Sequence[IntervalMap],
+    source: Shape,
+    node: Ints,
+) -> LeastReceived:
+    """Return lower bounds of what devices lack of their regions of a tensor, for all pairs of configurations.
 
     A device holds one part, of which no more lies in its region than the smaller of both in every dimension.
 
@@ -141,11 +156,9 @@ def least_received(
         consumer: Configurations of the layer that reads it.
         interval_maps: For each dimension of the tensor, the interval of it that a part of the consumer reads.
         source: Shape of the tensor.
-
-    Returns:
-        Shape (C_u, C_v).
+        node: Node of every device.
     """
-    shared, region = np.ones((producer.size, consumer.size)), np.ones(consumer.size)
+    shared, region, least = np.ones((producer.size, consumer.size)), np.ones(consumer.size), np.ones(consumer.size)
     for d, (size, interval_map) in enumerate(zip(source.sizes, interval_maps, strict=True)):
         held = -(-size // producer.degrees[:, d])
         split = consumer.output.dims.index(interval_map.dim) if interval_map.dim in consumer.output.dims else None
@@ -159,7 +172,24 @@ def least_received(
         needed = np.array([float((high - low).max()) for low, high in rows])[at]
         shared *= np.minimum(held[:, None], needed)
         region *= needed
-    return np.maximum(region - shared, 0.0)
+        least *= np.array([float((high - low).min()) for low, high in rows])[at]
+    beside = shared * most_in_node(producer, node)[:, None]
+    lacked = (region - shared, region - beside, least - beside)
+    return LeastReceived(*(np.maximum(each, 0.0) for each in lacked))
+
+
+def most_in_node(space: ConfigSpace, node: Ints) -> Ints:
+    """Return the most parts of each configuration that lie in one node, or a bound of it, shape (C,).
+
+    Args:
+        space: The configurations.
+        node: Node of every device.
+    """
+    if not len(space.strides):
+        return np.asarray(np.minimum(space.parts, np.bincount(node).max()))
+    placed, at = np.unique(np.column_stack((space.parts, space.strides)), axis=0, return_inverse=True)
+    most = [np.bincount(node[: parts * stride : stride]).max() for parts, stride in placed.tolist()]
+    return np.array(most)[at.ravel()]
 
 
 def _tables(

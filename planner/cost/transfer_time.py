@@ -15,7 +15,7 @@ import numpy as np
 
 from groundwork.array_types import Bools, Floats, Ints
 from planner.cost.layout_time import steps_s
-from planner.cost.overlaps import Overlaps, least_received, overlaps_of
+from planner.cost.overlaps import Overlaps, least_received, most_in_node, overlaps_of
 from planner.cost.region_time import region_times
 from planner.cost.transfer_bounds import bound_pairs, ends_of
 from planner.cost.transfer_kernel import TransferPairs, price_pairs
@@ -31,7 +31,7 @@ from planner.layouts.shared_regions import (
     shared_regions,
 )
 from planner.topology.network_routes import ClusterRoutes
-from planner.topology.route_ends import route_ends
+from planner.topology.route_ends import FAR, route_ends
 from planner.topology.route_levels import RouteLevels
 
 _VISITS_PER_JOB = 5_000_000
@@ -87,7 +87,7 @@ class TransferTimes:
         return self._tables[key]
 
     def least_s(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
-        """Return lower bounds of ``table`` of layers without copies, by what the links at one device carry.
+        """Return lower bounds of ``table`` of layers without copies, by what the links at one device or node carry.
 
         Args:
             edge: The edge.
@@ -99,9 +99,19 @@ class TransferTimes:
         """
         if edge in self.graph.shared:
             return np.zeros((producer.size, consumer.size))
-        received = least_received(producer, consumer, self._needs(edge), self._source(edge))
-        ways = 2 if self.graph.has_gradient(edge.producer) else 1
-        return received * (ways * self.graph.element_bytes / self.network.widest_bytes_per_s)
+        ends, network = route_ends(self.network), self.network
+        least = least_received(producer, consumer, self._needs(edge), self._source(edge), network.node)
+        element_bytes, ways = float(self.graph.element_bytes), 2 if self.graph.has_gradient(edge.producer) else 1
+        every_s = least.most * (ways * element_bytes / network.widest_bytes_per_s)
+        at_node = least.each_far * (most_in_node(consumer, network.node) if len(consumer.strides) else 1)
+        far_s = np.zeros_like(every_s)
+        for by_device, by_node, latency_s in (
+            (ends.in_s_per_byte, ends.node_in_s_per_byte, ends.in_s),
+            (ends.out_s_per_byte, ends.node_out_s_per_byte, ends.out_s),
+        )[:ways]:
+            busy_s = np.maximum(least.far * by_device[FAR].min(), at_node * by_node.min()) * element_bytes
+            far_s += np.where(least.far > 0, busy_s + latency_s[FAR].min(), 0.0)
+        return np.maximum(every_s, far_s)
 
     def bounds(
         self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: Ints, v: Ints, enough_s: Floats
