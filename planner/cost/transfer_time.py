@@ -36,6 +36,8 @@ from planner.topology.route_levels import RouteLevels
 
 _VISITS_PER_JOB = 5_000_000
 """Visits of a pair of devices in one job of a thread: about 50 ms of compiled code, which no signal interrupts."""
+_BOUNDS_PER_JOB = 16_384
+"""Pairs of configurations bounded in one job of a thread: about 50 ms of compiled code."""
 EdgeTable = Callable[[Edge, ConfigSpace, ConfigSpace], Floats]
 """Transfer times of an edge: (edge, producer's space, consumer's space) to seconds, shape (C_u, C_v)."""
 
@@ -126,7 +128,11 @@ class TransferTimes:
             ends = ends_of(producer, consumer, self._needs(edge), self._source(edge))
             ways = 2 if self.graph.has_gradient(edge.producer) else 1
             routes, size = route_ends(self.network), float(self.graph.element_bytes)
-            bound_pairs(u, v, ends, routes, size, ways, enough_s, seconds)
+            _in_jobs(
+                len(u),
+                _BOUNDS_PER_JOB,
+                lambda rows: bound_pairs(u[rows], v[rows], ends, routes, size, ways, enough_s[rows], seconds[rows]),
+            )
         return seconds
 
     def layout_table(
@@ -382,21 +388,25 @@ def _priced(pairs: TransferPairs, overlaps: Overlaps, routes: RouteLevels) -> Fl
         chunk = pairs._replace(producer=pairs.producer[rows], consumer=pairs.consumer[rows])
         price_pairs(chunk, overlaps, routes, seconds[rows])
 
-    size = max(_VISITS_PER_JOB // len(routes.block) ** 2, 1)
+    _in_jobs(count, max(_VISITS_PER_JOB // len(routes.block) ** 2, 1), price)
+    return seconds
+
+
+def _in_jobs(count: int, size: int, work: Callable[[slice], None]) -> None:
+    """Work through rows of arrays, so many at a time, on all processor cores where there are many."""
     jobs = [slice(first, first + size) for first in range(0, count, size)]
     if len(jobs) <= 1:
-        price(slice(None))
-        return seconds
+        work(slice(None))
+        return
     pool = _pool()
     try:
-        list(pool.map(price, jobs))
+        list(pool.map(work, jobs))
     except BaseException:
         # A thread that a signal met while it was started would be waited for at the end of the program, as only the
         # pool knows of it.
         pool.shutdown(wait=False, cancel_futures=True)
         _pool.cache_clear()
         raise
-    return seconds
 
 
 @cache

@@ -32,13 +32,13 @@ import numpy as np
 
 from groundwork.array_types import Floats
 from planner.cost.cost_model import CostModel
-from planner.elimination.bounds import SLACK, keep_within, relax
+from planner.elimination.bounds import SLACK, relax
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.elimination_state import GraphTooWideError
 from planner.elimination.search_problem import SearchProblem, Solution, TensorCost, restrict, strategy_cost
 from planner.elimination.wide_search import WIDE_LIMIT_SUMS, FoundStrategy, search_wide
 from planner.layouts.configurations import ConfigSpace, Configuration, Strategy
-from planner.search.priced_problem import DIRECT_VISITS, PricedProblem, least_problem, pair_bounds
+from planner.search.priced_problem import DIRECT_VISITS, PairBounds, PricedProblem, least_problem, unbounded_problem
 from planner.search.search_tables import search_problem
 
 RELAXED_PAIRS = 4_000_000
@@ -48,6 +48,9 @@ _PRICED_PARTS = 1_000_000
 _SOME, _FEW = 256, 12
 """Configurations of each layer with the smallest bounds, by the layer alone and along the graph, among which a strategy
 is found that bounds the others."""
+_FIRST_SHARE = 0.125
+"""How far pairs of configurations are bounded first, from the least bound of all strategies to the cost of a known one:
+few of them raise the bounds of all, so that most others need none of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,24 +133,24 @@ def _search(
     """
     spaces: Sequence[ConfigSpace] = _cheaper(model, every, most_s)
     if _pairs(model, spaces) <= RELAXED_PAIRS:
-        spaces = model.restrict(spaces, keep_within(relax(least_problem(model, spaces)).node_s, most_s))
+        spaces = PairBounds(model, spaces).within(most_s).spaces
         if _pairs(model, spaces) * model.network.device_count <= DIRECT_VISITS and model.network.has_tables:
             return *_eliminated(search_problem(model, spaces, model.transfer_times.table)), spaces
     try:
         some = _first(model, spaces, [model.least_node_s(i, space) for i, space in enumerate(spaces)], _SOME)
         some = _first(model, some, relax(least_problem(model, some)).node_s, _FEW)
-        few = PricedProblem(model, some, math.inf)
+        few = unbounded_problem(model, some)
         first = few.solve([np.ones(space.size, dtype=np.bool_) for space in some])
         known, most_s = [*known, _strategy(model, some, first.choice)], min(most_s, first.cost_s)
-        spaces = _cheaper(model, spaces, most_s)
-        spaces = model.restrict(spaces, keep_within(relax(least_problem(model, spaces)).node_s, most_s))
-        tables = pair_bounds(model, spaces, most_s).tables
-        spaces = model.restrict(spaces, keep_within(relax(least_problem(model, spaces, tables)).node_s, most_s))
-        problem = PricedProblem(model, spaces, most_s)
+        bounds = PairBounds(model, _cheaper(model, spaces, most_s)).within(most_s)
+        for share, forks in ((_FIRST_SHARE, False), (1.0, False), (1.0, True)):
+            bounds.tighten(most_s, share, forks=forks)
+            bounds = bounds.within(most_s)
+        spaces, problem = bounds.spaces, PricedProblem(bounds)
         best = _solution(problem.solve(problem.within(most_s)))
         return best, few.searched_s + problem.searched_s, spaces
     except GraphTooWideError:
-        problem, began = PricedProblem(model, spaces, math.inf), time.perf_counter()
+        problem, began = unbounded_problem(model, spaces), time.perf_counter()
         starts = [(choice, _price(model, spaces, choice)) for choice in _choices(spaces, model, known)]
         best = search_wide(problem.problem, problem.priced, starts)
         return best, time.perf_counter() - began, spaces

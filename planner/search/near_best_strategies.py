@@ -9,7 +9,7 @@ from groundwork.array_types import Bools
 from planner.cost.cost_model import CostModel
 from planner.elimination.best_strategies import Ranked, k_best
 from planner.layouts.configurations import ConfigSpace, Configuration
-from planner.search.priced_problem import PricedProblem
+from planner.search.priced_problem import unbounded_problem
 
 MARGINS = (0.002, 0.02, 0.2, math.inf)
 """Relative margins above the optimum within which strategies are searched, one after another until enough are there."""
@@ -30,7 +30,7 @@ def near_best(model: CostModel, least_s: float, count: int) -> list[dict[str, Co
         InfeasiblePlanError: The graph is too wide for exact elimination.
     """
     spaces = model.all_configurations()
-    problem = PricedProblem(model, spaces, math.inf)
+    problem = unbounded_problem(model, spaces)
     for margin in MARGINS:
         upper_s = least_s * (1 + margin)
         kept = problem.within(upper_s)

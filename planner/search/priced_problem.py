@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -34,12 +35,11 @@ class PricedProblem:
     """Costs of a network over spaces, of which those that were asked for are exact; equal layers share them.
 
     Args:
-        model: Costs of a network on a cluster.
-        spaces: For every layer the configurations to choose from.
-        most_s: What strategies may cost at most; pairs of configurations that no such strategy has are forbidden.
+        bounds: Lower bounds of transfer times; pairs of configurations of infinite time are forbidden.
     """
 
-    def __init__(self, model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> None:
+    def __init__(self, bounds: "PairBounds") -> None:
+        model, spaces = bounds.model, bounds.spaces
         self._model, self._spaces, self._times = model, spaces, model.transfer_times
         times, tables, nodes = (
             model.transfer_times,
@@ -54,12 +54,11 @@ class PricedProblem:
         self.searched_s = 0.0
         self._edges: list[list[tuple[Floats, Bools]]] = []
         self._layouts: list[list[Ints]] = []
-        bounds = pair_bounds(model, spaces, most_s)
         for edges in model.graph.outgoing:
-            keys = [times.key(edge, spaces[edge.producer], spaces[edge.consumer]) for edge in edges]
+            keys = [bounds.key(edge) for edge in edges]
             self._layouts.append([times.layouts(edge, spaces[edge.consumer]) for edge in edges])
             if edges and (tuple(keys), 0) not in tables:
-                self._add(tables, tuple(keys), [bounds.tables[key] for key in keys], self._layouts[-1], bounds.exact)
+                self._add(tables, tuple(keys), [bounds.pairs(edge) for edge in edges], self._layouts[-1])
             self._edges.append([tables[tuple(keys), place] for place in range(len(edges))])
         self.problem = SearchProblem(
             node_cost_s=tuple(cost for cost, _ in self._nodes),
@@ -79,18 +78,20 @@ class PricedProblem:
     def _add(
         tables: dict[object, tuple[Floats, Bools]],
         keys: tuple[object, ...],
-        bounds: Sequence[Floats],
+        pairs: Sequence["_Pairs"],
         layouts: Sequence[Ints],
-        exact: bool,
     ) -> None:
         """Add the tables of a tensor: equal layouts have one price, so the greatest of their bounds bounds it."""
         numbers, of = np.unique(np.concatenate(layouts), return_inverse=True)
-        every = np.concatenate(bounds, axis=1).T
-        least = np.zeros((len(numbers), len(bounds[0])))
-        np.maximum.at(least, of, np.where(every < math.inf, every, 0.0))
-        rows = np.split(np.where(every < math.inf, least[of], math.inf), np.cumsum([*map(len, layouts)])[:-1])
-        for place, row in enumerate(rows):
-            tables[keys, place] = np.ascontiguousarray(row.T), np.full(row.T.shape, exact)
+        every = np.concatenate([each.cost_s for each in pairs], axis=1).T
+        allowed = every < math.inf
+        least, known = (np.zeros((len(numbers), every.shape[1]), dtype=kind) for kind in (np.float64, np.bool_))
+        np.maximum.at(least, of, np.where(allowed, every, 0.0))
+        np.logical_or.at(known, of, allowed & np.concatenate([each.exact for each in pairs], axis=1).T)
+        ends = np.cumsum([*map(len, layouts)])[:-1]
+        rows = np.split(np.where(allowed, least[of], math.inf), ends), np.split(known[of], ends)
+        for place, (row, exact) in enumerate(zip(*rows, strict=True)):
+            tables[keys, place] = np.ascontiguousarray(row.T), np.ascontiguousarray(exact.T)
 
     def price(self, choice: Sequence[int]) -> bool:
         """Price what a strategy costs; return whether any of it was a bound before."""
@@ -199,40 +200,112 @@ def least_problem(
     return SearchProblem(node_cost_s=node_s, tensors=tuple(tensors))
 
 
-class PairBounds(NamedTuple):
-    """Times of the transfers of every edge, by its key, shapes (C_u, C_v); infinity for pairs that cost too much."""
+class _Pairs(NamedTuple):
+    """What is known of the transfer times of one edge, shapes (C_u, C_v)."""
 
-    tables: dict[object, Floats]
-    exact: bool
-    """Whether they are the times, not lower bounds of them."""
+    cost_s: Floats
+    """The times, or lower bounds of them; infinity for pairs that cost too much."""
+    bounded: Bools
+    """Whether more than the cheapest bounds were looked at."""
+    exact: Bools
+    """Whether they are the times."""
 
 
-def pair_bounds(model: CostModel, spaces: Sequence[ConfigSpace], most_s: float) -> PairBounds:
-    """Return bounds of the transfer times of all pairs of configurations, or the times where there are few.
+class PairBounds:
+    """Lower bounds of the transfer times of all pairs of configurations, the cheapest until they are tightened.
 
     Args:
         model: Costs of a network on a cluster.
         spaces: For every layer the configurations to choose from.
-        most_s: What strategies may cost at most.
+        pairs: What is known of every edge, by its key; of others the cheapest bounds are taken.
     """
-    least, times, most_s = least_problem(model, spaces), model.transfer_times, most_s * (1 + SLACK)
-    relaxation = relax(least)
-    wanted: dict[object, tuple[Edge, Floats]] = {}
-    for index, (tensor, limits) in enumerate(zip(least.tensors, edge_bounds(least, relaxation), strict=True)):
-        kept = relaxation.kept[tensor.producer]
-        for place, (edge, limit) in enumerate(zip(model.graph.outgoing[tensor.producer], limits, strict=True)):
+
+    def __init__(
+        self, model: CostModel, spaces: Sequence[ConfigSpace], pairs: Mapping[object, _Pairs] | None = None
+    ) -> None:
+        self.model, self.spaces, self._pairs = model, spaces, dict(pairs or {})
+        for edge in chain.from_iterable(model.graph.outgoing):
+            if (key := self.key(edge)) not in self._pairs:
+                cost_s = model.transfer_times.least_s(edge, spaces[edge.producer], spaces[edge.consumer])
+                self._pairs[key] = _Pairs(cost_s, *(np.zeros(cost_s.shape, dtype=np.bool_) for _ in range(2)))
+
+    def key(self, edge: Edge) -> object:
+        """Return what the transfer times of an edge depend on."""
+        return self.model.transfer_times.key(edge, self.spaces[edge.producer], self.spaces[edge.consumer])
+
+    def pairs(self, edge: Edge) -> _Pairs:
+        """Return what is known of the transfer times of an edge."""
+        return self._pairs[self.key(edge)]
+
+    @property
+    def problem(self) -> SearchProblem:
+        """The search problem of these bounds, whose layouts are not told apart."""
+        return least_problem(self.model, self.spaces, {key: pairs.cost_s for key, pairs in self._pairs.items()})
+
+    def within(self, most_s: float) -> "PairBounds":
+        """Return the bounds among the configurations that strategies of at most a cost may have."""
+        joined: dict[ConfigSpace, Bools] = {}
+        for space, mask in zip(self.spaces, keep_within(relax(self.problem).node_s, most_s), strict=True):
+            joined[space] = joined.get(space, False) | mask
+        spaces = self.model.restrict(self.spaces, [joined[space] for space in self.spaces])
+        result, times = dict[object, _Pairs](), self.model.transfer_times
+        for edge in chain.from_iterable(self.model.graph.outgoing):
             key = times.key(edge, spaces[edge.producer], spaces[edge.consumer])
-            # What the transfer may cost; where another consumer of the tensor may pay for it, any time.
-            left_s = most_s - limit
-            spare_s = left_s + tensor.cost_s[place] if kept == (index, place) else np.where(left_s >= 0, math.inf, -1.0)
-            wanted[key] = edge, np.maximum(wanted[key][1], spare_s) if key in wanted else spare_s
-    pairs = sum(int(np.count_nonzero(spare_s >= 0)) for _, spare_s in wanted.values())
-    devices, tables = model.network.device_count, dict[object, Floats]()
-    exact = model.network.has_tables and (devices <= _FEW_DEVICES or pairs * devices <= DIRECT_VISITS)
-    for found_at, (edge, spare_s) in wanted.items():
-        u, v = np.nonzero(spare_s >= 0)
-        ends = spaces[edge.producer], spaces[edge.consumer]
-        found = times.seconds(edge, *ends, u, v) if exact else times.bounds(edge, *ends, u, v, spare_s[u, v])
-        tables[found_at] = np.full(spare_s.shape, math.inf)
-        tables[found_at][u, v] = np.where(found <= spare_s[u, v], found, math.inf)
-    return PairBounds(tables, exact)
+            if key not in result:
+                kept = np.ix_(joined[self.spaces[edge.producer]], joined[self.spaces[edge.consumer]])
+                pairs = self.pairs(edge)
+                result[key] = _Pairs(pairs.cost_s[kept], pairs.bounded[kept], pairs.exact[kept])
+        return PairBounds(self.model, spaces, result)
+
+    def tighten(self, most_s: float, share: float = 1.0, *, forks: bool = True) -> None:
+        """Bound the pairs that strategies of at most a cost may have, or price them where there are few.
+
+        Args:
+            most_s: What strategies may cost at most; pairs that no such strategy has are forbidden.
+            share: How far to look from the least bound of all strategies to ``most_s``: what the cheapest bounds put
+                beyond is looked at later, if what is found now does not rule it out.
+            forks: Whether to look at the edges that the bounds of configurations do not count, too.
+        """
+        problem, times, most_s = self.problem, self.model.transfer_times, most_s * (1 + SLACK)
+        relaxation = relax(problem)
+        least_s = max(float(bound.min()) for bound in relaxation.node_s)
+        later_s = (1 - share) * (most_s - least_s) if share < 1 else 0.0
+        spare: dict[object, tuple[Edge, Floats, Bools]] = {}
+        for index, (tensor, limits) in enumerate(zip(problem.tensors, edge_bounds(problem, relaxation), strict=True)):
+            kept = relaxation.kept[tensor.producer]
+            for place, (edge, limit) in enumerate(zip(self.model.graph.outgoing[tensor.producer], limits, strict=True)):
+                # What the transfer may cost; where another consumer of the tensor may pay for it, any time.
+                allowed = limit < math.inf
+                left_s = np.subtract(most_s, limit, out=np.full(limit.shape, -1.0), where=allowed)
+                paid = kept == (index, place)
+                may_s = left_s + tensor.cost_s[place] if paid else np.where(left_s >= 0, math.inf, -1.0)
+                may_s[~allowed] = -1.0
+                now = (left_s >= later_s) & (paid or forks)
+                if (key := self.key(edge)) in spare:
+                    may_s, now = np.maximum(spare[key][1], may_s), spare[key][2] | now
+                spare[key] = edge, may_s, now
+        devices, network = self.model.network.device_count, self.model.network
+        unpriced = sum(int(np.count_nonzero(now & ~self._pairs[key].exact)) for key, (_, _, now) in spare.items())
+        priced = network.has_tables and (devices <= _FEW_DEVICES or unpriced * devices <= DIRECT_VISITS)
+        for key, (edge, may_s, now) in spare.items():
+            cost_s, bounded, exact = self._pairs[key]
+            cost_s[may_s < 0] = math.inf
+            u, v = np.nonzero(now & ~(exact if priced else bounded) & (cost_s < math.inf))
+            ends = self.spaces[edge.producer], self.spaces[edge.consumer]
+            may_s = may_s[u, v]
+            found = times.seconds(edge, *ends, u, v) if priced else times.bounds(edge, *ends, u, v, may_s)
+            cost_s[u, v] = np.where(found <= may_s, found if priced else np.maximum(found, cost_s[u, v]), math.inf)
+            bounded[u, v] = True
+            exact[u, v] |= priced
+
+
+def unbounded_problem(model: CostModel, spaces: Sequence[ConfigSpace]) -> PricedProblem:
+    """Return the problem over spaces with all pairs of configurations bounded, or priced where there are few.
+
+    Args:
+        model: Costs of a network on a cluster.
+        spaces: For every layer the configurations to choose from.
+    """
+    bounds = PairBounds(model, spaces)
+    bounds.tighten(math.inf)
+    return PricedProblem(bounds)
