@@ -50,8 +50,8 @@ def _start(start: str) -> dict[str, Tensor]:
 def _slices(session: Session, layer: int) -> _Slices:
     """Return a layer's slices by name: all shards of parameters that replicas divide, of others the first replica's."""
     held, graph = session.view.parts.held(layer), session.view.program.graph
-    dims, rows = graph.layers[layer].output.dims, list(session.slices(layer))
-    if any(low for dim, low in zip(dims, held.low, strict=True) if dim != "channel"):
+    row, rows = graph.layers[layer], list(session.slices(layer))
+    if any(low for dim, low in zip(row.output.dims, held.low, strict=True) if dim not in row.split):
         divided = session.units.pieces(layer) if session.view.storage.divides_parameters else {}
         return [(each.name, each.box, each.tensor.cpu()) for each in rows if each.name in divided]
     buffers = session.parts[layer].buffers.items()

@@ -64,7 +64,8 @@ def _check_reductions(program: Program) -> None:
     other = {int(program.layer[t]) for t, each in program.collectives.items() if sums[t] and not each.round.is_ring}
     for i, layer in enumerate(program.graph.layers):
         kinds = {each.split for each in layer.parameters if each.elements}
-        if program.conditions.storage.divides and False in kinds and program.spaces[i].shards[0, 1] > 1:
+        shards = {int(program.spaces[i].shards(split)[0]) for split in kinds and {layer.split, *kinds}}
+        if program.conditions.storage.divides and len(shards) > 1:
             raise ConfigError(
                 f"zero must be 0 to run layer {layer.name}, whose channels are split, but not all of its parameters, "
                 f"got {program.conditions.storage.zero}"

@@ -221,6 +221,6 @@ def with_samples(program: Program, rows: Sequence[ProbeRow]) -> Program:
         sizes = tuple((regions[i].high[part] - regions[i].low[part]).tolist())
         phase = KINDS[program.kind[task]]
         # replicas that divide the optimizer's state each update a share of the parameters that were sampled
-        shards = storage_shards(program.conditions.storage, spaces[i]) if phase == "update" else 1
+        shards = storage_shards(program.conditions.storage, layers[i], spaces[i]) if phase == "update" else 1
         work_s[task] = known[layers[i].name, sizes, phase] / shards
     return replace(program, work_s=work_s)

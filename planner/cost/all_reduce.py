@@ -8,6 +8,7 @@ which sum their gradients at the same time:
     groups  0 and 2 hold the filters of channel 0, 1 and 3 those of channel 1
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +24,7 @@ from planner.cost.library_choice import LibraryChoice, is_library_scheme, librar
 from planner.cost.library_rounds import library_rounds
 from planner.cost.library_tuner import Spread
 from planner.graph.computation_graph import Layer
-from planner.layouts.configurations import ConfigSpace
+from planner.layouts.configurations import CHANNELS, ConfigSpace
 from planner.topology.network_routes import ClusterRoutes
 from simulator.collectives.rounds import Round, Traffic
 from simulator.collectives.schemes import ALL_REDUCES, rank_rounds
@@ -39,29 +40,25 @@ _MOST_PAIRS = 1024
 """Replicas up to which ``auto`` considers these."""
 
 
-def replica_groups(rank: Ints, shards: Sequence[int], devices: Ints, split: bool) -> Ints:
+def replica_groups(rank: Ints, grid: Sequence[int], devices: Ints) -> Ints:
     """Return the devices that hold the same parameters, in the order in which all-reduces number them.
 
     Parts 0 to 7 on devices 0 to 7, with two parts of the samples, two of the channels and two of the height::
 
-        channels split the parameters      [0, 1, 4, 5]  [2, 3, 6, 7]
-        they do not                        [0, 1, 2, 3, 4, 5, 6, 7]
+        channels split the parameters, grid [2, 2, 2, 1]      [0, 1, 4, 5]  [2, 3, 6, 7]
+        they do not, grid [8, 1]                              [0, 1, 2, 3, 4, 5, 6, 7]
 
     Args:
         rank: Order of every device in all-reduces (``ClusterRoutes.rank``).
-        shards: A row of ``ConfigSpace.shards``; parts are numbered in its order.
+        grid: A row of ``ConfigSpace.replica_grid``; parts are numbered in its order.
         devices: Device of each part.
-        split: Whether a split of the channel dimension splits the parameters.
 
     Returns:
         Shape (groups, replicas).
     """
-    before, along, behind, repeats = shards
-    # Parts that compute the same come first, and channels: each row has the parts of one share of the channels.
-    if split:
-        groups = devices.reshape(before, along, behind, repeats).transpose(1, 3, 0, 2).reshape(along * repeats, -1)
-    else:
-        groups = devices.reshape(-1, repeats).T
+    # Groups come first, so that each row has the parts of one shard, or those that compute the same of it.
+    order = [*range(1, len(grid), 2), *range(0, len(grid), 2)]
+    groups = devices.reshape(grid).transpose(order).reshape(math.prod(grid[1::2]), -1)
     return np.take_along_axis(groups, np.argsort(rank[groups], axis=1), axis=1)
 
 
@@ -99,17 +96,16 @@ class _GroupRounds:
 
 
 @lru_cache(maxsize=65536)
-def _rounds(network: ClusterRoutes, scheme: str, shape: tuple[int, ...], devices: bytes, split: bool) -> _GroupRounds:
+def _rounds(network: ClusterRoutes, scheme: str, grid: tuple[int, ...], devices: bytes) -> _GroupRounds:
     """Return the rounds of one configuration, all groups at the same time.
 
     Args:
         network: Routes of the cluster.
         scheme: The algorithm.
-        shape: The row of ``ConfigSpace.shards``.
+        grid: The row of ``ConfigSpace.replica_grid``.
         devices: Device of each part, as bytes: arrays cannot be keys.
-        split: Whether a split of the channel dimension splits the parameters.
     """
-    groups = replica_groups(network.rank, shape, np.frombuffer(devices, dtype=np.int64), split)
+    groups = replica_groups(network.rank, grid, np.frombuffer(devices, dtype=np.int64))
     plans = group_rounds(network, scheme, groups)
     busy, share, repeats, classes, fixed_s, copied_s = [], [], [], [], [], []
     for steps in zip(*plans, strict=True):
@@ -184,20 +180,28 @@ class _SpaceRounds(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def _replicated(space: ConfigSpace, split: bool) -> list[tuple[int, tuple[int, ...], bytes]]:
-    """Return the configurations in which parameters have replicas, with their shards, and their devices as bytes."""
+def _replicated(space: ConfigSpace, split: tuple[str, ...]) -> list[tuple[int, tuple[int, ...], bytes]]:
+    """Return the configurations in which parameters have replicas, with their grid, and their devices as bytes."""
     found = list[tuple[int, tuple[int, ...], bytes]]()
-    for c, (before, along, behind, repeats) in enumerate(space.shards.tolist()):
-        if before * behind * (1 if split else along) > 1:
-            # where nothing splits the parameters, all parts hold the same, whatever else splits them
-            whole = along == 1 or not split
-            shape = (before * along * behind, 1, 1, repeats) if whole else (before, along, behind, repeats)
-            found.append((c, shape, space.devices_of(c).tobytes()))
+    for c, row in enumerate(space.replica_grid(split).tolist()):
+        if math.prod(row[::2]) > 1:
+            found.append((c, _merged(row), space.devices_of(c).tobytes()))
     return found
 
 
+def _merged(grid: Sequence[int]) -> tuple[int, ...]:
+    """Return a grid of replicas and shards without sizes of 1 between, so that equal groups have one."""
+    merged = [1]
+    for place, size in enumerate(grid):
+        if size > 1 and place % 2 == len(merged) % 2:
+            merged.append(size)
+        else:
+            merged[-1] *= size
+    return (*merged, 1) if len(merged) % 2 else tuple(merged)
+
+
 @lru_cache(maxsize=4096)
-def _space_rounds(network: ClusterRoutes, scheme: str, space: ConfigSpace, split: bool) -> _SpaceRounds:
+def _space_rounds(network: ClusterRoutes, scheme: str, space: ConfigSpace, split: tuple[str, ...]) -> _SpaceRounds:
     """Return the rounds of all configurations in which parameters have replicas.
 
     Two configurations with two rounds and with one, whose routes have the latency classes {0, 1}, {2} and {1}::
@@ -206,7 +210,7 @@ def _space_rounds(network: ClusterRoutes, scheme: str, space: ConfigSpace, split
     """
     replicated = _replicated(space, split)
     owner = [c for c, _, _ in replicated]
-    rounds = [_rounds(network, scheme, shape, devices, split) for _, shape, devices in replicated]
+    rounds = [_rounds(network, scheme, grid, devices) for _, grid, devices in replicated]
     empty, none = np.empty(0), np.empty(0, dtype=np.int64)
     classes = [row for each in rounds for row in each.classes]
     return _SpaceRounds(
@@ -222,7 +226,12 @@ def _space_rounds(network: ClusterRoutes, scheme: str, space: ConfigSpace, split
 
 
 def all_reduce_s(
-    network: ClusterRoutes, scheme: str, space: ConfigSpace, parameter_bytes: Floats | float, *, split: bool = True
+    network: ClusterRoutes,
+    scheme: str,
+    space: ConfigSpace,
+    parameter_bytes: Floats | float,
+    *,
+    split: tuple[str, ...] = CHANNELS,
 ) -> Floats:
     """Compute the time of an all-reduce under every configuration of a space, nothing else running.
 
@@ -234,7 +243,7 @@ def all_reduce_s(
         scheme: One of ``GRADIENT_SYNCS``.
         space: C configurations of the layer.
         parameter_bytes: Bytes of the layer's parameters, all shards together, of all configurations or shape (C,).
-        split: Whether a split of the channel dimension splits them.
+        split: Dimensions of the layer's output that split them.
 
     Returns:
         Seconds, shape (C,).
@@ -259,7 +268,7 @@ def all_reduce_s(
     rounds = _space_rounds(network, scheme, space, split)
     if not len(rounds.share):
         return np.zeros(space.size)
-    size = (parameter_bytes / (space.shards[:, 1] if split else np.ones(space.size)))[rounds.configuration]
+    size = (parameter_bytes / space.shards(split))[rounds.configuration]
     # A round has a latency for each class of its routes, of which the longest counts.
     counts = np.diff(rounds.class_start, append=len(rounds.classes))
     latency = network.class_latencies(rounds.classes, np.repeat(rounds.share * size, counts))
@@ -271,28 +280,28 @@ def all_reduce_s(
 
 
 def _library_choice(
-    network: ClusterRoutes, space: ConfigSpace, parameter_bytes: Floats | float, split: bool
+    network: ClusterRoutes, space: ConfigSpace, parameter_bytes: Floats | float, split: tuple[str, ...]
 ) -> LibraryChoice:
     """Return what the cluster's library takes for each configuration of a space; arguments as for ``all_reduce_s``."""
     families = library_families(network, distinct(space.devices))
     seconds = [
         all_reduce_s(network, scheme, space, parameter_bytes, split=split) for family in families for scheme in family
     ]
-    size = parameter_bytes / (space.shards[:, 1] if split else np.ones(space.size))
+    size = parameter_bytes / space.shards(split)
     return library_choice(network, families, "all-reduce", _spread(network, space, split), size, seconds)
 
 
 @lru_cache(maxsize=512)
-def _spread(network: ClusterRoutes, space: ConfigSpace, split: bool) -> Spread:
+def _spread(network: ClusterRoutes, space: ConfigSpace, split: tuple[str, ...]) -> Spread:
     """Return how the first group of replicas of each configuration is spread over nodes; one rank where none is."""
     nodes, ranks, rates = np.ones(space.size), np.ones(space.size), np.full((2, space.size), np.inf)
     library = network.library
     assert library is not None, "it was asked for its algorithms"
     if len(distinct(network.node[distinct(space.devices)])) > 1:
-        for c, shape, devices in _replicated(space, split):
+        for c, grid, devices in _replicated(space, split):
             for place, algorithm in enumerate(("ring", "tree")):
                 scheme = f"{LIBRARY}-{algorithm}-{library.protocols[-1].name}"
-                rounds = _rounds(network, scheme, shape, devices, split)
+                rounds = _rounds(network, scheme, grid, devices)
                 nodes[c], ranks[c], rates[place, c] = *rounds.spread, 1 / rounds.busy_s_per_byte.sum()
     tree = rates[1] / (library.tree_share or 1.0)  # the tuner counts its own share of a tree's bandwidth
     return Spread(nodes, ranks, rates[0], tree)
@@ -325,7 +334,7 @@ class SyncChoice:
 
 
 def choose_all_reduce(
-    network: ClusterRoutes, gradient_sync: str, space: ConfigSpace, parameter_bytes: float, *, split: bool
+    network: ClusterRoutes, gradient_sync: str, space: ConfigSpace, parameter_bytes: float, *, split: tuple[str, ...]
 ) -> SyncChoice:
     """Choose the all-reduce algorithm for a space of one configuration: the fastest, or what the library takes.
 
@@ -336,7 +345,7 @@ def choose_all_reduce(
         gradient_sync: One of ``GRADIENT_SYNCS``; any but ``auto`` and ``library`` is itself the choice.
         space: The layer's configuration.
         parameter_bytes: Bytes of the buffer, all shards together.
-        split: Whether a split of the channel dimension splits the buffer.
+        split: Dimensions of the layer's output that split the buffer.
     """
     if gradient_sync == LIBRARY:
         families = library_families(network, distinct(space.devices))
@@ -375,8 +384,8 @@ def layer_choice(
         The choice; None where nothing is synchronised.
     """
     choices = []
-    for split in (True, False):
-        count = sum(p.elements for p in layer.parameters if p.split is split)
+    for split in layer.splits_of_parameters:
+        count = sum(p.elements for p in layer.parameters if p.split == split)
         choices.append(choose_all_reduce(network, gradient_sync, space, float(count * element_bytes), split=split))
-    slowest = max(choices, key=lambda choice: choice.price_s)
-    return slowest if slowest.price_s > 0 else None
+    slowest = max(choices, key=lambda choice: choice.price_s, default=None)
+    return slowest if slowest and slowest.price_s > 0 else None

@@ -125,20 +125,20 @@ def _work(
     )
 
 
-def groups_of(model: CostModel, space: ConfigSpace, *, split: bool) -> Ints:
+def groups_of(model: CostModel, space: ConfigSpace, *, split: tuple[str, ...]) -> Ints:
     """Return the devices that hold the same parameters, shape (groups, replicas), for a space of one configuration.
 
     Args:
         model: Cluster.
         space: The layer's configuration.
-        split: Whether a split of the channel dimension splits the parameters.
+        split: Dimensions of the layer's output that split the parameters.
     """
     space = space.in_all
-    return replica_groups(model.network.rank, space.shards[0].tolist(), space.devices, split)
+    return replica_groups(model.network.rank, space.replica_grid(split)[0].tolist(), space.devices)
 
 
 def compressed_choice(
-    model: CostModel, kind: Compression, space: ConfigSpace, elements: int, *, split: bool
+    model: CostModel, kind: Compression, space: ConfigSpace, elements: int, *, split: tuple[str, ...]
 ) -> SyncChoice:
     """Choose the fastest algorithm for a compressed all-reduce, for a space of one configuration.
 
@@ -147,7 +147,7 @@ def compressed_choice(
         kind: The data type.
         space: The layer's configuration.
         elements: Elements in all shards of the buffer.
-        split: Whether a split of the channel dimension splits the buffer.
+        split: Dimensions of the layer's output that split the buffer.
 
     Raises:
         ConfigError: The model's algorithm would have to sum compressed messages.
@@ -164,7 +164,7 @@ def compressed_choice(
 
 
 def compressed_choices(model: CostModel, kind: Compression, index: int, space: ConfigSpace) -> list[SyncChoice]:
-    """Choose the algorithms for both gradient buffers of a layer.
+    """Choose the algorithms for the gradient buffers of a layer.
 
     Args:
         model: All-reduce algorithm and costs.
@@ -173,20 +173,20 @@ def compressed_choices(model: CostModel, kind: Compression, index: int, space: C
         space: Its configuration.
 
     Returns:
-        The choice for parameters that a split of the channel dimension splits, and that for the others.
+        The choice for each set of parameters that the same dimensions split.
     """
-    parameters, choices = model.graph.layers[index].parameters, []
-    for split in (True, False):
-        elements = sum(p.elements for p in parameters if p.split is split)
+    layer, choices = model.graph.layers[index], []
+    for split in layer.splits_of_parameters:
+        elements = sum(p.elements for p in layer.parameters if p.split == split)
         choices.append(compressed_choice(model, kind, space, elements, split=split))
     return choices
 
 
 def _all_reduce_s(
-    model: CostModel, kind: Compression, space: ConfigSpace, scheme: str, elements: int, split: bool
+    model: CostModel, kind: Compression, space: ConfigSpace, scheme: str, elements: int, split: tuple[str, ...]
 ) -> float:
     """Compute the seconds of codec work and rounds, one after another; the groups of replicas work at the same time."""
-    groups, shards = groups_of(model, space, split=split), int(space.shards[0, 1]) if split else 1
+    groups, shards = groups_of(model, space, split=split), int(space.shards(split)[0])
     if not elements or groups.shape[1] == 1:
         return 0.0
     total = compressed_all_reduce(kind, scheme, elements // shards, groups.shape[1])
@@ -217,7 +217,8 @@ def gradient_sync_choices(
         if kind is None:
             choice = layer_choice(model.network, model.gradient_sync, layer, space, model.message_bytes)
         else:
-            choice = max(compressed_choices(model, kind, i, space), key=lambda choice: choice.price_s)
+            choices_of = compressed_choices(model, kind, i, space)
+            choice = max(choices_of, key=lambda choice: choice.price_s, default=None)
         if choice and choice.price_s:
             choices[layer.name] = choice
     return choices

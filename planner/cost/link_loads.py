@@ -87,15 +87,14 @@ class LinkLoads:
     def _sync_bytes(self, i: int, space: ConfigSpace) -> Floats:
         """Return the bytes for which the all-reduces of a layer take every link, shape (links,)."""
         model, network = self.model, self.model.network
-        shards = space.shards[0].tolist()
         sent = np.zeros(self.links)
         for (size,), split, times in model.sync_times.buffers(i, space):
-            groups = replica_groups(network.rank, shards, space.devices, split)
+            groups = replica_groups(network.rank, space.replica_grid(split)[0].tolist(), space.devices)
             if size and groups.shape[1] > 1:
                 scheme = choose_all_reduce(network, model.gradient_sync, space, size, split=split).scheme
                 for group, steps in zip(groups, group_rounds(network, scheme, groups), strict=True):
                     for traffic in (step.traffic.among(group) for step in steps):
-                        message = traffic.taken * (times * size / (shards[1] if split else 1))
+                        message = traffic.taken * (times * size / int(space.shards(split)[0]))
                         sent += network.link_loads(traffic.source, traffic.target, message)
         return sent
 

@@ -13,7 +13,8 @@ from planner.compression.settings import LIBRARY
 from planner.cost.all_reduce import all_reduce_s
 from planner.cost.library_rounds import least_all_reduce_s
 from planner.graph.computation_graph import ComputationGraph
-from planner.layouts.configurations import ConfigSpace
+from planner.graph.shapes import SUMMED
+from planner.layouts.configurations import CHANNELS, ConfigSpace
 from planner.topology.network_routes import ClusterRoutes
 from planner.topology.route_ends import FAR, NEAR, route_ends
 
@@ -30,8 +31,8 @@ class SyncBuffer(NamedTuple):
     size_bytes: Floats
     """Bytes of all shards under each configuration, shape (C,); slices of a sum all hold what the sum does not split.
     """
-    split: bool
-    """True if a split of the channel dimension splits the buffer."""
+    split: tuple[str, ...]
+    """Dimensions of the layer's output that split the buffer."""
     times: int
     """All-reduces an iteration: 1 for gradients, 2 (forward and backward) for statistics."""
 
@@ -67,14 +68,14 @@ class SyncTimes:
 
     def buffers(self, index: int, space: ConfigSpace) -> list[SyncBuffer]:
         """Return the buffers that the replicas of a layer sum: gradients of parameters, then reduced statistics."""
-        parameters, buffers = self.graph.layers[index].parameters, list[SyncBuffer]()
-        for split in (True, False):
+        layer, buffers = self.graph.layers[index], list[SyncBuffer]()
+        for split in layer.splits_of_parameters:
             elements = np.zeros(space.size)
-            for each in (each for each in parameters if each.split is split):
-                elements += each.elements * (1.0 if each.summed is not None or not split else space.sums)
+            for each in (each for each in layer.parameters if each.split == split):
+                elements += each.elements * (1.0 if SUMMED in each.indices else space.sums)
             buffers.append(SyncBuffer(elements * self._gradient_bytes, split, 1))
         statistics = np.full(space.size, self.statistics_bytes(index))
-        return [*buffers, SyncBuffer(statistics, split=True, times=2)] if statistics.any() else buffers
+        return [*buffers, SyncBuffer(statistics, CHANNELS, times=2)] if statistics.any() else buffers
 
     def statistics_bytes(self, index: int) -> float:
         """Return the bytes that a layer sums over the batch forward, and again backward; 0 if ``local``."""
@@ -88,7 +89,6 @@ class SyncTimes:
         Whatever the algorithm, each replica gets what it holds, over all its links together; and nodes get, over the
         links between them, twice what they hold of each buffer but for one node in n, or once if switches sum.
         """
-        before, along, behind, repeats = space.shards.T
         network, ends, total = self.network, route_ends(self.network), np.zeros(space.size)
         most = int(np.bincount(network.node).max())
         far_bytes_per_s = most / max(float(ends.in_s_per_byte[FAR].min()), 1e-300)
@@ -97,8 +97,9 @@ class SyncTimes:
         for size, split, times in self.buffers(index, space):
             if not np.any(size):
                 continue
-            ranks, groups = (before * behind, along * repeats) if split else (space.parts // repeats, repeats)
-            held = size / along if split else size
+            grid = space.replica_grid(split)
+            ranks, groups = grid[:, ::2].prod(axis=1), grid[:, 1::2].prod(axis=1)
+            held = size / space.shards(split)
             nodes = -(-ranks // most)
             # of all nodes one gets at least the mean of what all get
             used = np.maximum(np.minimum(space.parts, network.node[-1] + 1), 1)

@@ -68,6 +68,17 @@ class Layer:
         return tuple(replace(p, frozen=True) if p.name in self.frozen else p for p in rows) if self.frozen else rows
 
     @property
+    def split(self) -> tuple[str, ...]:
+        """Dimensions of the output that split some of its parameters, channels among them."""
+        dims = {dim for parameter in self.parameters for dim in parameter.split}
+        return tuple(dim for dim in self.output.dims if dim in {"channel", *dims})
+
+    @property
+    def splits_of_parameters(self) -> tuple[tuple[str, ...], ...]:
+        """Dimensions of the output that split a parameter, different ones of different parameters."""
+        return tuple(dict.fromkeys(sorted((parameter.split for parameter in self.parameters), reverse=True)))
+
+    @property
     def parameter_count(self) -> int:
         """Number of elements of its parameters, frozen ones included, without those that another layer trains."""
         return sum(parameter.stored for parameter in self.parameters if not parameter.shared)

@@ -8,11 +8,11 @@ The table is one parameter.  Its way from ``words`` to ``head`` is like that of 
 lack regions of it they are sent there, and the gradients of these regions come back and are added.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from planner.graph.shapes import SUMMED, IntervalMap, Shape
+from planner.graph.shapes import SUMMED, IntervalMap, Shape, interval_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +21,31 @@ class Parameter:
 
     name: str
     shape: tuple[int, ...]
-    split: bool = True
-    """True if a split of the layer's channels splits the tensor, False if every part holds all of it."""
+    indices: tuple[str | None, ...] = ("channel",)
+    """Index of the layer that each axis runs over, a split of which splits the axis: a dimension of the output, or
+    ``SUMMED``; None: every part holds all of it.  None are left out at the end."""
     shared: str = ""
     """Layer that trains the tensor, if another one does: tied weights are one parameter, that of the first layer."""
-    axis: int = field(default=0, repr=False)
-    """Axis that a split of the layer's channels splits."""
-    summed: int | None = field(default=None, repr=False)
-    """Axis that a split of the index over which the layer sums splits, if any."""
-    summed_block: int = field(default=1, repr=False)
-    """Elements of that axis for each index that is summed over: positions of a channel that a layer flattens."""
-    sections: bool = field(default=False, repr=False)
-    """True if the axis before ``axis`` counts sections of the channels, and both are one axis in a ``state_dict``."""
-    frozen: bool = field(default=False, repr=False)
+    summed_block: int = 1
+    """Elements of an axis for each index that is summed over: positions of a channel that a layer flattens."""
+    sections: bool = False
+    """True if the axis before the channels' counts sections of them, and both are one axis in a ``state_dict``."""
+    frozen: bool = False
     """True if no layer trains the tensor: it has no gradient and no optimizer state."""
+
+    def __repr__(self) -> str:
+        """Return the text that digests of networks are made from, of which saved plans hold one."""
+        return f"Parameter(name={self.name!r}, shape={self.shape}, split={bool(self.split)}, shared={self.shared!r})"
+
+    @property
+    def split(self) -> tuple[str, ...]:
+        """Dimensions of the layer's output of which a split splits the tensor."""
+        return tuple(each for each in self.indices if each not in (None, SUMMED))
+
+    @property
+    def axis(self) -> int:
+        """Axis that a split of the layer's channels splits; 0 without."""
+        return self.indices.index("channel") if "channel" in self.indices else 0
 
     @property
     def module_shape(self) -> tuple[int, ...]:
@@ -75,10 +86,11 @@ class SharedParameter:
 
 def parameter_maps(parameter: Parameter, output: Shape) -> tuple[IntervalMap, ...]:
     """Return the interval of each dimension of a parameter that a part of its layer holds."""
-    whole = [IntervalMap(dim=None)] * max(len(parameter.shape), 1)
-    # weights of transposed convolutions have no axis of output channels that a plan of theirs may split: all is held
-    if parameter.split and parameter.shape and parameter.shape[parameter.axis] == output.size("channel"):
-        whole[parameter.axis] = IntervalMap(dim="channel")
-    if parameter.summed is not None:
-        whole[parameter.summed] = IntervalMap(dim=SUMMED, group_in=parameter.summed_block)
-    return tuple(whole)
+    maps = [interval_map(dim=None)] * max(len(parameter.shape), 1)
+    for axis, (index, size) in enumerate(zip(parameter.indices, parameter.shape, strict=False)):
+        if index == SUMMED:
+            maps[axis] = interval_map(dim=SUMMED, group_in=parameter.summed_block)
+        # weights of transposed convolutions have no axis of output channels that a plan may split: all is held
+        elif index is not None and size == output.size(index):
+            maps[axis] = interval_map(dim=index)
+    return tuple(maps)

@@ -152,7 +152,7 @@ def _joined_weights(one: Layer, first: Elementwise, other: Layer, second: Elemen
         keys = dict(layer.keys)
         for each in operation.weights:
             known = found.setdefault(keys[each.name], replace(each, name=f"weight{len(found) or ''}"))
-            if (known.split, known.axis) != (each.split, each.axis):
+            if known.indices != each.indices:
                 return None
     return found
 

@@ -222,7 +222,7 @@ def transposed_convolution(reader: GraphReader, node: TraceNode) -> TracedValue:
     multiply_adds = shape.elements * weight.shape[1] * math.prod(weight.shape[2:])
     trained = _weights(reader, node)
     # the first axis of the weight is the input's channels
-    weights = tuple(replace(w, axis=1) if len(w.shape) > 1 else w for w, _ in trained)
+    weights = tuple(replace(w, indices=(None, "channel")) if w.split and len(w.shape) > 1 else w for w, _ in trained)
     operation = TensorProduct(
         kind="transposed_convolution",
         dims=("channel", *POSITION_NAMES[rank]),

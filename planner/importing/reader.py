@@ -114,7 +114,9 @@ class GraphReader:
         for each, key, split in keys:
             owner = self.owners.setdefault(key, (name, each))
             shape = self.parameter_shapes[key]
-            rows.append((Parameter(each, shape, split, "" if owner[0] == name else owner[0]), key))
+            rows.append(
+                (Parameter(each, shape, ("channel",) if split else (), "" if owner[0] == name else owner[0]), key)
+            )
         return tuple(rows)
 
     def fixed_parameters(self, node: TraceNode, fixed: Iterable[Any], split: bool = False) -> Trained:

@@ -106,7 +106,10 @@ def _with_axes(layer: Layer) -> Layer:
             for leaf in operand.constant.leaves() if operand.constant else ():
                 if leaf.parameter and leaf.along is not None:
                     axes[leaf.parameter] = leaf.along
-    weights = tuple(replace(each, axis=axes.get(each.name, each.axis)) for each in operation.weights)
+    weights = tuple(
+        replace(each, indices=(*[None] * axes[each.name], "channel")) if each.split and each.name in axes else each
+        for each in operation.weights
+    )
     return layer if weights == operation.weights else replace(layer, operation=replace(operation, weights=weights))
 
 

@@ -118,7 +118,7 @@ def _product(layer: Layer, product: TensorProduct, sections: _Sections) -> Layer
 
 def _weight(weight: Parameter, sections: _Sections) -> Parameter:
     shape = _parted(weight.shape, weight.axis, sections)
-    return replace(weight, shape=shape, axis=weight.axis + 1, sections=True)
+    return replace(weight, shape=shape, indices=(None, *weight.indices), sections=True)
 
 
 def _constant(constant: Constant | None, sections: _Sections) -> Constant | None:

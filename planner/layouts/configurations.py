@@ -29,6 +29,10 @@ LETTERS = {
     REPEATED: "r",
 }
 """Letters that stand for the indices in print, in the order in which parts are numbered."""
+CHANNELS = ("channel",)
+"""Dimensions that split most parameters."""
+_SUMS = 2
+"""Place of the slices of a sum in the order in which parts are numbered: behind samples and channels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,17 +216,38 @@ class ConfigSpace:
         place = np.arange(self.device_start[-1]) - np.repeat(self.device_start[:-1], self.parts)
         return np.asarray(place * np.repeat(self.strides, self.parts))
 
-    @property
-    def shards(self) -> NDArray[np.int64]:
-        """Numbers of parts before, along and behind the indices that split parameters, and of repeats, shape (C, 4).
+    def replica_grid(self, split: Sequence[str]) -> NDArray[np.int64]:
+        """Return the sizes of the grid of parts in which replicas and those that hold other gradients alternate.
 
-        Channels split parameters, and so does the index that is summed over.  Parts that differ in other indices only
-        hold the same shard of the parameters: they are replicas, whose gradients are summed.  Those
-        of parts that compute the same are the same.
+        Parts that differ in dimensions alone that do not split a parameter are replicas: their gradients are summed.
+        Those of slices of a sum are of other elements or, of a parameter that the sum does not split, the same, as
+        those of parts that compute the same are.
+
+        Args:
+            split: Dimensions of the output that split the parameter; of channels, 2 x 3 x 4 parts of samples,
+                channels and rows that one device each computes are the grid [2, 3, 4, 1].
+
+        Returns:
+            Shape (C, G), G even: the first, third, ... are replicas.
         """
-        before, along, behind = np.split(self.degrees, [1, 2], axis=1)
-        columns = (before.prod(axis=1), along.prod(axis=1) * self.sums, behind.prod(axis=1), self.repeats)
-        return np.column_stack(columns)
+        apart = [dim in split for dim in self.output.dims]
+        apart[_SUMS:_SUMS] = [True]
+        degrees = (*self.degrees.T[:_SUMS], self.sums, *self.degrees.T[_SUMS:], self.repeats)
+        grid = [np.ones(self.size, dtype=np.int64)]
+        for degree, own in zip(degrees, (*apart, True), strict=True):
+            if own == len(grid) % 2:
+                grid.append(degree)
+            else:
+                grid[-1] = grid[-1] * degree
+        return np.column_stack(grid)
+
+    def shards(self, split: Sequence[str]) -> NDArray[np.int64]:
+        """Return the shards of a parameter that some dimensions of the output split, and slices of a sum; shape (C,).
+
+        Of a parameter that the sum does not split, the slices all hold the same.
+        """
+        split_by = [dim in split for dim in self.output.dims]
+        return np.asarray(self.degrees[:, split_by].prod(axis=1) * self.sums)
 
     def configuration(self, index: int) -> Configuration:
         """Return the configuration with this index."""
@@ -316,8 +341,8 @@ def completing_parts(space: ConfigSpace) -> Ints:
     Args:
         space: Space of one configuration.
     """
-    sums, (before, along, behind, repeats) = int(space.completed[0]), space.shards[0].tolist()
-    grid = np.arange(len(space.devices)).reshape(before * along // sums, sums, behind * repeats)
+    sums, before = int(space.completed[0]), int(space.degrees[0, :_SUMS].prod())
+    grid = np.arange(len(space.devices)).reshape(before // sums, sums, -1)
     return np.moveaxis(grid, 1, 2).reshape(-1, sums)
 
 

@@ -2,28 +2,27 @@
 
 from collections.abc import Sequence
 
+from planner.graph.computation_graph import Layer
 from planner.graph.parameters import Parameter
+from planner.graph.shapes import SUMMED
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.storage import Storage
 
 
 def parameter_shards(parameter: Parameter, space: ConfigSpace) -> int:
     """Return the number of shards of a parameter under a space of one configuration."""
-    if not parameter.split:
-        return 1
-    along = int(space.shards[0, 1])
-    return along if parameter.summed is not None else along // int(space.sums[0])
+    shards = int(space.shards(parameter.split)[0])
+    return shards if SUMMED in parameter.indices else shards // int(space.sums[0])
 
 
-def replicas_of(space: ConfigSpace) -> int:
+def replicas_of(layer: Layer, space: ConfigSpace) -> int:
     """Return how many parts hold the same shard of a layer's parameters, and sum their gradients."""
-    before, _, behind, _ = space.in_all.shards[0].tolist()
-    return int(before * behind)
+    return int(space.in_all.replica_grid(layer.split)[0, ::2].prod())
 
 
-def storage_shards(storage: Storage, space: ConfigSpace) -> int:
+def storage_shards(storage: Storage, layer: Layer, space: ConfigSpace) -> int:
     """Return the shards of a layer's optimizer state over its replicas, under a space of one configuration."""
-    replicas = replicas_of(space)
+    replicas = replicas_of(layer, space)
     return storage.shards(replicas) if storage.divides and replicas > 1 else 1
 
 

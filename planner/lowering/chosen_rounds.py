@@ -8,7 +8,7 @@ import numpy as np
 from groundwork.array_types import Ints
 from planner.cost.all_reduce import choose_all_reduce, group_rounds
 from planner.cost.library_rounds import collective_rounds
-from planner.layouts.configurations import ConfigSpace
+from planner.layouts.configurations import CHANNELS, ConfigSpace
 from planner.topology.network_routes import ClusterRoutes
 from simulator.collectives.rounds import Round
 from simulator.collectives.schemes import ALL_REDUCES
@@ -29,12 +29,18 @@ class ChosenRounds:
     """Bytes of the whole buffer: of a group, or of all shards of a layer's replicas."""
     space: ConfigSpace | None = None
     """Configuration whose replicas sum gradients, by the algorithm that prices name; None for other collectives."""
-    split: bool = True
-    """Whether a split of the channel dimension splits the buffer."""
+    split: tuple[str, ...] = CHANNELS
+    """Dimensions of the layer's output that split the buffer."""
 
     @classmethod
     def of(
-        cls, collective: str, groups: Ints, size_bytes: float, space: ConfigSpace | None = None, *, split: bool = True
+        cls,
+        collective: str,
+        groups: Ints,
+        size_bytes: float,
+        space: ConfigSpace | None = None,
+        *,
+        split: tuple[str, ...] = CHANNELS,
     ) -> "ChosenRounds":
         """Return a collective among groups, shape (groups, ranks)."""
         rows = np.ascontiguousarray(groups, dtype=np.int64)

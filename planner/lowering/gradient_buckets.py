@@ -77,7 +77,7 @@ class GradientBuckets:
         if not self.framework.is_synchronous:
             self._updates.append((unit, space, self._syncs.gradients(*unit, space, ready)))
             return
-        groups = groups_of(self._syncs.model, space, split=True)
+        groups = groups_of(self._syncs.model, space, split=self._syncs.model.graph.layers[unit[0]].split)
         if groups.shape[1] == 1:
             self._updates.append((unit, space, ready))
             return

@@ -25,7 +25,7 @@ from planner.cost.compressed_sync import compressed_all_reduce, compressed_choic
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge
 from planner.graph.shapes import Shape
-from planner.layouts.configurations import ConfigSpace
+from planner.layouts.configurations import CHANNELS, ConfigSpace
 from planner.layouts.mesh import Mesh
 from planner.layouts.parameter_shards import shard_elements
 from planner.layouts.redistribution import RedistributionStep, group_elements, row_gathers
@@ -172,8 +172,8 @@ class GradientSyncTasks:
         """
         graph, parts, tasks = self.model.graph, [ready[0]], [ready[1]]
         kind = self.compressed.gradient(graph, layer)
-        for split in (True, False):
-            elements = shard_elements([p for p in graph.layers[layer].parameters if p.split is split], space)
+        for split in graph.layers[layer].splits_of_parameters:
+            elements = shard_elements([p for p in graph.layers[layer].parameters if p.split == split], space)
             add = partial(self.tasks.add, layer=layer, micro_batch=micro_batch, backward=True)
             on_device = space.devices[ready[0]], ready[1]
             size = elements * self.model.message_bytes
@@ -199,12 +199,12 @@ class GradientSyncTasks:
         Returns:
             Pairs (device, task that brings the sums).
         """
-        model = self.model
+        model, split = self.model, self.model.graph.layers[layers[-1]].split
         if model.gradient_sync not in ALL_REDUCES:
-            whole = size * int(space.shards[0, 1])
-            choice = choose_all_reduce(model.network, model.gradient_sync, space.in_all, whole, split=True)
+            whole = size * int(space.shards(split)[0])
+            choice = choose_all_reduce(model.network, model.gradient_sync, space.in_all, whole, split=split)
             self.bucket_choices.update(dict.fromkeys(layers, choice))
-        return self._all_reduce(add, space, size, True, ready, None)
+        return self._all_reduce(add, space, size, split, ready, None)
 
     def statistics(self, layer: int, space: ConfigSpace, ready: TaskPairs, *, backward: bool) -> TaskPairs:
         """Sum the statistics of a normalisation over replicas; arguments as for ``gradients``.
@@ -213,9 +213,9 @@ class GradientSyncTasks:
             Pairs (part, task that brings the sums), without those of ``ready``.
         """
         add = partial(self.tasks.add, layer=layer, backward=backward, statistics=True)
-        size = self.model.sync_times.statistics_bytes(layer) / int(space.shards[0, 1])
+        size = self.model.sync_times.statistics_bytes(layer) / int(space.shards(CHANNELS)[0])
         on_device = (space.devices[ready[0]], ready[1])
-        return self._by_part(space, self._all_reduce(add, space, size, True, on_device, None))
+        return self._by_part(space, self._all_reduce(add, space, size, CHANNELS, on_device, None))
 
     def row_statistics(self, layer: int, space: ConfigSpace, ready: TaskPairs) -> TaskPairs:
         """Gather the statistics that parts of the channels have of each row; arguments as for ``gradients``.
@@ -237,7 +237,13 @@ class GradientSyncTasks:
         return space.part_on(self.model.network.device_count)[arrived[0]], arrived[1]
 
     def _all_reduce(
-        self, add: _Add, space: ConfigSpace, size: float, split: bool, ready: TaskPairs, kind: Compression | None
+        self,
+        add: _Add,
+        space: ConfigSpace,
+        size: float,
+        split: tuple[str, ...],
+        ready: TaskPairs,
+        kind: Compression | None,
     ) -> TaskPairs:
         """Sum a buffer over a layer's replicas.
 
@@ -245,7 +251,7 @@ class GradientSyncTasks:
             add: Appends tasks of the layer.
             space: The layer's configuration.
             size: Bytes of the buffer of one replica.
-            split: Whether a split of the channel dimension splits the buffer.
+            split: Dimensions of the layer's output that split the buffer.
             ready: Pairs (device, task after which its share of the sum is there).
             kind: Compression of the messages, if any.
 
@@ -256,7 +262,7 @@ class GradientSyncTasks:
         groups = groups_of(model, space, split=split)
         if not size or groups.shape[1] == 1:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        shards = int(space.shards[0, 1]) if split else 1
+        shards = int(space.shards(split)[0])
         if kind is None:
             chosen = ChosenRounds.of("all-reduce", groups, size * shards, space.in_all, split=split)
             return self._chosen(partial(add, "collective"), chosen, groups, ready, size)

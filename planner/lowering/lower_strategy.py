@@ -363,7 +363,7 @@ class _Lowering:
         if phase == "update":
             work_s = self._update_s(i)
         later_s = self.later_s.get(i, 0.0) if phase == "weight_gradient" else 0.0
-        shards = storage_shards(self.sharded.storage, self.spaces[i]) if self.sharded else 1
+        shards = storage_shards(self.sharded.storage, self.graph.layers[i], self.spaces[i]) if self.sharded else 1
         if self.sharded and shards > 1 and phase == "weight_gradient" and self.sharded.sums_each(i):
             times, space = self.batched.model_at(i).compute_times, self.batched.spaces_at(i)[i]
             later_s = later_s / shards  # each device adds to its shard
@@ -388,7 +388,7 @@ class _Lowering:
         Passes over gradients take those that replicas do not divide.
         """
         storage = self.batched.model.conditions.storage
-        shards = storage_shards(storage, self.spaces[i])
+        shards = storage_shards(storage, self.graph.layers[i], self.spaces[i])
         passes_s = self.batched.model.compute_times.gradient_passes_s(i, self.spaces[i]) if storage.zero == 1 else 0.0
         return np.asarray((self.times[i]["update"] - passes_s) / shards + passes_s)
 

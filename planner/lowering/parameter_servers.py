@@ -73,10 +73,10 @@ class ParameterServers:
                 f"framework must not be ps on cluster {self._cluster.spec}: none of its switches is a host (is_host)"
             )
         for layer, space in zip(self._graph.layers, self._spaces, strict=True):
-            if layer.parameters and int(space.shards[0, 1]) > 1:
+            if layer.parameters and int(space.shards(layer.split)[0]) > 1:
                 raise ConfigError(
                     f"framework must not be ps where parameters are split: those of {layer.name} are in "
-                    f"{space.shards[0, 1]} shards"
+                    f"{space.shards(layer.split)[0]} shards"
                 )
 
     def _placed(self) -> dict[int, int]:

@@ -94,7 +94,7 @@ class ShardedParameters:
         rows: dict[bytes, list[int]] = {}
         groups_by: dict[bytes, Ints] = {}
         for i in layers:
-            groups = groups_of(self._batched.model, spaces[i], split=True)
+            groups = groups_of(self._batched.model, spaces[i], split=graph.layers[i].split)
             if groups.shape[1] > 1:
                 rows.setdefault(groups.tobytes(), []).append(i)
                 groups_by[groups.tobytes()] = groups

@@ -97,7 +97,9 @@ class MemoryAccount:
         """Memory of a layer's parts, by layer."""
         self.parameter_bytes = [parameter_bytes(program, i) for i in range(layers)]
         """Bytes of the parameters that each part of a layer trains, by layer."""
-        self.storage_shards = [storage_shards(program.conditions.storage, space) for space in program.spaces]
+        self.storage_shards = [
+            storage_shards(program.conditions.storage, *row) for row in zip(graph.layers, program.spaces, strict=True)
+        ]
         """Shards of a layer's optimizer state, by layer; 1 where replicas do not divide it."""
         self.segments = np.array(program.segments)
         self.saving_pass = (self.segments >= 0).astype(int)

@@ -328,8 +328,20 @@ def _mapped_fields(row: Mapping[str, Any], shapes: Sequence[Shape]) -> dict[str,
     for name, each in parameters.items() if isinstance(parameters, dict) else ():
         known = ("shape", "split", "axis", "sections", "shared", *_MARKS)
         _check_keys(f"parameter {name}", each, known, required=("shape",))
-        weights.append({"name": name, **{k: v for k, v in each.items() if k not in _MARKS}})
+        fields_of = {key: value for key, value in each.items() if key not in (*_MARKS, "split", "axis")}
+        weights.append({"name": name, "indices": _indices(name, each), **fields_of})
     return {"dims": list(shape.dims[1:]), "sizes": list(shape.sizes[1:]), "reads": maps, "weights": weights}
+
+
+def _indices(name: str, row: Mapping[str, Any]) -> list[str | None]:
+    """Return the index of each axis of a parameter, of which a file says whether channels split one, and which."""
+    split, axis, shape = row.get("split", True), row.get("axis", 0), row["shape"]
+    axes = max(len(shape), 1) if isinstance(shape, list) else 1
+    if not isinstance(split, bool):
+        raise ConfigError(f"split of parameter {name} must be true or false, got {str(split)[:80]}")
+    if type(axis) is not int or not 0 <= axis < axes:
+        raise ConfigError(f"axis of parameter {name} must be one of its {axes}, counted from 0, got {str(axis)[:80]}")
+    return [*[None] * axis, "channel"] if split else []
 
 
 def _map(given: Any) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def _parameter_row(parameter: Parameter, layer: Layer) -> dict[str, Any]:
     if isinstance(operation, Mapped):
         axis = {"axis": parameter.axis} if parameter.axis else {}
         axis |= {"sections": True} if parameter.sections else {}
-        row |= {"split": parameter.split} | axis | ({"shared": parameter.shared} if parameter.shared else {})
+        row |= {"split": bool(parameter.split)} | axis | ({"shared": parameter.shared} if parameter.shared else {})
     row |= {"frozen": True} if parameter.name in layer.frozen else {}
     row |= {"key": keys[parameter.name]} if parameter.name in keys else {}
     aliases = [key for name, key in layer.aliases if name == parameter.name]

@@ -263,17 +263,19 @@ def trained_elements(parameters: Sequence[Parameter], part: Part, *, completes_s
         part: Parts of the layer's output.
         completes_sums: As of the layer's operation: every parameter is divided by slices of a sum.
     """
-    share = part.channels / part.output.size("channel")
     held = np.zeros_like(part.samples)
     for parameter in parameters:
-        slices = part.slices if completes_sums else parameter_slices(parameter, part)
-        held = held + parameter.elements * (share if parameter.split else 1.0) / slices
+        share, slices = parameter_share(parameter, part)
+        held = held + parameter.elements * share / (part.slices if completes_sums else slices)
     return held
 
 
-def parameter_slices(parameter: Parameter, part: Part) -> Floats | float:
-    """Return the slices into which the summed index divides a parameter."""
-    return 1.0 if parameter.summed is None else part.slices
+def parameter_share(parameter: Parameter, part: Part) -> tuple[Floats | float, Floats | float]:
+    """Return each part's share of a parameter by dimensions of the output, and slices of it by the summed index."""
+    share: Floats | float = 1.0
+    for dim in parameter.split:
+        share = share * (part.sizes[dim] / part.output.size(dim))
+    return share, part.slices if SUMMED in parameter.indices else 1.0
 
 
 def identity_maps(shape: Shape) -> tuple[IntervalMap, ...]:

@@ -149,7 +149,7 @@ class Convolution(OperationBase):
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Return weights, bias, and scale and shift of the batch normalisation; all are split with the channels."""
         shape = (self.channels, inputs[0].size("channel") // self.groups, *self.kernel)
-        weight = Parameter("weight", shape, summed=1 if self.groups == 1 else None)
+        weight = Parameter("weight", shape, ("channel", SUMMED) if self.groups == 1 else ("channel",))
         bias = (Parameter("bias", (self.channels,)),) if self.bias else ()
         norm = tuple(Parameter(f"norm_{name}", (self.channels,)) for name in ("weight", "bias") if self.batch_norm)
         return (weight, *bias, *norm)

@@ -63,7 +63,9 @@ class Linear(OperationBase):
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Return weights and bias, both split with the channels."""
         positions = math.prod(inputs[0].positions)
-        weight = Parameter("weight", (self.channels, self._features(inputs)), summed=1, summed_block=positions)
+        weight = Parameter(
+            "weight", (self.channels, self._features(inputs)), ("channel", SUMMED), summed_block=positions
+        )
         return (weight, Parameter("bias", (self.channels,))) if self.bias else (weight,)
 
     def saved_tensors(self, part: Part) -> SavedTensors:

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-import numpy as np
-
 from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
 from hwprofiles.compute.kernels import Kernels
 from planner.graph.operation import Operation
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap, Shape
-from planner.operations.base import OperationBase, Part, parameter_slices
+from planner.operations.base import OperationBase, Part, parameter_share
 from planner.operations.checks import check_int, shape_text
 from planner.operations.computation import Step
 
@@ -53,11 +51,6 @@ class Mapped(OperationBase):
         for size in self.sizes:
             check_int(f"{self._kind}.sizes", size, 1)
         for weight in self.weights:
-            if not 0 <= weight.axis < max(len(weight.shape), 1):
-                raise ConfigError(
-                    f"{self._kind}: axis of parameter {weight.name} must be one of its {len(weight.shape)}, counted "
-                    f"from 0, got {weight.axis}"
-                )
             counted = weight.axis and len(self.sizes) > 1 and weight.shape[weight.axis - 1] == self.sizes[-1]
             if weight.sections and not counted:
                 raise ConfigError(
@@ -99,12 +92,11 @@ class Mapped(OperationBase):
 
     def held_elements(self, part: Part) -> Floats:
         """Return the elements of the weights that each part holds, shared ones included."""
-        share = part.channels / part.output.size("channel")
-        rows: list[Floats] = [
-            w.stored * (share if w.split else np.ones_like(share)) / parameter_slices(w, part)
-            for w in self.parameters(part.inputs)
-        ]
-        return sum(rows, _zeros(part))
+        held = _zeros(part)
+        for weight in self.parameters(part.inputs):
+            share, slices = parameter_share(weight, part)
+            held = held + weight.stored * share / slices
+        return held
 
     def _streams(self, part: Part, flop: float, elements: Floats) -> Kernels:
         """Return kernels without a product: operations an output element, and elements read and written."""

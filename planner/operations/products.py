@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from planner.graph.parameters import Parameter
 from planner.graph.shapes import SUMMED, IntervalMap, Shape
 from planner.operations.base import Part
 from planner.operations.checks import check_int
-from planner.operations.mapped import Mapped
+from planner.operations.mapped import DIMENSIONS, Mapped
 
 _SOFTMAX, _SOFTMAX_BACKWARD, _DROPOUT = 2.0, 3.0, 2.25
 """Accesses of each score by passes between the products: read and written; backward read with the weight; read, written
@@ -59,8 +60,35 @@ class TensorProduct(Mapped):
         if self.kind not in PRODUCTS:
             raise ConfigError(f"kind of a product must be one of {', '.join(PRODUCTS)}, got {self.kind!r}")
 
+    @property
+    def expert_features(self) -> str:
+        """Dimension of the columns of the experts' matrices; empty where each part has whole matrices."""
+        return self.dims[-1] if self._expert_axes else ""
+
+    @property
+    def _expert_axes(self) -> tuple[tuple[str | None, ...], str] | None:
+        """Index of each axis of the experts' matrices, by labels of the product, and what is summed of its input."""
+        if not self.has_experts or not len(self.computes) == len(self.weights) == 1:
+            return None
+        step = self.computes[0]
+        one, two = step.operand("one"), step.operand("two")
+        trained = two.constant.parameter if two is not None and two.constant is not None else ""
+        if step.form != "contract" or one is None or trained != self.weights[0].name:
+            return None
+        first, second, out = (cast(tuple[str, ...], step.argument(name)) for name in ("first", "second", "out"))
+        dims = dict(zip(out, step.out, strict=True))
+        indices = tuple(dims.get(label, SUMMED) for label in second)
+        read = dict(zip(first, one.axes, strict=True)).get(second[indices.index(SUMMED)]) if SUMMED in indices else None
+        known = sorted(indices) == sorted(("channel", SUMMED, self.dims[-1])) and step.out[-1] == self.dims[-1]
+        return (indices, read) if known and read in DIMENSIONS else None
+
     def summed_size(self, inputs: Sequence[Shape]) -> int:
-        """Return the input channels where all of them, and nothing else, are summed over with one matrix."""
+        """Return the input channels where all of them, and nothing else, are summed over with one matrix.
+
+        Of experts, which have a matrix each, these are the features of their rows.
+        """
+        if self._expert_axes:
+            return inputs[0].size(self._expert_axes[1])
         matrices = [weight for weight in self.weights if len(weight.module_shape) > 1]
         if self.kind != "matrix_product" or self.columns or len(self.reads) != 1 or len(matrices) != 1:
             return 0
@@ -69,15 +97,20 @@ class TensorProduct(Mapped):
         return size if plain and self.depth == weight.shape[_summed_axis(weight)] == size else 0
 
     def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
-        """Return the listed maps, and that of channels that are summed over."""
-        sample, channel, *positions = self.reads[slot]
-        return (sample, IntervalMap(dim=SUMMED) if self.summed_size(inputs) else channel, *positions)
+        """Return the listed maps, and that of what is summed over."""
+        maps, experts = self.reads[slot], self._expert_axes
+        if not self.summed_size(inputs):
+            return maps
+        place = inputs[slot].dims.index(experts[1] if experts else "channel")
+        return (*maps[:place], IntervalMap(dim=SUMMED), *maps[place + 1 :])
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Return the listed tensors; the rows of a matrix are those of the index that is summed over."""
+        if experts := self._expert_axes:
+            return (replace(self.weights[0], indices=experts[0]),)
         if not self.summed_size(inputs):
             return self.weights
-        return tuple(replace(w, summed=_summed_axis(w)) if len(w.module_shape) == 2 else w for w in self.weights)
+        return tuple(_summing(each) if len(each.module_shape) == 2 else each for each in self.weights)
 
     def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the inputs, which both gradients read."""
@@ -90,10 +123,11 @@ class TensorProduct(Mapped):
         if not self.has_experts or phase == "update":
             return None
         held = Part(tuple(inputs), output, part)
-        sizes = held.outputs * 0.0 + self.depth, held.outputs * 0.0 + self.columns
+        rows = self._rows(held)
+        sizes = held.outputs * 0.0 + self.depth / held.slices, held.outputs * 0.0 + rows
         depth, columns = sizes[::-1] if phase == "activation_gradient" else sizes
         return expert_product_kernels(
-            rows=held.outputs / self.columns,
+            rows=held.outputs / rows,
             depth=depth,
             columns=columns,
             experts=held.channels,
@@ -121,6 +155,8 @@ class TensorProduct(Mapped):
 
     def _rows(self, part: Part) -> Floats | float:
         """Return the channels of all sections of each part, or the columns of one of many products."""
+        if self.expert_features:
+            return part.sizes[self.expert_features]
         return float(self.columns) if self.columns else part.channels * float(self.sections)
 
     def _product(
@@ -249,6 +285,12 @@ class Attention(Mapped):
 def _summed_axis(matrix: Parameter) -> int:
     """Return the axis of a matrix that is summed over: behind that of the channels, or the first one."""
     return (matrix.axis + 1) % len(matrix.shape)
+
+
+def _summing(matrix: Parameter) -> Parameter:
+    """Return a matrix whose rows are those of the index that is summed over."""
+    axis, indices = _summed_axis(matrix), [*matrix.indices, None][: len(matrix.shape)]
+    return replace(matrix, indices=(*indices[:axis], SUMMED, *indices[axis + 1 :]))
 
 
 def _check(operation: TensorProduct, depth: float, columns: int) -> None:

@@ -12,7 +12,7 @@ from hwprofiles.compute.fused_kernels import FusedKernels, elementwise_kernels, 
 from hwprofiles.compute.kernels import Kernels
 from planner.graph.operation import SavedTensors
 from planner.graph.parameters import Parameter
-from planner.graph.shapes import Shape
+from planner.graph.shapes import SUMMED, Shape
 from planner.operations.base import ELEMENT_BYTES, Part
 from planner.operations.mapped import Mapped
 
@@ -158,11 +158,14 @@ class Embedding(Mapped):
 
     def summed_size(self, inputs: Sequence[Shape]) -> int:
         """Return the words of the table, of which a part may hold a slice: the rows of all others are zero to it."""
-        return self.weights[0].shape[0] if len(self.weights) == 1 and self.weights[0].axis == 1 else 0
+        return (
+            self.weights[0].shape[0] if len(self.weights) == 1 and self.weights[0].indices == (None, "channel") else 0
+        )
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Return the table."""
-        return tuple(replace(w, summed=0) for w in self.weights) if self.summed_size(inputs) else self.weights
+        sums = self.summed_size(inputs) > 0
+        return tuple(replace(w, indices=(SUMMED, "channel")) for w in self.weights) if sums else self.weights
 
     def _forward(self, part: Part) -> Kernels:
         return self._streams(part, 0.0, self._inputs(part) + 2 * part.outputs)

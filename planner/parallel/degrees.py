@@ -28,7 +28,7 @@ from planner.layouts.mesh import Mesh
 from planner.layouts.storage import REPLICATED_STORAGE, STAGES, Storage
 from planner.parallel.device_groups import grouped_devices
 from planner.parallel.strategy_file import SUFFIXES
-from planner.parallel.tensor import context_splits, expert_splits, tensor_splits
+from planner.parallel.tensor import context_splits, expert_splits, features_of_experts, tensor_splits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,8 @@ class Hybrid:
     """Split positions where tensor parallelism would repeat the computation."""
     ulysses: bool = False
     """Along the axis of context parallelism attention splits heads in place of positions."""
+    slicing: bool = False
+    """Tensor parallelism splits the features of each expert in place of experts."""
     zero: int = 0
     """What replicas divide (``planner.layouts.storage.Storage``)."""
     hsdp: int = 0
@@ -101,7 +103,7 @@ rows to its share of them, so that all of these rows are in one all-to-all.  So 
 that ``context`` and ``tensor`` split are parted by ``context`` first."""
 _DEGREES = ("pipeline", "data", "spatial", "filter", "channel", "context", "expert", "tensor")
 _NUMBERS = ("zero", "hsdp")
-HYBRID_FLAGS = ("sequence", "ulysses", "fsdp", "gathered")
+HYBRID_FLAGS = ("sequence", "ulysses", "slicing", "fsdp", "gathered")
 """Words of a hybrid without a number."""
 HYBRID_WORDS = (*_DEGREES, *HYBRID_FLAGS, *_NUMBERS)
 """Words that a strategy by degrees is made of."""
@@ -253,7 +255,12 @@ def _mesh_splits(hybrid: Hybrid, graph: ComputationGraph) -> dict[str, Mapping[s
         "context": context_splits(graph, hybrid.context, ulysses=hybrid.ulysses, tensor=hybrid.tensor),
         "expert": expert_splits(graph, hybrid.expert),
         "tensor": tensor_splits(
-            graph, hybrid.tensor, sequence=hybrid.sequence, context=hybrid.context, expert=hybrid.expert
+            graph,
+            hybrid.tensor,
+            sequence=hybrid.sequence,
+            context=hybrid.context,
+            expert=hybrid.expert,
+            slicing=hybrid.slicing,
         ),
     }
 
@@ -304,6 +311,8 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
     if hybrid.ulysses and (hybrid.context == 1 or hybrid.sequence):
         beside = "beside context=N" if hybrid.context == 1 else "without sequence, whose positions part otherwise"
         raise ConfigError(f"{where}: ulysses must stand {beside}")
+    if hybrid.slicing and not (hybrid.tensor > 1 and any(map(features_of_experts, graph.layers))):
+        raise ConfigError(f"{where}: slicing must stand beside tensor=N, of a network of experts with their features")
     if hybrid.tensor > 1 or hybrid.context > 1 or hybrid.expert > 1:
         _check_mesh(hybrid, graph)
     for kind, sizes in (("filter", _channels(graph)), ("channel", _input_channels(graph)), ("spatial", {})):
@@ -397,7 +406,7 @@ def split_layer(layer: Layer, hybrid: Hybrid, devices: Sequence[int]) -> Configu
     grid = grid_of(layer, hybrid.spatial)
     filters, slices = hybrid.filter * (1 if grid else hybrid.spatial), 1
     if "channel" in degrees:
-        size, sums = layer.output.size("channel"), _sums(layer)
+        size, sums = layer.output.size("channel"), sums_of_channels(layer)
         degrees["channel"] = largest_divisor(size, filters * (1 if sums else hybrid.channel))
         if sums:
             shared = math.gcd(sums, size // degrees["channel"])
@@ -414,6 +423,7 @@ def split_layer(layer: Layer, hybrid: Hybrid, devices: Sequence[int]) -> Configu
     return Configuration.of(degrees | {SUMMED: slices} | grid, chosen)
 
 
-def _sums(layer: Layer) -> int:
-    """Return the size of what ``channel`` splits of a layer's sums; 0 of one that reads the data or has none."""
-    return 0 if layer.reads_data else layer.operation.summed_size(layer.input_shapes)
+def sums_of_channels(layer: Layer) -> int:
+    """Return the size of what ``channel`` splits of a layer's sums; 0 where it reads the data, has none, or experts."""
+    whole = layer.reads_data or layer.operation.has_experts
+    return 0 if whole else layer.operation.summed_size(layer.input_shapes)

@@ -11,7 +11,7 @@ from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import SUMMED
 from planner.layouts.configurations import Configuration, Strategy
-from planner.parallel.degrees import grid_of, largest_divisor
+from planner.parallel.degrees import grid_of, largest_divisor, sums_of_channels
 
 
 def _packed(degrees: dict[str, int]) -> Configuration:
@@ -55,8 +55,8 @@ def _positions(layer: Layer, device_count: int) -> Configuration:
 
 def _input_channels(layer: Layer, device_count: int) -> Configuration:
     """Split a layer's input channels; split the output channels of a layer that reads the data or has no such sum."""
-    summed = layer.operation.summed_size(layer.input_shapes)
-    if not summed or layer.reads_data:
+    summed = sums_of_channels(layer)
+    if not summed:
         return _split(layer, "channel", device_count)
     shared = math.gcd(summed, layer.output.size("channel"))
     degrees = dict.fromkeys(layer.parallel_dims, 1) | {SUMMED: largest_divisor(shared, device_count)}

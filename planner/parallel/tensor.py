@@ -17,7 +17,8 @@ and sum over an index, as embeddings over their words, sum over slices of it.  W
 repeat their computation split positions instead.
 
 Experts are products with a matrix for each channel: their columns are whole experts, the rows that they take are split
-with them, and the sum over experts ends the split.
+with them, and the sum over experts ends the split.  With ``slicing`` each expert's matrices are split in columns and
+rows as those of a dense block, by features.
 
 Context parallelism splits positions of every layer that has some, attention's queries too, which read all keys.  With
 ``ulysses`` attention splits its heads instead, of which each device reads all positions.
@@ -27,7 +28,8 @@ experts and back.
 Source:
     Shoeybi et al., "Megatron-LM", 2019, Sec. 3.  Korthikanti et al., "Reducing Activation Recomputation in Large
     Transformer Models", MLSys 2023, Sec. 4.2: splits of positions.  Grattafiori et al., "The Llama 3 Herd of Models",
-    2024, Sec. 3.3.2: context parallelism that gathers keys and values.  Jacobs et al., "DeepSpeed Ulysses", 2023,
+    2024, Sec. 3.3.2: context parallelism that gathers keys and values.  Rajbhandari et al., "DeepSpeed-MoE", ICML 2022,
+    Sec. 5.2: slices of experts.  Jacobs et al., "DeepSpeed Ulysses", 2023,
     Sec. 3: all-to-alls from positions to heads and back.  Lepikhin et al., "GShard", ICLR 2021, Sec. 3.2: experts over
     the devices that split samples elsewhere.
 """
@@ -39,6 +41,7 @@ from types import MappingProxyType
 from planner.graph.computation_graph import ComputationGraph, Edge, Layer
 from planner.graph.shapes import SUMMED, IntervalMap
 from planner.layouts.configurations import part_bounds
+from planner.operations.products import TensorProduct
 
 
 @lru_cache(maxsize=32)
@@ -83,7 +86,13 @@ def expert_splits(graph: ComputationGraph, degree: int) -> Mapping[str, str | No
 
 @lru_cache(maxsize=32)
 def tensor_splits(
-    graph: ComputationGraph, degree: int, *, sequence: bool = False, context: int = 1, expert: int = 1
+    graph: ComputationGraph,
+    degree: int,
+    *,
+    sequence: bool = False,
+    context: int = 1,
+    expert: int = 1,
+    slicing: bool = False,
 ) -> Mapping[str, str | None]:
     """Return the index that an axis of tensor parallelism splits, by layer; None where it repeats the computation.
 
@@ -93,21 +102,22 @@ def tensor_splits(
         sequence: Whether layers split positions that would repeat their computation.
         context: Parts into which another axis splits positions.
         expert: Parts into which another axis splits experts.
+        slicing: Whether features of experts are split in place of experts.
     """
-    rule = _Rule(graph, degree, expert)
+    rule = _Rule(graph, degree, expert, slicing=slicing)
     splits: dict[str, str | None] = {}
+    columns = set[int]()  # layers whose output is split as that of columns is, and not by positions
     for i, layer in enumerate(graph.layers):
-        carried = [
-            rule.carried(edge, index)
-            for edge in graph.producers[i]
-            if (index := _made(graph.layers[edge.producer], splits)) is not None
-        ]
-        gathers = "" in carried
-        channels = [index for index in carried if index in (SUMMED, "channel")]
+        made = [(edge, _made(graph.layers[edge.producer], splits)) for edge in graph.producers[i]]
+        carried = [(edge.producer in columns, rule.carried(edge, index)) for edge, index in made if index is not None]
+        gathers = any(not index for _, index in carried)
+        channels = [index for of_columns, index in carried if index and (of_columns or index in (SUMMED, "channel"))]
         if SUMMED in channels or (channels and not gathers):
             splits[layer.name] = SUMMED if SUMMED in channels else channels[0]
+            columns |= {i} - ({i} if SUMMED in channels and not layer.operation.completes_sums else set())
         elif rule.is_column(i) or rule.serves_columns(i):
-            splits[layer.name] = "channel"
+            splits[layer.name] = rule.column(layer)
+            columns.add(i)
         elif layer.reads_data and layer.operation.summed_size(layer.input_shapes) >= degree:
             splits[layer.name] = SUMMED
         else:
@@ -122,6 +132,12 @@ def _made(layer: Layer, splits: Mapping[str, str | None]) -> str | None:
     return index if index != SUMMED else "channel" if layer.operation.completes_sums else None
 
 
+def features_of_experts(layer: Layer) -> str:
+    """Return the dimension of a layer's output that columns of its experts' matrices split; empty where none do."""
+    operation = layer.operation
+    return operation.expert_features if isinstance(operation, TensorProduct) else ""
+
+
 def _position(layer: Layer, degree: int) -> str | None:
     """Return the first position dimension that a layer can split so many times."""
     dims = (dim for dim in layer.parallel_dims if dim not in ("sample", "channel"))
@@ -131,8 +147,8 @@ def _position(layer: Layer, degree: int) -> str | None:
 class _Rule:
     """What the layers of a network do with a split of their inputs."""
 
-    def __init__(self, graph: ComputationGraph, degree: int, expert: int = 1) -> None:
-        self.graph, self.degree, self.expert = graph, degree, expert
+    def __init__(self, graph: ComputationGraph, degree: int, expert: int = 1, *, slicing: bool = False) -> None:
+        self.graph, self.degree, self.expert, self.slicing = graph, degree, expert, slicing
         self._ends: dict[tuple[int, str], bool] = {}
 
     def carried(self, edge: Edge, index: str) -> str:
@@ -160,17 +176,23 @@ class _Rule:
     def is_column(self, i: int) -> bool:
         """Return whether a layer's product is split into columns."""
         layer = self.graph.layers[i]
-        experts = layer.operation.has_experts
+        experts, index = layer.operation.has_experts, self.column(layer)
         sums = (experts or layer.operation.summed_size(layer.input_shapes) > 0) and not layer.reads_data
-        least = self.degree * (self.expert if experts else 1)
-        fits = "channel" in layer.parallel_dims and layer.output.size("channel") >= least
-        return sums and fits and self._ends_in_sums(i, "channel")
+        least = self.degree * (self.expert if experts and index == "channel" else 1)
+        fits = index in layer.parallel_dims and layer.output.size(index) >= least
+        return sums and fits and self._ends_in_sums(i, index)
+
+    def column(self, layer: Layer) -> str:
+        """Return the dimension of a layer's output that columns of its product split."""
+        return (self.slicing and features_of_experts(layer)) or "channel"
 
     def serves_columns(self, i: int) -> bool:
         """Return whether all that reads a layer's output are columns that each read its part, as experts do."""
         edges = self.graph.consumers[i]
         return bool(edges) and all(
-            self.carried(edge, "channel") == "channel" and self.is_column(edge.consumer) for edge in edges
+            self.carried(edge, "channel") == "channel" == self.column(self.graph.layers[edge.consumer])
+            and self.is_column(edge.consumer)
+            for edge in edges
         )
 
     def _ends_in_sums(self, i: int, index: str) -> bool:

@@ -339,7 +339,10 @@ class _Bounds:
                 else 0.0
                 for phase in LAYER_PHASES
             }
-            held = sum(p.elements / (split.get("channel", 1) * slices if p.split else 1) for p in layer.parameters)
+            held = sum(
+                p.elements / (math.prod(split.get(dim, 1) for dim in p.split) * slices if p.split else 1)
+                for p in layer.parameters
+            )
             made = math.prod(part.values()) / (slices if layer.operation.completes_sums else 1)
             update_s = seconds.pop("update")
             self._known[key] = _PartCosts(sum(seconds.values()), update_s, made, held)

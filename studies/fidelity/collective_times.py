@@ -15,7 +15,7 @@ from planner.cost.all_reduce import choose_all_reduce
 from planner.cost.library_rounds import library_collective_s
 from planner.graph.computation_graph import Layer
 from planner.graph.shapes import Shape
-from planner.layouts.configurations import ConfigSpace, Configuration, space_of
+from planner.layouts.configurations import CHANNELS, ConfigSpace, Configuration, space_of
 from planner.operations.linear import Linear
 from planner.topology.network_routes import routes_of_cluster
 from studies.fidelity.device_names import rows_of_table
@@ -167,4 +167,4 @@ def all_reduce_price_s(cluster: str, devices: tuple[int, ...], size_bytes: float
     network = routes_of_cluster(judged_cluster(cluster))
     scheme = "auto" if network.library is None else "library"
     space = _replicas(devices, network.device_count)
-    return choose_all_reduce(network, scheme, space, float(size_bytes), split=True).price_s
+    return choose_all_reduce(network, scheme, space, float(size_bytes), split=CHANNELS).price_s

@@ -11,7 +11,7 @@ from planner.cost.compute_time import kernel_s
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES, Layer
 from planner.graph.shapes import SUMMED
-from planner.parallel.degrees import largest_divisor
+from planner.parallel.degrees import largest_divisor, sums_of_channels
 from studies.oracle.layer_sizes import Sizes
 
 
@@ -64,7 +64,7 @@ def layer_times(model: CostModel, sizes: Sizes, splits: Sequence[Split]) -> dict
 
 def _parts(layer: Layer, flat: bool, splits: Sequence[Split]) -> dict[str, Floats]:
     """Return the sizes of the largest part in each output dimension, and its slices of a sum, shape (C,) each."""
-    sums = 0 if layer.reads_data else layer.operation.summed_size(layer.input_shapes)
+    sums = sums_of_channels(layer)
     degrees = np.ones((len(splits), len(layer.output.dims)))
     for c, split in enumerate(splits):
         if flat or not split.grid:

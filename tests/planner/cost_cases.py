@@ -1,6 +1,7 @@
 """Random device graphs, and transfers and exchanges priced slowly, from the graph's own routes."""
 
 import itertools
+from collections import defaultdict
 
 import numpy as np
 
@@ -8,7 +9,6 @@ from hwprofiles.devices.device import Device
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.latency import Latency
 from hwprofiles.devices.link import Link
-from planner.cost.all_reduce import replica_groups
 from planner.layouts.regions import needed_regions
 from planner.topology.network_routes import routes_of_cluster
 from simulator.collectives.schemes import rank_rounds
@@ -88,11 +88,12 @@ def slow_transfer_s(model, edge, producer, consumer):
 
 
 def slow_exchange_s(cluster, scheme, space, size_bytes, *, split):
-    """Time of an exchange under one configuration: its rounds, message by message."""
-    channel = int(space.degrees[0, 1])
-    shards = (int(space.degrees[0, 0]), channel, int(space.degrees[0, 2:].prod()), 1)
-    groups = replica_groups(routes_of_cluster(cluster).rank, shards, space.devices, split)
-    shard = size_bytes / (channel if split else 1)
+    """Time of an exchange under one configuration: its rounds, message by message, of the parts of each shard."""
+    rank, members = routes_of_cluster(cluster).rank, defaultdict(list)
+    for device, place in zip(space.devices.tolist(), np.ndindex(*space.degrees[0]), strict=True):
+        members[tuple(at for dim, at in zip(space.output.dims, place, strict=True) if dim in split)].append(device)
+    groups = np.array([sorted(row, key=lambda device: rank[device]) for row in members.values()])
+    shard = size_bytes / len(groups)
     seconds = 0.0
     nodes = np.array([device.node for device in cluster.devices])
     plans = rank_rounds(scheme, groups, nodes, np.zeros_like(nodes))

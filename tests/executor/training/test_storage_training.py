@@ -10,6 +10,7 @@ import torch.distributed as dist
 from counted_memory import storage_bytes
 from plans import star
 from ranks import options, pool_of, session_of
+from small_experts import ExpertNetwork, graph as experts
 from small_transformer import Transformer, graph as transformer
 from torch import nn
 from undivided import graph_of, wide
@@ -167,6 +168,16 @@ def test_beside_tensor_sequence_and_context_parallelism(ranks):
     check_equal(ranks, transformer(), {each: lowered(transformer(), each) for each in words})
 
 
+def test_slices_of_experts(ranks):
+    """Halves of experts, which two replicas divide, or which lie on different devices; held bytes are predicted."""
+    words = [f"data=2,tensor=2,slicing,{each}" for each in ("zero=1", "zero=2", "fsdp")]
+    programs = {each: lowered(experts(), each) for each in (*words, "expert=2,tensor=2,slicing,zero=1")}
+    check_equal(ranks, experts(), programs)
+    for name, program in programs.items():
+        held, _ = zip(*ranks.run(memory_of, program, ADAM), strict=True)
+        np.testing.assert_allclose(held, storage_bytes(program, memory_policy_of(ADAM, host=True)), err_msg=name)
+
+
 @pytest.mark.parametrize(
     ("schedule", "storages"),
     [
@@ -322,20 +333,22 @@ def train_in_turn(rank, programs, optimizer, folder):
         ("fsdp", "data=2,tensor=2", "fsdp"),
         ("zero=1", "hsdp=2", "data=4"),
         ("tensor=2,fsdp", "zero=2", "tensor=2,zero=1"),
+        ("data=2,tensor=2,slicing,fsdp", "expert=2,tensor=2,slicing", "tensor=4,slicing"),
     ],
     ids=" ".join,
 )
 def test_checkpoints_are_read_whatever_replicas_divide(ranks, tmp_path, words):
-    (_, held, _), *_ = trained(ranks, [undivided(transformer())], ADAM, steps=len(words))
+    network = experts() if "slicing" in words[0] else transformer()
+    (_, held, _), *_ = trained(ranks, [undivided(network)], ADAM, steps=len(words))
     expected = {(layer, label): values for layer, label, _, values in held[0]}
-    programs = [lowered(transformer(), each) for each in words]
+    programs = [lowered(network, each) for each in words]
     check_held(ranks.run(train_in_turn, programs, ADAM, tmp_path), expected, " ".join(words))
     state = torch.load(tmp_path / "module.pt")
-    for layer in transformer().layers:
+    for layer in network.layers:
         for name, key in layer.keys:
             if (layer.name, name) in expected:
                 np.testing.assert_allclose(state[key], expected[layer.name, name], rtol=1e-12, atol=1e-12)
-    Transformer().load_state_dict(state)
+    (ExpertNetwork if network is experts() else Transformer)().load_state_dict(state)
 
 
 def train_natively(rank, programs, optimizer, changes):

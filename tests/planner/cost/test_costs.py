@@ -151,7 +151,12 @@ def test_bounds_of_layers_are_below_their_costs(name, scheme):
     assert near > 0.5
 
 
-@given(cluster=clusters, seed=st.integers(0, 2**32), scheme=st.sampled_from(sorted(ALL_REDUCES)), split=st.booleans())
+@given(
+    cluster=clusters,
+    seed=st.integers(0, 2**32),
+    scheme=st.sampled_from(sorted(ALL_REDUCES)),
+    split=st.sampled_from([(), ("channel",), ("channel", "width"), ("height",), ("channel", "height", "width")]),
+)
 def test_exchanges_equal_a_count_of_messages(cluster, seed, scheme, split):
     """All rounds of all groups, on their routes."""
     rng, count = np.random.default_rng(seed), len(cluster.devices)

@@ -217,7 +217,7 @@ def test_replicas_inside_nodes_are_summed_there():
     for size in SIZES.tolist():
         alone_s = library_collective_s(network, "all-reduce", tuple(range(8)), size)
         assert all_reduce_s(network, "library", space, 2 * size)[0] == pytest.approx(float(alone_s), rel=1e-12)
-    assert choose_all_reduce(network, "library", space, 2e9, split=True).scheme == "library-switch-sums"
+    assert choose_all_reduce(network, "library", space, 2e9, split=("channel",)).scheme == "library-switch-sums"
 
 
 def test_plans_tell_what_the_library_chooses():

@@ -170,7 +170,7 @@ def test_a_device_sends_nothing_on_before_its_own_gradient_is_there():
 
 
 @settings(max_examples=15)
-@given(questions(models=("lenet5", "alexnet")), st.booleans())
+@given(questions(models=("lenet5", "alexnet")), st.sampled_from([(), ("channel",)]))
 def test_auto_is_the_cheapest_scheme_and_lowering_picks_it(question, split):
     model, _ = question
     count = len(model.cluster.devices)
@@ -190,7 +190,7 @@ def test_auto_prefers_few_steps_for_small_buffers_and_few_bytes_for_large_ones()
     cluster, graph = star(16), one_layer(16)
     model = CostModel(graph, cluster, "auto")
     space = spaces_of(graph, named_strategy("data", graph, 16), 16)[graph.index["fc"]]
-    small, large = (choose_all_reduce(model.network, "auto", space, size, split=True) for size in (64.0, 1e9))
+    small, large = (choose_all_reduce(model.network, "auto", space, size, split=("channel",)) for size in (64.0, 1e9))
 
     assert small.scheme == "direct"
     bound_s = 2 * 15 / 16 * 1e9 / BYTES_PER_S

@@ -117,7 +117,7 @@ def test_without_overlap_the_terms_add_up(name, text, count, strategy, gradient_
     terms += sum(model.node_costs(i, space).phase_s["update"][0] for i, space in enumerate(spaces))
     for bucket in {program.layers_of(task) for task in sums_of(program)}:
         size = sum(bytes_of(model.graph, layer) for layer in bucket)
-        terms += all_reduce_s(model.network, gradient_sync, spaces[bucket[0]], size, split=True)[0]
+        terms += all_reduce_s(model.network, gradient_sync, spaces[bucket[0]], size)[0]
     for producer, edges in enumerate(model.graph.consumers):
         tables = [model.transfer_times.table(edge, spaces[producer], spaces[edge.consumer])[0, 0] for edge in edges]
         terms += max(tables, default=0.0)  # these strategies give all consumers of a tensor one layout

@@ -318,7 +318,7 @@ class Scaled(BatchNorm):
     """A layer with one number a channel, and three that every part holds."""
 
     def parameters(self, inputs):
-        return Parameter("weight", (inputs[0].size("channel"),)), Parameter("shared", (3,), split=False)
+        return Parameter("weight", (inputs[0].size("channel"),)), Parameter("shared", (3,), indices=())
 
 
 @pytest.mark.parametrize("gradient_sync", ALL_REDUCES)

@@ -43,7 +43,7 @@ TWO = {"dims": ("channel", "length"), "sizes": (4, 2)}
 
 
 def sections(shape, axis):
-    return (Parameter("w", shape, axis=axis, sections=True),)
+    return (Parameter("w", shape, (*[None] * axis, "channel"), sections=True),)
 
 
 def pooling(**fields):

@@ -29,6 +29,8 @@ WORDS = (
     "expert=4,tensor=2",
     "tensor=8",
     "tensor=4,sequence",
+    "expert=4,tensor=2,slicing",
+    "data=2,tensor=4,sequence,slicing",
 )
 
 
@@ -72,6 +74,25 @@ def test_rows_travel_to_experts_that_tensors_split_too(expert, tensor):
     found = moved(program, "model.layers.1.mlp")
     for direction in ("forward", "backward"):
         assert found["all-to-all", direction, 2 * rows * WIDTH] == 2 * tensor
+    assert not (program.kind == KINDS.index("transfer")).any()
+
+
+def test_slices_of_experts_are_columns_and_rows():
+    """Of two experts a device has halves: all rows of the experts travel to each, and are summed as a dense block's."""
+    words = "expert=4,tensor=2,slicing"
+    program, strategy = program_of(words), named_strategy(words, model().graph, 8, model().cluster)
+    degrees = {layer.name: strategy[layer.name].degrees for layer in model().graph.layers}
+    for name, index in (("einsum", "width"), ("einsum_2", "width"), ("mul", "width"), ("einsum_3", "summed")):
+        assert degrees[f"model.layers.1.mlp.{name}"]["channel"] == 4
+        assert degrees[f"model.layers.1.mlp.{name}"][index] == 2
+    for layer, space in zip(program.graph.layers, program.spaces, strict=True):
+        if layer.operation.has_experts:
+            assert shard_elements(layer.parameters, space) == 2 * WIDTH * INNER / 2
+    rows = 2 * BATCH * 2 * ROWS / 4 * WIDTH  # bytes of those of two of eight experts
+    found = moved(program, "model.layers.1.mlp")
+    for direction in ("forward", "backward"):
+        assert found["all-to-all", direction, rows] == 2 * 2  # there and back, on two places of the axis of tensors
+        assert found["all-reduce", direction, rows] == 4 * 1
     assert not (program.kind == KINDS.index("transfer")).any()
 
 
@@ -136,6 +157,8 @@ def test_more_devices_than_experts_repeat_them():
         (f"mixtral:{SIZES}", "expert=16", "expert must be a number of experts that some layer has, got 16"),
         (f"mixtral:{SIZES}", "data=2,expert=3", "batch must be a multiple of data=2 times expert=3"),
         (f"mixtral:{SIZES}", "expert=2,filter=2", "filter must be 1 beside expert"),
+        ("lenet5", "tensor=2,slicing", "slicing must stand beside tensor=N, of a network of experts"),
+        (f"mixtral:{SIZES}", "expert=4,slicing", "slicing must stand beside tensor=N, of a network of experts"),
         ("mixtral:experts=4,chosen=5", "data", "mixtral:chosen must be at most experts=4, got 5"),
         ("mixtral:sequence=32,capacity=33", "data", "mixtral:capacity must be at most sequence=32, got 33"),
         ("mixtral:sequence=30,experts=16", "data", "chosen \\* sequence / experts must be a whole number"),

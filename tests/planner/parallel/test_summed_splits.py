@@ -57,7 +57,7 @@ def test_flattened_channels_keep_their_positions():
     layer = layer_of("fc1")
     (weight, bias), channels = layer.parameters, layer.input_shapes[0].size("channel")
     positions = int(np.prod(layer.input_shapes[0].positions))
-    assert (weight.summed, weight.summed_block, bias.summed) == (1, positions, None)
+    assert (weight.indices, weight.summed_block, bias.indices) == (("channel", SUMMED), positions, ("channel",))
     space = space_of(layer, Configuration.of({SUMMED: 3}, (0, 1, 2)), 3)
     read = needed_regions(space, layer.operation.interval_maps(0, layer.input_shapes), layer.input_shapes[0])
     assert read.low[:, 1].tolist() == [j * channels // 3 for j in range(3)]
