@@ -1,5 +1,6 @@
-"""Notes on what a strategy does not divide: devices that idle, products computed alike, parts of unequal size."""
+"""Notes on what a strategy divides unequally, or not: devices that idle, products computed alike, unequal parts."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ from planner.graph.computation_graph import Layer
 from planner.graph.shapes import REPEATED, SUMMED
 from planner.layouts.configurations import Configuration, Strategy
 from planner.models.registry import with_words
+from planner.operations.products import Attention
 
 _NAMED = 3
 """Layers that a note names."""
@@ -30,6 +32,12 @@ def mesh_notes(model: CostModel, strategy: Strategy) -> tuple[str, ...]:
     repeated = [layer for layer in layers if strategy[layer.name].degrees.get(REPEATED, 1) > 1 and _has_product(layer)]
     if repeated:
         notes.append(f"products that several devices compute alike: {_names(repeated)}")
+    if masked := {layer: parts for layer in layers if (parts := _causal_parts(layer, strategy[layer.name])) > 1}:
+        parts = max(masked.values())
+        notes.append(
+            f"causal attention over {parts} parts of the positions, of which the last has {2 - 1 / parts:.4g} times "
+            f"the mean work and sets the time: {_names([*masked])}; ulysses beside context=N splits heads equally"
+        )
     uneven = {layer: sizes for layer in layers if (sizes := _uneven_sizes(layer, strategy[layer.name]))}
     if uneven:
         pairs = {(size, size + -size % degree) for sizes in uneven.values() for size, degree in sizes}
@@ -51,6 +59,12 @@ def _has_product(layer: Layer) -> bool:
     """Return whether a layer multiplies matrices, as products, convolutions and attention do."""
     whole = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
     return bool(layer.kernels("forward", whole).rows[0] > 0)
+
+
+def _causal_parts(layer: Layer, configuration: Configuration) -> int:
+    """Return the parts into which queries that read no later keys are split; 1 of layers that have none."""
+    causal = isinstance(layer.operation, Attention) and layer.operation.causal
+    return math.prod(configuration.degrees.get(dim, 1) for dim in layer.output.dims[2:]) if causal else 1
 
 
 def _uneven_sizes(layer: Layer, configuration: Configuration) -> list[tuple[int, int]]:

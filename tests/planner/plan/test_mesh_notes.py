@@ -1,5 +1,6 @@
 """What a strategy on meshes leaves undivided is said: devices, products, and parts of unequal size."""
 
+import numpy as np
 import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
@@ -29,6 +30,17 @@ def test_a_note_names_the_model_with_padded_words():
     (note,) = [note for note in notes_of("gpt2:words=1001,layers=1", "tensor=4") if "unequal" in note]
     assert "equal with 1,004 for 1,001 (gpt2:layers=1,words=1004 pads its words)" in note
     assert not [note for note in notes_of("gpt2:layers=1,words=1004", "tensor=4") if "unequal" in note]
+
+
+def test_the_last_part_of_masked_positions_has_most_work():
+    """Of GPT-2's 1,024 queries, those in the last part have the most scores that no mask leaves out, counted here."""
+    for parts, words in ((4, "context=4"), (2, "context=2,tensor=2,sequence"), (8, "context=8")):
+        scores = np.tri(1024).sum(axis=1).reshape(parts, -1).sum(axis=1)
+        (note,) = [note for note in notes_of("gpt2:layers=1", words) if "causal" in note]
+        assert f"over {parts} parts" in note
+        said = float(note.partition("last has ")[2].split()[0])
+        assert said == pytest.approx(scores[-1] / scores.mean(), rel=1e-3)
+    assert not [note for note in notes_of("gpt2:layers=1", "context=4,ulysses") if "causal" in note]
 
 
 def test_a_plan_that_divides_all_has_no_notes_on_it():
