@@ -55,6 +55,11 @@ class BackendMemory(Protocol):
         """True if every message is received in a buffer of its own, which is allocated for the whole run."""
         ...
 
+    @property
+    def normalisation_copies(self) -> int:
+        """Tensors of its size beside which the gradient of a batch normalisation by its own statistics is computed."""
+        ...
+
     def channels_last(self, region: Ints, *, channels: int, element_bytes: int) -> bool:
         """Return whether a convolution reads its input with the channels last in memory.
 
@@ -104,6 +109,7 @@ class GpuMemory:
     """Memory of GPUs: tensors alone; the workspace of their libraries is left out."""
 
     has_message_buffers = False
+    normalisation_copies = 0
 
     def channels_last(self, region: Ints, *, channels: int, element_bytes: int) -> bool:
         """Return False: tensors keep their channels first."""

@@ -79,6 +79,7 @@ class CpuMemory:
     """Memory of processors: reordered operands, scratch of products, and buffers of messages."""
 
     has_message_buffers = True
+    normalisation_copies = 1
 
     def channels_last(self, region: Ints, *, channels: int, element_bytes: int) -> bool:
         """Return whether images of floats, of several channels and enough positions, have their channels last."""

@@ -173,6 +173,7 @@ def _of_outputs(account: MemoryAccount, times: UnitTimes, direct: Bools) -> list
         rows.append(BufferRows("activation gradients", i, device, summed, backward.begin[cells], until))
         if part.transforms_gradient:
             rows.append(account.by_cell("activation gradients", i, part.output, backward.first, backward.end))
+        rows.append(account.by_cell("workspace", i, part.transforming, backward.first, backward.second))
         rows.append(account.by_cell("activation gradients", i, part.partial, backward.first, backward.end))
     return rows
 

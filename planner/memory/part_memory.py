@@ -48,6 +48,8 @@ class PartMemory:
     """Bytes of partial sums that the part completes together with others, and of their gradient; else 0."""
     transforms_gradient: bool
     """True if the gradient of the output is turned into another one before both gradients are computed."""
+    transforming: Floats
+    """Bytes that are allocated meanwhile, beside the one and the other."""
     passes_gradient: bool
     """True if gradients of the inputs are views of the gradient of the output."""
     channels_last: bool
@@ -76,6 +78,8 @@ class _PartMemories:
 
     def __init__(self, program: Program, memory_policy: MemoryPolicy) -> None:
         self.program, self.graph, self.backend = program, program.graph, memory_policy.backend
+        self.reduced = set(program.layer[program.statistics & program.backward].tolist())
+        """Layers that are normalised by the statistics of all their parts together."""
         self.channels_last: list[bool] = []
         """True where a layer's output has its channels last, by layer added so far."""
         self.readers: dict[Edge, list[Edge]] = defaultdict(list)
@@ -150,6 +154,7 @@ class _PartMemories:
             gradient_padding=padding,
             partial=zeros if product_space(space) is space else part.outputs * size,
             transforms_gradient=saved.transforms,
+            transforming=self._transforming(i, layer, part.outputs * size),
             passes_gradient=saved.passes_on,
             channels_last=last,
             scratch=scratch,
@@ -188,12 +193,18 @@ class _PartMemories:
             gradient_padding=np.zeros(len(saved)),
             partial=np.zeros(len(saved)),
             transforms_gradient=False,
+            transforming=np.zeros(len(saved)),
             passes_gradient=memory.passes_gradient,
             channels_last=memory.channels_last,
             scratch=scratch,
             gradient_in_place=np.zeros(len(saved), dtype=bool),
             gradient_channels_last=bool(last and last[0]),
         )
+
+    def _transforming(self, i: int, layer: Layer, outputs: Floats) -> Floats:
+        """Return the bytes that the gradient of a normalisation by its own statistics takes while it is computed."""
+        copies = self.backend.normalisation_copies if layer.operation.statistics and i not in self.reduced else 0
+        return copies * outputs
 
     def _transposed(self, layer: Layer, part: Part, inputs: Floats, last: bool) -> dict[str, Floats]:
         """Return the scratch memory of the parts of a transposed convolution, by phase.
