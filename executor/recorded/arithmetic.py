@@ -13,6 +13,7 @@ from executor.recorded.step_context import StepContext, check_one_sample, every
 from executor.runtime.boxes import Box
 from groundwork.array_types import Ints
 from groundwork.errors import ConfigError
+from planner.operations.computation import is_matrix_product
 
 _CONDITIONS = {"where": ("condition",), "masked_fill": ("mask",)}
 _LOGICAL = ("logical_not", "logical_and", "logical_or", "logical_xor")
@@ -77,7 +78,7 @@ def _labels(given: Any) -> tuple[str, ...]:
 
 def _product(tensors: list[Tensor], labels: dict[str, tuple[str, ...]], bias: Tensor | None) -> Tensor:
     first, second, out = (labels[name] for name in ("first", "second", "out"))
-    if set(second) == {"n", "k"} and len(second) == 2 and out == (*first[:-1], "n") and first[-1] == "k":
+    if is_matrix_product(first, second, out):
         return functional.linear(tensors[0], tensors[1] if second == ("n", "k") else tensors[1].t(), bias)
     letters = {label: chr(97 + i) for i, label in enumerate(dict.fromkeys((*first, *second, *out)))}
     terms = ["".join(letters[label] for label in row) for row in (first, second, out)]

@@ -22,7 +22,7 @@ from planner.graph.computation_graph import Layer
 from planner.graph.data_sources import is_data
 from planner.graph.shapes import Shape
 from planner.operations.base import Part
-from planner.operations.computation import Constant, Operand, Step, parse_axis
+from planner.operations.computation import Constant, Operand, Step, is_matrix_product, parse_axis
 from planner.operations.mapped import Mapped
 from planner.operations.products import Attention
 
@@ -74,6 +74,8 @@ class _Tensor:
     """Whose gradients its own is for: those of the inputs, of the weights, or none."""
     copied: bool = False
     """True if it is a copy of its source in another order."""
+    scattered: bool = False
+    """True if its gradient lies as no tensor of its source's dimensions does: it is copied once more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -194,8 +196,7 @@ class _Steps:
 
     def _take(self, number: int, step: Step) -> None:
         """Take one step: allocate, save, and note how its derivative computes."""
-        rows = step.form in ("contract", "norm", "along")
-        operands = {each.name: self._read(number, step, each, in_rows=rows) for each in step.operands}
+        operands = {each.name: self._read(number, step, each) for each in step.operands}
         needs = frozenset[str]().union(*(each.needs for each in operands.values()))
         size, views = self.outputs, is_view(step)
         first = next(iter(operands.values()), None)
@@ -216,8 +217,10 @@ class _Steps:
         if needs:
             temporaries = self._save(step, operands, result)
             for target in (_INPUTS, _WEIGHTS):  # the gradient of a copy is made before that of its source
-                copies = [x.size for x in operands.values() if x.copied and target in x.needs]
+                copies = [x.size for x in operands.values() if x.scattered and target in x.needs]
                 temporaries[target] = sum(copies, temporaries[target])
+                if order is None:  # the gradient is brought into the order of the result before
+                    temporaries[target] = np.maximum(temporaries[target], size)
         if order is None:  # its order in memory cannot be that of a tensor of the output's dimensions: it is copied
             result.storage = ("placed", number)
             self.tape.allocate(result.storage, size)
@@ -225,7 +228,7 @@ class _Steps:
         passes = views or step.call in PASSED_ON
         self.tape.derivatives.append(_Derivative(needs, [*operands.values()], passes, temporaries, size))
 
-    def _read(self, number: int, step: Step, operand: Operand, *, in_rows: bool) -> _Tensor:
+    def _read(self, number: int, step: Step, operand: Operand) -> _Tensor:
         """Return what a step reads, copied where its elements do not lie as the step needs them."""
         if operand.constant is not None:
             return self._constant(number, operand.constant)
@@ -235,11 +238,14 @@ class _Steps:
             assert operand.input is not None
             tensor, shape = self.inputs[operand.input], self.layer.input_shapes[operand.input]
         shared = _shared_heads(step, operand, self.layer.output, shape)
-        if shared == 1 and _lies_well(operand.axes, shape, tensor.order, in_rows=in_rows):
+        if shared == 1 and _lies_well(step, operand, shape, tensor.order):
             return tensor
         repeats = shared * math.prod(f.size for axis in operand.axes for f in parse_axis(axis) if f.dim is None)
         size = tensor.size * repeats if repeats > 1 else tensor.size
         copy = _Tensor(tensor.source, ("copy", number, operand.name), size, tensor.order, tensor.needs, True)
+        roles = _roles(step)
+        axes = _axes_by_role(roles, _labels(step, operand.name), operand.axes)
+        copy.scattered = not roles or _order_of_axes(axes, shape) is None
         self.tape.allocate(copy.storage, copy.size)
         return copy
 
@@ -422,13 +428,47 @@ def _strides(order: _Order, shape: Shape) -> dict[str, float]:
     return strides
 
 
-def _lies_well(axes: Sequence[str], shape: Shape, order: _Order, *, in_rows: bool) -> bool:
-    """Return whether a view of a tensor needs no copy: each axis has one step, and all lie in rows if that is asked."""
-    loops = _loops(_whole(axes, shape), _strides(order, shape))
-    if not in_rows:
-        return all(_nested(axis) for axis in loops)
-    flat = [loop for axis in loops for loop in axis]
-    return _nested(flat) and (not flat or flat[-1][1] == 1)
+def _lies_well(step: Step, operand: Operand, shape: Shape, order: _Order) -> bool:
+    """Return whether a view of a tensor needs no copy: all that a step reads as one axis has one step in memory.
+
+    Kernels that work on rows read all axes as one, and need the elements of a row side by side.
+    """
+    strides, roles = _strides(order, shape), _roles(step)
+    in_rows = step.form in ("contract", "norm", "along") and not roles
+    joined = [_axes_by_role([role], _labels(step, operand.name), operand.axes) for role in roles]
+    if not roles:
+        joined = [[*operand.axes]] if in_rows else [[axis] for axis in operand.axes]
+    loops = [[loop for axis in _loops(_whole(axes, shape), strides) for loop in axis] for axes in joined]
+    return all(map(_nested, loops)) and not (in_rows and loops[0] and loops[0][-1][1] != 1)
+
+
+def _labels(step: Step, tensor: str) -> tuple[str, ...]:
+    """Return the labels of the axes of a product's operand, or of its result, ``out``."""
+    given = step.argument({"one": "first", "two": "second"}.get(tensor, tensor))
+    return tuple(map(str, given)) if isinstance(given, tuple) else ()
+
+
+def _axes_by_role(roles: Sequence[Sequence[str]], labels: Sequence[str], axes: Sequence[str]) -> list[str]:
+    """Return the axes with these labels in the order of their roles; as they are where there are none."""
+    return [axes[labels.index(label)] for role in roles for label in role if label in labels] if roles else [*axes]
+
+
+def _roles(step: Step) -> list[list[str]]:
+    """Return the labels of axes that a product of stacked matrices reads as one: those of stacks, rows, columns, sums.
+
+    The result lies by the first three.  Empty for other steps, and for products with one matrix, which read rows.
+    """
+    if step.form != "contract":
+        return []
+    first, second, out = (_labels(step, tensor) for tensor in ("one", "two", "out"))
+    if is_matrix_product(first, second, out):
+        return []
+    return [
+        [label for label in out if label in first and label in second],
+        [label for label in out if label not in second],
+        [label for label in out if label not in first],
+        [label for label in dict.fromkeys((*first, *second)) if label not in out],
+    ]
 
 
 def _nested(loops: Sequence[tuple[int, float]]) -> bool:
@@ -438,8 +478,13 @@ def _nested(loops: Sequence[tuple[int, float]]) -> bool:
 
 def _order_behind(step: Step, shape: Shape) -> _Order | None:
     """Return the order in memory of a result whose elements lie as the step's axes say; None if no tensor has it."""
+    return _order_of_axes(_axes_by_role(_roles(step)[:-1], _labels(step, "out"), step.out), shape)
+
+
+def _order_of_axes(axes: Sequence[str], shape: Shape) -> _Order | None:
+    """Return the order in memory of a tensor whose elements lie as axes say; None if no tensor has it."""
     run, places = 1.0, dict[str, list[tuple[int, float]]]()
-    for axis in reversed(_whole(step.out, shape)):
+    for axis in reversed(_whole(axes, shape)):
         for factor in reversed(parse_axis(axis)):
             if factor.dim and factor.size > 1:
                 places.setdefault(factor.dim, []).append((factor.stride, run))

@@ -8,7 +8,7 @@ terms of that output's dimensions, from the outside in::
     [sample-height.8.7, height.7.1-width.7.1, one]     factors of one axis joined by a hyphen; an axis of one element
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -58,6 +58,11 @@ class DimFactor:
     """Number of indices; 0: all of the dimension."""
     stride: int = 1
     """Distance of neighbours in the dimension."""
+
+
+def is_matrix_product(first: Sequence[str], second: Sequence[str], out: Sequence[str]) -> bool:
+    """Return whether labels say a product of rows with one matrix, ``n`` columns of it, as of a linear layer."""
+    return set(second) == {"n", "k"} and len(second) == 2 and tuple(out) == (*first[:-1], "n") and first[-1] == "k"
 
 
 def axis_of(factors: tuple[DimFactor, ...]) -> str:

@@ -60,6 +60,8 @@ def peaked(kind):
         net.local_response_norm(net.conv(32, 1, pad=0))
     elif kind == "concat":
         net.concat([net.conv(16, 1, "input", pad=0), net.conv(24, 1, "input", pad=0)])
+    elif kind == "batch_norm":
+        net.conv(32, 1, pad=0, batch_norm=True)
     else:
         net.dropout(0.5, net.conv(32, 1, pad=0))
     net.global_pool()

@@ -31,6 +31,18 @@ def attention(x, *projections):
     return functional.scaled_dot_product_attention(*heads).transpose(1, 2)
 
 
+class Experts(nn.Module):
+    """Two products, one after the other, each with a matrix for every half of the positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.wider, self.narrower = (nn.Parameter(torch.randn(2, *shape)) for shape in ((16, 24), (24, 16)))
+
+    def forward(self, x):
+        x = functional.silu(torch.einsum("serc,ech->serh", x.unflatten(1, (2, 4)), self.wider))
+        return torch.einsum("serh,ehc->serc", x, self.narrower)
+
+
 FUNCTIONS = {
     "pow": lambda x: x.pow(3),
     "sqrt": torch.sqrt,
@@ -57,6 +69,7 @@ FUNCTIONS = {
     "scores": lambda x: torch.einsum("blc,bmc->blm", x, x),
     "linear": (lambda x, make: make(x), nn.Linear(16, 24)),
     "norm": (lambda x, make: make(x), nn.LayerNorm(16)),
+    "experts": (lambda x, make: make(x), Experts()),
     "attention": (attention, *(nn.Linear(16, 32) for _ in range(3))),
 }
 

@@ -264,6 +264,7 @@ def check_positions(ranks, graph):
         ("concat", "data"),
         ("dropout", "data"),
         ("dropout", "model"),
+        ("batch_norm", "data"),
     ],
 )
 def test_the_prediction_where_one_layer_has_the_peak(ranks, kind, strategy):
