@@ -10,7 +10,6 @@ from itertools import groupby
 
 import numpy as np
 
-from groundwork.array_types import Ints
 from planner.graph.computation_graph import Edge
 from planner.graph.shapes import Shape
 from planner.layouts.mesh import Mesh
@@ -28,6 +27,7 @@ from planner.layouts.redistribution import (
 )
 from planner.layouts.regions import held_regions
 from planner.lowering.program import Program
+from planner.lowering.send_phases import phases
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,14 @@ def returned_by(program: Program) -> dict[Edge, Edge]:
 
 def redistributions_of(program: Program, rank: int) -> list[RankRedistribution]:
     """Return the redistributions in which a rank takes part, in the order in which all ranks begin them."""
-    phase = _phases(program)
+    phase = phases(program)
     rows = [
         RankRedistribution(
             edge=edge if backward else program.transferred_by[edge],
             micro_batch=micro_batch,
             backward=backward,
             again=again,
-            phase=int(phase[program.group[min(mine)]]),
+            phase=int(phase[min(mine)]),
             steps=_steps(program, edge, rank, sorted(mine), backward=backward and not again),
             rows=program.graph.layers[edge.consumer].operation.reads_rows,
         )
@@ -148,14 +148,6 @@ def _tasks_of(program: Program, rank: int) -> dict["RedistributionKey", list[int
             key = edge, int(program.micro_batch[task]), bool(program.backward[task]), bool(program.recomputed[task])
             tasks[key].append(task)
     return tasks
-
-
-def _phases(program: Program) -> Ints:
-    """Return the last group of tasks that the collectives of each group wait for, by group."""
-    last, waiting = np.full(int(program.group.max(initial=-1)) + 1, -1, dtype=np.int64), program.waiting
-    moves = program.moves_activations[waiting]
-    np.maximum.at(last, program.group[waiting[moves]], program.group[program.after[moves]])
-    return last
 
 
 def _steps(program: Program, edge: Edge, rank: int, tasks: Sequence[int], *, backward: bool) -> tuple[RankStep, ...]:

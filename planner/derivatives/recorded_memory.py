@@ -237,7 +237,7 @@ class _Steps:
         else:
             assert operand.input is not None
             tensor, shape = self.inputs[operand.input], self.layer.input_shapes[operand.input]
-        shared = _shared_heads(step, operand, self.layer.output, shape)
+        shared = self._shared_heads(step, operand, shape)
         if shared == 1 and _lies_well(step, operand, shape, tensor.order):
             return tensor
         repeats = shared * math.prod(f.size for axis in operand.axes for f in parse_axis(axis) if f.dim is None)
@@ -249,6 +249,16 @@ class _Steps:
         self.tape.allocate(copy.storage, copy.size)
         return copy
 
+    def _shared_heads(self, step: Step, operand: Operand, shape: Shape) -> int:
+        """Return how many heads share keys and values that attention copies for each; those of one head are views."""
+        if step.form != "attention" or operand.name == "attn_mask":
+            return 1
+        rows = ((step.out, self.layer.output), (operand.axes, shape))
+        sizes = [_loops(_whole(axes[:-2], each), dict.fromkeys(each.dims, 1.0)) for axes, each in rows]
+        heads = [math.prod(size for axis in loops for size, _ in axis) for loops in sizes]
+        shared = heads[0] // heads[1]
+        return shared if self._heads.max() > shared else 1
+
     def _constant(self, number: int, constant: Constant) -> _Tensor:
         leaves = [leaf.parameter for leaf in constant.leaves() if leaf.parameter]
         trained = any(name not in self.frozen for name in leaves)
@@ -257,6 +267,12 @@ class _Steps:
         if storage is not _CONSTANT:
             self.tape.allocate(storage, size)
         return _Tensor(("weight", number), storage, size, (), frozenset([_WEIGHTS]) if trained else _NONE)
+
+    @property
+    def _heads(self) -> Floats:
+        """Heads of attention that each part computes, the last of them perhaps in part."""
+        assert isinstance(self.operation, Attention)
+        return np.asarray(np.ceil(self.part.channels / self.operation.value_channels))
 
     def _fused(self, step: Step) -> bool:
         """Return whether attention is one kernel: not if its mask needs a gradient, or heads have gaps in them."""
@@ -335,7 +351,7 @@ class _Steps:
         """Save queries, keys, values, and the output with its sums, or the weights where these are computed apart."""
         tape, size, operation = self.tape, self.outputs, self.operation
         assert isinstance(operation, Attention)
-        scores = self.part.columns * np.ceil(self.part.channels / operation.value_channels)
+        scores = self.part.columns * self._heads
         if self._fused(step):
             for name in ("query", "key", "value"):
                 tape.save(operands[name])
@@ -375,17 +391,6 @@ class _Steps:
 
 def _tuple(given: object) -> tuple[int, ...]:
     return tuple(each for each in given if isinstance(each, int)) if isinstance(given, tuple) else ()
-
-
-def _shared_heads(step: Step, operand: Operand, output: Shape, shape: Shape) -> int:
-    """Return how many heads share keys and values, which attention copies for each."""
-    if step.form != "attention" or operand.name == "attn_mask":
-        return 1
-    heads = [
-        math.prod(size for axis in _loops(_whole(axes[:-2], each), dict.fromkeys(each.dims, 1.0)) for size, _ in axis)
-        for axes, each in ((step.out, output), (operand.axes, shape))
-    ]
-    return heads[0] // heads[1]
 
 
 def is_view(step: Step) -> bool:

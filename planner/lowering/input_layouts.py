@@ -32,13 +32,15 @@ class InputLayout:
     """True if these are all elements of the device's own part."""
     source: Ints
     """Cell of the device's own part of the producer (``unit_of``); -1 where the device holds none."""
+    collective: bool
+    """True if collectives bring the tensor, each into a buffer of its own."""
     _cells: dict[Edge, Ints] = field(default_factory=dict)
     """Cells of the consumers that were asked for."""
 
     @property
     def is_view(self) -> Bools:
         """True if the region is a view of the device's own part of the producer."""
-        return np.asarray(self.own == self.elements)
+        return np.asarray((self.own == self.elements) & (not self.collective))
 
     def reader(self, program: Program, edge: Edge) -> Ints:
         """Return the cells of one of the consumers, shape (R,)."""
@@ -53,11 +55,17 @@ def input_layouts_of(program: Program) -> list[InputLayout]:
     readers: dict[Edge, list[Edge]] = defaultdict(list)
     for edge, first in program.transferred_by.items():
         readers[first].append(edge)
-    return [_layout(program, edge, tuple(sorted(rows, key=lambda e: e.consumer))) for edge, rows in readers.items()]
+    brings = np.flatnonzero(program.moves_activations & ~program.backward)
+    columns = (program.layer[brings].tolist(), program.consumer[brings].tolist(), program.slot[brings].tolist())
+    collective = set(map(Edge, *columns))
+    return [
+        _layout(program, edge, tuple(sorted(rows, key=lambda e: e.consumer)), collective=edge in collective)
+        for edge, rows in readers.items()
+    ]
 
 
-def _layout(program: Program, edge: Edge, readers: tuple[Edge, ...]) -> InputLayout:
-    """Return the layout that an edge and other readers share."""
+def _layout(program: Program, edge: Edge, readers: tuple[Edge, ...], *, collective: bool) -> InputLayout:
+    """Return the layout that an edge and other readers share, and that collectives may bring."""
     micro_batching, u, v = program.micro_batching, edge.producer, edge.consumer
     spaces = program.spaces_at(v)
     layer, space, producer = program.graph.layers[v], spaces[v], spaces[u]
@@ -85,4 +93,5 @@ def _layout(program: Program, edge: Edge, readers: tuple[Edge, ...]) -> InputLay
         own=own[part],
         covers=covers[part],
         source=np.where(own_part[part] >= 0, cells, -1),
+        collective=collective,
     )

@@ -1,4 +1,4 @@
-"""Send phases: a device sends all messages of a phase at once, as soon as everything that they wait for is done.
+"""Send phases: a device sends all of a phase at once, as soon as everything that its messages wait for is done.
 
 The executor's ranks and the account of memory both follow these rules.
 """
@@ -14,20 +14,21 @@ _DONE, _COMPRESSED, _SENT = 0.5, 0.625, 0.75
 
 
 def phases(program: Program) -> Ints:
-    """Return the phase of every transfer: the group of tasks after which it is sent.
+    """Return the phase of every transfer and collective between layers: the group of tasks after which it begins.
 
-    That is the last group that a transfer of its own group waits for or, where the messages are compressed, that their
-    compress tasks wait for.
+    That is the last group that a task of its own group waits for or, where the messages are compressed, that their
+    compress tasks wait for.  Of several collectives, one after another, it is the phase of the first.
 
         group 3   forward of conv, parts 0 to 3
         group 4   compress tasks: wait for group 3, phase 3
         group 5   transfers: wait for group 4, phase 3, that of their compress tasks
 
     Returns:
-        Shape (T,): group, for transfers and their compress tasks; -1 for all other tasks.
+        Shape (T,): group, for transfers, their compress tasks and collectives between layers; -1 for all other tasks.
     """
     compresses = (program.kind == _COMPRESS) & (program.consumer >= 0)
     sends = program.kind == _TRANSFER
+    brings = program.moves_activations & (program.layer != program.consumer)
     waiting = program.waiting
     phase_of = np.full(program.group.max(initial=-1) + 1, -1, dtype=np.int64)  # by group of what is sent
     for mine in (compresses, sends):  # in this order: transfers take over the phase of their compress tasks
@@ -35,13 +36,19 @@ def phases(program: Program) -> Ints:
         before = program.group[program.after[rows]]
         value = np.where(phase_of[before] >= 0, phase_of[before], before)
         np.maximum.at(phase_of, program.group[waiting[rows]], value)
-    return np.asarray(np.where(compresses | sends, phase_of[program.group], -1))
+    groups, rows = len(phase_of), brings[waiting]
+    begins = np.full(groups, -1, dtype=np.int64)
+    pairs = np.unique(program.group[waiting[rows]] * groups + program.group[program.after[rows]])
+    for group, before in zip(*(each.tolist() for each in np.divmod(pairs, groups)), strict=True):
+        begins[group] = max(begins[group], begins[before] if begins[before] >= 0 else before)
+    phase = np.where(brings, begins[program.group], np.where(compresses | sends, phase_of[program.group], -1))
+    return np.asarray(phase)
 
 
 def program_order(program: Program) -> tuple[Floats, Floats]:
     """Return start and end of every task if tasks ran one after another in program order, but messages in their phase.
 
-    Messages leave, and arrive, after their phase and before the next task begins.
+    Messages leave, and arrive, after their phase and before the next task begins, as do collectives between layers.
 
     Returns:
         Shape (T,) each, in numbers of tasks.

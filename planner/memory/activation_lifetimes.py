@@ -67,8 +67,9 @@ def _assembled(
         first = np.minimum.reduce([moments.first[c] for c in cells])
         until = np.maximum.reduce([_last_read(account, layout, e, times, again) for e in readers])
         np.maximum.at(last_use[again], layout.source[view], until[view])
-        copied = here & ~view  # the part is read until its share has been copied
-        np.maximum.at(last_use[again], layout.source[copied], first[copied])
+        copied = here & ~view  # the part is read until its share has been copied, or a collective has ended
+        read = allocated if layout.collective else first
+        np.maximum.at(last_use[again], layout.source[copied], read[copied])
         whole = ~view & (layout.elements > 0)
         rows.append(
             BufferRows("assembled inputs", u, layout.device[whole], size[whole], allocated[whole], until[whole])
