@@ -93,6 +93,10 @@ class ConvolutionPart(EpiloguePart):
         self._saved["input"], self._saved["weight"] = values, weight
         return self._completed(products[0] if len(products) == 1 else torch.cat(products, 1), parameters, step)
 
+    def complete_backward(self, gradient: Tensor) -> None:
+        """Keep the gradient of the share, and that of the partial sums as it lies for both gradients."""
+        super().complete_backward(laid_out(gradient, self.reads_last))
+
     def activation_gradient(self) -> list[Tensor]:
         """Return the gradient of the region that the part reads."""
         if self._in_padding is not None:

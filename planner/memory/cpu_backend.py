@@ -106,7 +106,7 @@ class CpuMemory:
             inputs=parts.windows[:, 2:],
             pad=parts.pad,
         )
-        channels = part.inputs[0].size("channel")
+        channels = parts.windows[:, 1].astype(np.float64)
         forms = gradient_forms(kernel, filters=part.channels * channels, samples=part.samples, groups=operation.groups)
         scratch = scratch_elements(
             kernel, forms, channels=channels, output_channels=part.channels, samples=part.samples
@@ -358,7 +358,7 @@ def gradient_forms(kernel: KernelPositions, *, filters: Floats, samples: Floats,
 
 
 def scratch_elements(
-    kernel: KernelPositions, forms: NDArray[np.int8], *, channels: int, output_channels: Floats, samples: Floats
+    kernel: KernelPositions, forms: NDArray[np.int8], *, channels: Floats, output_channels: Floats, samples: Floats
 ) -> Floats:
     """Return the elements that matrix products take beside the gradient itself.
 
@@ -369,7 +369,7 @@ def scratch_elements(
     Args:
         kernel: P parts.
         forms: Shape (P,): ``GradientForm`` of each.
-        channels: Input channels.
+        channels: Shape (P,): input channels.
         output_channels: Shape (P,).
         samples: Shape (P,).
 

@@ -119,13 +119,15 @@ class _PartMemories:
         copied, copies, scratch = np.zeros(len(zeros), dtype=bool), zeros, dict.fromkeys(SCRATCH_PHASES, zeros)
         in_place = np.full(len(zeros), isinstance(operation, Linear))
         last = self._reads_channels_last(i, layer, space) if layer.inputs else False
-        gradient_last = last
+        gradient_last, turned = last, zeros
+        partial = zeros if product_space(space) is space else part.outputs * size
         if isinstance(operation, Convolution):
             parts, copied = self._convolution(i, layer, space, part, last)
             windows = parts.windows.prod(axis=1) * size
             copies, padding = np.where(copied, windows, 0.0), windows - _reads(layer, space).volume * size
             gradient_last = parts.channels_last
             last = gradient_last and product_space(space) is space  # whole sums arrive with their channels first
+            turned = partial if gradient_last else zeros  # as does the gradient of partial sums
             scratch, in_place = self.backend.convolution_scratch(parts)
         elif isinstance(operation, Pooling) and self._gradient_comes_last(i, last) != last:
             scratch = {**scratch, "activation_gradient": output}  # it is copied into the layout of the input
@@ -152,9 +154,9 @@ class _PartMemories:
             saves_inputs=np.tile(~copied & saved.inputs, (len(layer.inputs), 1)),
             input_copies=copies,
             gradient_padding=padding,
-            partial=zeros if product_space(space) is space else part.outputs * size,
+            partial=partial,
             transforms_gradient=saved.transforms,
-            transforming=self._transforming(i, layer, part.outputs * size),
+            transforming=np.maximum(self._normalising(i, layer, output), turned),
             passes_gradient=saved.passes_on,
             channels_last=last,
             scratch=scratch,
@@ -201,7 +203,7 @@ class _PartMemories:
             gradient_channels_last=bool(last and last[0]),
         )
 
-    def _transforming(self, i: int, layer: Layer, outputs: Floats) -> Floats:
+    def _normalising(self, i: int, layer: Layer, outputs: Floats) -> Floats:
         """Return the bytes that the gradient of a normalisation by its own statistics takes while it is computed."""
         copies = self.backend.normalisation_copies if layer.operation.statistics and i not in self.reduced else 0
         return copies * outputs
