@@ -36,12 +36,26 @@ CASES = [
     ("resnet-cifar:depth=8", "spatial", 32, Recompute(("layer1.0.add", "layer2.0.add")), OptimizerSpec()),
     (f"gpt2:{SMALL},words=500,sequence=64", "tensor=2", 4, Recompute(), OptimizerSpec()),
     (f"bert-base:{SMALL},words=500,sequence=64", "tensor=2,sequence", 4, Recompute(), OptimizerSpec()),
-    (f"gpt2:{SMALL},words=500,sequence=64", "tensor=2,sequence", 4, Recompute(gathers=True), OptimizerSpec()),
+    (
+        f"gpt2:{SMALL},words=500,sequence=64",
+        "tensor=2,sequence",
+        8,
+        Recompute(gathers=True),
+        OptimizerSpec(momentum=0.0),
+    ),
+    (
+        f"llama-1b:{SMALL},kv_heads=2,words=50,sequence=64",
+        "tensor=2,sequence",
+        8,
+        Recompute(),
+        OptimizerSpec(momentum=0.0),
+    ),
+    ("alexnet-cifar", "channel=2", 16, Recompute(), OptimizerSpec(momentum=0.0)),
     (f"bert-base:{SMALL},words=500,sequence=64", "data", 8, Recompute(), OptimizerSpec(name="adam")),
     (f"vit-b16:{SMALL},classes=10,image=64", "model", 4, Recompute(), OptimizerSpec()),
 ]
 """Kinds whose memory was off: convolutions with their channels last, of wide windows and of uneven slices, collectives
-of activations, and dropout of tensors with their channels last."""
+of activations, dropout of tensors with their channels last, heads that share keys, and slices of input channels."""
 
 
 @pytest.mark.parametrize(("model", "name", "batch", "recompute", "optimizer"), CASES)
