@@ -4,7 +4,7 @@ import pytest
 
 from groundwork.errors import ConfigError
 from planner.graph.shapes import Shape
-from planner.model_files.computations import MOST_ARGUMENTS, steps_of
+from planner.model_files.computations import MOST_ARGUMENTS, MOST_DEPTH, steps_of
 
 SHAPE = Shape(("sample", "channel"), (4, 6))
 AXES = ["sample", "channel"]
@@ -49,6 +49,30 @@ def test_lists_and_numbers_are_read_up_to_their_bounds():
         assert len(steps_of([read], [SHAPE], SHAPE, [])) == 1
         with pytest.raises(ConfigError, match=message):
             steps_of([refused], [SHAPE], SHAPE, [])
+
+
+def test_constants_and_lists_are_read_as_deep_as_their_bounds():
+    """A constant of constants, and a list of lists; one more within each other is refused."""
+
+    def constants(count):
+        row = {"call": "full", "shape": [6], "with": {"size": [6]}}
+        for _ in range(count):
+            row = {"call": "neg", "shape": [6], "of": {"self": row}}
+        return constant(**row)
+
+    def lists(count):
+        value = [1]
+        for _ in range(count):
+            value = [value]
+        return step(of={"self": {"input": 0, "axes": AXES}}, **{"with": {"dims": value}})
+
+    for nested, most, message in (
+        (constants, MOST_DEPTH, f"no deeper than {MOST_DEPTH}"),
+        (lists, 4, "a list of them"),
+    ):
+        assert len(steps_of([nested(most)], [SHAPE], SHAPE, [])) == 1
+        with pytest.raises(ConfigError, match=message):
+            steps_of([nested(most + 1)], [SHAPE], SHAPE, [])
 
 
 def test_usual_computations_are_read():
