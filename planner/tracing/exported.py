@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groundwork.errors import ConfigError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _MOST_VALUES = 4096
 """Most elements of a buffer that are written down where no ``state_dict`` holds it."""
+
+_DATA_DEPENDENT = "its control flow or a size depends on data; decide by shapes, or use torch.where or torch.cond"
 
 
 def trace_of(module: "torch.nn.Module", inputs: Sequence[InputSpec]) -> Trace:
@@ -86,10 +89,10 @@ def _refusal(error: Exception) -> str:
     line = _user_line(error)
     kind = type(error).__name__
     if kind in ("GuardOnDataDependentSymNode", "DataDependentOutputException") or "data-dependent" in text:
-        what = "its control flow or a size depends on data; decide by shapes, or use torch.where or torch.cond"
+        what = _DATA_DEPENDENT
     elif "meta tensor" in text or "Tensor.item()" in text:
         what = "it reads the value of a tensor; decide by shapes, or use torch.where or torch.cond"
-    elif "indices" in text and ("Long" in text or "embedding" in text):
+    elif "indices" in text and "long" in text.lower():
         what = "it reads integers: write :int behind the sizes of the input"
     elif isinstance(error, NotImplementedError) or "no fake impl" in text or "UnsupportedOperator" in kind:
         what = f"an operation has no form without data ({text[:160]}); register one with torch.library.register_fake"
@@ -106,7 +109,9 @@ def _user_line(error: BaseException) -> str:
 
 def _is_users(filename: str) -> bool:
     """Return whether a file is neither PyTorch's nor ours."""
-    return "/torch/" not in filename and "/planner/tracing/" not in filename and not filename.startswith("<")
+    import torch
+
+    return not filename.startswith((f"{Path(torch.__file__).parent}/", f"{Path(__file__).parent}/", "<"))
 
 
 def _values(module: "torch.nn.Module") -> dict[str, tuple[float, ...]]:
@@ -215,18 +220,24 @@ def _without_gradients(
 
 def _node(node: Any, names: Mapping[str, Any], prefix: str) -> TraceNode:
     import torch
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     target, value = node.target, node.meta.get("val")
     stack = list((node.meta.get("nn_module_stack") or {}).values())
+    line = _line(node.meta.get("stack_trace") or "")
+    try:
+        results = tuple(_tensors(value))
+    except GuardOnDataDependentSymNode:
+        raise ConfigError(f"model cannot be exported{f' at {line}' if line else ''}: {_DATA_DEPENDENT}") from None
     return TraceNode(
         name=prefix + node.name,
         operation="getitem" if target is operator.getitem else _operation(target),
         arguments=_named_arguments(node, names),
-        results=tuple(_tensors(value)),
+        results=results,
         several=isinstance(value, list | tuple),
         module=str(stack[-1][0]) if stack else "",
         pointwise=torch.Tag.pointwise in getattr(target, "tags", ()),
-        line=_line(node.meta.get("stack_trace") or ""),
+        line=line,
     )
 
 

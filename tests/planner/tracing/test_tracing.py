@@ -95,6 +95,39 @@ def test_code_that_builds_no_module_is_refused(code, name, message):
     assert "\n" not in str(caught.value)
 
 
+def raises(x):
+    raise ValueError("four heads\nor eight")
+
+
+class Calls(nn.Module):
+    """A function of the input, and of a part."""
+
+    def __init__(self, function, part):
+        super().__init__()
+        self.function, self.part = function, part
+
+    def forward(self, x):
+        return self.function(self.part(x))
+
+
+@pytest.mark.parametrize(
+    ("function", "part", "message"),
+    [
+        (lambda x: x if x.sum() > 0 else -x, nn.Identity(), "its control flow or a size depends on data"),
+        (lambda x: torch.zeros(int(x.sum())), nn.Identity(), "its control flow or a size depends on data"),
+        (lambda x: x[x > 0], nn.Identity(), "its control flow or a size depends on data"),
+        (lambda x: x, nn.Embedding(4, 2), "it reads integers: write :int behind the sizes of the input"),
+        (lambda x: x, nn.EmbeddingBag(4, 2), "it reads integers: write :int behind the sizes of the input"),
+        (raises, nn.Identity(), "ValueError: four heads or eight"),
+    ],
+    ids=["branch", "size", "selection", "embedding", "bag of embeddings", "error"],
+)
+def test_what_cannot_be_exported_is_named_with_its_line(function, part, message):
+    with pytest.raises(ConfigError, match=rf"cannot be exported at .*test_tracing\.py:\d+.*: {message}") as caught:
+        trace_of(Calls(function, part), input_specs(["2x3"]))
+    assert "\n" not in str(caught.value)
+
+
 def test_a_module_that_cannot_be_found_is_named():
     """The name of the package is part of the message."""
     with pytest.raises(ConfigError, match=r"module 'no\.such' cannot be found"):
