@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("simulator", "planner", "executor")
 TESTS = (*PACKAGES, "studies")
 """Folders of tests: studies check what the planner predicts against measurements."""
-COMPILED = ("compiled", "inner", "kernel", "saved", "njit", "jit")
+COMPILED = {"compiled", "inner", "kernel", "saved", "njit", "jit"}
 """Decorators of functions whose lines are not seen as they run."""
 OPERATORS = {
     "+": "-",
@@ -85,7 +85,8 @@ class Change:
     line: int
     statement: range
     """Lines of the statement that is changed, without the body of one that has one."""
-    compiled: bool
+    unseen: bool
+    """True if it runs as the file is imported, or compiled: no test is seen to execute it."""
 
 
 def changes_of(path: Path) -> Iterator[Change]:
@@ -110,7 +111,7 @@ def changes_of(path: Path) -> Iterator[Change]:
             return None
         return start + found.start(), start + found.end(), OPERATORS[word], left.end_lineno
 
-    for node, statement, compiled in _computing(tree):
+    for node, statement, unseen in _computing(tree):
         found: list[tuple[int, int, str, int] | None] = []
         if isinstance(node, ast.BinOp):
             found.append(between(node.left, node.right))
@@ -134,15 +135,15 @@ def changes_of(path: Path) -> Iterator[Change]:
             if name in NAMES:
                 end = place(node.func.end_lineno or 0, node.func.end_col_offset or 0)
                 found.append((end - len(name), end, NAMES[name], node.func.lineno))
-        yield from (Change(path, *each, statement, compiled) for each in found if each is not None)
+        yield from (Change(path, *each, statement, unseen) for each in found if each is not None)
 
 
 def _computing(
-    tree: ast.AST, statement: range = range(0), compiled: bool = False
+    tree: ast.AST, statement: range = range(0), unseen: bool = True
 ) -> Iterator[tuple[ast.AST, range, bool]]:
     """Yield the nodes that compute something: no annotations, no raised errors, no formatted texts.
 
-    Each comes with the lines of its statement, and whether it is compiled.
+    Each comes with the lines of its statement, and whether it runs where no test is seen.
     """
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns", "decorator_list"):
@@ -154,15 +155,15 @@ def _computing(
                 continue
             if isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: only after another defect
                 continue
-            lines, machine = statement, compiled
+            lines, hidden = statement, unseen
             if isinstance(node, ast.stmt):
                 body = getattr(node, "body", None)
                 lines = range(node.lineno, max(node.lineno + 1, body[0].lineno if body else (node.end_lineno or 0) + 1))
-            if isinstance(node, ast.FunctionDef):
-                words = {word for each in node.decorator_list for word in re.findall(r"\w+", ast.unparse(each))}
-                machine = machine or not words.isdisjoint(COMPILED)
-            yield node, lines, machine
-            yield from _computing(node, lines, machine)
+            if name == "body" and isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                decorators = " ".join(map(ast.unparse, getattr(tree, "decorator_list", ())))
+                hidden = not COMPILED.isdisjoint(re.findall(r"\w+", decorators))
+            yield node, lines, hidden
+            yield from _computing(node, lines, hidden)
 
 
 class Telling:
@@ -188,7 +189,7 @@ class Telling:
         module = ".".join(file.with_suffix("").parts)
         lines = self._executed.of_file(file)
         found = set().union(*(lines.get(line, set()) for line in change.statement))
-        if found == {UNKNOWN} or change.compiled:
+        if found == {UNKNOWN} or change.unseen:
             users = [file, *(path for path, text in self._code.items() if f"from {module} import" in text)]
             found = found.union(*(names for user in users for names in self._executed.of_file(user).values()))
         files, known = {file_of(name) for name in found}, self._executed.seconds
