@@ -14,6 +14,7 @@ from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.simulation.execution_models import build_program_graph
+from planner.simulation.message_overhead_use import message_overheads_of
 from planner.simulation.program_replay import replay
 from simulator.engines.engine import simulate
 
@@ -121,3 +122,16 @@ def test_engines_agree_and_other_readings_stay(strategy, overhead):
 def test_what_no_overhead_can_be(field, value):
     with pytest.raises(ConfigError, match=rf"MessageOverhead\.{field} must be finite and >= 0 s"):
         MessageOverhead(**{field: value})
+
+
+def test_messages_go_before_arithmetic_only_where_processors_move_them():
+    """Each kind keeps its order; the last message goes before the first of all arithmetic."""
+    priority, computes = np.array([3, 0, 5, 2, 5]), np.array([True, False, True, False, False])
+    moved, plain = (message_overheads_of(lowered("model", byte_s=byte_s).cluster) for byte_s in (1e-9, 0.0))
+    found = moved.priority(priority, computes)
+
+    assert found[~computes].min() > found[computes].max()
+    for kind in (computes, ~computes):
+        np.testing.assert_array_equal(np.diff(found[kind]), np.diff(priority[kind]))
+    np.testing.assert_array_equal(plain.priority(priority, computes), priority)
+    assert len(moved.priority(priority[:0], computes[:0])) == 0
