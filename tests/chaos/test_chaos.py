@@ -17,7 +17,6 @@ CASES = {
     "compare-read-only": ("compare", "read-only", (), 0.0),
     "compare-file-size": ("compare", "file size", (), 0.0),
     "compare-folder-replaced": ("compare", "folder", ("out is a file",), 0.3),
-    "sweep-worker-killed": ("sweep", "signal", ("SIGKILL", "one"), 0.7),
     "oracle-worker-killed": ("oracle", "signal", ("SIGKILL", "one"), 0.7),
     "oracle-interrupted": ("oracle", "signal", ("SIGINT", "group"), 0.4),
     "run-terminated": ("run", "signal", ("SIGTERM", "command"), 1.5),
