@@ -141,8 +141,9 @@ class CpuMemory:
 def _by_columns(parts: ConvolutionParts) -> tuple[Bools, dict[str, Floats]]:
     """Return which parts PyTorch computes by its own products with columns of windows, and what these take by phase.
 
-    It does so for a single small sample, unless the kernel is large in both dimensions or channels are in groups.
-    Weights are brought into the order of the tensors; the gradient of the input needs no columns at once.
+    It does so for a single small sample, unless the kernel is large in both dimensions or channels are in groups; of a
+    volume it leaves the last dimension out of the sample's size.  Weights are brought into the order of the tensors;
+    the gradient of the input needs no columns at once, but all of them for a volume.
 
     Source:
         PyTorch 2.13, ``aten/src/ATen/native/Convolution.cpp``, ``ConvParams::use_mkldnn``, and ``ConvolutionMM2d.cpp``.
@@ -150,12 +151,14 @@ def _by_columns(parts: ConvolutionParts) -> tuple[Bools, dict[str, Floats]]:
     operation, part, size = parts.operation, parts.part, float(parts.element_bytes)
     volume, dims = math.prod(operation.kernel), len(operation.kernel)
     large = dims > 1 and min(operation.kernel[-2:]) > _COLUMN_KERNEL
-    allowed = operation.groups == 1 and dims <= 2 and not large
-    own = allowed & (parts.windows[:, 0] == 1) & (parts.windows.prod(axis=1) <= _COLUMN_ELEMENTS)
+    allowed = operation.groups == 1 and not large
+    own = allowed & (parts.windows[:, 0] == 1) & (parts.windows[:, :4].prod(axis=1) <= _COLUMN_ELEMENTS)
     whole = volume == max(operation.stride) == 1  # the input itself has the columns
-    columns = parts.windows[:, 1] * parts.outputs.prod(axis=1) * (0.0 if whole else volume * size)
+    every = parts.windows[:, 1] * parts.outputs.prod(axis=1) * (volume * size)
+    columns = every * (not whole)
     weights = part.channels * parts.windows[:, 1] * (volume * size if parts.channels_last and volume > 1 else 0.0)
-    return own, {"forward": columns + weights, "activation_gradient": weights, "weight_gradient": columns + weights}
+    gradient = every if dims > 2 else weights
+    return own, {"forward": columns + weights, "activation_gradient": gradient, "weight_gradient": columns + weights}
 
 
 def _reordered_bytes(parts: ConvolutionParts) -> dict[str, Floats]:

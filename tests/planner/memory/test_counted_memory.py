@@ -118,6 +118,18 @@ def test_the_prediction_of_one_sample(ranks):
     check_one_rank(ranks, load_model("gpt2:layers=1,hidden=64,words=53,sequence=256", batch=1))
 
 
+def test_the_prediction_of_one_small_volume(ranks):
+    """PyTorch makes columns of its windows, and compares no more than the first four dimensions with what is small."""
+    net = ModelBuilder("volume", batch=1, image=(4, 32, 32, 32))
+    net.conv(8, 3, pad=1)
+    net.pool("average", 2)
+    net.conv(8, 3, pad=1)
+    net.global_pool()
+    net.linear(4)
+    net.loss()
+    check_one_rank(ranks, net.build())
+
+
 AVX_512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
