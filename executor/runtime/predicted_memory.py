@@ -12,9 +12,10 @@ from planner.memory.peak_memory import peak_memory_bytes
 
 
 def memory_policy_of(optimizer: OptimizerSpec, *, host: bool) -> MemoryPolicy:
-    """Return the memory policy of an optimizer, on processors or on GPUs."""
+    """Return the memory policy of an optimizer, on processors such as this one or on GPUs."""
     has_momentum = optimizer.name == "sgd" and optimizer.momentum > 0
-    return MemoryPolicy(optimizer="momentum" if has_momentum else optimizer.name, host=host)
+    block = 16 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 8
+    return MemoryPolicy(optimizer="momentum" if has_momentum else optimizer.name, host=host, block=block)
 
 
 def predicted_bytes(program: Program, options: RunOptions) -> NDArray[np.float64]:

@@ -21,6 +21,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +33,6 @@ from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts, Tran
 CHANNELS_LAST_POSITIONS = 144
 """Positions of a region from which the executor convolves with the channels last on a processor: measured on two
 cores, that saves a fifth to a half of the time at 12 x 12 positions and above, and costs up to a half at 8 x 8."""
-_BLOCK = 16
-"""Channels that oneDNN keeps together where processors have AVX-512; it fills the last block up."""
 _OWN_WINDOW = 3
 """Widest window for which oneDNN has a kernel of its own for the gradient of weights of a group for each channel."""
 _WIDEST_WINDOW = 14
@@ -75,11 +74,15 @@ class GradientForm(IntEnum):
     """Product for each kernel position with what it reads inside the tensor: padding is left out."""
 
 
+@dataclass(frozen=True, slots=True)
 class CpuMemory:
     """Memory of processors: reordered operands, scratch of products, and buffers of messages."""
 
-    has_message_buffers = True
-    normalisation_copies = 1
+    block: int
+    """Channels that oneDNN keeps together; it fills the last block up."""
+
+    has_message_buffers: ClassVar[bool] = True
+    normalisation_copies: ClassVar[int] = 1
 
     def channels_last(self, region: Ints, *, channels: int, element_bytes: int) -> bool:
         """Return whether images of floats, of several channels and enough positions, have their channels last."""
@@ -95,7 +98,7 @@ class CpuMemory:
         operation, part, size = parts.operation, parts.part, float(parts.element_bytes)
         reordered = dict.fromkeys(SCRATCH_PHASES, np.zeros(len(parts.windows)))
         if parts.element_bytes == 4:
-            reordered = _reordered_bytes(parts)
+            reordered = _reordered_bytes(parts, self.block)
             own, own_bytes = _by_columns(parts)
             reordered = {phase: np.where(own, own_bytes[phase], library) for phase, library in reordered.items()}
         kernel = KernelPositions(
@@ -161,7 +164,7 @@ def _by_columns(parts: ConvolutionParts) -> tuple[Bools, dict[str, Floats]]:
     return own, {"forward": columns + weights, "activation_gradient": gradient, "weight_gradient": columns + weights}
 
 
-def _reordered_bytes(parts: ConvolutionParts) -> dict[str, Floats]:
+def _reordered_bytes(parts: ConvolutionParts, block: int) -> dict[str, Floats]:
     """Return the copies that oneDNN makes of a convolution's operands.
 
     It copies the weights into blocks; where the tensors have their channels first, it copies these too.  A convolution
@@ -171,7 +174,7 @@ def _reordered_bytes(parts: ConvolutionParts) -> dict[str, Floats]:
     one and the weights.
     """
     if parts.channels_last:
-        return _reordered_weights(parts)
+        return _reordered_weights(parts, block)
     operation, part, windows, size = parts.operation, parts.part, parts.windows, float(parts.element_bytes)
     volume, groups = math.prod(operation.kernel), operation.groups
     channels, made_channels = windows[:, 1].astype(float), part.channels
@@ -179,36 +182,36 @@ def _reordered_bytes(parts: ConvolutionParts) -> dict[str, Floats]:
     group_out = operation.channels / groups
     filled = groups == 1 or (group_in.max() == group_out == 1)
 
-    def copies(block: int) -> tuple[Floats, Floats, Floats]:
+    def copies(together: int) -> tuple[Floats, Floats, Floats]:
         """Return the bytes of the input, the output and the weights in blocks of some channels."""
         return (
-            given / channels * _filled(channels, block),
-            part.columns * _filled(made_channels, block) * size,
-            _filled(made_channels, block) * _filled(group_in, block if groups == 1 else 1) * volume * size,
+            given / channels * _filled(channels, together),
+            part.columns * _filled(made_channels, together) * size,
+            _filled(made_channels, together) * _filled(group_in, together if groups == 1 else 1) * volume * size,
         )
 
     given, outputs = windows.prod(axis=1) * size, part.outputs * size
-    inputs, made, blocked = copies(_BLOCK if filled else 1)
+    inputs, made, blocked = copies(block if filled else 1)
     strided = groups == 1 and max(operation.stride) > 1
-    few = (groups == 1) & (volume > 1 or strided) & (group_in < _BLOCK)
-    forward = made + np.where(few, blocked / _filled(group_in, _BLOCK) * group_in, inputs + blocked)
-    weight_gradient = np.where(few, sum(copies(_BLOCK // 2)), inputs + made + blocked)
+    few = (groups == 1) & (volume > 1 or strided) & (group_in < block)
+    forward = made + np.where(few, blocked / _filled(group_in, block) * group_in, inputs + blocked)
+    weight_gradient = np.where(few, sum(copies(block // 2)), inputs + made + blocked)
     plain = few & (group_in <= _PLAIN_CHANNELS)
     weight_gradient = np.where(plain, forward, weight_gradient)
     weights = part.channels * group_in * volume * size
     wide = filled and groups > 1 and max(operation.kernel) > _OWN_WINDOW
-    if wide or (not filled and (group_in.max() % (_BLOCK // 2) or group_out % (_BLOCK // 2))):
+    if wide or (not filled and (group_in.max() % (block // 2) or group_out % (block // 2))):
         weight_gradient = weights  # small products instead
     return {
         "forward": np.maximum(forward, made + outputs) - outputs,
-        "activation_gradient": np.maximum(np.maximum(given, blocked) + given, _spread_bytes(parts) + outputs)
+        "activation_gradient": np.maximum(np.maximum(given, blocked) + given, _spread_bytes(parts, block) + outputs)
         if strided
         else np.maximum(inputs + blocked + made, inputs + given) - given,
         "weight_gradient": np.maximum(weight_gradient, blocked + weights) - weights,
     }
 
 
-def _reordered_weights(parts: ConvolutionParts) -> dict[str, Floats]:
+def _reordered_weights(parts: ConvolutionParts, block: int) -> dict[str, Floats]:
     """Return the copies of weights where the tensors have their channels last.
 
     They are brought into the order of the tensors, and from there into blocks; their gradient comes back the same way.
@@ -228,18 +231,18 @@ def _reordered_weights(parts: ConvolutionParts) -> dict[str, Floats]:
     def blocks(of_read: int, of_made: int) -> Floats:
         return np.asarray(bytes_a_pair * _filled(read, of_read) * _filled(made, of_made), dtype=np.float64)
 
-    plain, both = blocks(1, 1), blocks(_BLOCK, _BLOCK)
+    plain, both = blocks(1, 1), blocks(block, block)
     if groups > 1 and read.max() == made.max() == 1:
-        channels = _filled(part.channels, _BLOCK) * math.prod(operation.kernel) * size
+        channels = _filled(part.channels, block) * math.prod(operation.kernel) * size
         gradient = channels if max(operation.kernel) <= _OWN_WINDOW else both
         return {"forward": channels, "activation_gradient": channels, "weight_gradient": plain + gradient}
     if groups > 1:
-        copied = plain + np.where(np.maximum(read, made) < _BLOCK, plain, both)
+        copied = plain + np.where(np.maximum(read, made) < block, plain, both)
         return {"forward": copied, "activation_gradient": copied, "weight_gradient": 2 * plain + both}
     strided = float(max(operation.stride) > 1)
     sample = part.outputs / part.samples * size  # the output of one
     reordered, taken = plain, np.ones_like(plain)
-    gradient = 2 * plain + np.where(read < _BLOCK, blocks(1, _BLOCK), both)
+    gradient = 2 * plain + np.where(read < block, blocks(1, block), both)
     if single:
         reordered = np.zeros_like(plain)
         taken = np.asarray(np.maximum(strided, part.samples >= _LIBRARY_SAMPLES), dtype=np.float64)
@@ -248,18 +251,18 @@ def _reordered_weights(parts: ConvolutionParts) -> dict[str, Floats]:
         given = parts.windows[:, 1:].prod(axis=1) * size
         gradient = 5 * plain + given + sample / made * read * math.prod(operation.kernel)
     return {
-        "forward": taken * (reordered + blocks(1, _BLOCK) + _SCRATCHPAD_BYTES),
-        "activation_gradient": reordered + _spread_bytes(parts)
+        "forward": taken * (reordered + blocks(1, block) + _SCRATCHPAD_BYTES),
+        "activation_gradient": reordered + _spread_bytes(parts, block)
         if strided
-        else taken * (reordered + blocks(_BLOCK, 1) + _SCRATCHPAD_BYTES),
+        else taken * (reordered + blocks(block, 1) + _SCRATCHPAD_BYTES),
         "weight_gradient": gradient,
     }
 
 
-def _spread_bytes(parts: ConvolutionParts) -> Floats:
+def _spread_bytes(parts: ConvolutionParts, block: int) -> Floats:
     """Return what oneDNN takes for the gradient of a strided convolution's input: blocks, and one sample spread out."""
     operation, part, size = parts.operation, parts.part, float(parts.element_bytes)
-    read = _filled(parts.windows[:, 1].astype(np.float64), _BLOCK)
+    read = _filled(parts.windows[:, 1].astype(np.float64), block)
     blocks = part.channels * read * math.prod(operation.kernel) * size
     spread = part.channels * size * (parts.outputs + (np.array(operation.kernel) - 1) // operation.stride).prod(axis=1)
     return np.asarray(blocks + np.maximum(spread, _LEAST_SPREAD_BYTES) + _SPREAD_BYTES)

@@ -142,7 +142,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.mark.skipif(not AVX_512, reason="the library takes smaller blocks of channels on this processor")
+@pytest.mark.skipif(not AVX_512, reason="the library has other kernels on this processor")
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("samples", "channels", "made", "kernel", "groups", "stride", "size"),
@@ -167,6 +167,18 @@ def one_thread():
     ],
 )
 def test_the_copies_that_a_library_makes_for_a_convolution(samples, channels, made, kernel, groups, stride, size):
+    check_copies(samples, channels, made, kernel, groups, stride, size)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    ("channels", "made", "kernel", "groups", "size"), [(40, 40, 5, 40, 14), (24, 24, 3, 24, 7), (20, 24, 3, 1, 7)]
+)
+def test_the_library_keeps_as_many_channels_together_as_the_processor_takes(channels, made, kernel, groups, size):
+    check_copies(32, channels, made, kernel, groups, 1, size)
+
+
+def check_copies(samples, channels, made, kernel, groups, stride, size):
     """Counted in one call of the library for each phase; 64 bytes are its own rounding.
 
     Of one small sample PyTorch makes columns instead.  Tensors have their channels last from 12 positions on.
