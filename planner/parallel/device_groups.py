@@ -87,13 +87,14 @@ def _near_first(distance: Floats) -> Ints:
 
         {0} {1} {2} {3}    {0, 2} {1} {3}    {0, 2} {1, 3}    {0, 2, 1, 3}
     """
-    sets = [[index] for index in range(len(distance))]
+    sets, apart = [[index] for index in range(len(distance))], distance.round(15)
     while len(sets) > 1:
-        rows = (
-            (round(float(distance[np.ix_(a, b)].max()), 15), len(a) + len(b), i, j)
-            for i, a in enumerate(sets)
-            for j, b in enumerate(sets[i + 1 :], i + 1)
-        )
-        *_, i, j = min(rows)
-        sets[i] += sets.pop(j)
+        i, j = np.triu_indices(len(sets), 1)
+        size = np.array([len(each) for each in sets])
+        nearest = np.flatnonzero(apart[i, j] == apart[i, j].min())
+        at = nearest[(size[i] + size[j])[nearest].argmin()]
+        first, second = int(i[at]), int(j[at])
+        sets[first] += sets.pop(second)
+        apart[first] = apart[:, first] = np.maximum(apart[first], apart[second])
+        apart = np.delete(np.delete(apart, second, axis=0), second, axis=1)
     return np.array(sets[0], dtype=np.int64)
