@@ -121,8 +121,21 @@ class FailureDetector:
         self._moved_s, self._ran_s = [0.0] * ranks, [0.0] * ranks
         self._checked_s, self._checked_for_hangs_s = math.inf, 0.0
 
-    def check(self, rows: Sequence[RankRow], endings: Sequence[Ending | None], now_s: float) -> Diagnosis | None:
-        """Return the rank that has failed or hangs, None while there is none."""
+    def check(
+        self,
+        rows: Sequence[RankRow],
+        endings: Sequence[Ending | None],
+        now_s: float,
+        looked_s: Sequence[float] | None = None,
+    ) -> Diagnosis | None:
+        """Return the rank that has failed or hangs, None while there is none.
+
+        Args:
+            rows: What each rank says of itself.
+            endings: How the processes have ended, None of those that run.
+            now_s: Time of the check.
+            looked_s: When each rank was last looked at, until which it is known to be silent; unless given, now.
+        """
         # If this process was stopped meanwhile, the ranks may have been too: that time does not count as silence.
         lost_s = max(0.0, now_s - self._checked_s - _CHECK_S)
         self._checked_s = now_s
@@ -134,7 +147,7 @@ class FailureDetector:
             if rank not in self._failures and (failure := _failure(rank, row, endings[rank], now_s)):
                 self._failures[rank] = failure
         alive = [rank for rank, ending in enumerate(endings) if ending is None and rank not in self._failures]
-        return self._failed(alive, now_s) or self._hung(rows, alive, now_s)
+        return self._failed(alive, now_s) or self._hung(rows, alive, now_s, looked_s or [now_s] * len(rows))
 
     def _failed(self, alive: Sequence[int], now_s: float) -> Diagnosis | None:
         """Return the first failure, once no earlier one can be expected."""
@@ -144,13 +157,15 @@ class FailureDetector:
             return None
         return Diagnosis(rank=min(failures).rank, reason=min(failures).reason)
 
-    def _hung(self, rows: Sequence[RankRow], alive: Sequence[int], now_s: float) -> Diagnosis | None:
+    def _hung(
+        self, rows: Sequence[RankRow], alive: Sequence[int], now_s: float, looked_s: Sequence[float]
+    ) -> Diagnosis | None:
         """Return the rank that hangs, None while there is none."""
         between_s = self._patience.stall_s / HANG_CHECKS
         if now_s - self._checked_for_hangs_s < between_s:
             return None
         self._checked_for_hangs_s = now_s
-        silent_s = [now_s - moved_s for moved_s in self._moved_s]
+        silent_s = [seen_s - moved_s for seen_s, moved_s in zip(looked_s, self._moved_s, strict=True)]
         longest_first = sorted(alive, key=lambda rank: -silent_s[rank])
         for rank in longest_first:
             if silent_s[rank] >= between_s and not self._is_stopped(rank):

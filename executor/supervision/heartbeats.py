@@ -38,6 +38,8 @@ class Heartbeat:
     """Count that grows with every heartbeat of the rank."""
     stopped: bool = False
     """True where a signal has stopped the rank's process."""
+    looks: int = 0
+    """How often the supervisor has looked at its rank: between two looks a busy machine may let much time pass."""
     ending: Ending | None = None
     """End of the rank's process; None while it runs."""
     requested: bool = False

@@ -59,6 +59,8 @@ class OtherSupervisors:
         self._failed_s: dict[int, float] = {}
         self._heard: dict[int, tuple[int, float]] = {}
         """Count of each rank's last heartbeat, and when it came."""
+        self._looks: dict[int, tuple[int, float]] = {}
+        """How often each rank's supervisor has looked at it, and when that was heard."""
         self._looked_s, self._progress = 0.0, -1
         """Time at which the own rank was looked at, and its progress then."""
         self._checked_s = self._ended_s = self._lost_s = math.inf
@@ -100,8 +102,11 @@ class OtherSupervisors:
             if row.state == RankState.FAILED:
                 row.failed_s = self._failed_s.setdefault(rank, now_s)  # its own time is on another machine's clock
             board.put(rank, row)
+        for rank, known in self._known.items():
+            if rank not in self._looks or self._looks[rank][0] != known.looks:
+                self._looks[rank] = known.looks, now_s
         silent = self._silent(now_s) if self.exchange.published else None
-        diagnosis = silent or (self._detector.check(board.rows(), endings, now_s) if self.rank == 0 else None)
+        diagnosis = silent or (self._judged(board, endings, now_s) if self.rank == 0 else None)
         if diagnosis and self.exchange.proposed is None:
             heard = {rank: each for rank, each in self._known.items() if not silent or rank != silent.rank}
             self.exchange.proposed = RunEnd(
@@ -113,6 +118,11 @@ class OtherSupervisors:
             )
             self.exchange.changed.set()
         return None
+
+    def _judged(self, board: StatusBoard, endings: list[Ending | None], now_s: float) -> Diagnosis | None:
+        """Return the rank that has failed or hangs, None while there is none."""
+        looked_s = [self._looks[rank][1] if rank in self._looks else now_s for rank in range(self.ranks)]
+        return self._detector.check(board.rows(), endings, now_s, looked_s)
 
     def all_finished(self) -> bool:
         """Return whether the own rank has finished, and on rank 0, which shows how the run went, all ranks have."""
@@ -146,10 +156,11 @@ class OtherSupervisors:
         if ending and requested and row.state not in (RankState.FINISHED, RankState.FAILED):
             ending = endings[self.rank] = REQUESTED
         stopped = own.stopped and ending is None
+        looks = own.looks
         if ending is None and now_s - self._looked_s >= self._beat_s:
-            stopped = row.progress == self._progress and is_stopped()
+            stopped, looks = row.progress == self._progress and is_stopped(), looks + 1
             self._looked_s, self._progress = now_s, row.progress
-        told = replace(own, row=row.packed(), stopped=stopped, ending=ending, requested=requested)
+        told = replace(own, row=row.packed(), stopped=stopped, looks=looks, ending=ending, requested=requested)
         if told != own:
             self.exchange.own = told
         if ending != own.ending or requested != own.requested:

@@ -32,6 +32,7 @@ class Run:
         self.folder = folder
         self.status = [own_status(rank, {}) for rank in range(3)]
         self.beats, self.silent, self.about = [0] * 3, set(), [{} for _ in range(3)]
+        self.looks, self.looking = [0] * 3, {0, 1, 2}
         for status in self.status:
             status.step(4)
             status.at(7, RankState.COMPUTING)
@@ -40,8 +41,11 @@ class Run:
         """Those of now."""
         for rank in {*ranks} - self.silent:
             self.beats[rank] += 1
+            self.looks[rank] += rank in self.looking
         return {
-            rank: Heartbeat(beat=self.beats[rank], row=self.status[rank].row.packed(), **self.about[rank])
+            rank: Heartbeat(
+                beat=self.beats[rank], looks=self.looks[rank], row=self.status[rank].row.packed(), **self.about[rank]
+            )
             for rank in ranks
             if self.beats[rank]
         }
@@ -90,6 +94,13 @@ def test_a_rank_that_hangs_is_named_with_its_task(run):
     )
     assert 20 <= after_s <= 21.5
     assert (end.rank, end.receivers, end.silent) == (1, 3, None)
+
+
+def test_silence_counts_as_far_as_a_supervisor_has_looked(run):
+    """One that gets no processor sends heartbeats with what it saw before: its rank may be at work, or be stopped."""
+    run.looking = {0, 2}
+
+    assert run.diagnosed(working=(0, 2)) == (None, "", 40)
 
 
 def test_a_stopped_rank_is_told_by_its_supervisor(run):
