@@ -28,8 +28,8 @@ class ClusterParameter:
     name: str
     description: str
     default: float | str
-    minimum: float = math.nan
-    maximum: float = math.nan
+    minimum: float | None = None
+    maximum: float | None = None
     choices: tuple[str, ...] = ()
 
 

@@ -111,7 +111,7 @@ def _with_fabric(tree: dict[object, object], values: Mapping[str, float | str], 
         above = fabric_levels(str(values["fabric"]), network)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from None
-    return {**tree, "levels": [*levels, *above], "routing": values.get("routing", ROUTINGS[0])}
+    return {**tree, "levels": [*levels, *above], "routing": values.get("routing", tree.get("routing", ROUTINGS[0]))}
 
 
 def _fill(part: object, values: Mapping[str, float | str]) -> object:

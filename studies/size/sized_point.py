@@ -64,7 +64,7 @@ def cluster_sizes(spec: str, *, most_devices: int, batch: int = 0) -> tuple[Size
     if NODES in rules:
         one = cluster_with(spec, {NODES: "1"})
         each = len(load_cluster(one).devices)
-        most_nodes = int(min(rules[NODES].maximum, most_devices // each))
+        most_nodes = int(min(rules[NODES].maximum or most_devices, most_devices // each))
         sizes = [
             SizedCluster(spec=cluster_with(spec, {NODES: f"{nodes}"}), devices=each * nodes, base=spec)
             for nodes in range(1, most_nodes + 1)

@@ -127,6 +127,8 @@ def test_flows_that_meet_are_slower_than_those_that_are_spread():
 def test_a_fabric_says_what_can_be_chosen():
     names = [each.name for each in describe_cluster("dgx-h100:fabric=fat-tree-3").parameters]
     assert names == ["nodes", "fabric", "leaf_nodes", "pod_leaves", "oversubscription", "routing"]
+    limits = [(each.minimum, each.maximum) for each in describe_cluster("dgx-h100").parameters if each.choices]
+    assert limits == [(None, None)] * 2  # JSON has no number that is none
     assert load_cluster("dgx-h100:nodes=9,fabric=torus,x=3").name == "dgx-h100:nodes=9,fabric=torus,x=3"
 
 
