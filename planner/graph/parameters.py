@@ -33,10 +33,6 @@ class Parameter:
     frozen: bool = False
     """True if no layer trains the tensor: it has no gradient and no optimizer state."""
 
-    def __repr__(self) -> str:
-        """Return the text that digests of networks are made from, of which saved plans hold one."""
-        return f"Parameter(name={self.name!r}, shape={self.shape}, split={bool(self.split)}, shared={self.shared!r})"
-
     @property
     def split(self) -> tuple[str, ...]:
         """Dimensions of the layer's output of which a split splits the tensor."""
