@@ -170,10 +170,12 @@ def _dragonfly(network: Network) -> Levels:
 def _torus(network: Network) -> Levels:
     """Join a switch at each machine to its neighbours in up to three dimensions, and the last one to the first."""
     nodes, cards = network.section.nodes, network.section.cards.replace("{i}", "*")
-    x = int(network.values["x"]) or _nearest_divisor(nodes, nodes ** (1 / 3))
-    y = int(network.values["y"]) or _nearest_divisor(nodes // x or 1, (nodes / x) ** 0.5)
-    if nodes % (x * y):
-        raise ConfigError(f"x * y of a torus must divide its {nodes} nodes, got x={x} and y={y}")
+    x, y = int(network.values["x"]), int(network.values["y"])
+    if nodes % ((x or 1) * (y or 1)):
+        sizes = " and ".join(f"{name}={size}" for name, size in (("x", x), ("y", y)) if size)
+        raise ConfigError(f"sizes of a torus must divide its {nodes} nodes, got {sizes}")
+    x = x or _nearest_divisor(nodes // (y or 1), nodes ** (1 / 3))
+    y = y or _nearest_divisor(nodes // x, (nodes / x) ** 0.5)
     links = [network.link(f"{network.machine}{i}/{cards}", f"switch{i}") for i in range(nodes)]
     for size, stride in ((x, 1), (y, x), (nodes // (x * y), x * y)):
         for i in range(nodes):

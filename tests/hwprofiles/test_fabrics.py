@@ -1,6 +1,7 @@
 """Networks between machines by name: hops and bandwidths by closed forms, and equal routes by an independent search."""
 
 from collections import Counter
+from importlib.resources import files
 
 import networkx
 import numpy as np
@@ -132,10 +133,24 @@ def test_a_fabric_says_what_can_be_chosen():
     assert load_cluster("dgx-h100:nodes=9,fabric=torus,x=3").name == "dgx-h100:nodes=9,fabric=torus,x=3"
 
 
+def test_a_chosen_size_of_a_torus_leaves_the_others_what_divides_the_rest():
+    """Of twelve machines in a line of four along y there are three along x, as no cube is nearer."""
+    chosen, both = (load_cluster(f"dgx-h100:nodes=12,fabric=torus,{sizes}") for sizes in ("y=4", "x=3,y=4"))
+    assert [*chosen.links.names] == [*both.links.names]
+
+
+def test_the_routing_of_a_file_holds_where_its_fabric_offers_none(tmp_path):
+    text = (files("hwprofiles") / "clusters" / "ndv5.yaml").read_text()
+    (tmp_path / "own.yaml").write_text(text.replace("version: 1\n", "version: 1\nrouting: hashed\n"))
+    assert load_cluster(f"{tmp_path}/own.yaml:nodes=8,fabric=torus").hashed
+    assert not load_cluster("ndv5:nodes=8,fabric=torus").hashed
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("dgx-h100:nodes=20,fabric=torus,x=3,y=2", "x * y of a torus must divide its 20 nodes, got x=3 and y=2"),
+        ("dgx-h100:nodes=20,fabric=torus,x=3,y=2", "sizes of a torus must divide its 20 nodes, got x=3 and y=2"),
+        ("dgx-h100:nodes=8,fabric=torus,x=3", "sizes of a torus must divide its 8 nodes, got x=3$"),
         ("dgx-h100:fabric=fattree", "fabric must be one of .*, got 'fattree'; did you mean 'fat-tree'"),
         ("dgx-h100:fabric=torus,routing=hashed", "parameter must be one of nodes, fabric, x, y, got 'routing'"),
         ("dgx-h100:fabric=fat-tree,oversubscription=0", "oversubscription must be a number in 0.05 .. 1000"),
