@@ -25,7 +25,7 @@ import numpy as np
 from simulator.compiled.event_loop import replay_of
 from simulator.compiled.initial import initial_state
 from simulator.compiled.jit import PLAIN_S, pays
-from simulator.compiled.state import FINISHED, ReplayState
+from simulator.compiled.state import ReplayState
 from simulator.graph.task_graph import Schedule, TaskGraph
 
 _SIMULATOR = Path(__file__).parents[1]
@@ -76,7 +76,6 @@ def replay_plain(graph: TaskGraph, most_s: float) -> Schedule | None:
 
 def _schedule(graph: TaskGraph, state: ReplayState) -> Schedule:
     """Return the times of a replay that has ended."""
-    assert state.counts[FINISHED] == graph.size, "a valid graph runs to its end"
     ready_s, start_s, end_s = map(np.asarray, (state.ready_s, state.start_s, state.end_s))
     return Schedule(ready_s=ready_s, start_s=start_s, end_s=end_s)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from groundwork.errors import ConfigError
 from simulator.compiled.jit import pays
-from simulator.graph.graph_checks import check_task_graph
+from simulator.graph.graph_checks import check_all_ended, check_task_graph
 from simulator.graph.memory_need import check_replay_memory, engine_bytes
 from simulator.graph.task_graph import Schedule, TaskGraph
 
@@ -31,7 +31,8 @@ def simulate(
         The times at which each task was ready, started and ended.
 
     Raises:
-        ConfigError: The graph breaks a rule (see ``check_task_graph``) or there is no such engine.
+        ConfigError: The graph breaks a rule (see ``check_task_graph`` and ``check_all_ended``) or there is no such
+            engine.
         InfeasiblePlanError: The engine would take more memory than is free.
     """
     engine = pick_engine(engine)
@@ -44,6 +45,7 @@ def simulate(
     if earliest_s > 0:
         graph = replace(graph, start_s=np.maximum(graph.start_s, earliest_s) - earliest_s)
     schedule = _replayed(graph, engine)
+    check_all_ended(graph, schedule.end_s, task_name=task_name)
     if earliest_s == 0:
         return schedule
     if _is_late(earliest_s, graph):

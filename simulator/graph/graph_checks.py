@@ -1,12 +1,11 @@
 """The rules that a task graph must satisfy before an engine replays it."""
 
-from collections import deque
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from groundwork.array_types import Bools, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from groundwork.errors import ConfigError
 from simulator.graph.task_graph import TaskGraph
 
@@ -15,7 +14,7 @@ _NAMED_TASKS = 12
 
 
 def check_task_graph(graph: TaskGraph, *, task_name: Callable[[int], str] = str) -> None:
-    """Check a task graph.
+    """Check a task graph, but for tasks that wait for each other: see ``check_all_ended``.
 
     Args:
         graph: Graph to check.
@@ -23,8 +22,7 @@ def check_task_graph(graph: TaskGraph, *, task_name: Callable[[int], str] = str)
 
     Raises:
         ConfigError: An array has the wrong shape; a work, latency, start, weight, capacity or rate limit
-            is out of range; a row names a task or resource that does not exist, or one resource twice; or
-            tasks wait for each other, by dependencies and streams, so that they can never run.
+            is out of range; or a row names a task or resource that does not exist, or one resource twice.
     """
     tasks, resources = graph.size, len(graph.capacity)
     _check_shapes(graph)
@@ -51,7 +49,6 @@ def check_task_graph(graph: TaskGraph, *, task_name: Callable[[int], str] = str)
     _check(_within(graph.after, tasks), "after of dependency", graph.after, f"in 0..{tasks - 1}", note=waits)
     _check_uses(graph, task_name)
     _check_durations(graph, task_name)
-    _check_order(graph, task_name)
 
 
 def _within(index: Ints, size: int) -> Bools:
@@ -131,30 +128,23 @@ def _check_length(name: str, got: int, required: int) -> None:
         raise ConfigError(f"{name} must have {required} entries, got {got}")
 
 
-def _check_order(graph: TaskGraph, task_name: Callable[[int], str]) -> None:
-    """Raise where tasks wait for each other, by dependencies and streams (Kahn's algorithm).
+def check_all_ended(graph: TaskGraph, end_s: Floats, *, task_name: Callable[[int], str] = str) -> None:
+    """Raise where tasks of a checked graph never ended in a replay.
 
-    Source:
-        Kahn, "Topological sorting of large networks", Communications of the ACM 5 (11), 1962.
+    Every task that can begin also ends, so what is left waits for each other: no search for cycles is needed before.
+
+    Args:
+        graph: Graph that was replayed.
+        end_s: Ends of its tasks, shape (T,); NaN of those that never began.
+        task_name: Returns the name of a task in error messages, given its number.
+
+    Raises:
+        ConfigError: Tasks wait for each other, by dependencies and streams.
     """
-    owner = graph.waiting
-    if bool(np.all(graph.after < owner)):
-        return  # every task waits only for smaller ids, by dependencies and streams: there is no cycle
-    before = _waits_for(graph)
-    following: list[list[int]] = [[] for _ in range(graph.size)]
-    for task, others in enumerate(before):
-        for other in others:
-            following[other].append(task)
-    missing = [len(others) for others in before]
-    free = deque(task for task, count in enumerate(missing) if count == 0)
-    while free:
-        for task in following[free.popleft()]:
-            missing[task] -= 1
-            if missing[task] == 0:
-                free.append(task)
-    stuck = {task for task, count in enumerate(missing) if count > 0}
+    stuck = set(np.flatnonzero(np.isnan(end_s)).tolist())
     if stuck:
-        raise ConfigError(f"tasks must not wait for each other, got the cycle {_cycle(before, stuck, task_name)}")
+        cycle = _cycle(_waits_for(graph), stuck, task_name)
+        raise ConfigError(f"tasks must not wait for each other, got the cycle {cycle}")
 
 
 def _waits_for(graph: TaskGraph) -> list[list[int]]:

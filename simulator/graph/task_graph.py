@@ -86,7 +86,7 @@ class TaskGraph:
 
     @property
     def earliest_s(self) -> float:
-        """Earliest time at which a task may start; 0 for an empty graph."""
+        """Earliest time at which a task may start; 0 where none can."""
         if not self.start_s.any():
             return 0.0
         # Only tasks that wait for no other count: all others wait for one of these, whatever their own earliest start.
@@ -94,7 +94,8 @@ class TaskGraph:
         by_stream = np.argsort(self.stream, kind="stable")
         stream = self.stream[by_stream]
         waits[by_stream[1:]] |= (stream[1:] == stream[:-1]) & (stream[1:] >= 0)
-        return float(self.start_s[~waits].min()) if self.size else 0.0
+        first_s = self.start_s[~waits]
+        return float(first_s.min()) if first_s.size else 0.0
 
     @property
     def alone_rates(self) -> Floats:

@@ -7,7 +7,7 @@ from task_graphs import task_graph, task_graphs
 
 from groundwork.errors import ConfigError
 from simulator.engines import compiled_engine
-from simulator.engines.engine import pick_engine, simulate
+from simulator.engines.engine import ENGINES, pick_engine, simulate
 from simulator.timelines.timeline import alone_s, busiest_resource, longest_path_s
 
 INF = np.inf
@@ -293,7 +293,7 @@ BAD = {
     "unknown resource": ([1.0], [transfer(1.0, 3)], "use_resource of use 0 must be in 0..0, got 3"),
     "unknown task": ([1.0], [{**GOOD, "after": [7]}], "after of dependency 0 must be in 0..0, got 7"),
     "cycle": ([1.0], [GOOD, {"after": [3]}, {"after": [1]}, {"after": [2, 0]}], "got the cycle 1 -> 3 -> 2 -> 1"),
-    "itself": ([1.0], [{"after": [0]}], "got the cycle 0 -> 0"),
+    "itself": ([1.0], [{"after": [0], "start_s": 1.0}], "got the cycle 0 -> 0"),
     "stream against dependency": ([], [{"stream": 5, "after": [1]}, {"stream": 5}], "got the cycle 0 -> 1 -> 0"),
     "long cycle": ([], [{"after": [(i + 1) % 40]} for i in range(40)], r"0 -> 1 -> .* -> \(29 more\) -> 0"),
 }
@@ -303,8 +303,9 @@ BAD = {
 def test_bad_graph_is_refused(case):
     capacity, tasks, message = BAD[case]
 
-    with pytest.raises(ConfigError, match=message):
-        simulate(task_graph(capacity, tasks))
+    for engine in ENGINES:
+        with pytest.raises(ConfigError, match=message):
+            simulate(task_graph(capacity, tasks), engine=engine)
 
 
 def test_resource_is_named_once():
