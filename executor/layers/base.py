@@ -11,6 +11,7 @@ from torch import Tensor
 from executor.runtime.boxes import Box
 from executor.runtime.samples import BatchSamples
 from planner.graph.computation_graph import Layer
+from planner.parallel.zigzag import PositionOrder
 
 NO_BUFFERS: Mapping[str, Tensor] = MappingProxyType({})
 """Empty table of gradient buffers: all gradients are new tensors."""
@@ -49,6 +50,8 @@ class PartContext:
     largest: tuple[int, ...] = ()
     """Sizes of the largest region of the first input that a part of the layer reads: all choose their memory layout by
     it, so that they all take as much memory as is predicted."""
+    order: PositionOrder | None = None
+    """Order of the output's positions; None: as they are."""
 
 
 class PartLayer(ABC):
@@ -83,7 +86,7 @@ class PartLayer(ABC):
         """Region of the layer's output that the part computes."""
         self.product = context.product
         """Region of which ``forward`` computes the product."""
-        self.samples = context.samples
+        self.samples, self.order = context.samples, context.order
         self.inputs = context.inputs
         """Region of each input that ``forward`` gets, by slot; empty where the part needs none of it."""
         self.parameters = context.parameters

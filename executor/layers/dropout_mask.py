@@ -1,10 +1,13 @@
 """Dropout masks that depend on seed, step, layer and position only."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from executor.layers.base import PartContext, TrainingStep
 from executor.runtime.positional_random import key_of, uniform
+from executor.runtime.samples import in_order
 
 
 class DropoutMask:
@@ -34,7 +37,8 @@ class DropoutMask:
         # a micro-batch holds samples from several places of the mini-batch; the mask is keyed by those places
         boxes = context.samples.boxes(context.held)
         dtype = torch.promote_types(output.dtype, torch.float32)
-        rows = [uniform(key, box, whole, dtype=dtype, device=output.device) < self._share for box in boxes]
+        made = partial(uniform, key, whole=whole, dtype=dtype, device=output.device)
+        rows = [in_order(made, box, context.order) < self._share for box in boxes]
         self._dropped = torch.cat(rows) if len(rows) > 1 else rows[0]
         return self._scaled(output.clone().masked_fill_(self._dropped, 0.0))  # ``masked_fill`` changes the layout
 

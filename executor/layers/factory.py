@@ -31,6 +31,7 @@ from planner.operations.loss import Loss
 from planner.operations.mapped import Mapped
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.pooling import GlobalPooling, Pooling
+from planner.parallel.zigzag import position_order
 
 
 def part_layer(
@@ -94,7 +95,9 @@ def _context(graph: ComputationGraph, index: int, space: ConfigSpace, part: int,
         tuple(Box.of(regions, part) for regions in needed),
         Box.of(needed[0], int(needed[0].volume.argmax())),
     )
-    return PartContext(layer, index, held, product, given, parameters, samples, largest.shape)
+    return PartContext(
+        layer, index, held, product, given, parameters, samples, largest.shape, position_order(graph, layer)
+    )
 
 
 _PLAIN_PARTS: dict[type[Operation], Callable[..., PartLayer]] = {

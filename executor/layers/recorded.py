@@ -50,7 +50,9 @@ class RecordedPart(PartLayer):
 
     def __init__(self, context: PartContext, dtype: torch.dtype, device: torch.device | str) -> None:
         super().__init__(context)
-        self._computation = Computation(context.layer, context.held, context.inputs, context.parameters)
+        self._computation = Computation(
+            context.layer, context.held, context.inputs, context.parameters, order=context.order
+        )
         self._context, self._dtype, self._device = context, dtype, torch.device(device)
         self._frozen = {each.name for each in context.layer.parameters if each.frozen}
         self._inputs: list[GradientEdge | None] = []

@@ -104,16 +104,17 @@ def attended(context: StepContext) -> Tensor:
     keys = values["key"].sizes[-2]
     if "attn_mask" in values:
         mask = _mask(context, indices, keys)
-    elif causal and len(rows) != values["query"].sizes[-2]:  # queries see the keys up to themselves
-        causal, mask = (
-            False,
-            context.geometry.of(
-                tensors[0], lambda: torch.from_numpy(np.arange(keys) <= rows[:, None]).to(context.device)
-            ),
-        )
+    elif causal and (len(rows) != values["query"].sizes[-2] or context.order is not None):
+        causal, mask = False, context.geometry.of(tensors[0], lambda: _keys_before(context, rows, keys))
     scale: Any = step.argument("scale")
     query, key, value = tensors
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal, scale=scale)
+
+
+def _keys_before(context: StepContext, rows: Ints, keys: int) -> Tensor:
+    """Return the mask of queries that see the keys up to themselves."""
+    queries, axis = context.positions(len(context.sizes) - 2, rows), len(context.sizes) - 2
+    return torch.from_numpy(context.positions(axis, np.arange(keys)) <= queries[:, None]).to(context.device)
 
 
 def _mask(context: StepContext, indices: list[Ints], keys: int) -> Tensor:

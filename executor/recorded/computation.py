@@ -20,6 +20,7 @@ from planner.graph.shapes import Shape
 from planner.operations.computation import Operand, Step
 from planner.operations.mapped import Mapped
 from planner.operations.products import Attention
+from planner.parallel.zigzag import PositionOrder
 
 _FORMS: dict[str, Callable[[StepContext], Tensor]] = {
     "pointwise": arithmetic.computed_pointwise,
@@ -51,15 +52,32 @@ class ComputationInputs:
 
 
 class Computation:
-    """Steps of a layer on one part."""
+    """Steps of a layer on one part.
 
-    def __init__(self, layer: Layer, held: Box, inputs: Sequence[Box], parameters: Mapping[str, Box]) -> None:
+    Args:
+        layer: The layer.
+        held: Region of its output that the part computes.
+        inputs: Region of each input that it reads.
+        parameters: Slice of each parameter that it holds.
+        order: Order of the positions of the output, and so of what is read; None: as they are.
+    """
+
+    def __init__(
+        self,
+        layer: Layer,
+        held: Box,
+        inputs: Sequence[Box],
+        parameters: Mapping[str, Box],
+        *,
+        order: PositionOrder | None = None,
+    ) -> None:
         operation = layer.operation
         assert isinstance(operation, Mapped)
         self._layer, self._held, self._inputs, self._parameters = layer, held, tuple(inputs), parameters
         self.steps: tuple[Step, ...] = operation.computes
         self._views = [self._checked_view(step) for step in self.steps]
         self._geometry = [Geometry() for _ in self.steps]
+        self._order = order
         self._last_read = {each.step: number for number, step in enumerate(self.steps) for each in step.operands}
         """The last step that reads each result, by the result's step."""
 
@@ -127,7 +145,14 @@ class Computation:
         geometry = self._geometry[number]
         geometry.begin()
         context = StepContext(
-            where=self._where(step), step=step, view=view, values=values, geometry=geometry, dtype=dtype, device=device
+            where=self._where(step),
+            step=step,
+            view=view,
+            values=values,
+            geometry=geometry,
+            dtype=dtype,
+            device=device,
+            order=self._order,
         )
         if step.form == "norm":
             return arithmetic.normalised(context, self._held)

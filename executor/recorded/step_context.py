@@ -14,6 +14,7 @@ from executor.runtime.boxes import Box
 from groundwork.array_types import Ints
 from groundwork.errors import ConfigError
 from planner.operations.computation import Step
+from planner.parallel.zigzag import PositionOrder
 
 _T = TypeVar("_T")
 
@@ -85,6 +86,8 @@ class StepContext:
     geometry: Geometry
     dtype: torch.dtype
     device: torch.device
+    order: PositionOrder | None = None
+    """Order of the positions of the layer's output; None: as they are."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -95,6 +98,12 @@ class StepContext:
         """Return whether an axis of the result is that of the samples, and nothing else."""
         factors = self.view.axes[axis]
         return len(factors) == 1 and factors[0].dim == 0
+
+    def positions(self, axis: int, index: Ints) -> Ints:
+        """Return the positions that some indices of an axis of the result are; the indices of an axis of others."""
+        if self.order is None or [each.dim for each in self.view.axes[axis]] != [self.order.dim]:
+            return index
+        return self.order.places[index]
 
     def read(self, name: str, indices: Sequence[Ints | None], *, samples: int | None = None) -> Tensor:
         """Return some indices of each axis of an operand.
@@ -137,7 +146,8 @@ class StepContext:
             if size not in (1, sizes[j + shift]) and not sample:
                 raise ConfigError(f"{self.where}: {name} has {size} of {sizes[j + shift]} indices of an axis")
             samples = j if sample else samples
-            rows.append(every(1) if size == 1 else indices[j + shift])
+            row = indices[j + shift] if value.box is not None else self.positions(j + shift, indices[j + shift])
+            rows.append(every(1) if size == 1 else row)
         return self.read(name, rows, samples=samples)
 
 

@@ -1,8 +1,14 @@
-"""Samples of the mini-batch that a tensor holds: all of them in order, or those of one micro-batch."""
+"""Samples of the mini-batch that a tensor holds: all of them in order, or those of one micro-batch; and positions."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from executor.runtime.boxes import Box
+from planner.parallel.zigzag import PositionOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +49,25 @@ class BatchSamples:
     def boxes(self, box: Box) -> list[Box]:
         """Return the regions of the mini-batch's tensor that a region of this tensor holds, in order."""
         return [Box((low, *box.low[1:]), (high, *box.high[1:])) for low, high in self.spans(box.low[0], box.high[0])]
+
+
+def in_order(make: Callable[[Box], Tensor], box: Box, order: PositionOrder | None) -> Tensor:
+    """Return a region of a tensor whose positions have another order.
+
+    Args:
+        make: Function from a region with positions as they are to its elements.
+        box: The region, in the other order.
+        order: The order; None: positions are as they are.
+    """
+    if order is None:
+        return make(box)
+    places = order.places[box.low[order.dim] : box.high[order.dim]]
+    runs = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)
+    return torch.cat([make(_with_positions(box, order.dim, run[0], run[-1])) for run in runs], order.dim)
+
+
+def _with_positions(box: Box, dim: int, first: int, last: int) -> Box:
+    """Return a region with other indices of one dimension."""
+    low, high = list(box.low), list(box.high)
+    low[dim], high[dim] = int(first), int(last) + 1
+    return Box(tuple(low), tuple(high))

@@ -3,6 +3,8 @@
 import math
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from executor.layers.base import TrainingStep
 from executor.program.rank_parts import LayerUnit
 from executor.program.rank_program import RankProgram
 from executor.runtime.boxes import Box
+from executor.runtime.samples import in_order
 from executor.training.rank_resources import RankLayers, RankResources, TaskTimer
 from executor.training.rank_tensors import RankTensors
 from executor.training.statistics_sync import StatisticsSync
@@ -125,11 +128,17 @@ class ForwardPass:
 
     def _samples(self, unit: LayerUnit) -> dict[int, Tensor]:
         """Return the regions of the training data that a unit reads, by slot."""
-        samples, boxes = self._layers.parts[unit].samples, self._data_boxes.get(unit[0], {})
+        part, boxes = self._layers.parts[unit], self._data_boxes.get(unit[0], {})
         sources, data = self._view.program.graph.layers[unit[0]].inputs, self._layers.data
+        order = part.order and replace(part.order, dim=2)  # data has no other positions
         return {
             slot: _concatenated(
-                [data.inputs(self._step, region, sources[slot]) for region in samples.boxes(box) or [box]]
+                [
+                    in_order(
+                        partial(data.inputs, self._step, name=sources[slot]), region, order if box.low[2:] else None
+                    )
+                    for region in part.samples.boxes(box) or [box]
+                ]
             )
             for slot, box in boxes.items()
         }
@@ -142,6 +151,9 @@ class ForwardPass:
         box = self._view.parts.held(unit[0])
         spans = self._layers.parts[unit].samples.spans(box.low[0], box.high[0])
         targets = _concatenated([self._layers.data.targets(self._step, *span) for span in spans])
+        order = self._layers.parts[unit].order
+        if order is not None:
+            return targets[:, order.places[box.low[order.dim] : box.high[order.dim]]]
         if operation.function == "softmax_per_position":
             return targets[(slice(None), *map(slice, box.low[2:], box.high[2:]))]
         return targets

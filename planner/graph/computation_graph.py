@@ -198,6 +198,11 @@ class ComputationGraph:
                     return shape.size("length") if read == IntervalMap(dim="length") else 0
         return 0
 
+    @cached_property
+    def zigzag(self) -> int:
+        """Parts in whose zigzag order all positions lie, as attention says; 1: as they are."""
+        return max((layer.operation.zigzag for layer in self.layers), default=1)
+
     def __repr__(self) -> str:
         return f"ComputationGraph({self.name}, batch {self.batch}, {len(self.layers)} layers)"
 

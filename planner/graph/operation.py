@@ -52,6 +52,11 @@ class Operation(Protocol):
         ...
 
     @property
+    def zigzag(self) -> int:
+        """Parts in whose zigzag order positions lie; 1: as they are."""
+        ...
+
+    @property
     def has_experts(self) -> bool:
         """True if each channel has a trained matrix of its own."""
         ...

@@ -40,7 +40,7 @@ _KINDS: dict[str, type[Any]] = {
     **dict.fromkeys(REARRANGEMENTS, Rearrangement),
 }
 
-COMPUTED_FIELDS = frozenset({"dims", "sizes", "reads", "weights", "computes", "fused", "calls"})
+COMPUTED_FIELDS = frozenset({"dims", "sizes", "reads", "weights", "computes", "fused", "zigzag", "calls"})
 """Fields of operations that no key of a layer is named after: others give them, or software does."""
 
 

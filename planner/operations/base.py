@@ -149,6 +149,11 @@ class OperationBase(ABC):
         return False
 
     @property
+    def zigzag(self) -> int:
+        """Parts in whose zigzag order positions lie; 1 unless a kind overrides it."""
+        return 1
+
+    @property
     def has_experts(self) -> bool:
         """True if each channel has a trained matrix of its own; False unless a kind overrides it."""
         return False

@@ -198,6 +198,8 @@ class Attention(Mapped):
     """True if queries read no later keys."""
     fused: bool = field(default=True, repr=False)
     """True if it is one kernel, which is for the software to say, not for the network."""
+    zigzag: int = field(default=1, repr=False)
+    """Parts in whose zigzag order positions lie (``planner.parallel.zigzag``), which a plan says; 1: as they are."""
 
     @property
     def drops(self) -> bool:
@@ -222,7 +224,7 @@ class Attention(Mapped):
         """Return the kernel of the forward pass, or that of the backward pass in which all gradients are computed.
 
         Where queries read no later keys, the part with the last q of k positions reads 1 - q / 2k of them all: it is
-        the slowest, and sets the price of all parts.
+        the slowest, and sets the price of all parts.  Parts of a zigzag order read half of them each.
         """
         if not self.fused or phase not in ("forward", "activation_gradient"):
             return None
@@ -242,7 +244,9 @@ class Attention(Mapped):
         )
         if not self.causal:
             return kernels
-        return replace(kernels, flop=kernels.flop * np.maximum(1.0 - queries / (2.0 * self.keys), 0.5))
+        equal = (self.zigzag > 1) & (queries % (self.keys / self.zigzag) == 0)
+        share = np.where(equal, 0.5, np.maximum(1.0 - queries / (2.0 * self.keys), 0.5))
+        return replace(kernels, flop=kernels.flop * share)
 
     def _heads(self, part: Part) -> Floats:
         """Return the heads of which each part computes the weights."""

@@ -29,6 +29,7 @@ from planner.layouts.storage import REPLICATED_STORAGE, STAGES, Storage
 from planner.parallel.device_groups import grouped_devices
 from planner.parallel.strategy_file import SUFFIXES
 from planner.parallel.tensor import context_splits, expert_splits, features_of_experts, tensor_splits
+from planner.parallel.zigzag import in_zigzag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,8 @@ class Hybrid:
     """Split positions where tensor parallelism would repeat the computation."""
     ulysses: bool = False
     """Along the axis of context parallelism attention splits heads in place of positions."""
+    zigzag: bool = False
+    """Positions lie in zigzag order, so that under a causal mask all parts of ``context`` have equal work."""
     slicing: bool = False
     """Tensor parallelism splits the features of each expert in place of experts."""
     zero: int = 0
@@ -103,7 +106,7 @@ rows to its share of them, so that all of these rows are in one all-to-all.  So 
 that ``context`` and ``tensor`` split are parted by ``context`` first."""
 _DEGREES = ("pipeline", "data", "spatial", "filter", "channel", "context", "expert", "tensor")
 _NUMBERS = ("zero", "hsdp")
-HYBRID_FLAGS = ("sequence", "ulysses", "slicing", "fsdp", "gathered")
+HYBRID_FLAGS = ("sequence", "ulysses", "zigzag", "slicing", "fsdp", "gathered")
 """Words of a hybrid without a number."""
 HYBRID_WORDS = (*_DEGREES, *HYBRID_FLAGS, *_NUMBERS)
 """Words that a strategy by degrees is made of."""
@@ -120,6 +123,7 @@ _ASKED_FOR = {
     ("sequence",): "sequence must stand beside tensor=N",
     ("context", "cp"): "context parallelism is context=N, such as context=2,tensor=4",
     ("ulysses",): "ulysses must stand beside context=N",
+    ("zigzag",): "zigzag must stand beside context=N",
     ("expert", "ep", "moe"): "expert parallelism is expert=N, such as data=2,expert=8",
     ("zero", "fully-sharded"): "sharded storage is zero=1, zero=2, fsdp or hsdp=N, such as data=8,zero=1",
 }
@@ -194,6 +198,18 @@ def storage_of(strategy: str) -> Storage:
     """Return what replicas hold under a strategy of that name, those degrees, or that file."""
     words = searched_words(strategy) or strategy
     return hybrid_of(words).storage if is_hybrid(words) and not words.endswith(SUFFIXES) else REPLICATED_STORAGE
+
+
+def ordered_graph(graph: ComputationGraph, strategy: str) -> ComputationGraph:
+    """Return a network with its positions in the order that a strategy of that name or those degrees gives them.
+
+    Raises:
+        ConfigError: The network cannot have that order.
+    """
+    if not is_hybrid(strategy) or strategy.endswith(SUFFIXES):
+        return graph
+    hybrid = hybrid_of(strategy)
+    return in_zigzag(graph, hybrid.context) if hybrid.zigzag else graph
 
 
 def hybrid_strategy(
@@ -308,9 +324,7 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
         )
     if hybrid.sequence and hybrid.tensor == 1:
         raise ConfigError(f"{where}: sequence must stand beside tensor=N, whose devices it lets split positions")
-    if hybrid.ulysses and (hybrid.context == 1 or hybrid.sequence):
-        beside = "beside context=N" if hybrid.context == 1 else "without sequence, whose positions part otherwise"
-        raise ConfigError(f"{where}: ulysses must stand {beside}")
+    _check_context(hybrid, graph)
     if hybrid.slicing and not (hybrid.tensor > 1 and any(map(features_of_experts, graph.layers))):
         raise ConfigError(f"{where}: slicing must stand beside tensor=N, of a network of experts with their features")
     if hybrid.tensor > 1 or hybrid.context > 1 or hybrid.expert > 1:
@@ -326,6 +340,19 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
                 f"{where}: {kind} must be a number of equal parts that some layer has, got {degree}; "
                 f"the most below it are {most}, of {name}"
             )
+
+
+def _check_context(hybrid: Hybrid, graph: ComputationGraph) -> None:
+    """Refuse words of context parallelism where it has no degree, or that contradict others, or the network."""
+    one = hybrid.context == 1
+    if hybrid.ulysses and (one or hybrid.sequence):
+        beside = "beside context=N" if one else "without sequence, whose positions part otherwise"
+        raise ConfigError(f"strategy {hybrid.text}: ulysses must stand {beside}")
+    if hybrid.zigzag and (one or hybrid.ulysses):
+        beside = "beside context=N" if one else "without ulysses, whose attention has all positions"
+        raise ConfigError(f"strategy {hybrid.text}: zigzag must stand {beside}")
+    if hybrid.zigzag:
+        in_zigzag(graph, hybrid.context)
 
 
 def _check_mesh(hybrid: Hybrid, graph: ComputationGraph) -> None:

@@ -18,7 +18,7 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
 from planner.memory.fit_advice import fitting_changes
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.degrees import storage_of
+from planner.parallel.degrees import ordered_graph, storage_of
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.plan.plan import Plan
@@ -158,17 +158,21 @@ class CostModels:
         if resolved.input_images_per_s:
             conditions = replace(conditions, input_images_per_s=resolved.input_images_per_s)
         gradient_sync, batch_norm = resolved.gradient_sync or "", resolved.batch_norm
-        graph = self._graph.with_element_bytes(request.element_bytes)
-        key = (gradient_sync, batch_norm, graph.element_bytes)
+        graph = ordered_graph(self._graph.with_element_bytes(request.element_bytes), resolved.strategy)
+        key = (gradient_sync, batch_norm, graph.element_bytes, graph.zigzag)
         if (*key, conditions) not in self._known:
             others = [self._before.of(request)] if self._before else self._known.values()
-            rows = (each for each in others if (each.gradient_sync, each.batch_norm, each.graph.element_bytes) == key)
-            if like := next(rows, None):
+            if like := next((each for each in others if _key(each) == key), None):
                 model = like.on(self._cluster, conditions)
             else:
                 model = CostModel(graph, self._cluster, gradient_sync, batch_norm, conditions)
             self._known[*key, conditions] = model
         return self._known[*key, conditions]
+
+
+def _key(model: CostModel) -> tuple[str, str, int, int]:
+    """Return what prices under other conditions must have in common with those of a model, to share them."""
+    return model.gradient_sync, model.batch_norm, model.graph.element_bytes, model.graph.zigzag
 
 
 def cost_model_of(request: PlanRequest, graph: ComputationGraph, cluster: DeviceGraph) -> CostModel:

@@ -36,7 +36,8 @@ def mesh_notes(model: CostModel, strategy: Strategy) -> tuple[str, ...]:
         parts = max(masked.values())
         notes.append(
             f"causal attention over {parts} parts of the positions, of which the last has {2 - 1 / parts:.4g} times "
-            f"the mean work and sets the time: {_names([*masked])}; ulysses beside context=N splits heads equally"
+            f"the mean work and sets the time: {_names([*masked])}; zigzag beside context=N makes them equal, "
+            "ulysses splits heads"
         )
     uneven = {layer: sizes for layer in layers if (sizes := _uneven_sizes(layer, strategy[layer.name]))}
     if uneven:
@@ -64,7 +65,8 @@ def _has_product(layer: Layer) -> bool:
 def _causal_parts(layer: Layer, configuration: Configuration) -> int:
     """Return the parts into which queries that read no later keys are split; 1 of layers that have none."""
     causal = isinstance(layer.operation, Attention) and layer.operation.causal
-    return math.prod(configuration.degrees.get(dim, 1) for dim in layer.output.dims[2:]) if causal else 1
+    parts = math.prod(configuration.degrees.get(dim, 1) for dim in layer.output.dims[2:]) if causal else 1
+    return 1 if parts == layer.operation.zigzag else parts
 
 
 def _uneven_sizes(layer: Layer, configuration: Configuration) -> list[tuple[int, int]]:
