@@ -105,8 +105,9 @@ class ComputeProfile:
     gain, in the 1 of f.  Where kernels were measured, f is corrected: see `KernelTable`.
     Convolutions in tensor cores are tiles on multiprocessors instead: see `TileConvolution`.
     No other kernel of TF32 or half precision takes longer than float32's on the same data: libraries can load two-byte
-    elements, compute in float32 and store two bytes.  With unaligned channels in one group they do not: V100 is up to
-    eight times slower there than in float32.
+    elements, compute in float32 and store two bytes.  With unaligned channels in one group they do so in TF32, whose
+    data is float32's, and in half precision where ``TileConvolution.unaligned_in_float32`` says so: V100 is up to eight
+    times slower there than in float32.
     Every term has degree at most one in each size, so by the formula time never falls when a size grows, and half of a
     part never takes less than half its time.  Where kernels were measured, twice the size may take 2.14 times as long,
     so that half of a part takes at least 47 % of its time.
@@ -169,7 +170,7 @@ class ComputeProfile:
         """Fields that determine times beside those that ``repr`` shows; empty if all have their defaults."""
         values = (self.convolution, self.table, self.dispatch_s, self.element_bytes)
         fused = (sorted(self.fused.items()),) if self.fused else ()
-        tiles = (self.tiles,) if self.tiles else ()
+        tiles = (self.tiles, *self.tiles.extensions) if self.tiles else ()
         wide: tuple[object, ...] = ()
         if self.in_float32:
             wide = (replace(self.in_float32, description="", sources=()), self.in_float32.extensions)
@@ -225,13 +226,15 @@ class ComputeProfile:
         number, window = PROFILE_PHASES.index(phase), kernels.window
         if self.tiles is None or window is None or window.groups > 1 or number > 2:
             return wide_s
+        if self.tiles.unaligned_in_float32:
+            return wide_s
         return np.where(are_aligned(kernels, number, self.tiles.channel_multiple), wide_s, np.inf)
 
     def overhead_s(self, kernels: Kernels, phase: str) -> float:
         """Return the time of each of the kernels beside its work."""
         number = PROFILE_PHASES.index(phase)
         if kernels.window and self.tiles and number < 3:
-            return self.tiles.overhead_s[number]
+            return self.tiles.launch_s(kernels.window, number)
         return self.convolution.overhead_s if kernels.window and self.convolution else self.launch_overhead_s
 
     def terms_s(self, kernels: Kernels, phase: str) -> tuple[Floats, Floats, Floats]:

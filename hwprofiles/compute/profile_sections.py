@@ -180,6 +180,9 @@ class TileSection(Section):
     memory: Fraction
     partial_accesses: Positive
     narrow_window: Positive
+    plain_overhead_us: _ByPhase | None = None
+    least_rows: Literal[32, 64] = 32
+    unaligned_in_float32: bool = False
 
     def value(self, element_bytes: int = 2) -> TileConvolution:
         """Return the parameters in the program's terms, for elements of a size."""
@@ -194,6 +197,9 @@ class TileSection(Section):
             partial_accesses=self.partial_accesses,
             narrow_window=self.narrow_window,
             channel_multiple=VECTOR_BYTES // element_bytes,
+            plain_overhead_s=self.plain_overhead_us.value(MICRO) if self.plain_overhead_us else None,
+            least_rows=self.least_rows,
+            unaligned_in_float32=self.unaligned_in_float32 or element_bytes == 4,  # TF32 is of float32's data
         )
 
 

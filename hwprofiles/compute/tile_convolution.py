@@ -6,7 +6,7 @@ import numpy as np
 
 from groundwork.array_types import Bools, Floats
 from hwprofiles.compute.convolution_efficiency import NAIVE_SHARE
-from hwprofiles.compute.kernels import Kernels
+from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 
 _TILES = ((32, 256), (64, 64), (64, 128), (128, 64), (64, 256), (256, 64), (128, 128), (128, 256), (256, 128))
 """Rows and columns of the tiles that libraries have kernels for."""
@@ -32,8 +32,9 @@ _ByPhase = tuple[float, float, float]
 class TileConvolution:
     """The parameters of convolutions in tensor cores; triples are forward, activation and weight gradient.
 
-    A convolution takes its overhead and the longer of its traffic and its arithmetic.  The arithmetic is that of the
-    best tile of R x C and the best number of slices S of the inner dimension K:
+    A convolution takes its overhead and the longer of its traffic and its arithmetic; windows of one position without
+    strides are plain products, which need no index of the window and have an overhead of their own.  The arithmetic is
+    that of the best tile of R x C and the best number of slices S of the inner dimension K:
     ``waves (K / S + prologue) 2 R C / (peak of a multiprocessor) (1 / ceiling^4 + (load (1/R + 1/C))^4)^(1/4)``, plus
     the traffic of the S partial sums.  ``waves`` is the mean of the blocks a multiprocessor and of the same as a whole
     number: blocks of the next wave begin where others end early.  Every size is covered by whole tiles, so a part
@@ -64,6 +65,18 @@ class TileConvolution:
     """Cost of windows like 1 x 7, as a multiple of square ones of as many positions."""
     channel_multiple: int = field(default=VECTOR_BYTES // 2)
     """Input channels are padded to a multiple of it."""
+    plain_overhead_s: _ByPhase | None = field(default=None, repr=False)
+    """As ``overhead_s``, of windows that are plain products; None where it is the same."""
+    least_rows: int = field(default=_TILES[0][0], repr=False)
+    """Rows of the narrowest tile: since Hopper an instruction multiplies 64 (PTX ISA, ``wgmma``)."""
+    unaligned_in_float32: bool = field(default=False, repr=False)
+    """Whether libraries compute half precision of unaligned channels by kernels of float32, where these are faster."""
+
+    @property
+    def extensions(self) -> tuple[object, ...]:
+        """Parameters beside those that ``repr`` shows; empty if all have their defaults."""
+        values = (self.plain_overhead_s, self.least_rows, self.unaligned_in_float32)
+        return () if values == (None, _TILES[0][0], False) else values
 
     def at_rate(self, rate: float, share: float = 1.0) -> "TileConvolution":
         """Return the parameters of a device whose multiprocessors load as fast, but multiply at another rate.
@@ -79,7 +92,17 @@ class TileConvolution:
     def faster(self, speed: float) -> "TileConvolution":
         """Return the parameters of a device that launches so many times as fast."""
         forward, activation, weight = (overhead / speed for overhead in self.overhead_s)
-        return replace(self, overhead_s=(forward, activation, weight))
+        plain = self.plain_overhead_s
+        return replace(
+            self,
+            overhead_s=(forward, activation, weight),
+            plain_overhead_s=plain and (plain[0] / speed, plain[1] / speed, plain[2] / speed),
+        )
+
+    def launch_s(self, window: ConvolutionWindow, phase: int) -> float:
+        """Return the time beside arithmetic and traffic of convolutions of a window in the phase of an index."""
+        plain = window.positions * window.stride == 1
+        return (self.plain_overhead_s or self.overhead_s if plain else self.overhead_s)[phase]
 
     def arithmetic_s(
         self, kernels: Kernels, phase: int, *, peak_flop_per_s: float, memory_bytes_per_s: float, multiprocessors: int
@@ -107,6 +130,8 @@ class TileConvolution:
             slow = slow * self.strided[phase]
         best = np.full_like(rows, np.inf)
         for tile_rows, tile_columns in _TILES:
+            if tile_rows < self.least_rows:
+                continue
             loads = self.load[phase] * (1 / tile_rows + 1 / tile_columns) * slow
             cost = (self.ceiling**-_SHARPNESS + loads**_SHARPNESS) ** (1 / _SHARPNESS)
             step_s = cost * (2.0 * tile_rows * tile_columns * multiprocessors / peak_flop_per_s)

@@ -167,7 +167,8 @@ def _lent_tiles(sheet: dict[str, Any], arithmetic: str) -> dict[str, Any] | None
     for lender in (sheet[_TILES], *([_OTHER_TILES] if arithmetic in _OWN_TILES else [])):
         known: dict[str, Any] = dict(yaml_input(catalogue()[lender], "compute profile"))
         if tiles := known["precisions"].get(arithmetic, {}).get("tiles"):
-            return dict(tiles)
+            own_instructions = lender == sheet[_TILES]
+            return {key: value for key, value in tiles.items() if own_instructions or key != "least_rows"}
     return None
 
 

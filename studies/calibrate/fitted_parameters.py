@@ -24,6 +24,7 @@ _LAUNCH = "launch_overhead_us"
 _TILE_PRIOR = {
     "ceiling": (0.85, 0.15),
     **{f"overhead_us.{phase}": (9, 0.7) for phase in PROFILE_PHASES[:3]},
+    **{f"plain_overhead_us.{phase}": (5, 0.7) for phase in PROFILE_PHASES[:3]},
     **{f"load.{phase}": (70, 0.4) for phase in PROFILE_PHASES[:3]},
     **{f"strided.{phase}": (1.3, 0.3) for phase in PROFILE_PHASES[:3]},
     "unaligned": (3, 0.5),
@@ -194,6 +195,7 @@ def _with_tiles(profile: ComputeProfile, values: dict[str, float]) -> ComputePro
             profile.tiles,
             ceiling=min(values["ceiling"], 1.0),
             overhead_s=by_phase("overhead_us", MICRO),
+            plain_overhead_s=by_phase("plain_overhead_us", MICRO),
             load=by_phase("load"),
             strided=by_phase("strided"),
             unaligned=(values["unaligned"], values["unaligned"], values["unaligned.weight_gradient"]),

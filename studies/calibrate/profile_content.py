@@ -79,6 +79,8 @@ def tile_section(tiles: TileConvolution) -> dict[str, Any]:
         "strided": tiles.strided,
         "unaligned": tiles.unaligned,
     }
+    if tiles.plain_overhead_s:
+        triples["plain_overhead_us"] = tuple(overhead / MICRO for overhead in tiles.plain_overhead_s)
     return {
         "ceiling": _rounded(tiles.ceiling),
         **{
@@ -89,6 +91,8 @@ def tile_section(tiles: TileConvolution) -> dict[str, Any]:
         "memory": _rounded(tiles.memory),
         "partial_accesses": _rounded(tiles.partial_accesses),
         "narrow_window": _rounded(tiles.narrow_window),
+        **({"least_rows": tiles.least_rows} if tiles.least_rows > 32 else {}),
+        **({"unaligned_in_float32": True} if tiles.unaligned_in_float32 else {}),
     }
 
 
