@@ -21,7 +21,7 @@ def orrery_fidelity(
     *,
     out: _OutOption = None,
     only: Annotated[
-        Literal["kernels", "one-gpu", "many-gpu", "collectives", "transformers", "papers"] | None,
+        Literal["kernels", "one-gpu", "many-gpu", "collectives", "transformers", "memory", "papers"] | None,
         typer.Option(help="Kind of comparison to compute; else all of them."),
     ] = None,
     check: Annotated[

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from groundwork.errors import ConfigError
 from groundwork.suggestions import did_you_mean
-from groundwork.units import MICRO
+from groundwork.units import MIB, MICRO
 from hwprofiles.compute.attention_versions import ATTENTION_VERSIONS
 from planner.cost.framework import parameter_values
 from planner.graph.computation_graph import ComputationGraph, Layer
@@ -68,6 +68,10 @@ class Software:
     so that it begins when the first have arrived; else all at once."""
     trains_copies: bool = False
     """True if a stage trains a copy of a parameter that it shares with another, and so holds its gradient and state."""
+    gradient_buffer: bool = False
+    """True if sums of gradients lie in a buffer for the whole run, to which each is added as soon as it is made."""
+    workspace_bytes: float = 0.0
+    """Memory that libraries of matrix products hold for the whole run."""
 
     def graph_of(self, graph: ComputationGraph) -> ComputationGraph:
         """Return a network with its attention and its loss as the software computes them."""
@@ -101,10 +105,12 @@ longer by as much for each device; why is not known.  Fitted to three iterations
 tensors split 2, 4 and 8 times, which agree within 4 %."""
 _ALONE = {
     **{"fused": 1, "launch_us": 0, "peer_us": 0, "waits": 0, "flash": 3, "channels_first": 0, "pads": 0},
-    **{"loss": 0, "sums": 0, "copies": 0, "ahead": 0, "update": 0, "clips": 0},
+    **{"loss": 0, "sums": 0, "copies": 0, "buffer": 0, "ahead": 0, "update": 0, "clips": 0, "workspace_mib": 0},
 }
-_PYTORCH = {**_ALONE, "launch_us": _LAUNCH_US, "sums": 1, "update": 2}
-_MEGATRON = {**_ALONE, "loss": 2, "sums": 2, "copies": 1, "update": 1}
+_WORKSPACE_MIB = 16.25
+"""MiB of PyTorch for cuBLAS: 8,320 KiB for each of two threads, as the backward pass has its own; 32 MiB on Hopper."""
+_PYTORCH = {**_ALONE, "launch_us": _LAUNCH_US, "sums": 1, "update": 2, "workspace_mib": _WORKSPACE_MIB}
+_MEGATRON = {**_ALONE, "loss": 2, "sums": 2, "copies": 1, "buffer": 1, "update": 1, "workspace_mib": _WORKSPACE_MIB}
 SOFTWARE: Mapping[str, Mapping[str, float]] = {
     "ideal": _ALONE,
     "pytorch": {**_PYTORCH, "fused": 0, "channels_first": 1, "loss": 1},
@@ -127,7 +133,7 @@ def software_of(text: str) -> Software:
     if name not in SOFTWARE:
         raise ConfigError(f"software must be one of {', '.join(SOFTWARE)}, got {name!r}{did_you_mean(name, SOFTWARE)}")
     values = parameter_values("software", name, rest, SOFTWARE[name])
-    for switch in ("fused", "channels_first", "pads", "copies", "ahead"):
+    for switch in ("fused", "channels_first", "pads", "copies", "buffer", "ahead"):
         if values[switch] not in (0, 1):
             raise ConfigError(f"{name}.{switch} must be 0 or 1, got {values[switch]:g}")
     if values["flash"] not in ATTENTION_VERSIONS:
@@ -150,5 +156,7 @@ def software_of(text: str) -> Software:
         loss=LOSS_CALLS[int(values["loss"])],
         sums=int(values["sums"]),
         trains_copies=values["copies"] > 0,
+        gradient_buffer=values["buffer"] > 0,
+        workspace_bytes=values["workspace_mib"] * MIB,
         ahead=values["ahead"] > 0,
     )

@@ -15,6 +15,8 @@ from planner.memory.buffers import BufferRows, Buffers
 from planner.memory.message_lifetimes import sent_until
 from planner.memory.storage_lifetimes import kept_gradients
 from planner.operations.base import BATCH_STATISTICS
+from planner.operations.linear import Linear
+from planner.operations.products import TensorProduct
 
 _UPDATE, _TRANSFER = KINDS.index("update"), KINDS.index("transfer")
 
@@ -23,10 +25,11 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
     """Return what is allocated for the whole run.
 
     That is: parameters with their optimizer's state and master weights, gradients that are synchronised, running
-    statistics, residuals of compression and, where the back end has them, buffers of messages.
+    statistics, residuals of compression, the workspace of libraries and, where the back end has them, buffers of
+    messages.
     """
     program, backend, rows, never = account.program, account.memory_policy.backend, list[BufferRows](), np.inf
-    zero = program.conditions.storage.zero
+    zero, software = program.conditions.storage.zero, program.conditions.software
     types, element_bytes = program.types, program.graph.element_bytes
     wider = TYPE_BYTES[types.accumulation] / element_bytes
     for i, devices in account.parameter_devices.items():
@@ -35,13 +38,14 @@ def persistent_buffers(account: MemoryAccount) -> Buffers:
         held = size * kept / element_bytes / (shards if zero > 2 else 1)
         rows.append(BufferRows("parameters", i, devices, held, 0.0, never))
         rows.append(BufferRows("optimizer state", i, devices, size * state / element_bytes / shards, 0.0, never))
-        if account.synchronised[i] or program.conditions.software.sums > 1:
+        if account.synchronised[i] or software.gradient_buffer:
             summed = wider * size / (shards if zero > 1 else 1)
             rows.append(BufferRows("parameter gradients", i, devices, summed, 0.0, never))
         if program.graph.layers[i].operation.statistics:
             running = BATCH_STATISTICS * account.channels(i) * program.graph.element_bytes
             rows.append(BufferRows("statistics", i, devices, running, 0.0, never))
     rows += [*([kept_gradients(account)] if zero > 2 else []), *_borrowed_parameters(account)]
+    rows.append(BufferRows("workspace", 0, np.arange(account.devices), software.workspace_bytes, 0.0, never))
     for i, space in enumerate(program.spaces):
         rows.append(BufferRows("parameters", i, space.devices, parameter_bytes(program, i, frozen=True), 0.0, never))
     for i, device in residuals(program):
@@ -83,7 +87,8 @@ def _shard_buffers(program: Program) -> BufferRows:
 def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[BufferRows]:
     """Return gradients from a layer's weight gradient to its update or, if synchronised, into their buffer."""
     program, micro_batching, rows = account.program, account.program.micro_batching, list[BufferRows]()
-    added_each = program.conditions.software.sums > 1
+    software = program.conditions.software
+    added_each = software.gradient_buffer
     update = np.full(times.cells, -np.inf)
     tasks = np.flatnonzero(program.kind == _UPDATE)
     np.maximum.at(update, times.unit[tasks], times.end_s[tasks])
@@ -95,6 +100,8 @@ def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffer
         same_type = buffer == program.types.activation
         into_buffer = synchronised and same_type and not added_each
         each, in_place = np.repeat(devices, count), into_buffer & account.parts[i].gradient_in_place
+        if added_each and not software.sums:  # products themselves add to the buffer
+            in_place |= isinstance(program.graph.layers[i].operation, TensorProduct | Linear)
         size = np.where(in_place, 0.0, account.parameter_bytes[i])
         if micro_batching.update_each or count == 1 or added_each or program.conditions.storage.zero > 1:
             until = end if synchronised else np.maximum(update[cells], end)
@@ -195,7 +202,7 @@ def _borrowed_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffer
         rows.append(
             BufferRows("parameter gradients", way.consumer, devices, size, first, np.maximum(last, sent[devices]))
         )
-        if count > 1 and program.conditions.software.sums <= 1:
+        if count > 1 and not program.conditions.software.gradient_buffer:
             sums = _sums(begin.reshape(-1, count), size, 2 * size)
             rows.append(BufferRows("workspace", way.consumer, each, sums, begin, end))
     return rows

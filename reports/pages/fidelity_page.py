@@ -5,7 +5,7 @@ from typing import Any
 
 from reports.figures.fidelity import fidelity_figure
 from reports.pages.page_template import plain_figure, rendered
-from reports.style.units import time_unit
+from reports.style.units import memory_unit, time_unit
 from reports.tables.fidelity_text import coverage_rows, fidelity_cells, fidelity_headers, fidelity_headline
 from studies.fidelity.error_summary import ErrorSummary
 from studies.fidelity.fidelity_table import FidelityTable
@@ -53,9 +53,9 @@ def _row(summary: ErrorSummary) -> dict[str, Any]:
 def _worst(summary: ErrorSummary, index: int) -> dict[str, str]:
     """Return one of the worst rows as text."""
     row = summary.worst_rows[index]
-    unit = time_unit([row.measured_s, row.predicted_s])
-    is_time = summary.kind in ("kernels", "one-gpu", "collectives")
-    texts = [unit.full(value) if is_time else f"{value:.4g}" for value in (row.measured_s, row.predicted_s)]
+    values = (row.measured, row.predicted)
+    unit = memory_unit(values) if summary.kind == "memory" else time_unit(values)
+    texts = [f"{value:.4g}" if summary.kind in ("many-gpu", "papers") else unit.full(value) for value in values]
     return {
         "label": row.label,
         "measured": texts[0],

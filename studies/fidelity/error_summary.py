@@ -17,8 +17,8 @@ class WorstRow:
     """One of the rows with the largest errors."""
 
     label: str
-    measured_s: float
-    predicted_s: float
+    measured: float
+    predicted: float
     error: float
     reason: str
     """Why it is so far off, where that is known; else empty."""

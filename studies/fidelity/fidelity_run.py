@@ -12,6 +12,7 @@ from studies.fidelity.judged_row import KINDS_JUDGED, JudgedRow
 from studies.fidelity.many_gpu_training import many_gpu_rows
 from studies.fidelity.one_gpu_training import one_gpu_rows
 from studies.fidelity.own_measurements import own_kernel_rows, own_training_rows
+from studies.fidelity.peak_memory import memory_rows
 from studies.fidelity.planned_transformers import gpt_rows, nanotron_rows, sharded_rows
 from studies.fidelity.single_kernels import kernel_rows
 from studies.reproduce.papers import reproduce
@@ -42,6 +43,7 @@ _JOBS = (
     _Job("transformers", "gpt"),
     _Job("transformers", "sharded"),
     _Job("transformers", "nanotron"),
+    _Job("memory"),
     *(_Job("papers", paper) for paper in ("deepa", "layerwise", "eight-bit", "paradl", "turbodl")),
 )
 """All jobs in the order of their rows."""
@@ -60,6 +62,7 @@ _ROWS: dict[str, Callable[[str], Iterable[JudgedRow]]] = {
     "many-gpu": lambda _: many_gpu_rows(),
     "collectives": lambda _: collective_rows(),
     "transformers": lambda part: _TRANSFORMERS[part](),
+    "memory": lambda _: memory_rows(),
     "papers": lambda part: paper_rows(part),
 }
 
@@ -123,8 +126,8 @@ def paper_rows(paper: str) -> Iterator[JudgedRow]:
                 comparison=f"paper {paper}",
                 label=f"{row.source.partition(', ')[2]}{end} [{row.unit}]",
                 group=paper,
-                measured_s=printed,
-                predicted_s=ours,
+                measured=printed,
+                predicted=ours,
                 reason=f"printed {_text(row.printed)}, ours {_text(row.ours)}: {row.note}",
             )
 

@@ -98,10 +98,10 @@ def _against_linear(rows: Sequence[JudgedRow]) -> Iterator[str]:
     """Yield, for each measure of several GPUs, whether it beats predicting no loss, over rows not fitted to."""
     for measure in (each for each in MEASURES if each.kind == "many-gpu"):
         own = [row for row in rows if row.measure == measure.name and row.is_predicted and not row.fitted]
-        losses = np.log([(row.measured_s, row.predicted_s) for row in own])
+        losses = np.log([(row.measured, row.predicted) for row in own])
         if len(own) > 2 and losses.std(axis=0).min() > 0:
             together = np.corrcoef(losses.T)[0, 1]
-            linear = np.median([abs(1 / row.measured_s - 1) for row in own])
+            linear = np.median([abs(1 / row.measured - 1) for row in own])
             yield (
                 f"{measure.name}: predicted losses of {len(own)} rows correlate with measured ones by {together:.2f}; "
                 f"predicting no loss at all errs by {linear:.1%} in the median".replace("%", " %")
@@ -114,7 +114,7 @@ def _ranks(rows: Sequence[JudgedRow]) -> Iterator[str]:
     for name in dict.fromkeys(row.comparison for row in ranked):
         own = [row for row in ranked if row.comparison == name]
         if len(own) >= _LEAST_RANKED:
-            speeds = np.array([[row.peak_s / row.measured_s, row.peak_s / row.predicted_s] for row in own])
+            speeds = np.array([[row.peak_s / row.measured, row.peak_s / row.predicted] for row in own])
             yield (
                 f"{name}: ranks of {len(own)} plans by FLOP/s of a device, predicted and measured, correlate by "
                 f"{kendall(*speeds.T):.2f} (Kendall)"
@@ -141,7 +141,7 @@ def _by_fit(measure: Measure, rows: Sequence[JudgedRow]) -> list[tuple[str, list
 
 def _summary(name: str, measure: Measure, rows: Sequence[JudgedRow], *, bars: bool = True) -> ErrorSummary:
     known = [row for row in rows if row.is_predicted]
-    ratios = np.array([row.predicted_s / row.measured_s for row in known])
+    ratios = np.array([row.predicted / row.measured for row in known])
     errors = np.abs(ratios - 1)
     without = [row.reason for row in rows if not row.is_predicted]
     flags = {row.fitted for row in known}
@@ -167,8 +167,8 @@ def _summary(name: str, measure: Measure, rows: Sequence[JudgedRow], *, bars: bo
         worst_rows=tuple(
             WorstRow(
                 label=f"{row.comparison}: {row.label}",
-                measured_s=row.measured_s,
-                predicted_s=row.predicted_s,
+                measured=row.measured,
+                predicted=row.predicted,
                 error=row.error,
                 reason=row.reason or next((reason for test, reason in _RULES if test(row)), ""),
             )

@@ -1,10 +1,10 @@
-"""One measured time beside the predicted one, and the measures in which such rows are counted."""
+"""One measured value beside the predicted one, and the measures in which such rows are counted."""
 
 import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-KINDS_JUDGED = ("kernels", "one-gpu", "many-gpu", "collectives", "transformers", "papers")
+KINDS_JUDGED = ("kernels", "one-gpu", "many-gpu", "collectives", "transformers", "memory", "papers")
 """Kinds of comparison, as ``orrery fidelity --only`` names them."""
 
 
@@ -81,6 +81,7 @@ MEASURES = (
     Measure(name="iterations of MPT", kind="transformers", median_bar=0.08, p90_bar=0.20),
     Measure(name="iterations of Llama", kind="transformers", median_bar=0.08, p90_bar=0.20),
     Measure(name="iterations of Llama, tensors and stages", kind="transformers", median_bar=0.08, p90_bar=0.20),
+    Measure(name="peak memory of GPT", kind="memory", median_bar=0.03, p90_bar=0.08),
     Measure(name="tables of papers", kind="papers"),
 )
 """All measures in the order in which they are shown; the bars are the project's aims."""
@@ -88,7 +89,7 @@ MEASURES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRow:
-    """A measured time and the predicted one."""
+    """A measured value and the predicted one."""
 
     measure: str
     """Name of one of ``MEASURES``."""
@@ -99,9 +100,9 @@ class JudgedRow:
     """Device or system, which a cross-validation leaves out as a whole."""
     subject: str = ""
     """Model, phase or collective: rows of one group and subject have most of their error in common."""
-    measured_s: float
-    """Seconds; of several GPUs, the time of an iteration relative to that on one."""
-    predicted_s: float = math.nan
+    measured: float
+    """Seconds; of several GPUs, the time of an iteration relative to that on one; bytes of memory; a paper's value."""
+    predicted: float = math.nan
     """The same, predicted; NaN where there is no prediction."""
     fitted: bool = False
     """True if the device's profile was fitted to the table that the row is from."""
@@ -129,15 +130,15 @@ class JudgedRow:
 
     @property
     def log_ratio(self) -> float:
-        """Logarithm of predicted over measured time: positive where the prediction is too slow."""
-        return math.log(self.predicted_s / self.measured_s)
+        """Logarithm of predicted over measured value: positive where the prediction is too large."""
+        return math.log(self.predicted / self.measured)
 
     @property
     def error(self) -> float:
-        """Predicted over measured time, minus 1."""
-        return self.predicted_s / self.measured_s - 1
+        """Predicted over measured value, minus 1."""
+        return self.predicted / self.measured - 1
 
     @property
     def is_predicted(self) -> bool:
         """True if there is a prediction to judge."""
-        return math.isfinite(self.predicted_s) and self.predicted_s > 0
+        return math.isfinite(self.predicted) and self.predicted > 0

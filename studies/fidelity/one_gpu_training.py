@@ -163,8 +163,8 @@ def _judged(case: _Case) -> JudgedRow:
         arithmetic=case.arithmetic,
         software=_SOFTWARE[case.table],
         size=case.batch,
-        measured_s=case.measured_s,
-        predicted_s=predicted_s,
+        measured=case.measured_s,
+        predicted=predicted_s,
         fitted=bool(profile and is_fitted_to(profile, case.table)),
         reason=reason,
     )
@@ -184,7 +184,7 @@ def _by_relative(case: _Case, row: JudgedRow) -> Iterator[JudgedRow]:
             row,
             measure=RELATIVE_MEASURE,
             comparison=f"{row.comparison}, as {profile.relative}",
-            predicted_s=iteration_s(profile, row.subject, case.batch),  # on one device the simulated time is this sum
+            predicted=iteration_s(profile, row.subject, case.batch),  # on one device the simulated time is this sum
             fitted=False,
         )
 

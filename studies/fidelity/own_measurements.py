@@ -58,8 +58,8 @@ def own_kernel_rows() -> Iterator[JudgedRow]:
                 subject=operation,
                 arithmetic=precision,
                 software=_RELEASE,
-                measured_s=float(measured_s),
-                predicted_s=float(price_s),
+                measured=float(measured_s),
+                predicted=float(price_s),
                 fitted=_is_fitted(precision, f"elementwise {group.phase}"),
             )
 
@@ -119,8 +119,8 @@ def _step(row: Any, *, measure: str, comparison: str, predicted_s: float) -> Jud
         arithmetic=row.precision,
         software=_RELEASE,
         size=row.batch,
-        measured_s=row.step_ms * MILLI,
-        predicted_s=predicted_s,
+        measured=row.step_ms * MILLI,
+        predicted=predicted_s,
     )
 
 

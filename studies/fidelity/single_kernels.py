@@ -136,9 +136,9 @@ def _judged(
         subject=what,
         arithmetic=(profile or "").partition("@")[2] or "float32",
         software=_LIBRARIES,
-        measured_s=measured_s,
+        measured=measured_s,
         fitted=fitted,
-        predicted_s=predicted_s,
+        predicted=predicted_s,
         reason="" if profile else f"no profile of {gpu}",
     )
 

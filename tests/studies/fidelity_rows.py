@@ -8,10 +8,10 @@ from studies.fidelity.fidelity_table import summarised
 from studies.fidelity.judged_row import MEASURES, JudgedRow
 
 
-def make_row(measured_s=1.0, predicted_s=1.0, *, measure="training on one GPU", comparison="table, device", **fields):
+def make_row(measured=1.0, predicted=1.0, *, measure="training on one GPU", comparison="table, device", **fields):
     defaults = {"label": "resnet50, batch 32", "group": "device", "subject": "resnet50"}
     return JudgedRow(
-        measure=measure, comparison=comparison, measured_s=measured_s, predicted_s=predicted_s, **(defaults | fields)
+        measure=measure, comparison=comparison, measured=measured, predicted=predicted, **(defaults | fields)
     )
 
 

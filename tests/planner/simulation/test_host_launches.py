@@ -152,7 +152,7 @@ def test_without_launches_the_graph_is_the_same():
         (
             "pytorch:launch=3",
             "parameters of software pytorch must be fused, launch_us, peer_us, waits, flash, channels_first, pads, "
-            "loss, sums, copies, ahead, update, clips, got 'launch=3'",
+            "loss, sums, copies, buffer, ahead, update, clips, workspace_mib, got 'launch=3'",
         ),
         ("pytorch:channels_first=2", "pytorch.channels_first must be 0 or 1, got 2"),
         ("pytorch:launch_us=-1", "pytorch.launch_us must be 0 or a number from 1e-09 to 1e+06, got '-1'"),

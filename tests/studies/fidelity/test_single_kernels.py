@@ -36,7 +36,7 @@ def test_every_measured_time_has_its_row(priced):
     assert len(rows) == int((convolutions[columns] > 0).to_numpy().sum()) + len(products)
     measured_ms = [*convolutions[columns].to_numpy().ravel(), *products.time_ms]
     measured_ms = [value for value in measured_ms if value > 0]
-    assert sorted(row.measured_s * 1e3 for row in rows) == pytest.approx(sorted(measured_ms))
+    assert sorted(row.measured * 1e3 for row in rows) == pytest.approx(sorted(measured_ms))
 
 
 def test_layers_do_the_work_that_the_table_states(priced):
@@ -51,9 +51,9 @@ def test_layers_do_the_work_that_the_table_states(priced):
     gpus = {"p100": "P100", "titanx": "TitanX", "v100-16gb": "V100"}
     checked = 0
     for row, (layer, phase) in zip(kept, layers, strict=True):
-        key = (round(row.measured_s, 12), gpus.get(row.group))
+        key = (round(row.measured, 12), gpus.get(row.group))
         if phase == "forward" and key in stated and layer.operation.kind == "convolution":
-            same_time = np.isclose(convolutions.fwd_ms * 1e-3, row.measured_s) & (convolutions.gpu == key[1])
+            same_time = np.isclose(convolutions.fwd_ms * 1e-3, row.measured) & (convolutions.gpu == key[1])
             flops = (convolutions.fwd_tflops * convolutions.fwd_ms * 1e9)[same_time]
             assert any(layer.forward_flop() == pytest.approx(flop, rel=0.02) for flop in flops)
             checked += 1
@@ -85,4 +85,4 @@ def test_devices_and_systems_of_the_catalogue_have_predictions(priced):
 
 def test_rows_without_a_prediction_say_why(priced):
     with pytest.raises(ValueError, match=r"reason must say why .* has no prediction, got none"):
-        replace(priced[0][0], predicted_s=np.nan)
+        replace(priced[0][0], predicted=np.nan)
