@@ -9,7 +9,6 @@ from hwprofiles.catalogue.cluster_catalogue import cluster_with, describe_cluste
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.expected.likely_times import TimeParts, expected_s, likely_s
 from planner.graph.computation_graph import ComputationGraph
-from planner.lowering.program import Program
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan
@@ -129,6 +128,8 @@ class SizedPoint:
     """Reason why there is no plan; empty where there is one."""
     needed_bytes: float = 0.0
     """Memory that the refused plan needs on its fullest device; 0 for other refusals."""
+    peak_bytes: float = field(default=float("inf"), repr=False)
+    """Memory on the fullest device; of a plan that was refused for it what it would need, infinite for others."""
     subject: Subject = field(repr=False)
     sized: SizedCluster = field(repr=False)
     plan: Plan | None = field(default=None, repr=False)
@@ -150,19 +151,10 @@ class SizedPoint:
 
     def pace(self) -> Pace | None:
         """Return what sets the pace of the plan, which is replayed for it; None where there is no plan."""
-        return None if self.plan is None else pace_of(replay(self._program(self.plan)))
-
-    @property
-    def peak_bytes(self) -> float:
-        """Memory on the fullest device; of a plan that was refused for it what it would need, infinite for others."""
         if self.plan is None:
-            return self.needed_bytes or float("inf")
-        program = self._program(self.plan)
-        return float(peak_memory_bytes(program).max())
-
-    def _program(self, plan: Plan) -> Program:
-        graph = self.subject.graph(self.batch).with_element_bytes(plan.element_bytes)
-        return lower_plan(plan, graph, self.sized.load())
+            return None
+        graph = self.subject.graph(self.batch).with_element_bytes(self.plan.element_bytes)
+        return pace_of(replay(lower_plan(self.plan, graph, self.sized.load())))
 
 
 def sized_point(subject: Subject, sized: SizedCluster) -> SizedPoint:
@@ -185,13 +177,15 @@ def sized_point(subject: Subject, sized: SizedCluster) -> SizedPoint:
     }
     best, refusal, needed_bytes = _fastest(subject, graph, cluster)
     if best is None:
-        return SizedPoint(**known, refusal=refusal, needed_bytes=needed_bytes)
+        peak_bytes = needed_bytes or float("inf")
+        return SizedPoint(**known, refusal=refusal, needed_bytes=needed_bytes, peak_bytes=peak_bytes)
     return SizedPoint(
         **known,
         strategy=best.plan.strategy,
         iteration_s=best.plan.simulated_s,
         parts=best.replayed.time_parts,
         plan=best.plan,
+        peak_bytes=float(peak_memory_bytes(best.replayed.program).max()),
     )
 
 
