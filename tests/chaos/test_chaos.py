@@ -8,11 +8,10 @@ from chaos.faults import ROOT, Fault
 from chaos.keeper import Case
 from chaos.serve_faults import disturbed
 
+# What SIGTERM and Ctrl-C do to commands is in tests/orrery/test_signals.py and test_interrupts.py.
 CASES = {
-    "plan-terminated": ("plan", "signal", ("SIGTERM", "command"), 0.3),
     "plan-clock": ("plan", "clock", (), 0.5),
     "compare-killed": ("compare", "signal", ("SIGKILL", "group"), 0.5),
-    "compare-interrupted": ("compare", "signal", ("SIGINT", "group"), 0.4),
     "compare-full-disk": ("compare", "disk", ("out",), 0.0),
     "compare-read-only": ("compare", "read-only", (), 0.0),
     "compare-file-size": ("compare", "file size", (), 0.0),

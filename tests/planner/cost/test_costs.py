@@ -133,9 +133,7 @@ def test_bounds_on_real_layers_are_below_the_price(name):
     assert near > 10
 
 
-@pytest.mark.parametrize(
-    "name", ["p100-4x4:nodes=3", "fdr-32x3:nodes=5", "dgx1-p100:nodes=2", "dgx-h100:nodes=4", "titanx-4"]
-)
+@pytest.mark.parametrize("name", ["p100-4x4:nodes=3", "dgx-h100:nodes=4"])
 @pytest.mark.parametrize("scheme", [*sorted(ALL_REDUCES), "auto", "library", "sums in the network"])
 def test_bounds_of_layers_are_below_their_costs(name, scheme):
     """Whatever the algorithm, and what a library chooses; with statistics that are summed, too."""

@@ -53,9 +53,8 @@ def assert_same(one, other):
             assert left == right, field.name
 
 
-@pytest.mark.parametrize(("spec", "changed"), [(SIX, SLOW), (EIGHT, CUT)])
+@pytest.mark.parametrize(("name", "spec", "changed"), [("data", SIX, SLOW), ("owt", EIGHT, CUT)])
 @pytest.mark.parametrize("sync", ALL_REDUCES)
-@pytest.mark.parametrize("name", ["data", "owt"])
 def test_it_is_the_program_that_lowering_gives_anew(name, sync, spec, changed):
     before = model_on(spec, sync)
     now = before.on(load_cluster(changed), before.conditions)
@@ -67,8 +66,9 @@ def test_it_is_the_program_that_lowering_gives_anew(name, sync, spec, changed):
         assert replay(again).iteration_s != replay(lowered(before, name)).iteration_s
 
 
-@pytest.mark.parametrize(("spec", "quantity"), [("dgx-h100:nodes=2", "ndr"), ("dgx-a100:nodes=2", "hdr")])
-@pytest.mark.parametrize("sync", ["library", "auto"])
+@pytest.mark.parametrize(
+    ("spec", "quantity", "sync"), [("dgx-h100:nodes=2", "ndr", "library"), ("dgx-a100:nodes=2", "hdr", "auto")]
+)
 @pytest.mark.parametrize(("framework", "name"), [("ideal", "data"), ("ideal", "owt"), ("ddp", "data")])
 def test_algorithms_are_chosen_again(spec, quantity, sync, framework, name):
     """With one per cent more, algorithms stay and there is a program; with a tenth they need not."""

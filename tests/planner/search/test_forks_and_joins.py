@@ -51,8 +51,7 @@ def bounded(monkeypatch):
     monkeypatch.setattr(priced_problem, "_FEW_DEVICES", 0)
 
 
-@pytest.mark.parametrize("cluster", CLUSTERS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("seed", "cluster"), list(enumerate(CLUSTERS)))
 @pytest.mark.usefixtures("bounded")
 def test_search_of_forks_and_joins_is_exact(seed, cluster):
     model, other = (model_of(seed, cluster) for _ in range(2))
