@@ -247,6 +247,18 @@ class OperationBase(ABC):
         held = trained_elements(self.parameters(part.inputs), part, completes_sums=self.completes_sums)
         return part.streaming(flop=UPDATE_FLOP * held, elements=UPDATE_ACCESSES * held)
 
+    def all_inputs(self, part: Part) -> Floats:
+        """Return the elements of all inputs that each part reads."""
+        return sum((self.read_elements(part, slot) for slot in range(len(part.inputs))), 0.0 * part.samples)
+
+    def held_elements(self, part: Part) -> Floats:
+        """Return the elements of the parameters that each part holds, shared ones included."""
+        held = 0.0 * part.samples
+        for parameter in self.parameters(part.inputs):
+            share, slices = parameter_share(parameter, part)
+            held = held + parameter.stored * share / slices
+        return held
+
     def read_elements(self, part: Part, slot: int = 0) -> Floats:
         """Return the elements of input ``slot`` that each part needs; padding at the borders counts too."""
         elements = np.ones_like(part.samples)

@@ -9,20 +9,19 @@ import numpy as np
 
 from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
-from hwprofiles.compute.kernels import Kernels
 from planner.graph.operation import SavedTensors
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import SUMMED, IntervalMap, Shape, interval_map
-from planner.operations.base import OperationBase, Part
+from planner.operations.base import Part
 from planner.operations.checks import check_activation, check_int, single
+from planner.operations.matrix_work import MatrixWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Linear(OperationBase):
+class Linear(MatrixWork):
     """A matrix product of each flattened sample, with an optional activation and dropout of the outputs.
 
-    Work: flop = 2 x output channels x samples x inputs of a sample, the same for each of the two gradients.
-    Traffic: inputs, weights and outputs once; activation and dropout run in place.
+    Activation and dropout run in place.
     Parts may have slices of the input channels.  They complete their sums before bias, activation and dropout.
     """
 
@@ -80,23 +79,10 @@ class Linear(OperationBase):
             transforms=activates or drops,
         )
 
-    def _forward(self, part: Part) -> Kernels:
-        return self._product(part, rows=part.channels, columns=part.samples, depth=self._depth(part))
+    def _rows(self, part: Part) -> Floats | float:
+        return part.channels
 
-    def _activation_gradient(self, part: Part) -> Kernels:
-        return self._product(part, rows=self._depth(part), columns=part.samples, depth=part.channels)
-
-    def _weight_gradient(self, part: Part) -> Kernels:
-        return self._product(part, rows=part.channels, columns=self._depth(part), depth=part.samples)
-
-    def _product(self, part: Part, *, rows: Floats | float, columns: Floats | float, depth: Floats | float) -> Kernels:
-        """Return the kernels of a product of these sizes that reads or writes inputs, weights and outputs once."""
-        features = self._depth(part)
-        elements = part.samples * features + part.channels * features + part.outputs
-        return part.matrix(rows=rows, columns=columns, depth=depth, elements=elements)
-
-    @staticmethod
-    def _depth(part: Part) -> Floats | float:
+    def _depth(self, part: Part) -> Floats | float:
         """Return the length of the sums: elements of one sample that each part reads."""
         (shape,) = part.inputs
         return np.ceil(shape.size("channel") / part.slices) * math.prod(shape.positions)

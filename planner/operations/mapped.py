@@ -10,7 +10,7 @@ from hwprofiles.compute.kernels import Kernels
 from planner.graph.operation import Operation
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap, Shape
-from planner.operations.base import OperationBase, Part, parameter_share
+from planner.operations.base import OperationBase, Part
 from planner.operations.checks import check_int, shape_text
 from planner.operations.computation import Step
 
@@ -86,23 +86,6 @@ class Mapped(OperationBase):
         """Return the listed tensors."""
         return self.weights
 
-    def _inputs(self, part: Part) -> Floats:
-        """Return the elements of all inputs that each part reads."""
-        return sum((self.read_elements(part, slot) for slot in range(len(self.reads))), _zeros(part))
-
-    def held_elements(self, part: Part) -> Floats:
-        """Return the elements of the weights that each part holds, shared ones included."""
-        held = _zeros(part)
-        for weight in self.parameters(part.inputs):
-            share, slices = parameter_share(weight, part)
-            held = held + weight.stored * share / slices
-        return held
-
     def _streams(self, part: Part, flop: float, elements: Floats) -> Kernels:
         """Return kernels without a product: operations an output element, and elements read and written."""
         return part.streaming(flop=flop * part.outputs, elements=elements)
-
-
-def _zeros(part: Part) -> Floats:
-    """Return one zero for each part."""
-    return 0.0 * part.samples

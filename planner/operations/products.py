@@ -16,6 +16,7 @@ from planner.graph.shapes import SUMMED, IntervalMap, Shape
 from planner.operations.base import Part
 from planner.operations.checks import check_int
 from planner.operations.mapped import DIMENSIONS, Mapped
+from planner.operations.matrix_work import MatrixWork
 
 _SOFTMAX, _SOFTMAX_BACKWARD, _DROPOUT = 2.0, 3.0, 2.25
 """Accesses of each score by passes between the products: read and written; backward read with the weight; read, written
@@ -24,13 +25,8 @@ PRODUCTS = ("matrix_product", "batched_product", "convolution_of_any_kind", "tra
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorProduct(Mapped):
-    """A product that sums ``depth`` terms for each output element.
-
-    Work: flop = 2 x outputs x depth.  With trained weights each of the two gradients takes as much; of two tensors,
-    the gradient of either takes as much.  Traffic: inputs, weights and outputs once; the gradient of a bias, a sum over
-    all positions, is a pass of its own over the outputs' gradient, while its addition is part of the product.
-    """
+class TensorProduct(MatrixWork, Mapped):
+    """A product that sums ``depth`` terms for each output element; of two tensors, it has a gradient of either."""
 
     kind: str
     """One of ``PRODUCTS``."""
@@ -134,24 +130,10 @@ class TensorProduct(Mapped):
             element_bytes=element_bytes,
         )
 
-    def _forward(self, part: Part) -> Kernels:
-        rows = self._rows(part)
-        return self._product(part, rows=rows, columns=part.outputs / rows, depth=self.depth / part.slices)
-
     def _activation_gradient(self, part: Part) -> Kernels:
         if not self.weights:
             return _times(self._forward(part), 2.0)
-        rows, depth = self.depth / part.slices, self._rows(part)
-        return self._product(part, rows=rows, columns=part.outputs / depth, depth=depth)
-
-    def _weight_gradient(self, part: Part) -> Kernels:
-        if not self.weights:
-            return part.streaming(flop=0.0, elements=0.0)
-        biases = sum(len(weight.module_shape) == 1 and bool(weight.elements) for weight in self.weights)
-        rows, matrices = self._rows(part), part.channels if self.columns else 1.0
-        columns, streamed = self.depth / part.slices * matrices, biases * part.outputs
-        depth = part.outputs / (rows * matrices)
-        return self._product(part, rows=rows, columns=columns, depth=depth, streamed=streamed)
+        return MatrixWork._activation_gradient(self, part)
 
     def _rows(self, part: Part) -> Floats | float:
         """Return the channels of all sections of each part, or the columns of one of many products."""
@@ -159,17 +141,13 @@ class TensorProduct(Mapped):
             return part.sizes[self.expert_features]
         return float(self.columns) if self.columns else part.channels * float(self.sections)
 
-    def _product(
-        self,
-        part: Part,
-        *,
-        rows: Floats | float,
-        columns: Floats | float,
-        depth: Floats | float,
-        streamed: Floats | float = 0.0,
-    ) -> Kernels:
-        elements = self._inputs(part) + self.held_elements(part) + part.outputs
-        return part.matrix(rows=rows, columns=columns, depth=depth, elements=elements, streamed=streamed)
+    def _depth(self, part: Part) -> Floats | float:
+        """Return the terms of each sum, of which each part may have a slice."""
+        return self.depth / part.slices
+
+    def _matrices(self, part: Part) -> Floats | float:
+        """Return the channels of each part where each has a matrix of its own."""
+        return part.channels if self.columns else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +249,7 @@ class Attention(Mapped):
 
     def _work(self, part: Part, *, products: float, softmax: float) -> Kernels:
         """Return so many times both products and, where they are apart, the passes over the scores between them."""
-        elements, streamed = self._inputs(part) + part.outputs, 0.0 * part.outputs
+        elements, streamed = self.all_inputs(part) + part.outputs, 0.0 * part.outputs
         if not self.fused:
             elements = elements + 2.0 * self._scores(part)
             streamed = self._scores(part) * (softmax + (_DROPOUT if self.drops else 0.0))

@@ -62,7 +62,7 @@ class Rearrangement(Mapped):
             rows = part.outputs if self.kind == "dispatch" else self.read_elements(part)
             added = part.outputs if self.kind == "combine" else 0.0
             return self._streams(part, 0.0, self.read_elements(part, 1) + 2.0 * rows + added)
-        read = part.outputs if self.kind == "join" else self._inputs(part)
+        read = part.outputs if self.kind == "join" else self.all_inputs(part)
         return self._streams(part, self.terms, read + self.held_elements(part) + part.outputs)
 
     def _activation_gradient(self, part: Part) -> Kernels:

@@ -58,17 +58,17 @@ class Elementwise(Mapped):
         )
 
     def _forward(self, part: Part) -> Kernels:
-        return self._streams(part, len(self.steps), self._inputs(part) + self.held_elements(part) + part.outputs)
+        return self._streams(part, len(self.steps), self.all_inputs(part) + self.held_elements(part) + part.outputs)
 
     def _activation_gradient(self, part: Part) -> Kernels:
-        inputs = self._inputs(part)
+        inputs = self.all_inputs(part)
         saved = {"inputs": inputs, "output": part.outputs, "nothing": 0.0 * inputs}[self.saves]
         return self._streams(part, 2 * len(self.steps), part.outputs + saved + inputs)
 
     def _weight_gradient(self, part: Part) -> Kernels:
         if not self.weights:
             return part.streaming(flop=0.0, elements=0.0)
-        read = self._inputs(part) if self.saves == "inputs" else 0.0
+        read = self.all_inputs(part) if self.saves == "inputs" else 0.0
         return self._streams(part, 2, part.outputs + read + self.held_elements(part))
 
 
@@ -90,11 +90,11 @@ class TensorReduction(Mapped):
         return SavedTensors(inputs=self.saves == "inputs", output=self.saves == "output")
 
     def _forward(self, part: Part) -> Kernels:
-        read = self._inputs(part)
+        read = self.all_inputs(part)
         return part.streaming(flop=read, elements=read + part.outputs)
 
     def _activation_gradient(self, part: Part) -> Kernels:
-        read = self._inputs(part)
+        read = self.all_inputs(part)
         saved = {"inputs": read, "output": part.outputs}.get(self.saves, 0.0 * read)
         return part.streaming(flop=read, elements=read + saved + part.outputs)
 
@@ -135,10 +135,10 @@ class FeatureNorm(Mapped):
         return replace(kernels, memory_bytes=np.where(whole, moved, np.nan))
 
     def _forward(self, part: Part) -> Kernels:
-        return self._streams(part, FEATURE_NORM_FLOP, 2 * self._inputs(part) + part.outputs)
+        return self._streams(part, FEATURE_NORM_FLOP, 2 * self.all_inputs(part) + part.outputs)
 
     def _activation_gradient(self, part: Part) -> Kernels:
-        return self._streams(part, FEATURE_NORM_FLOP, self._inputs(part) + 2 * part.outputs)
+        return self._streams(part, FEATURE_NORM_FLOP, self.all_inputs(part) + 2 * part.outputs)
 
     def _weight_gradient(self, part: Part) -> Kernels:
         if not self.weights:
@@ -168,13 +168,13 @@ class Embedding(Mapped):
         return tuple(replace(w, indices=(SUMMED, "channel")) for w in self.weights) if sums else self.weights
 
     def _forward(self, part: Part) -> Kernels:
-        return self._streams(part, 0.0, self._inputs(part) + 2 * part.outputs)
+        return self._streams(part, 0.0, self.all_inputs(part) + 2 * part.outputs)
 
     def _activation_gradient(self, part: Part) -> Kernels:
         return part.streaming(flop=0.0, elements=0.0)
 
     def _weight_gradient(self, part: Part) -> Kernels:
-        return self._streams(part, 1.0, self._inputs(part) + 3 * part.outputs + self.held_elements(part))
+        return self._streams(part, 1.0, self.all_inputs(part) + 3 * part.outputs + self.held_elements(part))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,10 +197,10 @@ class Unknown(Mapped):
         return SavedTensors(inputs=True, output=True)
 
     def _forward(self, part: Part) -> Kernels:
-        return part.streaming(flop=0.0, elements=self._inputs(part) + self.held_elements(part) + part.outputs)
+        return part.streaming(flop=0.0, elements=self.all_inputs(part) + self.held_elements(part) + part.outputs)
 
     def _activation_gradient(self, part: Part) -> Kernels:
-        return part.streaming(flop=0.0, elements=2 * (self._inputs(part) + self.held_elements(part) + part.outputs))
+        return part.streaming(flop=0.0, elements=2 * (self.all_inputs(part) + self.held_elements(part) + part.outputs))
 
     def _weight_gradient(self, part: Part) -> Kernels:
         return self._forward(part) if self.weights else part.streaming(flop=0.0, elements=0.0)

@@ -295,7 +295,7 @@ def test_linear_flattens_positions():
     operation = Linear(channels=24)
     kernels = work(operation, "forward", [shape(8, 16, 3, 5)], {"channel": 4})
     assert (kernels.rows[0], kernels.columns[0], kernels.depth[0]) == (6, 8, 240)
-    assert kernels.memory_bytes[0] == 4 * (8 * 240 + 6 * 240 + 8 * 6)
+    assert kernels.memory_bytes[0] == 4 * (8 * 240 + 6 * 240 + 6 + 8 * 6)
     assert operation.output([shape(8, 16, 3, 5)]) == shape(8, 24)
 
 
@@ -318,6 +318,36 @@ def test_the_gradient_of_a_bias_reads_that_of_the_outputs_once_more():
     assert [streamed(phase, weight, bias) / 4 for phase in LAYER_PHASES] == [0, 0, 8 * 12 * 5, 0]
     assert streamed("weight_gradient", weight) == 0
     assert streamed("weight_gradient", weight, Parameter("bias", (24,), frozen=True)) == 0
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("degrees", [{}, {"sample": 4}, {"channel": 8}, {"sample": 2, "channel": 2, SUMMED: 4}])
+def test_a_product_has_one_price(bias, degrees):
+    """Of 256 x 4096 x 4096, of flattened samples and of the positions of sequences."""
+    weights = [Parameter("weight", (4096, 4096)), *([Parameter("bias", (4096,))] if bias else [])]
+    sample, length = (IntervalMap(dim=dim) for dim in ("sample", "length"))
+    positions = TensorProduct(
+        kind="matrix_product",
+        dims=("channel", "length"),
+        sizes=(4096, 16),
+        depth=4096.0,
+        weights=tuple(weights),
+        reads=((sample, IntervalMap(dim=None), length),),
+    )
+    flat, inputs = Linear(channels=4096, bias=bias), ([shape(256, 4096)], [shape(16, 4096, 16)])
+    slices = degrees.get(SUMMED, 1)
+    for phase in LAYER_PHASES if slices == 1 else LAYER_PHASES[:3]:  # whole sums are shared out before their bias
+        one, other = (sized(each, phase, rows, degrees) for each, rows in zip((flat, positions), inputs, strict=True))
+        for name in ("flop", "memory_bytes", "rows", "columns", "depth"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-12), (phase, name)
+        assert one.streamed_bytes * slices == pytest.approx(other.streamed_bytes, rel=1e-12)
+
+
+def sized(operation, phase, inputs, degrees):
+    """As ``work``, also of slices of a sum."""
+    output = operation.output(inputs)
+    part = {dim: np.array([size / degrees.get(dim, 1)]) for dim, size in zip(output.dims, output.sizes, strict=True)}
+    return operation.kernels(phase, inputs, output, part | {SUMMED: np.array([float(degrees.get(SUMMED, 1))])})
 
 
 def test_max_pooling_reads_its_inputs_again_backward():
