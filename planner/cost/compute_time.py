@@ -81,6 +81,7 @@ class ComputeTimes:
         self._keys: dict[int, tuple[object, ...]] = {}
         self._parts: dict[tuple[object, ...], dict[str, Floats]] = {}
         self._slowest: dict[tuple[object, ...], dict[str, Floats]] = {}
+        self._later: dict[tuple[object, ...], Floats] = {}
 
     @property
     def relatives(self) -> tuple[str, ...]:
@@ -162,8 +163,16 @@ class ComputeTimes:
             space: A space of one configuration.
 
         Returns:
-            Seconds, shape (parts,).
+            Seconds, shape (parts,); read-only, for equal layers share them.
         """
+        key = (self.layer_key(index), space)
+        if key not in self._later:
+            self._later[key] = self._later_s(index, space)
+            self._later[key].setflags(write=False)
+        return self._later[key]
+
+    def _later_s(self, index: int, space: ConfigSpace) -> Floats:
+        """Compute what ``later_s`` returns."""
         profile_of, later_s = self.profile_of[space.devices], np.zeros(len(space.devices))
         if self.software.sums > 1 or not self.graph.has_phase(index, "update"):
             return later_s

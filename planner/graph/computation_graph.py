@@ -25,7 +25,7 @@ _ELEMENT_SIZES = (2, 4, 8)
 """Bytes of an element of a tensor, of those that networks are trained in."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layer:
     """A node of the computation graph: an operation with its inputs and all shapes."""
 
@@ -61,13 +61,18 @@ class Layer:
         dims = self.parallel_dims
         return (*dims, "channel") if self.operation.row_statistics and "channel" not in (*dims, *self.splits) else dims
 
-    @property
+    @cached_property
+    def summed_size(self) -> int:
+        """Size of the index that it sums over and that may be split; 0 where there is none."""
+        return self.operation.summed_size(self.input_shapes)
+
+    @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """Tensors that the layer computes with and that training changes, unless they are frozen."""
         rows = self.operation.parameters(self.input_shapes)
         return tuple(replace(p, frozen=True) if p.name in self.frozen else p for p in rows) if self.frozen else rows
 
-    @property
+    @cached_property
     def split(self) -> tuple[str, ...]:
         """Dimensions of the output that split some of its parameters, channels among them."""
         dims = {dim for parameter in self.parameters for dim in parameter.split}

@@ -389,7 +389,7 @@ def space_of(layer: Layer, configuration: Configuration, device_count: int) -> C
             than what they split), or the devices are not as many as the parts, not all different or not in the cluster.
     """
     where, mesh = f"configuration of {layer.name}", configuration.mesh
-    summed = layer.operation.summed_size(layer.input_shapes)
+    summed = layer.summed_size
     for dim, degree in configuration.degrees.items():
         if mesh is not None and dim == REPEATED:
             continue
@@ -488,7 +488,7 @@ def mesh_configurations(layer: Layer, mesh: Mesh) -> ConfigSpace:
         layer: Layer of the computation graph.
         mesh: The mesh.
     """
-    summed = layer.operation.summed_size(layer.input_shapes)
+    summed = layer.summed_size
     sizes = {dim: layer.output.size(dim) for dim in layer.mesh_dims} | ({SUMMED: summed} if summed else {})
     indices = tuple((index, sizes[index]) for index in LETTERS if index in sizes)
     completes = layer.operation.completes_sums

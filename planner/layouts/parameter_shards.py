@@ -1,6 +1,7 @@
 """Shards of parameters: how many parts a layer's configuration divides each of its parameters into."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from planner.graph.computation_graph import Layer
 from planner.graph.parameters import Parameter
@@ -17,7 +18,13 @@ def parameter_shards(parameter: Parameter, space: ConfigSpace) -> int:
 
 def replicas_of(layer: Layer, space: ConfigSpace) -> int:
     """Return how many parts hold the same shard of a layer's parameters, and sum their gradients."""
-    return int(space.in_all.replica_grid(layer.split)[0, ::2].prod())
+    return _replicas(space.in_all, layer.split)
+
+
+@lru_cache(maxsize=4096)
+def _replicas(space: ConfigSpace, split: tuple[str, ...]) -> int:
+    """Return how many parts hold the same shard of a parameter that some dimensions of the output split."""
+    return int(space.replica_grid(split)[0, ::2].prod())
 
 
 def storage_shards(storage: Storage, layer: Layer, space: ConfigSpace) -> int:

@@ -282,7 +282,7 @@ class _Lowering:
             self.before_backward[i] = self._begin_backward(i)
         part, after = self.before_backward[i]
         layer = self.graph.layers[i]
-        reads_inputs = ("weight_gradient",) if layer.operation.summed_size(layer.input_shapes) else BACKWARD
+        reads_inputs = ("weight_gradient",) if layer.summed_size else BACKWARD
         reads = [phase for phase in phases if phase in reads_inputs and self.graph.has_phase(i, phase)]
         again = self.layouts.gather_again(i, (self.spaces[i].devices[part], after)) if reads else []
         for phase in phases:
@@ -363,8 +363,12 @@ class _Lowering:
         if phase == "update":
             work_s = self._update_s(i)
         later_s = self.later_s.get(i, 0.0) if phase == "weight_gradient" else 0.0
-        shards = storage_shards(self.sharded.storage, self.graph.layers[i], self.spaces[i]) if self.sharded else 1
-        if self.sharded and shards > 1 and phase == "weight_gradient" and self.sharded.sums_each(i):
+        if (
+            self.sharded
+            and phase == "weight_gradient"
+            and self.sharded.sums_each(i)
+            and (shards := storage_shards(self.sharded.storage, self.graph.layers[i], self.spaces[i])) > 1
+        ):
             times, space = self.batched.model_at(i).compute_times, self.batched.spaces_at(i)[i]
             later_s = later_s / shards  # each device adds to its shard
             work_s = work_s + times.before_sums_s(i, space) - times.each_s(i, space) * (1 - 1 / shards)

@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -86,6 +87,8 @@ class _PartMemories:
         """Edges of all consumers that read a tensor in one layout, by the edge whose transfers bring it."""
         for edge, first in program.transferred_by.items():
             self.readers[first].append(edge)
+        self._known: dict[tuple[object, ...], PartMemory] = {}
+        """Memory of layers whose computation is recorded, by all that it depends on: blocks of a network have equal."""
 
     @cached_property
     def _micro_batch_graph(self) -> ComputationGraph:
@@ -166,16 +169,24 @@ class _PartMemories:
 
     def _recorded(self, i: int, layer: Layer, space: ConfigSpace) -> PartMemory:
         """Return the memory of the parts of a layer whose computation is recorded."""
+        last = tuple(self._reads_channels_last(i, layer, space, slot) for slot in range(len(layer.inputs)))
+        data = tuple(map(is_data, layer.inputs))
+        key = (layer.operation, layer.input_shapes, layer.frozen, data, space, last)
+        if key not in self._known:
+            self._known[key] = self._recorded_anew(i, layer, space, last)
+        self.channels_last.append(self._known[key].channels_last)
+        return self._known[key]
+
+    def _recorded_anew(self, i: int, layer: Layer, space: ConfigSpace, last: Sequence[bool]) -> PartMemory:
+        """Return what ``_recorded`` does; ``last``: whether each input has its channels last."""
         size = float(self.graph.element_bytes)
         part = Part(layer.input_shapes, layer.output, part_sizes(space))
         slots = range(len(layer.inputs))
         takes = self.graph.batch // self.program.micro_batching.of(i)
         whole = self._in_all_replicas[takes].layers[i]  # orders of dimensions follow from the whole tensor
-        last = [self._reads_channels_last(i, layer, space, slot) for slot in slots]
         reads = [_reads(layer, space, slot).volume.astype(float) for slot in slots]
         memory = recorded_memory(whole, part, reads, last)
         saved = memory.saved * size + memory.index_bytes
-        self.channels_last.append(memory.channels_last)
         kept = saved + memory.copies * size
         scratch = {
             "forward": np.maximum(memory.forward * size + memory.index_bytes - kept, 0.0),

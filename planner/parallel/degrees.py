@@ -395,7 +395,7 @@ def _channels(graph: ComputationGraph) -> dict[str, int]:
 
 def _input_channels(graph: ComputationGraph) -> dict[str, int]:
     """Return the input channels of the layers that can be split by them."""
-    return {layer.name: size for layer in graph.layers if (size := layer.operation.summed_size(layer.input_shapes))}
+    return {layer.name: size for layer in graph.layers if (size := layer.summed_size)}
 
 
 def largest_divisor(size: int, most: int) -> int:
@@ -453,4 +453,4 @@ def split_layer(layer: Layer, hybrid: Hybrid, devices: Sequence[int]) -> Configu
 def sums_of_channels(layer: Layer) -> int:
     """Return the size of what ``channel`` splits of a layer's sums; 0 where it reads the data, has none, or experts."""
     whole = layer.reads_data or layer.operation.has_experts
-    return 0 if whole else layer.operation.summed_size(layer.input_shapes)
+    return 0 if whole else layer.summed_size

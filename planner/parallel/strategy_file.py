@@ -135,11 +135,7 @@ def _check_names(where: str, graph: ComputationGraph, rows: Mapping[str, object]
 
 def _splittable(layer: Layer) -> tuple[str, ...]:
     """Return the indices that a file may split by degrees, with the older word of what is summed over."""
-    return (
-        (*layer.parallel_dims, SUMMED, "in_channel")
-        if layer.operation.summed_size(layer.input_shapes)
-        else layer.parallel_dims
-    )
+    return (*layer.parallel_dims, SUMMED, "in_channel") if layer.summed_size else layer.parallel_dims
 
 
 def _meshes(where: str, given: object) -> tuple[Mesh, ...]:

@@ -118,7 +118,7 @@ def tensor_splits(
         elif rule.is_column(i) or rule.serves_columns(i):
             splits[layer.name] = rule.column(layer)
             columns.add(i)
-        elif layer.reads_data and layer.operation.summed_size(layer.input_shapes) >= degree:
+        elif layer.reads_data and layer.summed_size >= degree:
             splits[layer.name] = SUMMED
         else:
             spread = sequence or (gathers and not graph.consumers[i])
@@ -177,7 +177,7 @@ class _Rule:
         """Return whether a layer's product is split into columns."""
         layer = self.graph.layers[i]
         experts, index = layer.operation.has_experts, self.column(layer)
-        sums = (experts or layer.operation.summed_size(layer.input_shapes) > 0) and not layer.reads_data
+        sums = (experts or layer.summed_size > 0) and not layer.reads_data
         least = self.degree * (self.expert if experts and index == "channel" else 1)
         fits = index in layer.parallel_dims and layer.output.size(index) >= least
         return sums and fits and self._ends_in_sums(i, index)

@@ -72,7 +72,7 @@ def _causal_parts(layer: Layer, configuration: Configuration) -> int:
 def _uneven_sizes(layer: Layer, configuration: Configuration) -> list[tuple[int, int]]:
     """Return the sizes of a layer that a degree does not divide, with the degree."""
     sizes = dict(zip(layer.output.dims, layer.output.sizes, strict=True))
-    sizes[SUMMED] = layer.operation.summed_size(layer.input_shapes)
+    sizes[SUMMED] = layer.summed_size
     degrees = configuration.degrees.items()
     return [(sizes[dim], degree) for dim, degree in degrees if dim in sizes and sizes[dim] % degree]
 

@@ -361,10 +361,7 @@ def _is_kept(graph: ComputationGraph, i: int) -> bool:
         return layer.operation.saved_tensors(Part(layer.input_shapes, layer.output, sizes))
 
     readers = [(graph.layers[edge.consumer], edge.consumer) for edge in graph.consumers[i]]
-    products = [
-        layer.operation.summed_size(layer.input_shapes) > 0 and graph.has_phase(j, "weight_gradient")
-        for layer, j in readers
-    ]
+    products = [layer.summed_size > 0 and graph.has_phase(j, "weight_gradient") for layer, j in readers]
     built_in = [layer for layer, _ in readers if not isinstance(layer.operation, Mapped)]
     own = graph.layers[i]
     return (
