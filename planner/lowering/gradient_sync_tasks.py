@@ -10,8 +10,8 @@ Compressed gradients are compressed before the messages and decompressed, and su
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -152,11 +152,7 @@ class GradientSyncTasks:
             Pairs (device, task that brings its result).
         """
         chosen = ChosenRounds.of(collective, groups, float(np.max(size_bytes)))
-        before = self.tasks.size
-        arrived = self._chosen(add, chosen, groups, ready, size_bytes)
-        for task in filter(self.collectives.__contains__, range(before, self.tasks.size)):
-            self.collectives[task] = replace(self.collectives[task], kind=collective, dim=dim)
-        return arrived
+        return self._chosen(add, chosen, groups, ready, size_bytes, dim=dim)
 
     def gradients(self, layer: int, micro_batch: int, space: ConfigSpace, ready: TaskPairs) -> TaskPairs:
         """Synchronise a layer's gradients.
@@ -271,14 +267,11 @@ class GradientSyncTasks:
         return self._compressed(add, groups, kind, scheme, elements // shards, ready)
 
     def _chosen(
-        self, add: _Add, chosen: ChosenRounds, groups: Ints, ready: TaskPairs, buffer_bytes: _Bytes
+        self, add: _Add, chosen: ChosenRounds, groups: Ints, ready: TaskPairs, buffer_bytes: _Bytes, *, dim: int = -1
     ) -> TaskPairs:
         """Append the rounds of a collective, and note what they follow from; arguments as for ``_rounds``."""
-        plans, before = chosen.rounds(self.model.network, self.model.gradient_sync), self.tasks.size
-        arrived = self._send(add, groups, plans, ready, buffer_bytes)
-        for task in filter(self.collectives.__contains__, range(before, self.tasks.size)):
-            self.collectives[task] = replace(self.collectives[task], chosen=chosen)
-        return arrived
+        plans = chosen.rounds(self.model.network, self.model.gradient_sync)
+        return self._send(add, groups, plans, ready, buffer_bytes, kind=chosen.collective, dim=dim, chosen=chosen)
 
     def _compressed(
         self, add: _Add, groups: Ints, kind: Compression, scheme: str, elements: int, ready: TaskPairs
@@ -349,6 +342,7 @@ class GradientSyncTasks:
         plans: Sequence[tuple[Round, ...]],
         ready: TaskPairs,
         buffer_bytes: Floats | float,
+        **said: Any,
     ) -> TaskPairs:
         """Append one task for each round and group.
 
@@ -358,6 +352,7 @@ class GradientSyncTasks:
             plans: Rounds of each group.
             ready: Pairs (device, task).
             buffer_bytes: Bytes of one replica's buffer, of each group or of all.
+            said: Fields of ``Collective`` that all have.
 
         Returns:
             Pairs (device, task that brings its result).
@@ -371,7 +366,7 @@ class GradientSyncTasks:
         rounds = list(zip(*plans, strict=True))
         for number, steps in enumerate(rounds):
             self.tasks.group += 1
-            sizes = buffers * [steps[first].traffic.sent.sum() for first in firsts]
+            sizes = buffers * [_sent(steps[first]) for first in firsts]
             tasks = add(count=len(alike), size_bytes=sizes)
             rows = zip(tasks.tolist(), alike, members, buffers.tolist(), strict=True)
             for task, same, lowered, size in rows:
@@ -383,6 +378,7 @@ class GradientSyncTasks:
                     groups.shape[1],
                     others=tuple(others),
                     place=(number, len(rounds), *same),
+                    **said,
                 )
             self.tasks.wait(tasks[row], after)
             row, after = np.arange(len(alike)), tasks
@@ -410,6 +406,7 @@ class GradientSyncTasks:
         plans: Sequence[tuple[Round, ...]],
         ready: TaskPairs,
         buffer_bytes: Floats | float,
+        **_: Any,
     ) -> TaskPairs:
         """Append one task for each message; arguments as for ``_rounds``.
 
@@ -457,6 +454,12 @@ class GradientSyncTasks:
 def round_among(step: Round, devices: tuple[int, ...]) -> Round:
     """Return a round between devices instead of ranks; layers with equal replicas share it."""
     return step.among(np.array(devices))
+
+
+@lru_cache(maxsize=4096)
+def _sent(step: Round) -> float:
+    """Return the bytes of all messages of a round, by byte of the buffer."""
+    return float(step.traffic.sent.sum())
 
 
 def _in_steps(plan: tuple[Round, ...], which: int) -> Floats:

@@ -191,6 +191,7 @@ class _Tables:
         self.part = model.for_batch(model.graph.batch // schedule.micro_batches)
         self._spaces_on: dict[tuple[int, ...], list[ConfigSpace]] = {}
         self._times: dict[object, Floats] = {}
+        self._alone: dict[object, Floats] = {}
         self._needs: dict[int, _StageMemory] = {}
         self._reach: dict[tuple[int, int, float], Ints] = {}
 
@@ -214,7 +215,11 @@ class _Tables:
         after = self._devices(stage + 1) if stage + 1 < len(self.schedule.groups) else here
         key = self._key(here, after)
         if key not in self._times:
-            self._times[key] = self._time(here, after)
+            kind = key[:2]  # devices of a stage and how they lie in nodes: the last stage of all sends nothing
+            if kind not in self._alone:
+                self._alone[kind] = self._time_alone(here)
+            alone_s = self._alone[kind]
+            self._times[key] = alone_s if here is after else self._with_sends(alone_s, here, after)
         # A stage needs more with each layer that is added behind its last.
         in_flight = 0 if self.recomputes else self.schedule.in_flight[stage]
         limit = (len(here), in_flight, self.smallest_device(stage).usable_bytes)
@@ -227,7 +232,7 @@ class _Tables:
         """Return the devices of a stage."""
         return self.groups[self.schedule.groups[stage]]
 
-    def _key(self, here: Sequence[int], after: Sequence[int]) -> object:
+    def _key(self, here: Sequence[int], after: Sequence[int]) -> tuple[object, ...]:
         """Return all that times depend on: profiles, nodes, and the route from the first device to the next stage."""
         cluster, network = self.model.cluster, self.model.network
         devices = np.array(here)
@@ -245,23 +250,25 @@ class _Tables:
             self._spaces_on[key] = [space_of(layer, self.layout(layer, devices), count) for layer in layers]
         return self._spaces_on[key]
 
-    def _time(self, here: Sequence[int], after: Sequence[int]) -> Floats:
-        """Return the times of stages on devices ``here`` whose next stage is on ``after``, shape (G + 1, G + 1).
-
-        ``sent_s[u, b]`` is the time to send the output of layer u over a bound b behind it: layers from b on read it.
-        The column sums over [row, b) are the sends of a stage of the layers [row, b).
-        """
-        graph, batches = self.model.graph, self.schedule.micro_batches
-        spaces, behind = self._spaces(here), self._spaces(after)
+    def _time_alone(self, here: Sequence[int]) -> Floats:
+        """Return the times of stages on devices ``here`` without what they send, shape (G + 1, G + 1)."""
+        spaces = self._spaces(here)
         layer_s, known = np.zeros(len(spaces)), dict[object, float]()
         for i, space in enumerate(spaces):
             key = (self.part.compute_times.layer_key(i), space)
             if key not in known:
                 known[key] = self._layer_s(i, space)
             layer_s[i] = known[key]
-        stage_s = _between(layer_s)
-        if here is after:
-            return stage_s
+        return _between(layer_s)
+
+    def _with_sends(self, alone_s: Floats, here: Sequence[int], after: Sequence[int]) -> Floats:
+        """Return times of stages on devices ``here`` with what they send to ``after``, shape (G + 1, G + 1).
+
+        ``sent_s[u, b]`` is the time to send the output of layer u over a bound b behind it: layers from b on read it.
+        The column sums over [row, b) are the sends of a stage of the layers [row, b).
+        """
+        graph, batches = self.model.graph, self.schedule.micro_batches
+        spaces, behind = self._spaces(here), self._spaces(after)
         sent = np.zeros((len(spaces) + 1, len(spaces) + 1))
         sent_s, price = sent[1:], transfer_prices(self.part)
         for u, edges in enumerate(graph.outgoing):
@@ -272,7 +279,7 @@ class _Tables:
                 reach = slice(u + 1, edge.consumer + 1)
                 sent_s[u, reach] = np.maximum(sent_s[u, reach], seconds)
         np.cumsum(sent_s, axis=0, out=sent_s)
-        stage_s += np.diag(sent)
+        stage_s = alone_s + np.diag(sent)
         stage_s -= sent
         return stage_s
 

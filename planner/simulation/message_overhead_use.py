@@ -10,6 +10,9 @@ from groundwork.array_types import Floats, Ints
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.lowering.program import Collective
 
+NO_DEVICES: tuple[Ints, Floats] = (np.empty(0, dtype=np.int64), np.empty(0))
+"""No devices, and no seconds on them."""
+
 
 class ArithmeticUses(NamedTuple):
     """Uses of devices' arithmetic by M messages, one message after another."""
@@ -52,6 +55,8 @@ class MessageOverheads:
 
     def of_collective(self, collective: Collective) -> tuple[Ints, Floats]:
         """Return the devices whose arithmetic a collective uses, and the seconds per byte of its buffer on each."""
+        if not self.declared:
+            return NO_DEVICES
         step, loads = collective.round, np.zeros(len(self._byte_s))
         moved, messages = step.share * step.repeats, step.repeats / collective.buffer_bytes
         for end in (step.source, step.target):
