@@ -53,8 +53,8 @@ def orrery_import(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="package.module:function, a function of --model-file, a .pt2 or an .onnx file, or a published "
-            "config.json.",
+            help="package.module:function, a function of --model-file, a .pt2 or an .onnx file, a published "
+            "config.json, or a model of the catalogue, to edit it.",
         ),
     ],
     *,
@@ -87,8 +87,10 @@ def orrery_import(
     check_loss(loss or _LOSS)
     (path,) = out.files
     with out_files(out) as (file,), progress_bar(f"importing {model}"):
-        trace, own_loss, notes = _trace(model, input or [], model_file)
-        imported = imported_graph(trace, name=str(path), loss=loss or own_loss)
+        imported, notes = _of_catalogue(model, any((input, model_file, loss))), tuple[str, ...]()
+        if imported is None:
+            trace, own_loss, notes = _trace(model, input or [], model_file)
+            imported = imported_graph(trace, name=str(path), loss=loss or own_loss)
         file.write_text(model_text(imported.graph, heading=[*_heading(model, imported), *notes]))
     values = {**_values(imported), "notes": list(notes)}
     if json:
@@ -113,7 +115,24 @@ def orrery_import(
 
 _LOSS = "softmax"
 """Loss behind a model that does not say what it is trained with."""
+_CATALOGUE_BATCH = 2
+"""Samples that the file of a model of the catalogue says; plans take any."""
 _NUMBERS = ("batch", "layers", "parameters", "forward_flop_per_sample")
+
+
+def _of_catalogue(model: str, described: bool) -> "ImportedModel | None":
+    """Return a model of the catalogue, with its parameters, as an import of all its layers; None for other models."""
+    from groundwork.errors import ConfigError
+    from planner.importing.graph_of import ImportedModel
+    from planner.models.registry import load_model, model_names
+
+    if model.partition(":")[0] not in model_names():
+        return None
+    if described:
+        raise ConfigError(f"input, model-file and loss must be left out with {model}, a model of the catalogue")
+    graph = load_model(model, batch=_CATALOGUE_BATCH)
+    inputs = tuple((name, name) for name in graph.data)
+    return ImportedModel(graph=graph, inputs=inputs, fused=(), by_sample=(), unread=(), dropped=())
 
 
 def _trace(model: str, inputs: list[str], model_file: Path | None) -> "tuple[Trace, str, tuple[str, ...]]":

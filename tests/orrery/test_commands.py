@@ -63,6 +63,23 @@ def test_models(ask):
     assert models["vgg16"]["forward_flops"] == pytest.approx(2 * 15.5e9, rel=0.01)
 
 
+@pytest.mark.parametrize("spec", ["vgg16:classes=10", "resnet-cifar:depth=14", "gpt2:layers=2,hidden=128,words=97"])
+def test_models_of_the_catalogue_are_written_as_model_files(ask, tmp_path, spec):
+    """What reads the file finds the network that the name means, to the last field of every layer."""
+    path, graph = tmp_path / "own.yaml", load_model(spec, batch=16)
+    written = ask("import", spec, "--out", str(path))
+    assert written["parameters"] == graph.parameter_count
+    own = load_model(path, batch=16)
+    assert own.digest == graph.digest
+    assert [layer.parameters for layer in own.layers] == [layer.parameters for layer in graph.layers]
+
+
+def test_the_catalogue_says_what_its_models_read(tmp_path, capsys):
+    words = ["import", "vgg16", "--input", "2x3x32x32", "--out", str(tmp_path / "own.yaml")]
+    assert run_app(app, words) == 2
+    assert "input, model-file and loss must be left out with vgg16, a model of the catalogue" in capsys.readouterr().err
+
+
 def test_clusters(ask):
     """Each cluster with its number of devices."""
     devices = {cluster["name"]: cluster["devices"] for cluster in ask("clusters")}
