@@ -29,6 +29,7 @@ from planner.layouts.configurations import ConfigSpace
 from planner.layouts.regions import part_sizes
 from planner.operations.base import ELEMENT_BYTES, UPDATE_ACCESSES, Part, trained_elements
 from planner.operations.convolution import Convolution
+from planner.operations.products import Attention
 
 _TRANSPOSED = 2.0
 """Time of a transposed copy over that of a plain one: 228 convolutions on an H200, measured in both orders of channels,
@@ -318,6 +319,10 @@ class ComputeTimes:
             seconds = seconds + self._passes_s(profile, index, part)
         if phase == "weight_gradient" and self.software.sums > 1 and self.graph.has_phase(index, "update"):
             seconds = seconds + self._added_s(profile, index, part)
+        if isinstance(operation, Attention) and phase in PROFILE_PHASES[:2]:
+            copied = operation.repeated_elements(Part(layer.input_shapes, layer.output, part))
+            moved = copied * _stored_bytes(profile, element_bytes)  # backward, sums of gradients
+            seconds = seconds + np.where(copied > 0, 2.0 * _streamed_s(profile, moved), 0.0)
         if not isinstance(operation, Convolution) or phase not in PROFILE_PHASES[:3]:
             return seconds
         if self.software.channels_first:

@@ -16,7 +16,8 @@ Source:
     huggingface/nanotron, optim/gradient_accumulator.py: the same, in float32; parallel/tensor_parallel/functional.py;
     parallel/pipeline_parallel/p2p.py: sizes of what stages send are read by hosts, and messages waited for.
     pytorch/pytorch, autograd/functions/accumulate_grad.h: the first gradient is kept, others are added to it;
-    torch/_inductor/fx_passes/pad_mm.py: a compiler pads operands of products where a trial run is faster so.
+    torch/_inductor/fx_passes/pad_mm.py: a compiler pads operands of products where a trial run is faster so;
+    torch.nn.functional.scaled_dot_product_attention: as many heads of keys and values as of queries, unless asked.
 """
 
 from collections.abc import Mapping
@@ -82,13 +83,17 @@ class Software:
     def _layer_of(self, layer: Layer) -> Layer:
         """Return a layer as the software computes it; the same one where that is by one kernel."""
         operation = layer.operation
-        if isinstance(operation, Attention) and not self.flash:
-            return replace(layer, operation=replace(operation, fused=False))
+        if isinstance(operation, Attention):
+            repeats = not self.fused and self.flash not in _GROUPED
+            if repeats or not self.flash:
+                return replace(layer, operation=replace(operation, fused=self.flash > 0, repeats=repeats))
         if isinstance(operation, Loss) and operation.reads_rows and operation.calls != self.loss:
             return replace(layer, operation=replace(operation, calls=self.loss))
         return layer
 
 
+_GROUPED = (1, 2)
+"""Versions of FlashAttention that are called by themselves, and take heads of keys that several heads share."""
 IDEAL_SOFTWARE = Software()
 """Chains are one kernel each, and launches take no time."""
 _LAUNCH_US = 26.0

@@ -145,10 +145,12 @@ def kernel_count(
     operation = layer.operation
     if phase == "weight_gradient":  # one for each tensor, but one for scale and shift of a normalisation
         return 1 if isinstance(operation, BatchNorm) else len(layer.parameters)
-    if isinstance(operation, Attention) and not operation.fused:  # products, softmax and dropout
-        return (3 if phase == "forward" else 5) + operation.drops
-    if isinstance(operation, Attention) and phase != "forward":
-        return _ATTENTION_BACKWARD
+    if isinstance(operation, Attention):  # apart: products, softmax and dropout
+        repeated = operation.repeated_elements(Part(layer.input_shapes, layer.output, dict(part or whole)))
+        copies = 2 * int(bool((repeated > 0).any()))  # keys and values
+        if not operation.fused:
+            return (3 if phase == "forward" else 5) + operation.drops + copies
+        return (1 if phase == "forward" else _ATTENTION_BACKWARD) + copies
     epilogue = ("batch_norm", "activation", "dropout") if isinstance(operation, Convolution | Linear | Add) else ()
     return 1 + sum(bool(getattr(operation, name, None)) for name in epilogue)
 

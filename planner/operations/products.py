@@ -176,6 +176,8 @@ class Attention(Mapped):
     """True if queries read no later keys."""
     fused: bool = field(default=True, repr=False)
     """True if it is one kernel, which is for the software to say, not for the network."""
+    repeats: bool = field(default=False, repr=False)
+    """True if keys and values that several heads share are first copied for each of them, as the software says."""
     zigzag: int = field(default=1, repr=False)
     """Parts in whose zigzag order positions lie (``planner.parallel.zigzag``), which a plan says; 1: as they are."""
 
@@ -225,6 +227,12 @@ class Attention(Mapped):
         equal = (self.zigzag > 1) & (queries % (self.keys / self.zigzag) == 0)
         share = np.where(equal, 0.5, np.maximum(1.0 - queries / (2.0 * self.keys), 0.5))
         return replace(kernels, flop=kernels.flop * share)
+
+    def repeated_elements(self, part: Part) -> Floats:
+        """Return the elements that copies of keys for each head, and so those of values, read and write; 0 if none."""
+        heads, shared = self._heads(part), self._key_heads(part)
+        copied = (heads + shared) * part.samples * float(self.keys * self.key_channels)
+        return np.where(heads > shared, copied, 0.0) if self.repeats else 0.0 * heads
 
     def _heads(self, part: Part) -> Floats:
         """Return the heads of which each part computes the weights."""

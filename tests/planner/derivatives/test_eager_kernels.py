@@ -23,6 +23,7 @@ from planner.derivatives.eager_kernels import (
 from planner.importing.graph_of import imported_graph
 from planner.layouts.configurations import Configuration, space_of
 from planner.models.registry import load_model
+from planner.operations.base import Part
 from planner.operations.rearrangement import VIEWS
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
@@ -279,3 +280,34 @@ def test_losses_in_half_precision_launch_the_conversions_to_float32():
     for phase in ("forward", "activation_gradient"):
         whole, half = (launched_kernels(each, len(each.layers) - 1, phase, fused=False) for each in graphs)
         assert half == whole + 1
+
+
+def test_keys_that_heads_share_are_copied_for_each_as_pytorch_does():
+    """Grouped attention by PyTorch's own function: keys and values repeated, forward, and their gradients summed."""
+    model = load_model("llama-1b:layers=1,sequence=16,heads=8,kv_heads=2", batch=3)
+    index = next(i for i, layer in enumerate(model.layers) if layer.operation.kind == "attention")
+    own, apart, grouped, joined = (
+        software_of(text).graph_of(model).layers[index]
+        for text in ("pytorch", "pytorch:flash=0", "pytorch:flash=2", "torch-compile")
+    )
+    size = own.operation.key_channels
+    keys = torch.randn(3, 2, 16, size, requires_grad=True)
+    with _Dispatched() as forward:
+        repeated = keys.repeat_interleave(4, 1)
+    gradient = torch.randn_like(repeated)
+    with _Dispatched() as backward:
+        repeated.backward(gradient)
+    calls = [sum(name in ("clone", "sum") for name in each.names) for each in (forward, backward)]
+    for phase, count in zip(("forward", "activation_gradient"), calls, strict=True):
+        counts = [kernel_count(layer, phase, fused=False) for layer in (own, grouped, joined)]
+        assert (counts[0] - counts[1], counts[1]) == (2 * count, counts[2])
+    assert kernel_count(apart, "forward", fused=False) == 3 + 2 * calls[0]
+    part = Part(
+        own.input_shapes,
+        own.output,
+        dict(zip(own.output.dims, np.array(own.output.sizes, float)[:, None], strict=True)),
+    )
+    assert own.operation.repeated_elements(part) == keys.numel() + repeated.numel()
+    assert grouped.operation.repeated_elements(part) == 0
+    alike = software_of("pytorch").graph_of(load_model("llama-1b:layers=1,sequence=16,heads=8,kv_heads=8", batch=3))
+    assert kernel_count(alike.layers[index], "forward", fused=False) == 1
