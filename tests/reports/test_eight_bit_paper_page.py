@@ -5,8 +5,6 @@ import re
 import pytest
 from browsing import needs_chromium, on_a_phone
 
-from orrery.cli import app
-from orrery.terminal.exit_codes import run_app
 from reports.pages.page_template import write_page
 from reports.pages.paper_pages import INCONSISTENCIES, computed_values, paper_headline, paper_html
 from studies.reproduce.paper_claims import Claim, ComputedValue
@@ -43,11 +41,6 @@ def test_headline_counts_each_way_and_names_the_farthest():
         "Compared with the printed values: closed form: 2 speedups, half within 30.0 %, all within 30.0 %; "
         "as published: 1 relative errors, half within 2.5 %, all within 2.5 %."
     )
-
-
-def test_every_paper_has_a_page(tmp_path):
-    assert run_app(app, ["reproduce", "paradl", "--out", str(tmp_path / "page.html")]) == 0
-    assert "the farthest first" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.browser

@@ -21,11 +21,12 @@ def rows():
 
 @pytest.fixture(scope="module")
 def language_rows():
-    """Steps of Llama and of one sequence of GPT-2 as they are planned; the other 21 would take as long again."""
+    """Steps of one sequence, and one that was compiled, as they are planned; the others would take as long again."""
 
     def asked(name):
         found = [row for row in rows_of_table(name) if name == "h200_language_models"]
-        return [row for row in found if row.model == "llama-1b" or (row.batch == 1 and row.mode != "compile")]
+        found = [row for row in found if row.batch == 1 or (row.model == "llama-1b" and row.mode == "compile")]
+        return [row for row in found if row.model == "llama-1b" or row.mode != "compile"]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(own_measurements, "rows_of_table", asked)
@@ -73,7 +74,7 @@ def test_every_step_is_predicted_and_none_was_fitted_to(monkeypatch):
 def test_steps_of_llama_take_what_was_measured(language_rows):
     """One by one, compiled and in a graph, of 512 to 8,192 tokens: of what was measured on the device only launches."""
     errors = [abs(row.error) for row in language_rows if row.subject == "llama-1b"]
-    assert len(errors) == 7
+    assert len(errors) == 5
     assert statistics.median(errors) < 0.08
 
 

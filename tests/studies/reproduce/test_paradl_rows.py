@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from studies.reproduce import paradl
+from orrery.cli import app
+from orrery.terminal.exit_codes import run_app
+from studies.reproduce import papers, paradl
 from studies.reproduce.papers import reproduce
 from studies.reproduce.rows import stored
 
@@ -67,3 +69,12 @@ def test_every_difference_beyond_a_tenth_has_its_reason(rows):
     for found in rows.values():
         if isinstance(found.ours, float) and abs(found.ours / found.printed - 1) > 0.1:
             assert ";" in found.note
+
+
+def test_the_paper_has_a_page(rows, tmp_path, monkeypatch):
+    """The command writes the rows of the paper, which take seconds and are those of all tests here."""
+    monkeypatch.setattr(papers, "reproduce", lambda paper, progress: list(rows.values()) if paper == "paradl" else [])
+    assert run_app(app, ["reproduce", "paradl", "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "the farthest first" in page
+    assert page[page.index('id="rows"') :].count("<tr") == 1 + len(rows)
