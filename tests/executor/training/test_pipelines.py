@@ -67,13 +67,11 @@ check = partial(trained_to, reduced=False, rtol=1e-10)
 @pytest.mark.parametrize(
     ("schedule", "count", "stages"),
     [
-        ("gpipe", 2, 2),
         ("gpipe", 4, 4),
         ("1f1b", 2, 2),
         ("1f1b", 4, 4),
         ("interleaved", 2, 4),
         ("interleaved", 3, 6),
-        ("zero-bubble", 2, 2),
         ("zero-bubble", 4, 4),
     ],
 )

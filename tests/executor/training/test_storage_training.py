@@ -298,8 +298,10 @@ def memory_of(rank, program, optimizer):
     return [parameters, session.gradient_sync.held_bytes, state], sum(rest.values())
 
 
-@pytest.mark.parametrize("recompute", ["none", "segments"])
-@pytest.mark.parametrize("words", ["data", *STORAGES])
+@pytest.mark.parametrize(
+    ("words", "recompute"),
+    [*((each, "none") for each in ("data", *STORAGES)), ("data", "segments"), ("fsdp", "segments")],
+)
 def test_memory_is_what_was_predicted(ranks, words, recompute):
     for graph in (convolutional(7, multiple=4), transformer()):
         program = lowered(graph, words, recompute=recompute)
