@@ -13,6 +13,7 @@ from planner.importing import (  # noqa: F401 - each registers its readers
     read_elementwise,
     read_experts,
     read_products,
+    read_responses,
     read_slices,
     read_statistics,
     read_views,
@@ -199,6 +200,7 @@ def _checked_read(reader: GraphReader, node: TraceNode) -> None:
 
 def _read(reader: GraphReader, node: TraceNode) -> None:
     """Read one node, with what it makes in the state."""
+    reader.nodes[node.name] = node
     in_place = node.operation.endswith("_") and not node.operation.endswith("__")
     plain = replace(node, operation=node.operation.rstrip("_")) if in_place else node
     handler = HANDLERS.get(plain.operation)

@@ -65,6 +65,8 @@ class GraphReader:
     """Names of views, each with the name of what it is a view of."""
     read: dict[str, Sequence[TracedValue]] = field(default_factory=dict)
     """Values of the inputs of each layer."""
+    nodes: dict[str, TraceNode] = field(default_factory=dict)
+    """Operations by name, those that were read."""
     losses: list[TracedValue] = field(default_factory=list)
     """Tensors that the program sums over its samples."""
 

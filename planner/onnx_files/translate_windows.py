@@ -75,8 +75,10 @@ def _layer_norm(node: NodeView) -> None:
 
 @translates("LRN")
 def _response_norm(node: NodeView) -> None:
-    """Translate normalisation across neighbouring channels, of which no rule is known."""
-    node.ends("local_response_norm", self=node.input(0))
+    """Translate normalisation across neighbouring channels."""
+    fields = {"size": node.attribute("size", 0), "k": node.attribute("bias", 1.0)}
+    fields |= {"alpha": node.attribute("alpha", 1e-4), "beta": node.attribute("beta", 0.75)}
+    node.ends("local_response_norm", input=node.input(0), **fields)
 
 
 @translates("Resize", "Upsample")

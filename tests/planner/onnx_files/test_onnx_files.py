@@ -166,6 +166,15 @@ def test_sizes_that_nodes_compute_are_followed(tmp_path):
     assert trace.nodes[0].results[0].shape == (2, 4, 2)
 
 
+def test_a_local_response_norm_is_that_of_the_catalogue(tmp_path):
+    node = helper.make_node("LRN", ["x"], ["y"], size=5, alpha=2e-4, beta=0.5, bias=3.0)
+    graph = imported_graph(
+        trace_of_onnx(graph_file(tmp_path / "m.onnx", [node], shape=(2, 8, 4, 4), out=(2, 8, 4, 4))), name="m"
+    ).graph
+    (norm,) = [layer.operation for layer in graph.layers if layer.operation.kind == "local_response_norm"]
+    assert (norm.size, norm.alpha, norm.beta, norm.k) == pytest.approx((5, 2e-4, 0.5, 3.0))
+
+
 def test_padding_on_one_side_is_a_layer_of_its_own(tmp_path):
     """``SAME_UPPER`` of an even kernel pads one more behind than before."""
     node = helper.make_node("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER")
