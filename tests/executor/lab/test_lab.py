@@ -229,8 +229,15 @@ time.sleep(60)
 
 @pytest.mark.lab
 @in_lab
-@pytest.mark.parametrize("whom", ["supervisor", "everybody"])
-@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("whom", "how"),
+    [
+        ("supervisor", signal.SIGTERM),
+        ("everybody", signal.SIGTERM),
+        ("everybody", signal.SIGINT),
+        ("everybody", signal.SIGHUP),
+    ],
+)
 def test_the_command_hears_each_signal_once_and_ends_both(tmp_path, whom, how):
     """Whether a signal is sent to the process outside or to all of its group; the code is the command's own."""
     script = "import sys; from executor.lab.inside import run_inside; sys.exit(run_inside(sys.argv[1:]))"

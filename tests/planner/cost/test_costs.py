@@ -108,7 +108,7 @@ def bounded(model, edge, spaces, rng, count):
     return bound, model.transfer_times.seconds(edge, producer, consumer, u, v)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(cluster=clusters, seed=st.integers(0, 2**32))
 def test_bounds_of_transfers_are_below_the_price(cluster, seed):
     model, rng = CostModel(load_model("caffenet", batch=12), cluster), np.random.default_rng(seed)
@@ -118,9 +118,7 @@ def test_bounds_of_transfers_are_below_the_price(cluster, seed):
         assert (bound <= price * (1 + 1e-12)).all()
 
 
-@pytest.mark.parametrize(
-    "name", ["p100-4x4:nodes=6", "fdr-32x3:nodes=8", "k80-16:nodes=2", "dgx1-p100:nodes=3", "dgx-h100:nodes=4"]
-)
+@pytest.mark.parametrize("name", ["p100-4x4:nodes=6", "dgx1-p100:nodes=3", "dgx-h100:nodes=4"])
 def test_bounds_on_real_layers_are_below_the_price(name):
     """On large clusters, where a few devices stand for all; where all do the same they are the price."""
     cluster, rng = load_cluster(name), np.random.default_rng(0)

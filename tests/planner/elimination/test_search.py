@@ -37,15 +37,17 @@ def apart(problem):
 
 
 def check_exact(problem, solver=eliminate):
-    """The solver finds the least cost, and says no exactly where it is infinite."""
-    best = min(all_costs(problem).values())
+    """The solver finds the least cost, and says no exactly where it is infinite; returns all costs."""
+    costs = all_costs(problem)
+    best = min(costs.values())
     if best == math.inf:
         with pytest.raises(InfeasiblePlanError, match="least cost is inf"):
             solver(problem)
-        return
+        return costs
     solution = solver(problem)
     assert solution.cost_s == pytest.approx(best, rel=1e-12, abs=1e-12)
     assert solution.cost_s == strategy_cost(problem, solution.choice)
+    return costs
 
 
 @given(seed=SEEDS)
@@ -94,8 +96,7 @@ def test_elimination_equals_integer_program(edges, configurations):
 def test_depth_first_equals_brute_force(seed, prune):
     """The baseline finds the same least cost, and the first strategy that has it."""
     problem = random_problem(seed)
-    check_exact(problem, lambda p: depth_first(p, prune=prune))
-    costs = all_costs(problem)
+    costs = check_exact(problem, lambda p: depth_first(p, prune=prune))
     if min(costs.values()) < math.inf:
         first = min(costs, key=lambda choice: (round(costs[choice], 9), choice))
         assert depth_first(problem, prune=prune).choice == first
