@@ -63,8 +63,11 @@ def _has_product(layer: Layer) -> bool:
 
 
 def _causal_parts(layer: Layer, configuration: Configuration) -> int:
-    """Return the parts into which queries that read no later keys are split; 1 of layers that have none."""
-    causal = isinstance(layer.operation, Attention) and layer.operation.causal
+    """Return the parts into which queries that read no later keys are split; 1 of layers that have none.
+
+    Attention of separate kernels computes the scores of later keys too.
+    """
+    causal = isinstance(layer.operation, Attention) and layer.operation.causal and layer.operation.fused
     parts = math.prod(configuration.degrees.get(dim, 1) for dim in layer.output.dims[2:]) if causal else 1
     return 1 if parts == layer.operation.zigzag else parts
 
