@@ -251,11 +251,8 @@ def pooling(reader: GraphReader, node: TraceNode) -> Any:
     pads, dilation = sizes(reader.argument(node, "padding"), rank, 0), sizes(reader.argument(node, "dilation"), rank)
     excludes = mode == "average" and any(pads) and reader.argument(node, "count_include_pad") is False
     divides = reader.argument(node, "divisor_override") is not None
-    everything = kernel == value.shape[2:] and not any(pads) and not divides
     operation: Any = (
-        GlobalPooling(mode=mode)
-        if everything
-        else Pooling(
+        Pooling(
             mode=mode, kernel=kernel, stride=stride, pad=pads, ceil_mode=bool(reader.argument(node, "ceil_mode", False))
         )
         if not excludes and not divides and set(dilation) == {1}
