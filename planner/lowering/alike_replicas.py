@@ -210,9 +210,10 @@ class _Links:
         """
         links, shared, kind = np.flatnonzero(self._like >= 0), np.flatnonzero(self._like < 0), self._kind.copy()
         for loads in self._joint_loads():
-            if not np.allclose(loads[links], loads[self._like[links]], rtol=_TOLERANCE, atol=0.0):
+            used, loaded = np.flatnonzero(loads), loads > 0
+            some = links[loaded[links] | loaded[self._like[links]]]
+            if not np.allclose(loads[some], loads[self._like[some]], rtol=_TOLERANCE, atol=0.0):
                 return None
-            used = np.flatnonzero(loads)
             mantissa, exponent = np.frexp(loads[used])
             load = _numbered(np.ldexp(np.round(mantissa / _TOLERANCE), exponent))
             kind[used] = kind.max() + 1 + _numbered(kind[used] * (load.max(initial=0) + 1) + load)
