@@ -91,21 +91,24 @@ def _firsts(kind: Ints) -> Ints:
     return np.unique(kind, return_index=True)[1]
 
 
-def like_replicas(graph: ComputationGraph, spaces: Sequence[ConfigSpace], kinds: Ints) -> Replicas | None:
-    """Return the replicas in which a network falls of which fewest devices are lowered; None where that is all.
+def like_replicas(graph: ComputationGraph, spaces: Sequence[ConfigSpace], kinds: Ints) -> Replicas | str:
+    """Return the replicas in which a network falls of which fewest devices are lowered; or why that is all.
 
     Args:
         graph: The network.
         spaces: Space of each layer, which holds its one configuration.
         kinds: Kind of each device of the cluster; replicas are of one kind where their devices are, one by one.
     """
-    sizes = [layer.output.sizes[0] for layer in graph.layers]
-    if any(layer.output.dims[0] != _SAMPLE for layer in graph.layers):
-        return None
+    if without := next((layer.name for layer in graph.layers if layer.output.dims[0] != _SAMPLE), None):
+        return f"{without} has no samples to divide"
     degrees = [int(space.degrees[0, 0]) for space in spaces]
-    if any(size % degree for size, degree in zip(sizes, degrees, strict=True)):
-        return None
+    for layer, degree in zip(graph.layers, degrees, strict=True):
+        if layer.output.sizes[0] % degree:
+            return f"{degree} parts of {layer.output.sizes[0]} samples of {layer.name} are not equal"
     most = math.gcd(*degrees)
+    if most == 1:
+        ends = [(graph.layers[at].name, degrees[at]) for at in (int(np.argmin(degrees)), int(np.argmax(degrees)))]
+        return " and ".join(f"{name} divides samples by {degree}" for name, degree in ends)
     found: Replicas | None = None
     for count in (n for n in range(most, 1, -1) if most % n == 0 and graph.batch % n == 0):
         grid = _grid(spaces, count, len(kinds))
@@ -118,7 +121,7 @@ def like_replicas(graph: ComputationGraph, spaces: Sequence[ConfigSpace], kinds:
             like = np.arange(len(kinds))
             like[grid] = grid[_firsts(kind)[kind]]
             found = Replicas(grid, kind, like, np.empty(0, dtype=np.int64))
-    return found
+    return found or "no two replicas have equal devices for all layers"
 
 
 def _grid(spaces: Sequence[ConfigSpace], count: int, device_count: int) -> Ints | None:

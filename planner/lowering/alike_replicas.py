@@ -43,7 +43,7 @@ def lower_alike(
     micro_batching: MicroBatching = WHOLE_BATCH,
     compressed: CompressionSettings = UNCOMPRESSED,
     recompute: Recompute = KEEP_ACTIVATIONS,
-) -> Program | None:
+) -> Program | str:
     """Lower the first of each kind of several replicas of a network that do the same.
 
     Args:
@@ -54,20 +54,26 @@ def lower_alike(
         recompute: See there.
 
     Returns:
-        The program of these replicas; None where each is of a kind of its own, or something else may tell them apart.
+        The program of these replicas; where each is of a kind of its own, or something else may tell them apart, what
+        that is.
 
     Raises:
         ConfigError: As ``lower``.
     """
     devices, conditions = model.cluster.devices, model.conditions
     if conditions.framework.has_servers or compressed or micro_batching.update_each:
-        return None
+        words = {"parameter servers": conditions.framework.has_servers, "compressed messages": bool(compressed)}
+        named = next((word for word, given in words.items() if given), "updates after every micro-batch")
+        return f"programs with {named} have tasks for each device"
     if conditions.interference and any(device.board_speed < 1 for device in devices.kinds):
-        return None  # boards slow down by what all of their devices do
+        return "boards slow down by what all of their devices do"
+    why = ""
     for kinds in _kinds(model.cluster):
-        if program := _lowered(model, spaces, kinds, micro_batching, recompute):
+        program = _lowered(model, spaces, kinds, micro_batching, recompute)
+        if isinstance(program, Program):
             return program
-    return None
+        why = why or program
+    return why
 
 
 def _kinds(cluster: DeviceGraph) -> Iterator[Ints]:
@@ -87,24 +93,25 @@ def _lowered(
     kinds: Ints,
     micro_batching: MicroBatching,
     recompute: Recompute,
-) -> Program | None:
+) -> Program | str:
     """Return the program of the first of each kind of replicas, given kinds of devices; as ``lower_alike``."""
     graph, replicas = model.graph, like_replicas(model.graph, spaces, kinds)
-    if replicas is None:
-        return None
+    if isinstance(replicas, str):
+        return replicas
     small = model.for_batch(graph.batch // replicas.count * len(replicas.firsts))
     if small.graph.batch % (micro_batching.parts * len(replicas.firsts)):
-        return None  # parts of a micro-batch are not equal, which lowering all replicas says
+        return f"parts of a micro-batch of {replicas.count} replicas are not equal"  # which lowering all refuses
     first = [of_lowered(layer, space, replicas) for layer, space in zip(small.graph.layers, spaces, strict=True)]
     if not _share_alike(model, spaces, first, replicas):
-        return None
+        return "layers borrow parameters from devices of other replicas"
     program = lower(small, first, micro_batching=micro_batching, recompute=recompute, replicas=replicas)
     return with_like_links(program, model.cluster)
 
 
 def lower_folded(model: CostModel, spaces: Sequence[ConfigSpace], **options: Any) -> Program:
     """Return ``lower_alike`` where replicas do the same, else the program of all devices; arguments as there."""
-    return lower_alike(model, spaces, **options) or lower(model, spaces, **options)
+    program = lower_alike(model, spaces, **options)
+    return lower(model, spaces, **options) if isinstance(program, str) else program
 
 
 def _share_alike(
@@ -125,8 +132,8 @@ def _share_alike(
     return True
 
 
-def with_like_links(program: Program, cluster: DeviceGraph) -> Program | None:
-    """Return a program of one replica with what stands for each link; None where something tells replicas apart.
+def with_like_links(program: Program, cluster: DeviceGraph) -> Program | str:
+    """Return a program of one replica with what stands for each link, or what tells replicas apart.
 
     Args:
         program: Program with ``replicas``.
@@ -134,9 +141,10 @@ def with_like_links(program: Program, cluster: DeviceGraph) -> Program | None:
     """
     assert program.replicas is not None, "only replicas are alike"
     links = _Links(program, cluster)
-    like = links.like() if links.run_alike() else None
-    if like is None:
-        return None
+    if not links.run_alike():
+        return links.why
+    if (like := links.like()) is None:
+        return "sums of gradients load links of one replica more than those of another"
     return replace(program, cluster=cluster, replicas=replace(program.replicas, link_like=like))
 
 
@@ -155,7 +163,9 @@ class _Links:
         self._like = np.full(len(cluster.links), -1, dtype=np.int64)
         self._user = np.full(len(cluster.links), -1, dtype=np.int64)
         """Replica that uses each link alone; -1 where none does."""
-        self._replica = self._replicas.of
+        self._replica, self._names = self._replicas.of, cluster.links.names
+        self.why = "messages of replicas differ, or leave them"
+        """What tells replicas apart, where something does."""
 
     def run_alike(self) -> bool:
         """Return whether what replicas send alone goes the same ways, on links that no other replica uses alone."""
@@ -194,11 +204,17 @@ class _Links:
         """
         (counts, here), (others, links) = self._network.routes(*ends), self._network.routes(*there)
         if not (np.array_equal(counts, others) and np.array_equal(self._kind[here], self._kind[links])):
+            self.why = "messages of replicas take links of different kinds"
+            if len(here) == len(links):
+                other = int(np.flatnonzero(self._kind[here] != self._kind[links])[0])
+                self.why = f"link {self._names[links[other]]} is not as {self._names[here[other]]} of another replica"
             return False
         if not np.array_equal(self._network.latency_classes(*ends), self._network.latency_classes(*there)):
             return False
         user, known, replica = self._user[links], self._like[links], np.repeat(self._replica[there[0]], counts)
-        if not (((user < 0) | (user == replica)) & ((known < 0) | (known == here))).all():
+        alone = ((user < 0) | (user == replica)) & ((known < 0) | (known == here))
+        if not alone.all():
+            self.why = f"several replicas send over link {self._names[links[np.argmin(alone)]]}"
             return False
         self._like[links], self._user[links] = here, replica
         return bool(((self._like[links] == here) & (self._user[links] == replica)).all())

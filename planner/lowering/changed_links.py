@@ -37,7 +37,8 @@ def relinked(program: Program, before: CostModel, now: CostModel) -> Program | N
     if collectives is None:
         return None
     again = replace(program, cluster=now.cluster, conditions=now.conditions, collectives=collectives)
-    return again if program.replicas is None else with_like_links(again, now.cluster)
+    linked = again if program.replicas is None else with_like_links(again, now.cluster)
+    return linked if isinstance(linked, Program) else None
 
 
 def _chosen_again(program: Program, now: CostModel) -> dict[int, Collective] | None:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
-from groundwork.errors import ConfigError
+from groundwork.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings, compressed_of
 from planner.cost.conditions import Conditions
@@ -112,9 +112,13 @@ def lowered(
     spaces = model.spaces_of(strategy)
     options: dict[str, Any] = {"micro_batching": micro_batching, "compressed": compressed, "recompute": recompute}
     folds = folded and collectives == "activity" and gradient_sync_order == "end"
-    program = lower_alike(model, spaces, **options) if folds else None
-    if program is None:
-        check_messages(model, spaces)
+    program = lower_alike(model, spaces, **options) if folds else ""
+    if isinstance(program, str):
+        try:
+            check_messages(model, spaces)
+        except InfeasiblePlanError as error:
+            why = f"; no replica stands for others: {program}" if program else ""
+            raise InfeasiblePlanError(f"{error}{why}") from None
         program = lower(model, spaces, collectives=collectives, **options)
     if check_memory:
         needed = peak_memory_bytes(program)

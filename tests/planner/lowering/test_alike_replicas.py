@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings, strategies as st
 from groundwork.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
-from planner.lowering.alike_replicas import lower_folded
+from planner.lowering.alike_replicas import lower_alike, lower_folded
 from planner.lowering.changed_links import relinked
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.models.registry import load_model
@@ -242,3 +242,29 @@ def test_changed_links_are_compared_again():
         for link in cluster.links
     ]
     assert relinked(one, costs, costs.on(cluster.with_links(links), costs.conditions)) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "options", "why"),
+    [
+        ("alexnet", "owt", {}, "fc1 divides samples by 1 and conv1 divides samples by 16"),
+        ("alexnet", "data", {"framework": "ps"}, "programs with parameter servers have tasks for each device"),
+        ("alexnet", "data", {"compress_gradients": "float16"}, "programs with compressed messages have tasks"),
+    ],
+)
+def test_what_keeps_replicas_from_being_alike_is_said(model, text, options, why):
+    costs, planned = question(model, "p100-4x4", 64, strategy=text, **options)
+    said = lower_alike(costs, costs.spaces_of(planned.strategy), compressed=planned.compressed)
+    assert isinstance(said, str)
+    assert why in said
+
+
+def test_the_link_that_tells_replicas_apart_is_named():
+    """Of two replicas of two devices of one machine, the link by which the first device sends is slow."""
+    machines = load_cluster("dgx-h100")
+    links, at = list(machines.links), int(machines.route(0, 1)[0])
+    links[at] = replace(links[at], bandwidth_bytes_per_s=links[at].bandwidth_bytes_per_s / 3)
+    costs, planned = question(LLAMA, machines.with_links(links), 64, strategy="data=2,tensor=2")
+    said = lower_alike(costs, costs.spaces_of(planned.strategy))
+    assert isinstance(said, str)
+    assert links[at].name in said
