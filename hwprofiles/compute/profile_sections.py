@@ -183,6 +183,7 @@ class TileSection(Section):
     plain_overhead_us: _ByPhase | None = None
     least_rows: Literal[32, 64] = 32
     unaligned_in_float32: bool = False
+    gradient_channels: Literal[1, 64] = 1
 
     def value(self, element_bytes: int = 2) -> TileConvolution:
         """Return the parameters in the program's terms, for elements of a size."""
@@ -200,6 +201,7 @@ class TileSection(Section):
             plain_overhead_s=self.plain_overhead_us.value(MICRO) if self.plain_overhead_us else None,
             least_rows=self.least_rows,
             unaligned_in_float32=self.unaligned_in_float32 or element_bytes == 4,  # TF32 is of float32's data
+            gradient_channels=self.gradient_channels,
         )
 
 

@@ -72,11 +72,15 @@ class TileConvolution:
     unaligned_in_float32: bool = field(default=False, repr=False)
     """Whether libraries compute half precision of unaligned channels by kernels of float32, where these are faster."""
 
+    gradient_channels: int = field(default=1, repr=False)
+    """Input channels of one position of a window that a tile of weight gradients covers, full or not; where they are
+    fewer than half as many, narrower tiles cover twice as many as there are."""
+
     @property
     def extensions(self) -> tuple[object, ...]:
         """Parameters beside those that ``repr`` shows; empty if all have their defaults."""
-        values = (self.plain_overhead_s, self.least_rows, self.unaligned_in_float32)
-        return () if values == (None, _TILES[0][0], False) else values
+        values = (self.plain_overhead_s, self.least_rows, self.unaligned_in_float32, self.gradient_channels)
+        return () if values == (None, _TILES[0][0], False, 1) else values
 
     def at_rate(self, rate: float, share: float = 1.0) -> "TileConvolution":
         """Return the parameters of a device whose multiprocessors load as fast, but multiply at another rate.
@@ -163,6 +167,9 @@ class TileConvolution:
         elif phase == 1:
             rows = padded
         else:
+            if positions > 1:
+                covered = np.ceil(padded / self.gradient_channels) * self.gradient_channels
+                padded = np.minimum(covered, 2.0 * padded)
             columns = padded * positions
         return rows, columns, depth, slow
 

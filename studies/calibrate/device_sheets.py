@@ -26,6 +26,8 @@ _TILES, _TILE_RATE, _TILE_SHARE = "tiles_of", "tile_rate", "tile_share"
 there as a share of that profile's, and of the share of its peak that it reaches over that profile's."""
 _OTHER_TILES = "h200"
 """Profile whose convolutions were measured in arithmetic that the lender does not have, such as TF32."""
+_OWN_KERNELS = ("least_rows", "gradient_channels")
+"""Keys of convolutions that say which tiles the kernels for a generation of cards have."""
 _CLOCK = "sustained_clock"
 """Key of the clock in long runs, of cards whose power does not allow the boost clock there."""
 _UNITS = "doubles_float32_units"
@@ -167,8 +169,8 @@ def _lent_tiles(sheet: dict[str, Any], arithmetic: str) -> dict[str, Any] | None
     for lender in (sheet[_TILES], *([_OTHER_TILES] if arithmetic in _OWN_TILES else [])):
         known: dict[str, Any] = dict(yaml_input(catalogue()[lender], "compute profile"))
         if tiles := known["precisions"].get(arithmetic, {}).get("tiles"):
-            own_instructions = lender == sheet[_TILES]
-            return {key: value for key, value in tiles.items() if own_instructions or key != "least_rows"}
+            own_kernels = lender == sheet[_TILES]
+            return {key: value for key, value in tiles.items() if own_kernels or key not in _OWN_KERNELS}
     return None
 
 

@@ -93,6 +93,7 @@ def tile_section(tiles: TileConvolution) -> dict[str, Any]:
         "narrow_window": _rounded(tiles.narrow_window),
         **({"least_rows": tiles.least_rows} if tiles.least_rows > 32 else {}),
         **({"unaligned_in_float32": True} if tiles.unaligned_in_float32 else {}),
+        **({"gradient_channels": tiles.gradient_channels} if tiles.gradient_channels > 1 else {}),
     }
 
 
