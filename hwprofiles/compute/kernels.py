@@ -1,5 +1,7 @@
 """Kernels: the work of a device in terms of its arithmetic and memory, independent of layers."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from groundwork.array_types import Bools, Floats
@@ -25,6 +27,25 @@ class ConvolutionWindow:
     fourier: bool = False
     """True for larger square windows of stride 1, not dilated, one group: Fourier transforms, or Winograd's
     algorithm for 5 x 5, apply."""
+
+    @classmethod
+    def of(
+        cls, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], groups: int
+    ) -> "ConvolutionWindow":
+        """Return the geometry of a convolution, of which each position dimension has a size, a stride and a dilation.
+
+        Winograd's algorithm is for 3 x 3 windows of stride 1, not dilated, in one group.
+        """
+        plain = groups == 1 and all(value == 1 for value in (*stride, *dilation))
+        square = len(kernel) == 2 and kernel[0] == kernel[1]
+        return cls(
+            positions=math.prod(kernel),
+            stride=math.prod(stride),
+            groups=groups,
+            winograd=plain and square and kernel[0] == 3,
+            fourier=plain and square and kernel[0] > 3,
+            one_dimensional=sum(extent > 1 for extent in kernel) == 1,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,6 @@ from planner.graph.type_roles import TYPE_BYTES, DataTypes, types_of
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.regions import part_sizes
 from planner.operations.base import ELEMENT_BYTES, UPDATE_ACCESSES, Part, trained_elements
-from planner.operations.convolution import Convolution
 from planner.operations.products import Attention
 
 _TRANSPOSED = 2.0
@@ -323,11 +322,12 @@ class ComputeTimes:
             copied = operation.repeated_elements(Part(layer.input_shapes, layer.output, part))
             moved = copied * _stored_bytes(profile, element_bytes)  # backward, sums of gradients
             seconds = seconds + np.where(copied > 0, 2.0 * _streamed_s(profile, moved), 0.0)
-        if not isinstance(operation, Convolution) or phase not in PROFILE_PHASES[:3]:
+        if getattr(operation, "window", None) is None or phase not in PROFILE_PHASES[:3]:
             return seconds
         if self.software.channels_first:
             seconds = seconds + transposed_s(profile, layer, phase, part, element_bytes)
-        if operation.bias and not self.software.fused and phase in _BIAS_ACCESSES:
+        biased = any(each.name == "bias" for each in layer.parameters)
+        if biased and not self.software.fused and phase in _BIAS_ACCESSES:
             moved = _BIAS_ACCESSES[phase] * _stored_bytes(profile, element_bytes) * _outputs(layer, part)
             seconds = seconds + _streamed_s(profile, moved)
         return np.asarray(seconds)

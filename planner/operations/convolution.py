@@ -29,6 +29,7 @@ from planner.operations.checks import (
     single,
     window_size,
 )
+from planner.operations.matrix_work import loaded_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,21 +81,12 @@ class Convolution(OperationBase):
     @property
     def winograd(self) -> bool:
         """True for 3 x 3 windows of stride 1, not dilated, in one group, which Winograd's algorithm computes."""
-        return self.kernel == (3, 3) and self.stride == self.dilation == (1, 1) and self.groups == 1
+        return self.window.winograd
 
     @property
     def window(self) -> ConvolutionWindow:
         """Geometry that decides which algorithms libraries may choose."""
-        plain = self.groups == 1 and all(value == 1 for value in (*self.stride, *self.dilation))
-        square = len(self.kernel) == 2 and self.kernel[0] == self.kernel[1]
-        return ConvolutionWindow(
-            positions=math.prod(self.kernel),
-            stride=math.prod(self.stride),
-            groups=self.groups,
-            winograd=self.winograd,
-            fourier=plain and square and self.kernel[0] > 3,
-            one_dimensional=sum(extent > 1 for extent in self.kernel) == 1,
-        )
+        return ConvolutionWindow.of(self.kernel, self.stride, self.dilation, self.groups)
 
     @property
     def completes_sums(self) -> bool:
@@ -202,8 +194,7 @@ class Convolution(OperationBase):
 
     @property
     def _loaded_share(self) -> float:
-        """Share of the input's rows that windows touch: strides that are larger than the window pass over others."""
-        return min(self.kernel[0] / self.stride[0], 1.0) if len(self.kernel) > 1 else 1.0
+        return loaded_share(self.kernel, self.stride)
 
     def _operands(self, part: Part, share: float = 1.0) -> Floats:
         """Return the elements of a share of the inputs, of weights and of outputs of each part."""

@@ -9,14 +9,14 @@ import numpy as np
 from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
 from hwprofiles.compute.fused_kernels import FusedKernels, attention_kernels, expert_product_kernels
-from hwprofiles.compute.kernels import Kernels
+from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from planner.graph.operation import SavedTensors
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import SUMMED, IntervalMap, Shape
 from planner.operations.base import Part
 from planner.operations.checks import check_int
 from planner.operations.mapped import DIMENSIONS, Mapped
-from planner.operations.matrix_work import MatrixWork
+from planner.operations.matrix_work import MatrixWork, loaded_share
 
 _SOFTMAX, _SOFTMAX_BACKWARD, _DROPOUT = 2.0, 3.0, 2.25
 """Accesses of each score by passes between the products: read and written; backward read with the weight; read, written
@@ -40,6 +40,25 @@ class TensorProduct(MatrixWork, Mapped):
     def has_experts(self) -> bool:
         """True if each channel has a trained matrix of its own."""
         return self.columns > 0 and any(weight.split for weight in self.weights)
+
+    @property
+    def _windows(self) -> Sequence[IntervalMap]:
+        """Windows of a convolution over the positions of its output; none of other products."""
+        maps = self.reads[0][2:] if self.kind == "convolution_of_any_kind" else ()
+        return maps if [each.dim for each in maps] == [*self.dims[1:]] else ()
+
+    @property
+    def window(self) -> ConvolutionWindow | None:
+        """Geometry of a convolution, as of ``Convolution``; None of other products, and of samples among positions."""
+        maps = self._windows
+        kernel, stride, dilation = ([getattr(m, name) for m in maps] for name in ("kernel", "stride", "dilation"))
+        inside = self.reads[0][1].group_out if maps and self.reads[0][1].dim else self.sizes[0]
+        return ConvolutionWindow.of(kernel, stride, dilation, self.sizes[0] // inside) if maps else None
+
+    @property
+    def _loaded_share(self) -> float:
+        maps = self._windows
+        return loaded_share([each.kernel for each in maps], [each.stride for each in maps])
 
     @property
     def sections(self) -> int:

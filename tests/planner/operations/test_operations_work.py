@@ -1,6 +1,7 @@
 """Flops, bytes and parameters of parts of layers, and what operations refuse."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -341,6 +342,46 @@ def test_a_product_has_one_price(bias, degrees):
         for name in ("flop", "memory_bytes", "rows", "columns", "depth"):
             assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-12), (phase, name)
         assert one.streamed_bytes * slices == pytest.approx(other.streamed_bytes, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation", "groups"),
+    [
+        ((3, 3), (1, 1), (1, 1), 1),
+        ((3, 3), (2, 2), (1, 1), 1),
+        ((1, 1), (2, 2), (1, 1), 1),
+        ((5, 5), (1, 1), (2, 2), 4),
+    ],
+)
+@pytest.mark.parametrize("degrees", [{}, {"sample": 4}, {"channel": 4}, {"height": 2, "width": 2}])
+def test_a_convolution_has_one_price(kernel, stride, dilation, groups, degrees):
+    """That of a layer of its own, and of one whose weights another layer has or that are computed from others."""
+    geometry = list(zip(("height", "width"), kernel, stride, dilation, strict=True))
+    pad = tuple(d * (k - 1) // 2 for _, k, _, d in geometry)
+    own = convolution(kernel=kernel, stride=stride, pad=pad, dilation=dilation, groups=groups, bias=False)
+    inputs = [shape(8, 16, 16, 16)]
+    channel = IntervalMap(dim=None)
+    if groups > 1:
+        channel = IntervalMap(dim="channel", group_out=32 // groups, group_in=16 // groups)
+    windows = [
+        IntervalMap(dim=dim, kernel=k, stride=s, pad=p, dilation=d)
+        for (dim, k, s, d), p in zip(geometry, pad, strict=True)
+    ]
+    shared = TensorProduct(
+        kind="convolution_of_any_kind",
+        dims=("channel", "height", "width"),
+        sizes=own.output(inputs).sizes[1:],
+        depth=float(16 // groups * math.prod(kernel)),
+        weights=(Parameter("weight", (32, 16 // groups, *kernel)),),
+        reads=((IntervalMap(dim="sample"), channel, *windows),),
+    )
+    for phase in LAYER_PHASES:
+        one, other = (work(each, phase, inputs, degrees) for each in (own, shared))
+        assert one.window == other.window, phase
+        for name in ("flop", "memory_bytes", "rows", "columns", "depth", "streamed_bytes"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-12), (phase, name)
+        biased = replace(shared, weights=(*shared.weights, Parameter("bias", (32,))))
+        assert work(biased, phase, inputs, degrees).streamed_bytes == one.streamed_bytes  # software says its passes
 
 
 def sized(operation, phase, inputs, degrees):
