@@ -13,6 +13,7 @@ Source:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -225,23 +226,30 @@ def _grouped(program: Program, network: ClusterRoutes) -> _Activities:
     alone = compute[~program.is_codec[compute]]  # codec tasks share no arithmetic without contention
     processors = len(network.seconds_per_byte) + program.device[alone]
     uses = _ordered_uses(size, [(of[alone], np.ones_like(alone), processors, np.ones(len(alone)))])
-    links_of, known = CollectiveLinks(network), dict[tuple[object, ...], tuple[float, float]]()
-    for members in np.split(moving, start[1:]) if len(groups) else ():  # tasks of a group follow each other
-        key = _group_key(program, members)  # all micro-batches send the same
+    links_of, known = CollectiveLinks(network), dict[bytes, tuple[float, float]]()
+    kinds, bounds = _sent_kinds(program, moving), [*start.tolist(), len(moving)]
+    seconds = np.empty((len(groups), 2))
+    for number, (begin, end) in enumerate(pairwise(bounds)):  # tasks of a group follow each other
+        key = kinds[begin:end].tobytes()  # all micro-batches send the same
         if key not in known:
-            known[key] = _group_s(program, network, links_of, members)
-        work[of[members[0]]], latency_s[of[members[0]]] = known[key]
+            known[key] = _group_s(program, network, links_of, moving[begin:end])
+        seconds[number] = known[key]
+    work[of[first]], latency_s[of[first]] = seconds.T
     group = np.empty(size, dtype=np.int64)
     group[of] = program.group
     return _Activities(of, work, latency_s, stream, np.zeros_like(stream), uses, group)
 
 
-def _group_key(program: Program, tasks: Ints) -> tuple[object, ...]:
-    """Return what the time of a group depends on; copies of a collective or a host copy are one object."""
-    columns = (program.device, program.peer, program.size_bytes, program.link_use, program.work_s)
-    alone = tasks[program.peer[tasks] < 0].tolist()
-    shared = (id(program.collectives.get(task) or program.host_copies.get(task)) for task in alone)
-    return (*(column[tasks].tobytes() for column in columns), *shared)
+def _sent_kinds(program: Program, tasks: Ints) -> Ints:
+    """Return a number for each task that is the same where its time is; copies of a collective are one object."""
+    shared = np.zeros(program.size, dtype=np.int64)
+    for task, each in chain(program.collectives.items(), program.host_copies.items()):
+        shared[task] = id(each)
+    kinds = np.zeros(len(tasks), dtype=np.int64)
+    for column in (program.device, program.peer, program.size_bytes, program.link_use, program.work_s, shared):
+        values, number = np.unique(column[tasks], return_inverse=True)
+        kinds = np.unique(kinds * len(values) + number, return_inverse=True)[1]
+    return kinds
 
 
 def _group_s(program: Program, network: ClusterRoutes, links_of: CollectiveLinks, tasks: Ints) -> tuple[float, float]:
