@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -162,12 +163,13 @@ class Store:
         source, target = path_of(damaged, "store"), path_of(new, "copy")
         if target.exists():
             raise ConfigError(f"copy must be a new file, {target} exists")
-        with Store.writing(target) as store:
-            count = len({row[0] for row in _readable(source) if _keeps(store, row)})
-        if not count:
+        readable = _readable(source)
+        if first := next(readable, None):  # nothing is made before there is something to copy
+            with Store.writing(target) as store:
+                if count := len({row[0] for row in chain([first], readable) if _keeps(store, row)}):
+                    return count
             target.unlink()
-            raise ConfigError(f"store {source} has no result that can be read")
-        return count
+        raise ConfigError(f"store {source} has no result that can be read")
 
 
 def _decoded(point: str, result: str) -> tuple[SweepPoint, PointResult]:

@@ -113,6 +113,10 @@ def test_what_is_no_database_is_refused(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(ConfigError, match="is damaged"), Store.writing(path):
         pass
+    for store, rule in ((path, "has no result that can be read"), (tmp_path, "must be a regular file")):
+        with pytest.raises(ConfigError, match=rule):
+            Store.copy(store, tmp_path / "new" / "copy.sqlite")
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes() == content
 
 
