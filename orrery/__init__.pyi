@@ -27,9 +27,9 @@ from hwprofiles.devices.device_graph import DeviceGraph as DeviceGraph
 
 from planner.layouts.configurations import Configuration as Configuration, all_configurations as all_configurations
 from planner.layouts.mesh import Mesh as Mesh
-from planner.parallel.pipeline_schedule import PipelineSchedule as PipelineSchedule
-from planner.parallel.recomputation import recompute_of as recompute_of
-from planner.parallel.strategies import named_strategy as named_strategy, spaces_of as spaces_of
+from planner.strategies.named_strategies import named_strategy as named_strategy, spaces_of as spaces_of
+from planner.strategies.pipeline_schedule import PipelineSchedule as PipelineSchedule
+from planner.strategies.recomputation import recompute_of as recompute_of
 
 """Plans: a strategy with its price, and the tasks of one iteration."""
 

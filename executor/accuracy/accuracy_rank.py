@@ -33,7 +33,7 @@ from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.operations.dropout import Dropout
 from planner.operations.linear import Linear
-from planner.parallel.strategies import named_strategy, spaces_of
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 Parameters = dict[int, dict[str, Tensor]]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from executor.runtime.boxes import Box
 from executor.runtime.samples import BatchSamples
 from planner.graph.computation_graph import Layer
-from planner.parallel.zigzag import PositionOrder
+from planner.strategies.zigzag import PositionOrder
 
 NO_BUFFERS: Mapping[str, Tensor] = MappingProxyType({})
 """Empty table of gradient buffers: all gradients are new tensors."""

@@ -31,7 +31,7 @@ from planner.operations.loss import Loss
 from planner.operations.mapped import Mapped
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.pooling import GlobalPooling, Pooling
-from planner.parallel.zigzag import position_order
+from planner.strategies.zigzag import position_order
 
 
 def part_layer(

@@ -11,9 +11,9 @@ from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import ConfigSpace, Strategy, all_configurations, product_space
 from planner.layouts.regions import held_regions, needed_regions
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.plan_text import read_plan_text
 from planner.search.pipeline_strategy import Pipeline, has_stages, micro_batch_parts
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 ALL_DEGREES = "all"
 """Name among strategies that stands for every configuration that divides."""
@@ -53,7 +53,7 @@ def parts_of(graph: ComputationGraph, plans: Iterable[Iterable[ConfigSpace]]) ->
     Args:
         graph: The model.
         plans: Spaces of any number of configurations, one space a layer, from
-            ``planner.parallel.strategies.spaces_of``.
+            ``planner.strategies.named_strategies.spaces_of``.
     """
     names: dict[object, list[str]] = {}
     kinds = []

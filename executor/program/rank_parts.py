@@ -13,7 +13,7 @@ from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.layouts.configurations import ConfigSpace, product_space
 from planner.layouts.regions import held_regions, needed_regions, summed_slices
 from planner.lowering.program import Program
-from planner.parallel.micro_batches import interleave_degree
+from planner.strategies.micro_batches import interleave_degree
 
 LayerUnit = tuple[int, int]
 """A layer and one of its micro-batches; micro-batch 0 where the layer computes the whole mini-batch at once."""

@@ -20,7 +20,7 @@ from planner.graph.shapes import Shape
 from planner.operations.computation import Operand, Step
 from planner.operations.mapped import Mapped
 from planner.operations.products import Attention
-from planner.parallel.zigzag import PositionOrder
+from planner.strategies.zigzag import PositionOrder
 
 _FORMS: dict[str, Callable[[StepContext], Tensor]] = {
     "pointwise": arithmetic.computed_pointwise,

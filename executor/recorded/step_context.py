@@ -14,7 +14,7 @@ from executor.runtime.boxes import Box
 from groundwork.array_types import Ints
 from groundwork.errors import ConfigError
 from planner.operations.computation import Step
-from planner.parallel.zigzag import PositionOrder
+from planner.strategies.zigzag import PositionOrder
 
 _T = TypeVar("_T")
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from executor.runtime.boxes import Box
-from planner.parallel.zigzag import PositionOrder
+from planner.strategies.zigzag import PositionOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSamples:
-    """The samples of one micro-batch, as ``planner.parallel.micro_batches.interleave_degree`` lays them out.
+    """The samples of one micro-batch, as ``planner.strategies.micro_batches.interleave_degree`` lays them out.
 
     The mini-batch lies in shards, one for each part of the layers before the first that computes micro-batches, so
     that no sample moves between parts there.  A micro-batch holds an equal share of every shard.  Two shards and

@@ -24,11 +24,11 @@ from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.parameter_shards import storage_shards
 from planner.layouts.regions import held_regions
 from planner.lowering.program import KINDS, Program
-from planner.parallel.strategies import is_searched
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.make_plan import make_plan
 from planner.plan.plan import Plan
 from planner.search.gradient_order import check_gradient_sync_order
+from planner.strategies.named_strategies import is_searched
 from simulator.collectives.schemes import ALL_REDUCES
 
 _COMPRESSED_SYNC = "ps-spread"

@@ -41,7 +41,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program
 from planner.models.registry import load_model
-from planner.parallel.strategies import is_searched
+from planner.strategies.named_strategies import is_searched
 
 _JOIN_BYTES = 2.0**20
 """Gradients are joined into smaller buffers than in other runs: the simulation reduces every layer by itself."""

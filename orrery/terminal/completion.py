@@ -36,8 +36,8 @@ def _clusters() -> Sequence[str]:
 
 def _strategies() -> Sequence[str]:
     from hwprofiles.plugins.entry_points import plugin_names
-    from planner.parallel.named_rules import NAMED
-    from planner.parallel.strategies import SEARCHED
+    from planner.strategies.named_rules import NAMED
+    from planner.strategies.named_strategies import SEARCHED
 
     return [*NAMED, *SEARCHED, "pipeline", *plugin_names("strategies")]
 

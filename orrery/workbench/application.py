@@ -38,9 +38,9 @@ from orrery.workbench.transport.guard import Guard, limited_body
 from orrery.workbench.working_folder import UPLOAD_KINDS, WorkingFolder, json_bytes
 from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.models.registry import load_model, model_names
-from planner.parallel.named_rules import NAMED
-from planner.parallel.strategies import PIPELINE, SEARCHED
 from planner.plan.plan_options import DTYPE_BYTES
+from planner.strategies.named_rules import NAMED
+from planner.strategies.named_strategies import PIPELINE, SEARCHED
 from reports.drawings.cluster_view import cluster_view
 from reports.pages.page_template import packed_plotly, template_text
 from reports.style.palette import PALETTE

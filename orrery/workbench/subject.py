@@ -16,10 +16,10 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from orrery.workbench.working_folder import FILE_NAME, path_inside
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model, model_names
-from planner.parallel.strategy_file import SUFFIXES
 from planner.plan.plan_options import DTYPE_BYTES, Precision, SyncAlgorithm
 from planner.plan.plan_request import check_plan_text
 from planner.plan.plan_text import plan_list_text, read_plan_text
+from planner.strategies.strategy_file import SUFFIXES
 
 UPLOAD = "upload:"
 """Begins the name of an uploaded file."""

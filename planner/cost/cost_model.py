@@ -24,7 +24,7 @@ from planner.graph.computation_graph import ComputationGraph
 from planner.graph.type_roles import TYPE_BYTES, DataTypes, types_of
 from planner.layouts.configurations import ConfigSpace, Strategy, all_configurations
 from planner.operations.base import ELEMENT_BYTES
-from planner.parallel.strategies import spaces_of
+from planner.strategies.named_strategies import spaces_of
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 
 

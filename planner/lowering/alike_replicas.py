@@ -27,8 +27,8 @@ from planner.layouts.replicas import Replicas, like_replicas, of_lowered
 from planner.layouts.shared_regions import shared_gradient_regions, shared_regions
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
-from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.strategies.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.topology.network_routes import routes_of_cluster
 from simulator.collectives.rounds import Round, Traffic
 

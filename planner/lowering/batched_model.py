@@ -6,7 +6,7 @@ from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.replicas import Replicas
-from planner.parallel.micro_batches import MicroBatching, micro_batch_spaces
+from planner.strategies.micro_batches import MicroBatching, micro_batch_spaces
 
 LoweredUnit = tuple[int, int]
 """A layer whose gradients are there, and the micro-batch that came last; 0 of a layer that takes the whole batch."""

@@ -40,9 +40,9 @@ from planner.lowering.program import Program
 from planner.lowering.sharded_parameters import ShardedParameters
 from planner.lowering.task_builder import NO_PAIRS, TaskPairs, TaskRows, Tasks
 from planner.lowering.transfer_tasks import TransferTasks
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, schedule_of
-from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
-from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute, segments_of
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching, schedule_of
+from planner.strategies.pipeline_schedule import BACKWARD, FORWARD
+from planner.strategies.recomputation import KEEP_ACTIVATIONS, Recompute, segments_of
 
 
 def lower(

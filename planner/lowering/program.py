@@ -17,7 +17,7 @@ from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.graph.type_roles import DataTypes, types_of
 from planner.layouts.configurations import ConfigSpace
 from planner.layouts.replicas import Replicas
-from planner.parallel.micro_batches import MicroBatching
+from planner.strategies.micro_batches import MicroBatching
 from simulator.collectives.rounds import Round
 
 if TYPE_CHECKING:

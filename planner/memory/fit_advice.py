@@ -13,10 +13,10 @@ from planner.layouts.storage import Storage
 from planner.lowering.alike_replicas import lower_folded
 from planner.lowering.program import Program
 from planner.memory.peak_memory import peak_memory_bytes
-from planner.parallel.micro_batches import MicroBatching
-from planner.parallel.named_rules import NAMED
-from planner.parallel.recomputation import GATHERS, KEEP_ACTIVATIONS, SEGMENTS, Recompute, recompute_of
-from planner.parallel.strategies import named_strategy, spaces_of
+from planner.strategies.micro_batches import MicroBatching
+from planner.strategies.named_rules import NAMED
+from planner.strategies.named_strategies import named_strategy, spaces_of
+from planner.strategies.recomputation import GATHERS, KEEP_ACTIVATIONS, SEGMENTS, Recompute, recompute_of
 
 _MOST_TASKS = 1_000_000
 """Tasks that are lowered for all attempts together, some seconds; changes that need more are not tried."""

@@ -198,7 +198,7 @@ class Attention(Mapped):
     repeats: bool = field(default=False, repr=False)
     """True if keys and values that several heads share are first copied for each of them, as the software says."""
     zigzag: int = field(default=1, repr=False)
-    """Parts in whose zigzag order positions lie (``planner.parallel.zigzag``), which a plan says; 1: as they are."""
+    """Parts in whose zigzag order positions lie (``planner.strategies.zigzag``), which a plan says; 1: as they are."""
 
     @property
     def drops(self) -> bool:

@@ -15,7 +15,6 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import Strategy
-from planner.parallel.strategies import check_strategy, is_searched, named_strategy
 from planner.plan.comparison import Comparison, StrategyResult
 from planner.plan.layerwise_choice import SimulatedStrategy
 from planner.plan.lowered_plan import CostModels, PlannedStrategy, lowered
@@ -26,6 +25,7 @@ from planner.plan.priced_strategy import one_device_s, price_strategy, strategy_
 from planner.plan.training_rates import above_peak
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
+from planner.strategies.named_strategies import check_strategy, is_searched, named_strategy
 
 _HIDDEN = 0.05
 """Share of the iteration below which exposed communication hardly counts."""
@@ -121,8 +121,8 @@ def compare(
     Args:
         graph: Model with its batch.
         cluster: Device graph.
-        strategies: Names of ``planner.parallel.strategies.strategy_names``, degrees or strategy files, with options as
-            further words (``planner.plan.plan_text``).
+        strategies: Names of ``planner.strategies.named_strategies.strategy_names``, degrees or strategy files, with
+            options as further words (``planner.plan.plan_text``).
         refine: Plans to simulate in the refinement of ``layerwise``, where its text says nothing of it; 0 for none.
         progress: Called as ``progress(label, done, total)``.
         arrived: Called with every result as soon as there is one; ``layerwise`` comes last.

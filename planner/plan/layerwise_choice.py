@@ -19,8 +19,6 @@ from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import Strategy
 from planner.lowering.program import Program
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.named_rules import NAMED
-from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import folds, lowered
 from planner.search.layerwise import LayerwiseResult, search_layerwise
 from planner.search.mesh_search import search_on_mesh
@@ -29,6 +27,8 @@ from planner.search.refinement import Refined, refine
 from planner.simulation.lower_bound import arithmetic_s, busiest_s
 from planner.simulation.memory_over_time import check_replay_fits
 from planner.simulation.program_replay import Replay, replay
+from planner.strategies.named_rules import NAMED
+from planner.strategies.named_strategies import named_strategy
 
 _STARTS = 8
 """Strategies of least additive cost that a refinement starts from."""

@@ -18,14 +18,14 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
 from planner.memory.fit_advice import fitting_changes
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.degrees import ordered_graph, storage_of
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
-from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
 from planner.search.gradient_order import order_gradient_syncs
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.transfer_pricing import check_messages
+from planner.strategies.degrees import ordered_graph, storage_of
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.strategies.recomputation import KEEP_ACTIVATIONS, Recompute
 
 _FEW_DEVICES = 64
 """Devices of a cluster that all have their own tasks, and rows in timelines."""

@@ -15,11 +15,6 @@ from planner.cost.cost_model import CostModel
 from planner.cost.under_used import under_used_layers
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import Strategy
-from planner.parallel.degrees import searched_words
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batching_of
-from planner.parallel.recomputation import drops_most, recompute_of
-from planner.parallel.strategies import is_searched
-from planner.parallel.strategy_file import OWN, OwnStrategy, own_strategy
 from planner.plan.lowered_plan import PlannedStrategy, cost_model_of, folds
 from planner.plan.mesh_notes import mesh_notes
 from planner.plan.plan import Plan
@@ -30,6 +25,11 @@ from planner.search.compression_choice import choose_compressed_layers
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 from planner.simulation.memory_over_time import replay_that_fits
 from planner.simulation.program_replay import Replay
+from planner.strategies.degrees import searched_words
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching, micro_batching_of
+from planner.strategies.named_strategies import is_searched
+from planner.strategies.recomputation import drops_most, recompute_of
+from planner.strategies.strategy_file import OWN, OwnStrategy, own_strategy
 
 if TYPE_CHECKING:
     from planner.plan.layerwise_choice import SimulatedStrategy
@@ -85,7 +85,7 @@ def simulated_plan(
         progress: Called as ``progress(label, done, total)``.
         options: Fields of ``PlanRequest``, in place of a request: ``make_plan(graph, cluster, strategy="owt")``.  Here
             ``strategy`` may also be a mapping from layers to configurations, or a function of layer and cluster that
-            returns one; both as of ``planner.parallel.strategy_file.own_strategy``.
+            returns one; both as of ``planner.strategies.strategy_file.own_strategy``.
 
     Returns:
         The plan and its replay.

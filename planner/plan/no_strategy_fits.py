@@ -7,13 +7,13 @@ from typing import Self
 from groundwork.errors import ConfigError, InfeasiblePlanError, OrreryError
 from planner.cost.cost_model import CostModel
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.named_rules import NAMED
-from planner.parallel.strategies import is_searched, named_strategy
 from planner.plan.lowered_plan import PlannedStrategy
 from planner.plan.make_plan import derived
 from planner.plan.plan_request import PlanRequest
 from planner.search.hybrid_search import first_hybrids
 from planner.simulation.memory_over_time import replay_that_fits
+from planner.strategies.named_rules import NAMED
+from planner.strategies.named_strategies import is_searched, named_strategy
 
 _MOST_TASKS = 1_000_000
 """Tasks that are lowered for all attempts together, some seconds; larger programs are not tried."""

@@ -7,9 +7,9 @@ from groundwork.notebook_tables import html_table
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.all_reduce import SyncChoice
 from planner.layouts.configurations import Configuration
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
-from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.plan.plan_request import PlanRequest
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.strategies.recomputation import KEEP_ACTIVATIONS, Recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

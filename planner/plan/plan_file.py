@@ -19,11 +19,11 @@ from groundwork.whole_files import replacing
 from planner.layouts.configuration_rows import ConfigurationRow, configurations_of, rows_of
 from planner.layouts.mesh import Mesh
 from planner.models.registry import check_no_code
-from planner.parallel.micro_batches import ORDERS, MicroBatching
-from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES
-from planner.parallel.recomputation import Recompute
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
+from planner.strategies.micro_batches import ORDERS, MicroBatching
+from planner.strategies.pipeline_schedule import PIPELINE_SCHEDULES
+from planner.strategies.recomputation import Recompute
 
 PLAN_VERSION = 2
 _RESULTS = tuple(each for each in fields(Plan) if each.name not in ("request", "recompute"))

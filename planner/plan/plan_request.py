@@ -28,8 +28,8 @@ class PlanRequest(PlanOptions):
         # Here and not at the top: reading the fields for --help must not load NumPy.
         from planner.cost.framework import framework_of
         from planner.cost.software import software_of
-        from planner.parallel.strategies import is_searched
         from planner.search.pipeline_strategy import has_stages
+        from planner.strategies.named_strategies import is_searched
 
         for each in ("model", "cluster", "strategy"):  # a path counts as its text, which a plan file holds
             object.__setattr__(self, each, text_of(getattr(self, each), each))
@@ -65,7 +65,7 @@ class PlanRequest(PlanOptions):
 
     def _check_messages(self) -> None:
         """Refuse data types that make no sense, and messages in a type of their own where gradients are kept whole."""
-        from planner.parallel.degrees import storage_of
+        from planner.strategies.degrees import storage_of
 
         types = self.types
         if types.message != types.accumulation and storage_of(self.strategy).zero < 2:
@@ -148,7 +148,7 @@ class PlanRequest(PlanOptions):
     @property
     def _finds_hybrid(self) -> bool:
         """True if a hybrid is searched, with the micro-batches, schedule and recomputation that are given."""
-        from planner.parallel.degrees import SEARCHED_HYBRID
+        from planner.strategies.degrees import SEARCHED_HYBRID
 
         return self.strategy.partition(",")[0] == SEARCHED_HYBRID
 
@@ -226,7 +226,7 @@ def check_plan_text(text: str) -> None:
     Raises:
         ConfigError: Its strategy or an option is unknown, or an option has a wrong value.
     """
-    from planner.parallel.strategies import check_strategy
+    from planner.strategies.named_strategies import check_strategy
 
     strategy = PlanRequest(model="", cluster="", batch=1, strategy=text).strategy
     check_strategy(strategy if text else "")  # alone an empty text is the default; in a list it names nothing

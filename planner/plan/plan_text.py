@@ -13,9 +13,9 @@ from typing import Any, get_args, get_type_hints
 from groundwork.errors import ConfigError
 from groundwork.requests import whole_number
 from groundwork.suggestions import did_you_mean
-from planner.parallel.degrees import HYBRID_FLAGS, HYBRID_WORDS, SEARCHED_HYBRID, STORAGE_WORDS, is_hybrid
-from planner.parallel.strategy_file import SUFFIXES
 from planner.plan.plan_options import PlanOptions
+from planner.strategies.degrees import HYBRID_FLAGS, HYBRID_WORDS, SEARCHED_HYBRID, STORAGE_WORDS, is_hybrid
+from planner.strategies.strategy_file import SUFFIXES
 
 _STRATEGY = "strategy"
 

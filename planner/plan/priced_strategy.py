@@ -11,7 +11,6 @@ from planner.expected.likely_times import WIDE_ARITHMETIC, TimeParts, expected_s
 from planner.layouts.configurations import ConfigSpace, Configuration, Strategy
 from planner.lowering.program import Program
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.plan.comparison import LayerResult, StrategyResult
 from planner.plan.lowered_plan import PlannedStrategy, folds
 from planner.plan.pace import pace_of
@@ -20,6 +19,7 @@ from planner.simulation.additive_cost import additive_s, layer_terms
 from planner.simulation.ladder import ladder_s, upper_rungs_s
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.program_replay import Replay, replay
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ from planner.layouts.configurations import Strategy
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
-from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.simulation.memory_over_time import replay_that_fits
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.strategies.recomputation import KEEP_ACTIVATIONS, Recompute
 
 _Item = tuple[str, str]
 """A field of ``CompressionSettings`` that lists layers, and the name of a layer."""

@@ -33,13 +33,13 @@ from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.operations.base import Part
 from planner.operations.mapped import Mapped
-from planner.parallel.degrees import Hybrid, check_hybrid, hybrid_of, layer_split
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
-from planner.parallel.recomputation import drops_most, recompute_of, segments_of
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 from planner.search.search_tables import mesh_problem
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.memory_over_time import replay_that_fits
+from planner.strategies.degrees import Hybrid, check_hybrid, hybrid_of, layer_split
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.strategies.recomputation import drops_most, recompute_of, segments_of
 
 REPLAYS = 12
 """Hybrids that are replayed by default."""
@@ -71,7 +71,7 @@ class HybridRequest:
     schedule: str = "1f1b"
     """That of pipelines."""
     recompute: str = "none"
-    """As for ``planner.parallel.recomputation.recompute_of``."""
+    """As for ``planner.strategies.recomputation.recompute_of``."""
 
     def planned(self, model: CostModel, candidate: "Candidate") -> tuple[Strategy, MicroBatching]:
         """Return the strategy of a candidate, and its micro-batches.
@@ -270,7 +270,7 @@ class _Bounds:
 
     Args:
         model: Costs of a network on a cluster.
-        recompute: As for ``planner.parallel.recomputation.recompute_of``.
+        recompute: As for ``planner.strategies.recomputation.recompute_of``.
     """
 
     def __init__(self, model: CostModel, recompute: str = "none") -> None:

@@ -23,8 +23,8 @@ from planner.layouts.configurations import ConfigSpace, Configuration, space_of
 from planner.layouts.parameter_shards import shard_elements
 from planner.layouts.regions import needed_regions
 from planner.memory.peak_memory import COPIES_OF_PARAMETERS
-from planner.parallel.pipeline_schedule import PipelineSchedule
 from planner.simulation.transfer_pricing import transfer_prices
+from planner.strategies.pipeline_schedule import PipelineSchedule
 
 Layout = Callable[[Layer, Sequence[int]], Configuration]
 """Function from a layer and the devices of its stage to the layer's configuration; the first device has a part."""

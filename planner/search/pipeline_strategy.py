@@ -8,12 +8,12 @@ from groundwork.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.layouts.configurations import Configuration, Strategy
-from planner.parallel.degrees import Hybrid, hybrid_of, is_hybrid, layer_split, stage_groups
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
-from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES, PipelineSchedule
-from planner.parallel.strategies import PIPELINE, named_strategy
-from planner.parallel.strategy_file import SUFFIXES
 from planner.search.pipeline_stages import Layout, stage_bounds
+from planner.strategies.degrees import Hybrid, hybrid_of, is_hybrid, layer_split, stage_groups
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.strategies.named_strategies import PIPELINE, named_strategy
+from planner.strategies.pipeline_schedule import PIPELINE_SCHEDULES, PipelineSchedule
+from planner.strategies.strategy_file import SUFFIXES
 
 _PER_STAGE = 4
 """Micro-batches for every stage, with which the bubble is small (Huang et al., "GPipe", NeurIPS 2019, Sec. 2.3)."""
@@ -24,7 +24,7 @@ class Pipeline:
     """Request for a pipeline: its schedule, stages and micro-batches."""
 
     schedule: str = "1f1b"
-    """One of ``planner.parallel.pipeline_schedule.PIPELINE_SCHEDULES``."""
+    """One of ``planner.strategies.pipeline_schedule.PIPELINE_SCHEDULES``."""
     stages: int = 0
     """Number of stages; 0: as many as ``stage_at`` begins, else one a device, at most one a layer, and two a device
     for ``interleaved``."""

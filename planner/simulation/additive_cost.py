@@ -18,10 +18,10 @@ from planner.graph.computation_graph import LAYER_PHASES
 from planner.layouts.configurations import ConfigSpace, Strategy
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batch_spaces
-from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.simulation.program_replay import Replay, replay
 from planner.simulation.transfer_pricing import transfer_prices
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching, micro_batch_spaces
+from planner.strategies.recomputation import KEEP_ACTIVATIONS, Recompute
 
 
 class AdditiveTerms(NamedTuple):

@@ -12,9 +12,9 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.conditions import Conditions, declared_sync
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
 from planner.simulation.program_replay import replay
+from planner.strategies.named_strategies import named_strategy
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 from studies.fidelity.one_gpu_training import MODELS_MEASURED

@@ -16,9 +16,9 @@ from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.cost.software import IDEAL_SOFTWARE
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
 from planner.simulation.program_replay import replay
+from planner.strategies.named_strategies import named_strategy
 from studies.calibrate.device_sheets import base_content, device_labels, device_names
 from studies.calibrate.network_tables import iteration_s
 from studies.fidelity.device_names import is_fitted_to, profile_named, rows_of_table

@@ -11,7 +11,7 @@ from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.memory.peak_memory import peak_memory_bytes
-from planner.parallel.strategies import spaces_of
+from planner.strategies.named_strategies import spaces_of
 from studies.oracle import forms
 from studies.oracle.cases import OracleCase
 from studies.oracle.layer_sizes import Sizes

@@ -9,8 +9,8 @@ from groundwork.errors import InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Layer
 from planner.layouts.configurations import Configuration, space_of
-from planner.parallel.pipeline_schedule import PipelineSchedule
 from planner.search.pipeline_stages import stage_bounds
+from planner.strategies.pipeline_schedule import PipelineSchedule
 from studies.oracle import alpha_beta as wires
 from studies.oracle.cases import OracleCase
 from studies.oracle.layer_sizes import Sizes

@@ -11,7 +11,7 @@ from planner.cost.compute_time import kernel_s
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES, Layer
 from planner.graph.shapes import SUMMED
-from planner.parallel.degrees import largest_divisor, sums_of_channels
+from planner.strategies.degrees import largest_divisor, sums_of_channels
 from studies.oracle.layer_sizes import Sizes
 
 

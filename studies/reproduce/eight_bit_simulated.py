@@ -18,10 +18,10 @@ from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import micro_batching_of
-from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
 from planner.simulation.program_replay import replay
+from planner.strategies.micro_batches import micro_batching_of
+from planner.strategies.named_strategies import named_strategy
 from studies.eight_bit.paper_tables import (
     BASELINES_S,
     BITS,

@@ -21,10 +21,10 @@ from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import SearchProblem
 from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
-from planner.parallel.strategies import spaces_of
 from planner.search.layerwise import search_layerwise
 from planner.search.search_tables import search_problem
 from planner.simulation.additive_cost import additive_s
+from planner.strategies.named_strategies import spaces_of
 from studies.reproduce.priced_cases import PricedCase, PricedCases, PricedOutcome
 from studies.reproduce.rows import ClaimResult, PaperRow, claim_row, range_text, stored
 

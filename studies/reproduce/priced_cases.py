@@ -12,10 +12,10 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.layerwise import search_layerwise
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from studies.reproduce.paper_clusters import cluster_of
 
 
@@ -89,7 +89,7 @@ class PricedCases:
 
         Args:
             case: Case that is simulated.
-            name: ``layerwise``, or a name of ``planner.parallel.named_rules.NAMED``.
+            name: ``layerwise``, or a name of ``planner.strategies.named_rules.NAMED``.
             priced: Case whose prices the strategy is searched with, ``case`` unless given.
         """
         key = (case, name, priced or case)

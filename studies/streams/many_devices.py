@@ -25,8 +25,8 @@ from planner.graph.computation_graph import ComputationGraph
 from planner.graph.layer_paths import dependency_distances
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.execution_models import ITERATIONS
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from studies.streams.decomposition import Decomposed, decompose
 from studies.streams.stream_plan import StreamPlan, pairs_of, replay_streams
 from studies.streams.stream_schedules import check_streams, schedule

@@ -18,9 +18,9 @@ from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.execution_models import ITERATIONS
 from planner.simulation.program_replay import Replay
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from simulator.timelines.timeline import lower_bound, resource_use
 from studies.streams.critical_paths import paths_of
 from studies.streams.decomposition import Decomposed, decompose

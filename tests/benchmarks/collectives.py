@@ -10,9 +10,9 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.execution_models import build_program_graph
 from planner.simulation.program_replay import replay
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 from simulator.engines.engine import simulate
 

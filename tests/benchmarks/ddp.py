@@ -46,7 +46,7 @@ from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm
 from planner.operations.pooling import GlobalPooling, Pooling
-from planner.parallel.strategies import named_strategy
+from planner.strategies.named_strategies import named_strategy
 
 VARIANTS = {
     "default": {},

@@ -11,8 +11,8 @@ import time
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.parallel.named_rules import NAMED
 from planner.search.layerwise import search_layerwise
+from planner.strategies.named_rules import NAMED
 
 BARS = [
     ("lenet5", "p100-4x4:nodes=1", 128, 0.005),

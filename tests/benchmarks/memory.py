@@ -27,8 +27,8 @@ from executor.checks.program_check import check_program
 from executor.runtime.predicted_memory import predicted_bytes
 from groundwork.errors import ConfigError
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import MicroBatching
-from planner.parallel.recomputation import recompute_of
+from planner.strategies.micro_batches import MicroBatching
+from planner.strategies.recomputation import recompute_of
 
 BATCHES = {"lenet5": 256, "alexnet-cifar": 128, "vgg11-cifar": 64, "resnet-cifar": 64}
 IMPORTED_BATCH = 32

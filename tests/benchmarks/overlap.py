@@ -25,7 +25,7 @@ from executor.supervision.status_board import own_status
 from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
+from planner.strategies.named_strategies import named_strategy
 
 MODELS = ("lenet5", "alexnet-cifar", "vgg11-cifar")
 STRATEGIES = ("data", "owt", "spatial")

@@ -39,8 +39,8 @@ from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
-from planner.parallel.strategies import spaces_of
 from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
+from planner.strategies.named_strategies import spaces_of
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 OPTIMIZER = OptimizerSpec(learning_rate=0.01, momentum=0.9)

@@ -29,7 +29,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 CASES = ("lenet5:64", "alexnet-cifar:32", "vgg11-cifar:16", "resnet-cifar:16")
 

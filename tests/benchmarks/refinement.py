@@ -11,10 +11,10 @@ import time
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.parallel.named_rules import NAMED
 from planner.search.layerwise import search_layerwise
 from planner.search.near_best_strategies import near_best
 from planner.search.refinement import refine
+from planner.strategies.named_rules import NAMED
 
 CASES = [
     ("alexnet", "p100-4x4", 1024),

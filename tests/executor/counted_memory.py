@@ -22,10 +22,10 @@ from planner.memory.parameter_lifetimes import persistent_buffers
 from planner.memory.peak_memory import held_over_time
 from planner.memory.storage_lifetimes import divided_storage
 from planner.models.builder import ModelBuilder
-from planner.parallel.degrees import storage_of
-from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
+from planner.strategies.degrees import storage_of
+from planner.strategies.named_strategies import named_strategy, spaces_of
+from planner.strategies.pipeline_schedule import PIPELINE_SCHEDULES
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 

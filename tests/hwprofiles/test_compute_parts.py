@@ -15,7 +15,7 @@ from planner.cost.compute_time import kernel_s
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 GRAPH = load_model("lenet5", batch=64)
 CONV = GRAPH.layers[GRAPH.index["conv2"]]

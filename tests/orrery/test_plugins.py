@@ -21,7 +21,7 @@ from orrery.terminal.exit_codes import run_app
 from orrery.workbench.application import _catalogue
 from planner.model_files.model_text import model_text
 from planner.models.registry import known_models, load_model, model_names
-from planner.parallel.strategies import named_strategy, strategy_names
+from planner.strategies.named_strategies import named_strategy, strategy_names
 
 MODULE = """
 from pathlib import Path

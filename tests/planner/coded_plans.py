@@ -3,8 +3,8 @@
 from planner.compression.settings import UNCOMPRESSED
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
-from planner.parallel.micro_batches import WHOLE_BATCH
-from planner.parallel.strategies import spaces_of
+from planner.strategies.micro_batches import WHOLE_BATCH
+from planner.strategies.named_strategies import spaces_of
 
 
 def lowered(model, strategy, compressed=UNCOMPRESSED, micro_batching=WHOLE_BATCH, **options):

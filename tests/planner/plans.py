@@ -15,7 +15,7 @@ from planner.layouts.configurations import Configuration, all_configurations
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.strategies import spaces_of
+from planner.strategies.named_strategies import spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 
 SMALL_MODELS = ("lenet5", "alexnet", "conv1d", "cosmoflow", "resnet-cifar:depth=8")

@@ -7,7 +7,7 @@ from planner.graph.shapes import SUMMED
 from planner.layouts.configurations import Configuration, all_configurations
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
-from planner.parallel.micro_batches import WHOLE_BATCH
+from planner.strategies.micro_batches import WHOLE_BATCH
 
 
 def choices(layer, count):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from planner.lowering.program import KINDS, Program
 from planner.memory.buffer_account import parameter_bytes, residuals
 from planner.memory.peak_memory import COPIES_OF_PARAMETERS
-from planner.parallel.micro_batches import schedule_of
+from planner.strategies.micro_batches import schedule_of
 
 
 def surely_needed_bytes(program: Program) -> NDArray[np.float64]:

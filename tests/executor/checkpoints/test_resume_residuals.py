@@ -14,7 +14,7 @@ from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
-from planner.parallel.strategies import named_strategy, spaces_of
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(200)
 RANKS, STEPS, BREAK = 4, 6, 3

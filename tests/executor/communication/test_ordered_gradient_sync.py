@@ -14,9 +14,9 @@ from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
-from planner.parallel.strategies import named_strategy
 from planner.search.gradient_order import order_gradient_syncs
 from planner.search.gradient_sync_chain import chain_gradient_syncs, slice_gradient_syncs
+from planner.strategies.named_strategies import named_strategy
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4

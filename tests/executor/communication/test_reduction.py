@@ -20,7 +20,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
 from planner.memory.cpu_backend import PAIR_BYTES
 from planner.models.builder import ModelBuilder
-from planner.parallel.strategies import named_strategy
+from planner.strategies.named_strategies import named_strategy
 from simulator.collectives.schemes import ALL_REDUCES
 
 pytestmark = pytest.mark.timeout(120)

@@ -16,7 +16,7 @@ from executor.runtime.devices import CpuDevice
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
+from planner.strategies.named_strategies import named_strategy
 
 pytestmark = pytest.mark.timeout(120)
 ITERATIONS = 4

@@ -24,7 +24,7 @@ from planner.importing.graph_of import imported_graph
 from planner.layouts.regions import held_regions
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 

@@ -12,8 +12,8 @@ from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
+from planner.strategies.named_strategies import named_strategy
 
 
 def test_profiles_measure_whole_sums_in_place_of_slices():

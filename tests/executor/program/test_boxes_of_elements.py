@@ -12,8 +12,8 @@ from executor.program.rank_storage import boxes_of
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import MicroBatching
-from planner.parallel.strategies import named_strategy, spaces_of
+from planner.strategies.micro_batches import MicroBatching
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(120)
 

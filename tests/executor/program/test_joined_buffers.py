@@ -9,7 +9,7 @@ from executor.program.rank_program import RankProgram
 from executor.runtime.run_options import JOIN_BYTES
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
+from planner.strategies.named_strategies import named_strategy
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from planner.importing.graph_of import imported_graph
 from planner.lowering.lower_strategy import lower
 from planner.model_files.model_text import model_text
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import save_plan
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 

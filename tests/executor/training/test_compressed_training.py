@@ -27,8 +27,8 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
-from planner.parallel.micro_batches import WHOLE_BATCH, micro_batching_of
-from planner.parallel.strategies import named_strategy, spaces_of
+from planner.strategies.micro_batches import WHOLE_BATCH, micro_batching_of
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4

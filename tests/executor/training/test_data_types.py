@@ -27,10 +27,10 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.operations.linear import Linear
 from planner.operations.loss import Loss
-from planner.parallel.degrees import storage_of
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
-from planner.parallel.strategies import spaces_of
 from planner.search.pipeline_strategy import strategy_and_micro_batching
+from planner.strategies.degrees import storage_of
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.strategies.named_strategies import spaces_of
 
 pytestmark = pytest.mark.timeout(120)
 RANKS, STEPS, BATCH, SEED = 2, 3, 8, 0

@@ -9,8 +9,8 @@ from small_experts import graph
 
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -20,7 +20,7 @@ from executor.training.session import open_session
 from groundwork.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
-from planner.parallel.strategies import named_strategy
+from planner.strategies.named_strategies import named_strategy
 
 pytestmark = [
     pytest.mark.gpu,

@@ -17,10 +17,10 @@ from executor.runtime.optimizer_spec import OptimizerSpec
 from planner.cost.cost_model import CostModel
 from planner.importing.graph_of import imported_graph
 from planner.lowering.lower_strategy import lower
-from planner.parallel.micro_batches import WHOLE_BATCH
-from planner.parallel.recomputation import recompute_of
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
+from planner.strategies.micro_batches import WHOLE_BATCH
+from planner.strategies.named_strategies import named_strategy, spaces_of
+from planner.strategies.recomputation import recompute_of
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 

@@ -17,9 +17,9 @@ from executor.communication.group_exchange import GroupExchange
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
-from planner.parallel.recomputation import recompute_of
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_strategy import strategy_and_micro_batching
+from planner.strategies.named_strategies import named_strategy, spaces_of
+from planner.strategies.recomputation import recompute_of
 
 pytestmark = pytest.mark.timeout(120)
 

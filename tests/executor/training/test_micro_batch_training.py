@@ -21,10 +21,10 @@ from planner.layouts.configurations import Configuration, all_configurations
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
-from planner.parallel.micro_batches import MicroBatching, interleave_degree, micro_batching_of
-from planner.parallel.strategies import spaces_of
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.make_plan import make_plan
+from planner.strategies.micro_batches import MicroBatching, interleave_degree, micro_batching_of
+from planner.strategies.named_strategies import spaces_of
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS, BATCH = 4, 12

@@ -20,10 +20,10 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import MicroBatching, schedule_of
-from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
-from planner.parallel.strategies import spaces_of
 from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
+from planner.strategies.micro_batches import MicroBatching, schedule_of
+from planner.strategies.named_strategies import spaces_of
+from planner.strategies.pipeline_schedule import BACKWARD, FORWARD
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS, BATCH = 4, 8

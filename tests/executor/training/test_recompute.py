@@ -9,9 +9,9 @@ from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
-from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
-from planner.parallel.strategies import named_strategy, spaces_of
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.strategies.named_strategies import named_strategy, spaces_of
+from planner.strategies.recomputation import KEEP_ACTIVATIONS, Recompute
 
 pytestmark = pytest.mark.timeout(200)
 RANKS, BATCH = 2, 8

@@ -34,11 +34,11 @@ from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm
 from planner.operations.pooling import GlobalPooling
-from planner.parallel.degrees import storage_of
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
-from planner.parallel.recomputation import recompute_of
-from planner.parallel.strategies import spaces_of
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
+from planner.strategies.degrees import storage_of
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.strategies.named_strategies import spaces_of
+from planner.strategies.recomputation import recompute_of
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 

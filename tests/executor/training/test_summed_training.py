@@ -22,12 +22,12 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import WHOLE_BATCH, micro_batching_of
-from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
-from planner.parallel.strategies import named_strategy
 from planner.search.layerwise import search_layerwise
 from planner.search.mesh_search import search_on_mesh
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
+from planner.strategies.micro_batches import WHOLE_BATCH, micro_batching_of
+from planner.strategies.named_strategies import named_strategy
+from planner.strategies.recomputation import KEEP_ACTIVATIONS, Recompute
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4

@@ -9,9 +9,9 @@ from undivided import wide
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
-from planner.parallel.degrees import ordered_graph
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_strategy import strategy_and_micro_batching
+from planner.strategies.degrees import ordered_graph
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -19,9 +19,6 @@ from planner.lowering.lower_strategy import lower
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import WHOLE_BATCH
-from planner.parallel.recomputation import recompute_of
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.analysis import analyse
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.make_plan import make_plan
@@ -31,6 +28,9 @@ from planner.simulation.additive_cost import additive_s
 from planner.simulation.graph_export import write_replayed_graph
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.program_replay import replay
+from planner.strategies.micro_batches import WHOLE_BATCH
+from planner.strategies.named_strategies import named_strategy, spaces_of
+from planner.strategies.recomputation import recompute_of
 from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9

@@ -17,11 +17,11 @@ from planner.lowering.program import KINDS
 from planner.memory.buffers import BUFFERS
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
-from planner.parallel.strategies import named_strategy
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.memory_over_time import buffers
 from planner.simulation.program_replay import replay
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.strategies.named_strategies import named_strategy
 from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9

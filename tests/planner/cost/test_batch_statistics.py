@@ -21,8 +21,6 @@ from planner.lowering.program import KINDS
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.named_rules import NAMED
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
 from planner.search.layerwise import search_layerwise
@@ -31,6 +29,8 @@ from planner.simulation.additive_cost import additive_s
 from planner.simulation.execution_models import build_program_graph
 from planner.simulation.memory_over_time import buffers
 from planner.simulation.program_replay import replay
+from planner.strategies.named_rules import NAMED
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9

@@ -16,8 +16,8 @@ from planner.elimination.search_problem import strategy_cost
 from planner.layouts.configurations import Configuration, all_configurations, space_of
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.search_tables import search_problem
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from planner.topology.network_routes import routes_of_cluster
 from simulator.collectives.schemes import ALL_REDUCES
 

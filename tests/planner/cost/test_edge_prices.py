@@ -12,10 +12,10 @@ from groundwork.errors import InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.lowered_plan import lowered
 from planner.simulation import transfer_pricing as transfer_prices
 from planner.simulation.additive_cost import additive_s
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from planner.topology import network_routes as network
 from simulator.graph import memory_need
 

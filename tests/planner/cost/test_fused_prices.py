@@ -20,8 +20,8 @@ from planner.graph.type_roles import DataTypes
 from planner.layouts.configurations import mesh_configurations
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.mesh_search import mesh_of
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 
 @pytest.mark.parametrize(("phase", "kernel"), [("forward", "forward"), ("activation_gradient", "backward")])

@@ -18,10 +18,10 @@ from planner.cost.library_rounds import COLLECTIVES, library_collective, library
 from planner.layouts.configurations import Configuration, space_of
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.make_plan import make_plan
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from planner.topology.network_routes import routes_of_cluster
 
 SIZES = 2.0 ** np.arange(8, 31, 2)

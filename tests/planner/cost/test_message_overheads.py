@@ -12,10 +12,10 @@ from hwprofiles.devices.device import MessageOverhead
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
 from planner.simulation.execution_models import build_program_graph
 from planner.simulation.message_overhead_use import message_overheads_of
 from planner.simulation.program_replay import replay
+from planner.strategies.named_strategies import named_strategy
 from simulator.engines.engine import simulate
 
 ENGINES = ["compiled", "simpy"]

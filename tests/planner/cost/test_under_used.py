@@ -8,8 +8,8 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
 from planner.cost.under_used import under_used_layers
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
 from planner.plan.make_plan import make_plan
+from planner.strategies.named_strategies import named_strategy
 
 
 def one_device(profile):

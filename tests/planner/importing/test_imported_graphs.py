@@ -14,8 +14,8 @@ from groundwork.errors import ConfigError  # noqa: E402
 from planner.importing.graph_of import imported_graph  # noqa: E402
 from planner.model_files.model_text import model_text  # noqa: E402
 from planner.models.registry import load_model  # noqa: E402
-from planner.parallel.micro_batches import WHOLE_BATCH  # noqa: E402
-from planner.parallel.recomputation import recompute_of, segments_of  # noqa: E402
+from planner.strategies.micro_batches import WHOLE_BATCH  # noqa: E402
+from planner.strategies.recomputation import recompute_of, segments_of  # noqa: E402
 from planner.tracing.exported import trace_of  # noqa: E402
 from planner.tracing.inputs import input_specs  # noqa: E402
 

@@ -13,8 +13,6 @@ from planner.lowering.alike_replicas import lower_alike, lower_folded
 from planner.lowering.changed_links import relinked
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import MicroBatching
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.analysis import resource_uses
 from planner.plan.lowered_plan import cost_model_of, plan_lowering
 from planner.plan.make_plan import derived, make_plan, request_for
@@ -24,6 +22,8 @@ from planner.simulation.memory_over_time import memory_curve
 from planner.simulation.program_replay import replay
 from planner.simulation.sensitivity import sensitivities
 from planner.simulation.steady_path import program_path
+from planner.strategies.micro_batches import MicroBatching
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 FABRICS = (
     "fabric=fat-tree,leaf_nodes=2,oversubscription=2",

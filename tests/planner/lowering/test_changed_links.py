@@ -12,9 +12,9 @@ from planner.cost.framework import framework_of
 from planner.lowering.changed_links import relinked
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 
 SIX, EIGHT = "fdr-32x3:nodes=2", "abci-v100:nodes=2"

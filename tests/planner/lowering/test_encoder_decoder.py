@@ -12,7 +12,7 @@ from planner.graph.shapes import REPEATED
 from planner.importing.graph_of import imported_graph
 from planner.layouts.parameter_shards import shard_elements
 from planner.lowering.lower_strategy import lower
-from planner.parallel.strategies import named_strategy, spaces_of
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 

@@ -17,13 +17,13 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import WHOLE_BATCH
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.make_plan import make_plan
 from planner.plan.plan_request import PlanRequest
 from planner.plan.priced_strategy import layer_results
 from planner.simulation.additive_cost import additive_s, additive_terms, program_terms
 from planner.simulation.program_replay import replay
+from planner.strategies.micro_batches import WHOLE_BATCH
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 MODELS = {
     "alexnet": lambda: load_model("alexnet", batch=32),

@@ -13,9 +13,9 @@ from planner.layouts.configurations import Configuration
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.operations.normalisation import BatchNorm
-from planner.parallel.strategies import named_strategy
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
+from planner.strategies.named_strategies import named_strategy
 from simulator.collectives.schemes import ALL_REDUCES
 
 

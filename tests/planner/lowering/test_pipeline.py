@@ -14,13 +14,13 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import MicroBatching
-from planner.parallel.strategies import spaces_of
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
 from planner.simulation.additive_cost import additive_s, additive_terms
 from planner.simulation.program_replay import replay
+from planner.strategies.micro_batches import MicroBatching
+from planner.strategies.named_strategies import spaces_of
 
 
 @st.composite

@@ -9,7 +9,7 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.lowering.send_phases import SendPhases, phases, program_order
 from planner.models.builder import ModelBuilder
-from planner.parallel.strategies import spaces_of
+from planner.strategies.named_strategies import spaces_of
 
 
 def program():

@@ -21,11 +21,11 @@ from planner.layouts.shared_regions import equal_gradients, shared_gradient_regi
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.memory.peak_memory import peak_memory_bytes
-from planner.parallel.micro_batches import micro_batching_of
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.layerwise import search_layerwise
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
+from planner.strategies.micro_batches import micro_batching_of
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from planner.tracing.exported import trace_of
 from planner.tracing.inputs import input_specs
 

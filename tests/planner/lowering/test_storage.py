@@ -20,11 +20,11 @@ from planner.memory.buffers import BUFFERS, MEMORY_KINDS
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.degrees import hybrid_of, storage_of
-from planner.parallel.micro_batches import MicroBatching
-from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
 from planner.simulation.program_replay import replay
+from planner.strategies.degrees import hybrid_of, storage_of
+from planner.strategies.micro_batches import MicroBatching
+from planner.strategies.named_strategies import named_strategy
 
 DEVICES = 8
 GATHER, UPDATE = KINDS.index("gather"), KINDS.index("update")

@@ -13,10 +13,10 @@ from planner.graph.shapes import REPEATED, SUMMED
 from planner.layouts.parameter_shards import shard_elements
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import MicroBatching
-from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
 from planner.simulation.program_replay import replay
+from planner.strategies.micro_batches import MicroBatching
+from planner.strategies.named_strategies import named_strategy
 
 BATCH, LENGTH, HIDDEN, BLOCKS = 8, 2048, 2048, 16
 

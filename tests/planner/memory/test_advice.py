@@ -15,10 +15,10 @@ from planner.lowering.lower_strategy import lower
 from planner.memory.fit_advice import fitting_changes
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
-from planner.parallel.recomputation import SEGMENTS, recompute_of
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.lowered_plan import lowered
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.strategies.named_strategies import named_strategy, spaces_of
+from planner.strategies.recomputation import SEGMENTS, recompute_of
 
 COUNT = 4
 

@@ -17,8 +17,8 @@ from planner.memory.cpu_backend import CHANNELS_LAST_POSITIONS
 from planner.memory.part_memory import part_memories
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
-from planner.parallel.recomputation import Recompute
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.strategies.recomputation import Recompute
 
 pytestmark = pytest.mark.timeout(200)
 RANKS = 2

@@ -16,10 +16,10 @@ from planner.memory.buffers import BUFFERS
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import MicroBatching
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.memory_over_time import memory_curve, replay_that_fits
 from planner.simulation.program_replay import replay
+from planner.strategies.micro_batches import MicroBatching
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 
 def counted():

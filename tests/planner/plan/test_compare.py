@@ -12,8 +12,6 @@ from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.named_rules import NAMED
-from planner.parallel.strategies import named_strategy
 from planner.plan.compare_strategies import compare
 from planner.plan.lowered_plan import lowered
 from planner.plan.make_plan import make_plan, request_for, simulated_plan
@@ -23,6 +21,8 @@ from planner.search.pipeline_strategy import strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.program_replay import replay
+from planner.strategies.named_rules import NAMED
+from planner.strategies.named_strategies import named_strategy
 
 EVERY = (*NAMED, "layerwise")
 

@@ -7,11 +7,11 @@ import pytest
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
 from planner.simulation.program_replay import replay
+from planner.strategies.named_strategies import named_strategy
 
 
 def test_a_plan_file_says_its_mesh_once(tmp_path):

@@ -10,14 +10,14 @@ from plans import cluster_of, inception_module, program_of, questions, residual_
 from groundwork.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.parallel.named_rules import NAMED
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.compare_strategies import compare
 from planner.plan.layerwise_choice import NoCandidateFitsError, layerwise
 from planner.plan.lowered_plan import lower_plan, lowered
 from planner.plan.make_plan import make_plan
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
+from planner.strategies.named_rules import NAMED
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 
 

@@ -9,11 +9,11 @@ from plans import cluster_of
 
 from groundwork.errors import ConfigError
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.make_plan import make_plan
 from planner.plan.plan import Plan
 from planner.plan.plan_file import PLAN_VERSION, load_plan, save_plan
+from planner.strategies.named_strategies import named_strategy
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from planner.cost.sync_time import BATCH_NORMS
 from planner.cost.update_traffic import OPTIMIZERS
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import ORDERS
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
@@ -24,6 +23,7 @@ from planner.plan.plan_request import PlanRequest
 from planner.search.gradient_order import GRADIENT_SYNC_ORDERS
 from planner.simulation.memory_over_time import memory_curve
 from planner.simulation.program_replay import replay
+from planner.strategies.micro_batches import ORDERS
 
 
 def request(**changes):

@@ -12,14 +12,14 @@ from planner.cost.cost_model import CostModel
 from planner.graph.shapes import SUMMED
 from planner.layouts.configurations import Configuration
 from planner.models.builder import ModelBuilder
-from planner.parallel.micro_batches import micro_batching_of
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.compare_strategies import compare
 from planner.plan.lowered_plan import lower_plan, lowered
 from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
+from planner.strategies.micro_batches import micro_batching_of
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 # Plans
 

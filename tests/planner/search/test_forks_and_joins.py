@@ -9,11 +9,11 @@ from planner.elimination.bounds import relax
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import strategy_cost
 from planner.models.builder import ModelBuilder
-from planner.parallel.strategies import spaces_of
 from planner.search import layerwise, priced_problem
 from planner.search.layerwise import search_layerwise
 from planner.search.priced_problem import PairBounds
 from planner.search.search_tables import search_problem
+from planner.strategies.named_strategies import spaces_of
 
 CLUSTERS = ("titanx-4:nodes=2", "p100-4x4:nodes=2", "fdr-32x3:nodes=2", "dgx1-p100")
 

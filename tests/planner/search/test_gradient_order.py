@@ -12,13 +12,13 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lower_plan, lowered
 from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
 from planner.search.gradient_order import order_gradient_syncs
 from planner.search.gradient_sync_chain import chain_gradient_syncs, slice_gradient_syncs
 from planner.simulation.program_replay import replay
+from planner.strategies.named_strategies import named_strategy
 
 UPDATE, FORWARD = KINDS.index("update"), KINDS.index("forward")
 

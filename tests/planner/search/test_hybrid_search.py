@@ -11,13 +11,13 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.recomputation import recompute_of
 from planner.plan.lowered_plan import CostModels, lower_plan, lowered
 from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
 from planner.plan.plan_request import PlanRequest
 from planner.search.hybrid_search import HybridRequest, _Bounds, candidates_of, search_hybrids
 from planner.simulation.program_replay import replay
+from planner.strategies.recomputation import recompute_of
 
 EXPERTS = "mixtral:layers=1,hidden=16,heads=2,kv_heads=2,ffn=24,words=32,sequence=8,experts=4"
 QUESTIONS = [

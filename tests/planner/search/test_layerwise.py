@@ -14,11 +14,11 @@ from planner.cost.transfer_time import TransferTimes
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import strategy_cost
 from planner.models.registry import load_model
-from planner.parallel.named_rules import NAMED
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search import layerwise, priced_problem
 from planner.search.layerwise import search_layerwise
 from planner.search.search_tables import search_problem
+from planner.strategies.named_rules import NAMED
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 CASES = [
     ("lenet5", "p100-4x4:nodes=1", 128),

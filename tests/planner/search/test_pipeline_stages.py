@@ -19,10 +19,10 @@ from planner.lowering.program import KINDS
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import MicroBatching
-from planner.parallel.recomputation import KEEP_ACTIVATIONS, recompute_of
-from planner.parallel.strategies import spaces_of
 from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
+from planner.strategies.micro_batches import MicroBatching
+from planner.strategies.named_strategies import spaces_of
+from planner.strategies.recomputation import KEEP_ACTIVATIONS, recompute_of
 
 
 def chain(sizes, batch):

@@ -16,8 +16,6 @@ from planner.elimination.best_strategies import k_best
 from planner.layouts.configurations import Configuration
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.named_rules import NAMED
-from planner.parallel.strategies import named_strategy
 from planner.plan.compare_strategies import compare
 from planner.plan.layerwise_choice import layerwise, refined
 from planner.plan.make_plan import make_plan
@@ -30,6 +28,8 @@ from planner.simulation.additive_cost import additive_s
 from planner.simulation.execution_models import build_program_graph
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.program_replay import replay
+from planner.strategies.named_rules import NAMED
+from planner.strategies.named_strategies import named_strategy
 
 
 @given(question=questions())

@@ -10,10 +10,10 @@ from plans import cluster_of, lowering_of, program_of, questions
 from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
 from planner.plan.analysis import analyse, resource_uses
 from planner.simulation.program_replay import replay
 from planner.simulation.steady_path import program_path
+from planner.strategies.named_strategies import named_strategy
 
 
 def replayed(strategy, *, model="lenet5", spec="titanx-4", count=4, batch=64, **options):

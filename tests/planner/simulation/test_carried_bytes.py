@@ -8,8 +8,8 @@ from planner.cost.cost_model import CostModel
 from planner.cost.framework import framework_of
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.collective_use import carried_bytes
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from planner.topology.network_routes import routes_of_cluster
 
 

@@ -8,8 +8,8 @@ from plans import cluster_of, program_of, questions
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import Configuration
 from planner.models.builder import ModelBuilder
-from planner.parallel.strategies import named_strategy
 from planner.simulation.execution_models import build_program_graph
+from planner.strategies.named_strategies import named_strategy
 from simulator.engines.engine import simulate
 from simulator.timelines.timeline import alone_s
 

@@ -8,8 +8,8 @@ from plans import cluster_of, program_of, questions
 
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
 from planner.simulation.program_replay import iteration_rows, last_waited_for, replay, stream_before
+from planner.strategies.named_strategies import named_strategy
 
 
 def waits_by_search(replayed, iteration):

@@ -10,10 +10,10 @@ from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import Configuration
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.named_rules import NAMED
-from planner.parallel.strategies import named_strategy
 from planner.simulation.lower_bound import arithmetic_s, iteration_bound
 from planner.simulation.program_replay import replay
+from planner.strategies.named_rules import NAMED
+from planner.strategies.named_strategies import named_strategy
 
 
 @settings(max_examples=15)

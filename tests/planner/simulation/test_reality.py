@@ -16,11 +16,11 @@ from planner.cost.framework import framework_of
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.compare_strategies import compare
 from planner.plan.make_plan import make_plan
 from planner.simulation.program_replay import replay
 from planner.simulation.rank_spread import drawn_factors, late_deviations
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 CLUSTERS = ("p100-4x4", "k80-16", "dgx1-p100", "dgx-a100", "abci-v100")
 

@@ -12,11 +12,11 @@ from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_names
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model, model_names
-from planner.parallel.named_rules import NAMED
-from planner.parallel.strategies import named_strategy
 from planner.simulation import iterations
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
+from planner.strategies.named_rules import NAMED
+from planner.strategies.named_strategies import named_strategy
 from simulator.collectives.schemes import ALL_REDUCES
 from simulator.graph.graph_checks import check_task_graph
 

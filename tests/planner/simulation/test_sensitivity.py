@@ -6,9 +6,9 @@ from plans import cluster_of, lowering_of, program_of
 
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
 from planner.simulation.program_replay import replay
 from planner.simulation.sensitivity import faster, sensitivities
+from planner.strategies.named_strategies import named_strategy
 
 MODELS = ("data", "model", "owt", "spatial")
 

@@ -14,13 +14,13 @@ from planner.cost.framework import framework_of
 from planner.layouts.configurations import Configuration
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import MicroBatching
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.execution_models import ITERATIONS
 from planner.simulation.ladder import ladder_s
 from planner.simulation.memory_over_time import memory_curve
 from planner.simulation.program_replay import replay
 from planner.simulation.steady_path import program_path
+from planner.strategies.micro_batches import MicroBatching
+from planner.strategies.named_strategies import named_strategy, spaces_of
 
 SAME = 1e-9
 

@@ -7,9 +7,9 @@ from plans import cluster_of
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
-from planner.parallel.strategies import spaces_of
 from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
 from planner.simulation.program_replay import replay
+from planner.strategies.named_strategies import spaces_of
 
 
 def pipeline(model, batch, stages, micro_batches, schedule):

@@ -13,8 +13,8 @@ from planner.lowering.lower_strategy import lower
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.program_replay import replay
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from studies.oracle.oracle_request import STRATEGIES, OracleRequest, device_counts, samples_of, strategy_list
 from studies.oracle.projection import oracle
 

@@ -11,8 +11,8 @@ from planner.graph.computation_graph import LAYER_PHASES
 from planner.layouts.regions import held_regions, needed_regions
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_stages import balanced
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from planner.topology.network_routes import routes_of_cluster
 from studies.oracle import alpha_beta as wires, forms, projected_rows
 from studies.oracle.layer_sizes import Sizes

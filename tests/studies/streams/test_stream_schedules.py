@@ -16,8 +16,8 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.execution_models import build_program_graph
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from simulator.engines.engine import simulate
 from simulator.timelines.timeline import lower_bound
 from studies.streams.critical_paths import paths_of

@@ -12,7 +12,7 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from studies.streams.decomposition import decompose
 from studies.streams.many_devices import PLACES, SHARING_ORDERS, arrange, arranged
 from studies.streams.stream_plan import replay_streams

@@ -12,10 +12,10 @@ from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
 from planner.cost.framework import framework_of
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
 from planner.plan.make_plan import make_plan
 from planner.simulation.execution_models import build_program_graph
+from planner.strategies.named_strategies import named_strategy
 from simulator.engines.engine import simulate
 from simulator.formats.chakra import CHAKRA_COLLECTIVES, ChakraNode, read_chakra, write_chakra
 from studies.traces.chakra_graph import chakra_graph

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from groundwork.errors import ConfigError
-from planner.parallel.pipeline_schedule import BACKWARD, FORWARD, PIPELINE_SCHEDULES, PipelineSchedule, ScheduleEvent
+from planner.strategies.pipeline_schedule import BACKWARD, FORWARD, PIPELINE_SCHEDULES, PipelineSchedule, ScheduleEvent
 
 ONE_EACH = ["1f1b", "gpipe"]
 WHOLE = [*ONE_EACH, "interleaved"]

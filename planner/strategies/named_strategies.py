@@ -8,7 +8,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.plugins.entry_points import load_plugin, naming_plugin, plugin_names
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import ConfigSpace, Strategy, space_of
-from planner.parallel.degrees import (
+from planner.strategies.degrees import (
     SEARCHED_HYBRID,
     hint_for,
     hybrid_of,
@@ -16,8 +16,8 @@ from planner.parallel.degrees import (
     is_hybrid,
     searched_words,
 )
-from planner.parallel.named_rules import ALIASES, NAMED, REDUCING
-from planner.parallel.strategy_file import SUFFIXES, own_strategy, strategy_from_file
+from planner.strategies.named_rules import ALIASES, NAMED, REDUCING
+from planner.strategies.strategy_file import SUFFIXES, own_strategy, strategy_from_file
 
 PIPELINE = "pipeline"
 """Name of the strategy that splits the mini-batch too; ``planner.search.pipeline_strategy`` makes it."""

@@ -22,7 +22,7 @@ from itertools import pairwise
 from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.configurations import ConfigSpace, space_of
-from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES, PipelineSchedule
+from planner.strategies.pipeline_schedule import PIPELINE_SCHEDULES, PipelineSchedule
 
 ORDERS = ("each", "all")
 """Orders of micro-batches in one stage.  ``each``: forward and backward of one micro-batch before the next; ``all``:
@@ -45,7 +45,7 @@ class MicroBatching:
     first: int = 0
     """Index of the first layer that computes micro-batches; all layers behind it do."""
     order: str = "each"
-    """One of ``ORDERS``, or for several stages of ``planner.parallel.pipeline_schedule.PIPELINE_SCHEDULES``."""
+    """One of ``ORDERS``, or for several stages of ``planner.strategies.pipeline_schedule.PIPELINE_SCHEDULES``."""
     stages: tuple[int, ...] = ()
     """Index of the first layer of each pipeline stage, in order; empty: the layers are one stage."""
     update_each: bool = False

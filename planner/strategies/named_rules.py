@@ -11,7 +11,7 @@ from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import SUMMED
 from planner.layouts.configurations import Configuration, Strategy
-from planner.parallel.degrees import grid_of, largest_divisor, sums_of_channels
+from planner.strategies.degrees import grid_of, largest_divisor, sums_of_channels
 
 
 def _packed(degrees: dict[str, int]) -> Configuration:

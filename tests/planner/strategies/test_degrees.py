@@ -12,13 +12,13 @@ from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
-from planner.parallel.degrees import Hybrid, hybrid_of
-from planner.parallel.device_groups import grouped_devices
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.make_plan import make_plan
 from planner.search.pipeline_strategy import strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
+from planner.strategies.degrees import Hybrid, hybrid_of
+from planner.strategies.device_groups import grouped_devices
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from planner.topology.network_routes import routes_of_cluster
 
 

@@ -12,11 +12,11 @@ from planner.layouts.configurations import Configuration, all_configurations
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batching_of
-from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.make_plan import make_plan
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
+from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching, micro_batching_of
+from planner.strategies.named_strategies import named_strategy, spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 
 

@@ -7,10 +7,10 @@ from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.operations.products import Attention
-from planner.parallel.zigzag import in_zigzag, zigzag_order
 from planner.plan.compare_strategies import compare
 from planner.plan.lowered_plan import lower_plan
 from planner.plan.make_plan import make_plan
+from planner.strategies.zigzag import in_zigzag, zigzag_order
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 8])

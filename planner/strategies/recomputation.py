@@ -25,7 +25,7 @@ from planner.graph.computation_graph import ComputationGraph
 from planner.layouts.storage_units import block_of
 from planner.operations.base import Part
 from planner.operations.products import PRODUCTS
-from planner.parallel.micro_batches import MicroBatching
+from planner.strategies.micro_batches import MicroBatching
 
 SEGMENTS = "segments"
 """Request for segments of about equal size; see ``recompute_of``."""

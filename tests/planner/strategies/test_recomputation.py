@@ -9,10 +9,10 @@ from planner.cost.cost_model import CostModel
 from planner.cost.software import software_of
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import WHOLE_BATCH
-from planner.parallel.recomputation import recompute_of
-from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lowered
+from planner.strategies.micro_batches import WHOLE_BATCH
+from planner.strategies.named_strategies import named_strategy
+from planner.strategies.recomputation import recompute_of
 
 HIDDEN, HEADS, POSITIONS = 128, 4, 64
 NOT_ACTIVATIONS = ("parameters", "optimizer state", "parameter gradients")

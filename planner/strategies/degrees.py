@@ -3,7 +3,7 @@
 Each degree splits all layers alike: ``data`` splits samples, ``spatial`` positions, ``filter`` output channels, and
 ``channel`` input channels (output channels of layers that read the data or do not sum over input channels);
 ``pipeline`` assigns runs of consecutive layers to groups of devices.  ``context``, ``expert`` and ``tensor`` are axes
-of a mesh (``planner.parallel.tensor``).  Devices form nested groups, those that communicate most innermost: filter
+of a mesh (``planner.strategies.tensor``).  Devices form nested groups, those that communicate most innermost: filter
 parallelism gathers whole tensors, spatial parallelism moves halos, data parallelism synchronises gradients once an
 iteration, and pipeline stages pass on one tensor.  A layer whose size a degree does not divide is split by the largest
 smaller degree that divides it, on the first devices of each group; a layer without positions is split by the degree of
@@ -26,10 +26,10 @@ from planner.graph.shapes import SUMMED
 from planner.layouts.configurations import Configuration
 from planner.layouts.mesh import Mesh
 from planner.layouts.storage import REPLICATED_STORAGE, STAGES, Storage
-from planner.parallel.device_groups import grouped_devices
-from planner.parallel.strategy_file import SUFFIXES
-from planner.parallel.tensor import context_splits, expert_splits, features_of_experts, tensor_splits
-from planner.parallel.zigzag import in_zigzag
+from planner.strategies.device_groups import grouped_devices
+from planner.strategies.strategy_file import SUFFIXES
+from planner.strategies.tensor import context_splits, expert_splits, features_of_experts, tensor_splits
+from planner.strategies.zigzag import in_zigzag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

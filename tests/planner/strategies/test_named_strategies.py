@@ -8,8 +8,8 @@ import pytest
 from groundwork.errors import ConfigError
 from planner.layouts.configurations import Configuration, all_configurations, space_of
 from planner.models.registry import load_model
-from planner.parallel.named_rules import NAMED
-from planner.parallel.strategies import named_strategy, spaces_of, strategy_names
+from planner.strategies.named_rules import NAMED
+from planner.strategies.named_strategies import named_strategy, spaces_of, strategy_names
 
 COUNT = 4
 

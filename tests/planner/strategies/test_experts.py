@@ -13,11 +13,11 @@ from planner.elimination.search_problem import strategy_cost
 from planner.layouts.parameter_shards import shard_elements
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from planner.parallel.strategies import named_strategy, spaces_of
-from planner.parallel.tensor import tensor_splits
 from planner.plan.lowered_plan import lowered
 from planner.search.search_tables import mesh_problem
 from planner.simulation.additive_cost import additive_s
+from planner.strategies.named_strategies import named_strategy, spaces_of
+from planner.strategies.tensor import tensor_splits
 
 BATCH, ROWS, WIDTH, INNER = 8, 64, 96, 128
 SIZES = f"layers=2,hidden={WIDTH},heads=8,kv_heads=8,ffn={INNER},words=512,sequence={ROWS}"

@@ -20,9 +20,9 @@ from planner.layouts.redistribution import made_in
 from planner.layouts.regions import held_regions, needed_regions, part_sizes
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from planner.parallel.named_rules import ALIASES, NAMED
-from planner.parallel.strategies import named_strategy, strategy_names
 from planner.simulation.program_replay import replay
+from planner.strategies.named_rules import ALIASES, NAMED
+from planner.strategies.named_strategies import named_strategy, strategy_names
 from simulator.collectives.schemes import ALL_REDUCES
 from studies.oracle.forms import activation_collectives_s
 from studies.oracle.oracle_request import OracleRequest
