@@ -45,8 +45,9 @@ _COLUMN_ELEMENTS, _COLUMN_KERNEL = 20480, 3
 _SCRATCHPAD_BYTES, _SPREAD_BYTES, _LEAST_SPREAD_BYTES = 8216, 28696, 8192
 """What oneDNN takes beside the weights' blocks to convolve tensors with their channels last, and beside what it spreads
 out, which is so much at least."""
-_PLAIN_CHANNELS = 3
-"""Input channels up to which oneDNN computes the gradient of weights from images as they are, without blocks."""
+_PLAIN_CHANNELS, _GRADIENT_BLOCK = 3, 8
+"""Input channels up to which, or with blocks of 8 of which alone, oneDNN computes the gradient of weights from images
+as they are, without blocks; and the channels of its blocks there for other images of few channels."""
 
 WEIGHTS_A_WINDOW = 4096
 """Weights for each of a part's windows from which one product with all windows takes 0.2 to 0.9 of oneDNN's time,
@@ -170,7 +171,7 @@ def _reordered_bytes(parts: ConvolutionParts, block: int) -> dict[str, Floats]:
     It copies the weights into blocks; where the tensors have their channels first, it copies these too.  A convolution
     of one group, or of a group for each channel, fills its blocks up; other groups are copied as they are.  Of a few
     channels, unless every position is a window of its own, the input is read as it is, and the gradient of the weights
-    takes half blocks.  With strides the gradient of the input is made beside two more of its size, or beside
+    takes blocks of 8.  With strides the gradient of the input is made beside two more of its size, or beside
     one and the weights.
     """
     if parts.channels_last:
@@ -195,8 +196,8 @@ def _reordered_bytes(parts: ConvolutionParts, block: int) -> dict[str, Floats]:
     strided = groups == 1 and max(operation.stride) > 1
     few = (groups == 1) & (volume > 1 or strided) & (group_in < block)
     forward = made + np.where(few, blocked / _filled(group_in, block) * group_in, inputs + blocked)
-    weight_gradient = np.where(few, sum(copies(block // 2)), inputs + made + blocked)
-    plain = few & (group_in <= _PLAIN_CHANNELS)
+    weight_gradient = np.where(few, sum(copies(_GRADIENT_BLOCK)), inputs + made + blocked)
+    plain = few & (group_in <= _PLAIN_CHANNELS) & ((group_in == _PLAIN_CHANNELS) | (block > _GRADIENT_BLOCK))
     weight_gradient = np.where(plain, forward, weight_gradient)
     weights = part.channels * group_in * volume * size
     wide = filled and groups > 1 and max(operation.kernel) > _OWN_WINDOW
@@ -238,11 +239,13 @@ def _reordered_weights(parts: ConvolutionParts, block: int) -> dict[str, Floats]
         return {"forward": channels, "activation_gradient": channels, "weight_gradient": plain + gradient}
     if groups > 1:
         copied = plain + np.where(np.maximum(read, made) < block, plain, both)
+        copied = copied + (_SCRATCHPAD_BYTES if block == _GRADIENT_BLOCK else 0)
         return {"forward": copied, "activation_gradient": copied, "weight_gradient": 2 * plain + both}
     strided = float(max(operation.stride) > 1)
     sample = part.outputs / part.samples * size  # the output of one
     reordered, taken = plain, np.ones_like(plain)
-    gradient = 2 * plain + np.where(read < block, blocks(1, block), both)
+    few = read < block if block > _GRADIENT_BLOCK else read == _PLAIN_CHANNELS
+    gradient = 2 * plain + np.where(few, blocks(1, block), both)
     if single:
         reordered = np.zeros_like(plain)
         taken = np.asarray(np.maximum(strided, part.samples >= _LIBRARY_SAMPLES), dtype=np.float64)

@@ -142,7 +142,6 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.mark.skipif(not AVX_512, reason="the library has other kernels on this processor")
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("samples", "channels", "made", "kernel", "groups", "stride", "size"),
@@ -167,7 +166,17 @@ def one_thread():
     ],
 )
 def test_the_copies_that_a_library_makes_for_a_convolution(samples, channels, made, kernel, groups, stride, size):
+    if not AVX_512 and (made == 50 or channels == 81 or (stride == 2 and made == 128 and kernel < 7)):
+        pytest.skip("on processors without AVX-512 the library fills these channels up to other blocks")
     check_copies(samples, channels, made, kernel, groups, stride, size)
+
+
+@pytest.mark.skipif(AVX_512, reason="the library has other kernels on this processor")
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(("channels", "made", "size"), [(1, 3, 28), (1, 6, 28), (2, 8, 14), (3, 8, 14), (6, 8, 14)])
+def test_gradients_of_weights_of_few_channels_in_blocks_of_eight(channels, made, size):
+    """Of three channels alone images are read as they are."""
+    check_copies(32, channels, made, 5, 1, 1, size)
 
 
 @pytest.mark.usefixtures("one_thread")
