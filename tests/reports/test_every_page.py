@@ -88,10 +88,12 @@ COVERED = """() => {
   return [document.querySelectorAll(".modebar-group").length, found];
 }"""
 FOLLOWED = """async () => {
-  for (let i = 0; i < 100 && (i < 3 || document.documentElement.scrollWidth > innerWidth); i++)
+  for (let i = 0; i < 100 && (i < 6 || document.documentElement.scrollWidth > innerWidth); i++) {
     await new Promise((drawn) => requestAnimationFrame(drawn));
+    if (i === 2) await new Promise((drawn) => setTimeout(drawn, 150));
+  }
 }"""
-"""Waits until tables and figures, which follow in the next frames, have taken the page's width."""
+"""Waits until tables and figures have taken the page's width: tables in the next frames, Plotly after 100 ms."""
 PAPER = 1047
 """Width of A4, landscape, between its margins, in pixels."""
 OUTLINED = """() => {
