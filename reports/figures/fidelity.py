@@ -52,7 +52,7 @@ def fidelity_figure(summaries: tuple[ErrorSummary, ...]) -> go.Figure:
     high = max([2.0, *(each.high for each in known)])
     figure.add_vline(x=1.0, line={"color": MARK, "width": 2})
     xaxis = {
-        "title": "predicted over measured time",
+        "title": "predicted over measured",
         "type": "log",
         "automargin": True,
         "side": "top",

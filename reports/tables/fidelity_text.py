@@ -46,7 +46,7 @@ def _with_bar(value: float, bar: float | None) -> str:
 
 
 def _factor(bias: float) -> str:
-    """Return a bias as predicted over measured time."""
+    """Return a bias as predicted over measured value."""
     return f"{math.exp(bias):.2f} ×" if math.isfinite(bias) else "–"
 
 
@@ -58,11 +58,13 @@ def fidelity_headline(table: FidelityTable) -> str:
     met = sum(value <= bar for value, bar in held)
     medians = [each.median for each in measures if math.isfinite(each.median) and each.fitted != "yes"]
     finding = f"{rows:,} measured values are compared with predictions"
-    if medians:
+    if len(medians) > 1:
         finding = (
             f"Predictions are off by {_percent(min(medians))} to {_percent(max(medians))}, the median errors of "
             f"{len(medians)} measures over {rows:,} measured values"
         )
+    elif medians:
+        finding = f"Predictions are off by {_percent(*medians)} in the median of {rows:,} measured values"
     return f"{finding}; {met} of {len(held)} errors are within their bars." if held else f"{finding}."
 
 

@@ -26,7 +26,7 @@ class WorstRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorSummary:
-    """The errors of a comparison: predicted over measured time, minus 1.  What is not known is NaN."""
+    """The errors of a comparison: predicted over measured value, minus 1.  What is not known is NaN."""
 
     name: str
     kind: str
@@ -46,11 +46,11 @@ class ErrorSummary:
     """90th percentile of the absolute errors."""
     worst: float = math.nan
     bias: float = math.nan
-    """Mean of the logarithm of predicted over measured time: positive where predictions are too slow."""
+    """Mean of the logarithm of predicted over measured value: positive where predictions are too slow."""
     centre: float = math.nan
-    """Median of predicted over measured time."""
+    """Median of predicted over measured value."""
     low: float = math.nan
-    """10th percentile of predicted over measured time."""
+    """10th percentile of predicted over measured value."""
     high: float = math.nan
     """90th percentile of it."""
     close: float = math.nan
