@@ -87,7 +87,7 @@ def orrery_import(
     check_loss(loss or _LOSS)
     (path,) = out.files
     with out_files(out) as (file,), progress_bar(f"importing {model}"):
-        imported, notes = _of_catalogue(model, any((input, model_file, loss))), tuple[str, ...]()
+        imported, notes = None if model_file else _of_catalogue(model, bool(input or loss)), tuple[str, ...]()
         if imported is None:
             trace, own_loss, notes = _trace(model, input or [], model_file)
             imported = imported_graph(trace, name=str(path), loss=loss or own_loss)
@@ -129,7 +129,7 @@ def _of_catalogue(model: str, described: bool) -> "ImportedModel | None":
     if model.partition(":")[0] not in model_names():
         return None
     if described:
-        raise ConfigError(f"input, model-file and loss must be left out with {model}, a model of the catalogue")
+        raise ConfigError(f"input and loss must be left out with {model}, a model of the catalogue")
     graph = load_model(model, batch=_CATALOGUE_BATCH)
     inputs = tuple((name, name) for name in graph.data)
     return ImportedModel(graph=graph, inputs=inputs, fused=(), by_sample=(), unread=(), dropped=())

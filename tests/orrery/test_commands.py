@@ -77,7 +77,13 @@ def test_models_of_the_catalogue_are_written_as_model_files(ask, tmp_path, spec)
 def test_the_catalogue_says_what_its_models_read(tmp_path, capsys):
     words = ["import", "vgg16", "--input", "2x3x32x32", "--out", str(tmp_path / "own.yaml")]
     assert run_app(app, words) == 2
-    assert "input, model-file and loss must be left out with vgg16, a model of the catalogue" in capsys.readouterr().err
+    assert "input and loss must be left out with vgg16, a model of the catalogue" in capsys.readouterr().err
+
+
+def test_a_function_of_a_file_may_have_the_name_of_a_model(ask, tmp_path):
+    (tmp_path / "own.py").write_text("import torch\n\ndef vgg16():\n    return torch.nn.Linear(3, 2)\n")
+    words = ["--model-file", str(tmp_path / "own.py"), "--input", "4x3", "--out", str(tmp_path / "own.yaml")]
+    assert ask("import", "vgg16", *words)["parameters"] == 8
 
 
 def test_clusters(ask):
