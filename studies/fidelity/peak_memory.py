@@ -50,7 +50,8 @@ def memory_rows() -> Iterator[JudgedRow]:
             subject=",".join(words),
             size=row.micro_batches,
             measured=row.peak_bytes,
-            predicted=_peak_bytes(row._replace(gpu="", deterministic=0, runs=0, peak_bytes=0)) + workspace_mib * MIB,
+            predicted=_peak_bytes(row._replace(gpu="", transformer_engine=0, deterministic=0, runs=0, peak_bytes=0))
+            + workspace_mib * MIB,
         )
 
 

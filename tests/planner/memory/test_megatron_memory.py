@@ -6,6 +6,9 @@ import pytest
 
 from groundwork.units import MIB
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.lowering.send_phases import program_order
+from planner.memory.buffers import BUFFERS
+from planner.memory.lifetimes import BufferLifetimes
 from planner.memory.peak_memory import peak_by_kind_bytes
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lower_plan
@@ -13,15 +16,18 @@ from planner.plan.make_plan import make_plan
 from studies.fidelity import peak_memory
 from studies.fidelity.device_names import rows_of_table
 
-LAYERS, HIDDEN, POSITIONS, WORDS = 2, 64, 128, 4096
+LAYERS, HIDDEN, POSITIONS, WORDS, MICRO_BATCHES = 2, 64, 128, 4096, 4
+
+
+def program_of(software):
+    sizes = f"layers={LAYERS},hidden={HIDDEN},heads=2,sequence={POSITIONS},words={WORDS},tied=0"
+    graph, cluster = load_model(f"gpt2:{sizes}", batch=16, element_bytes=2), load_cluster("polaris:nodes=1")
+    options = {"dtype": "bfloat16", "gradient_dtype": "float32", "optimizer": "adam", "micro_batches": MICRO_BATCHES}
+    return lower_plan(make_plan(graph, cluster, strategy="data=4", software=software, **options), graph, cluster)
 
 
 def bytes_by_kind(software):
-    sizes = f"layers={LAYERS},hidden={HIDDEN},heads=2,sequence={POSITIONS},words={WORDS},tied=0"
-    graph, cluster = load_model(f"gpt2:{sizes}", batch=16, element_bytes=2), load_cluster("polaris:nodes=1")
-    options = {"dtype": "bfloat16", "gradient_dtype": "float32", "optimizer": "adam", "micro_batches": 4}
-    plan = make_plan(graph, cluster, strategy="data=4", software=software, **options)
-    return peak_by_kind_bytes(lower_plan(plan, graph, cluster))
+    return peak_by_kind_bytes(program_of(software))
 
 
 def test_the_peak_of_a_buffer_of_gradients_is_eighteen_bytes_a_parameter():
@@ -37,6 +43,19 @@ def test_the_peak_of_a_buffer_of_gradients_is_eighteen_bytes_a_parameter():
     assert bytes_by_kind("torch-compile")["gradients"] > 5 * parameters
     held = [sum(bytes_by_kind(f"megatron-core:workspace_mib={mib}").values()) for mib in (0, 100)]
     assert held[1] - held[0] == 100 * MIB
+
+
+def test_products_that_add_to_the_buffer_make_no_gradients_beside_it():
+    """Of a block, four products with their biases: 12 H^2 + 9 H; the head has no bias."""
+    made = {}
+    for sums in (0, 2):
+        program = program_of(f"megatron-core:sums={sums}")
+        held = BufferLifetimes(program, None).transient(*program_order(program))
+        first = held.take((held.kind == BUFFERS.index("parameter gradients")) & (held.device == 0))
+        made[sums] = first.size_bytes.sum()
+    products = LAYERS * (12 * HIDDEN**2 + 9 * HIDDEN) + WORDS * HIDDEN
+    assert made[2] - made[0] == 2 * products * MICRO_BATCHES
+    assert made[0] > 0  # those of norms and tables
 
 
 @pytest.mark.parametrize(
