@@ -13,6 +13,7 @@ from planner.cost.cost_model import CostModel
 from planner.elimination.depth_first_search import depth_first
 from planner.models.registry import load_model
 from planner.search.layerwise import search_layerwise
+from planner.topology.network_routes import routes_of_cluster
 from simulator.compiled.jit import CompiledKernel
 
 
@@ -38,6 +39,7 @@ def called(monkeypatch):
 )
 def test_prices_and_searches(called, cluster, devices, searches_routes):
     """On one machine, racks and machines of several devices: links that decide, levels, prices and minima."""
+    routes_of_cluster.cache_clear()  # other tests may have asked for the routes of this cluster before
     model = CostModel(load_model("lenet5", batch=24), cluster_of(cluster, devices))
     search_layerwise(model)
     assert called >= {"price_pairs", "_fold_columns", *(["_neighbours"] if searches_routes else [])}
