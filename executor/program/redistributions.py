@@ -19,10 +19,8 @@ from planner.layouts.redistribution import (
     Redistribution,
     RedistributionStep,
     gradient_layout,
-    gradient_made_in,
-    made_in,
+    layouts_between,
     part_in,
-    read_in,
     redistribution_of,
 )
 from planner.layouts.regions import held_regions
@@ -153,14 +151,11 @@ def _tasks_of(program: Program, rank: int) -> dict["RedistributionKey", list[int
 def _steps(program: Program, edge: Edge, rank: int, tasks: Sequence[int], *, backward: bool) -> tuple[RankStep, ...]:
     way, layer, spaces = way_of(program, edge), program.graph.layers[edge.consumer], program.spaces_at(edge.consumer)
     producer, consumer = spaces[edge.producer], spaces[edge.consumer]
-    now = made_in(producer)
+    maps = layer.operation.interval_maps(edge.slot, layer.input_shapes)
+    layouts = layouts_between(producer, consumer, maps, producer.output, backward=backward)
     assert way is not None, "collectives of activations belong to an edge within one mesh"
-    assert now is not None, "where there are collectives, parts follow each other in the order of the axes"
-    if backward:
-        maps = layer.operation.interval_maps(edge.slot, layer.input_shapes)
-        read = read_in(consumer, maps, producer.output)
-        assert read is not None
-        now = gradient_made_in(consumer, read)
+    assert layouts is not None, "collectives of activations belong to an edge within one mesh"
+    _, now, _ = layouts
     # rounds of one collective are neighbours, and differ from those of the next one in what they do or in their devices
     collectives = program.collectives
     grouped = groupby(tasks, key=lambda t: (collectives[t].kind, collectives[t].dim, collectives[t].devices))

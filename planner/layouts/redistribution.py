@@ -94,17 +94,35 @@ def layouts_between(
 ) -> tuple[Mesh, Placements, Placements] | None:
     """Return the mesh of two layers, and the placements in which a tensor, or its gradient, is made and is needed.
 
+    The meshes of the layers may have their axes in different orders, as each splits its indices: the mesh has that of
+    one of them, in which the axes that split a dimension of either layout keep theirs.
+
     Arguments as for ``redistribution_of``.
 
     Returns:
-        None where the layers have no common mesh, or one of them has no layout on its axes.
+        None where the layers have no common mesh, no order of its axes serves both, or a layer has no layout on them.
     """
-    if producer.given is None or consumer.given is None or producer.given.mesh != consumer.given.mesh:
+    maker, reader = (None if space.given is None else space.given.mesh for space in (producer, consumer))
+    if maker is None or reader is None:
         return None
-    mesh, made, read = producer.given.mesh, made_in(producer), read_in(consumer, interval_maps, source)
-    if mesh is None or made is None or read is None:
+    made, read = made_in(producer), read_in(consumer, interval_maps, source)
+    order = maker.order_of(reader)
+    if made is None or read is None or order is None:
         return None
-    return (mesh, gradient_made_in(consumer, read), gradient_wanted_in(made)) if backward else (mesh, made, read)
+    held, needed = (gradient_wanted_in(made), gradient_made_in(consumer, read)) if backward else (made, read)
+    if _in_order(read, order):
+        mesh, needed = maker, tuple(needed[axis] for axis in order)
+    elif _in_order(made, back := tuple(order.index(axis) for axis in range(len(order)))):
+        mesh, held = reader, tuple(held[axis] for axis in back)
+    else:
+        return None
+    return (mesh, needed, held) if backward else (mesh, held, needed)
+
+
+def _in_order(places: Placements, order: Sequence[int]) -> bool:
+    """Return whether axes that split one dimension stay in their order where all axes are put into another one."""
+    pairs = ((a, b) for k, b in enumerate(order) for a in order[:k])
+    return all(a < b for a, b in pairs if places[a] == places[b] >= 0)
 
 
 @lru_cache(maxsize=65536)

@@ -100,10 +100,10 @@ class Hybrid:
 
 _NESTED = ("data", "context", "expert", "tensor")
 """Axes of a mesh, by how devices are nested: those that communicate most are the innermost."""
-_MESH_AXES, _ULYSSES_AXES = ("data", "context", "tensor", "expert"), ("data", "tensor", "context", "expert")
-"""The same in the order in which they split an index: experts that ``tensor`` splits stay apart as ``expert`` moves
-rows to its share of them, so that all of these rows are in one all-to-all.  So do heads with ``ulysses``; positions
-that ``context`` and ``tensor`` split are parted by ``context`` first."""
+_OF_POSITIONS, _OF_CHANNELS = ("data", "context", "tensor", "expert"), ("data", "tensor", "context", "expert")
+"""The same in the order in which they split an index: positions that ``context`` and ``tensor`` split are parted by
+``context`` first.  Channels are parted by ``tensor`` first: experts that it splits stay apart as ``expert`` moves rows
+to its share of them, and heads as ``context`` moves positions to its share of them, so that each is one all-to-all."""
 _DEGREES = ("pipeline", "data", "spatial", "filter", "channel", "context", "expert", "tensor")
 _NUMBERS = ("zero", "hsdp")
 HYBRID_FLAGS = ("sequence", "ulysses", "zigzag", "slicing", "fsdp", "gathered")
@@ -245,24 +245,31 @@ def layer_split(hybrid: Hybrid, graph: ComputationGraph) -> LayerSplit:
     if hybrid.tensor == hybrid.context == hybrid.expert == 1:
         return lambda layer, devices: split_layer(layer, hybrid, devices)
     splits = _mesh_splits(hybrid, graph)
-    order_of_axes = _ULYSSES_AXES if hybrid.ulysses else _MESH_AXES
-    axes = tuple((name, hybrid.degrees[name]) for name in order_of_axes if hybrid.degrees[name] > 1)
-    places = np.arange(math.prod(size for _, size in axes)).reshape([hybrid.degrees[name] for name in _NESTED])
-    order = places.transpose([_NESTED.index(name) for name in order_of_axes]).ravel().tolist()
-    meshes: dict[tuple[int, ...], Mesh] = {}
+    meshes: dict[tuple[object, ...], Mesh] = {}
     known: dict[tuple[object, ...], Configuration] = {}
 
     def on_mesh(layer: Layer, devices: Sequence[int]) -> Configuration:
         """Return the configuration of a layer on the mesh of its stage: one object for layers that are split alike."""
-        stage = tuple(devices)
-        indices = [splits[name][layer.name] if name in splits else "sample" for name, _ in axes]
-        key = (stage, *indices, layer.parallel_dims)
+        nested = _OF_CHANNELS if splits["context"][layer.name] == "channel" else _OF_POSITIONS
+        names = tuple(name for name in nested if hybrid.degrees[name] > 1)
+        indices = [splits[name][layer.name] if name in splits else "sample" for name in names]
+        on = (tuple(devices), names)
+        key = (*on, *indices, layer.parallel_dims)
         if key not in known:
-            mesh = meshes.setdefault(stage, Mesh(axes, tuple(devices[place] for place in order)))
-            known[key] = Configuration.on(mesh, indices, layer.parallel_dims)
+            known[key] = Configuration.on(
+                meshes.setdefault(on, _mesh_of(hybrid, names, devices)), indices, layer.parallel_dims
+            )
         return known[key]
 
     return on_mesh
+
+
+def _mesh_of(hybrid: Hybrid, names: Sequence[str], devices: Sequence[int]) -> Mesh:
+    """Return the mesh of a stage's devices, which lie in the order of their nested groups, with axes in some order."""
+    nested = [name for name in _NESTED if name in names]
+    grid = np.array(devices, dtype=np.int64).reshape([hybrid.degrees[name] for name in nested])
+    places = grid.transpose([nested.index(name) for name in names]).ravel().tolist()
+    return Mesh(tuple((name, hybrid.degrees[name]) for name in names), tuple(places))
 
 
 def _mesh_splits(hybrid: Hybrid, graph: ComputationGraph) -> dict[str, Mapping[str, str | None]]:
@@ -345,9 +352,8 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
 def _check_context(hybrid: Hybrid, graph: ComputationGraph) -> None:
     """Refuse words of context parallelism where it has no degree, or that contradict others, or the network."""
     one = hybrid.context == 1
-    if hybrid.ulysses and (one or hybrid.sequence):
-        beside = "beside context=N" if one else "without sequence, whose positions part otherwise"
-        raise ConfigError(f"strategy {hybrid.text}: ulysses must stand {beside}")
+    if hybrid.ulysses and one:
+        raise ConfigError(f"strategy {hybrid.text}: ulysses must stand beside context=N")
     if hybrid.zigzag and (one or hybrid.ulysses):
         beside = "beside context=N" if one else "without ulysses, whose attention has all positions"
         raise ConfigError(f"strategy {hybrid.text}: zigzag must stand {beside}")

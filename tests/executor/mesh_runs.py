@@ -42,7 +42,7 @@ def train_all(rank, programs):
 def trained(ranks, programs):
     """By program the losses, what every rank has of parameters and of momentum, and bytes sent for each task."""
     for program in programs:
-        check_program(program, RANKS)
+        check_program(program, ranks.count)
     for rows in zip(*ranks.run(train_all, programs), strict=True):
         losses, slices, state, sent = zip(*rows, strict=True)
         yield np.sum(losses, axis=0), slices, state, np.nansum(sent, axis=0)

@@ -59,6 +59,7 @@ def test_named_strategies(ranks, expected):
     names = ("tensor=2", "tensor=4", "tensor=2,sequence", "data=2,tensor=2")
     contexts = ("context=3", "context=4", "data=2,context=2", "context=2,tensor=2,sequence")
     contexts += ("context=2,ulysses", "context=2,tensor=2,ulysses", "data=2,context=2,ulysses")
+    contexts += ("context=2,tensor=2,sequence,ulysses",)
     programs = {name: program_of(model(), named_strategy(name, graph(), RANKS)) for name in (*names, *contexts)}
     assert all(programs[name].statistics.any() for name in names)  # of the loss, whose words are split
     for name in ("pipeline=2,tensor=2", "pipeline=2,context=2"):

@@ -15,6 +15,7 @@ from planner.layouts.configurations import space_of
 from planner.models.registry import load_model
 from planner.search.search_tables import mesh_problem
 from planner.simulation.additive_cost import additive_s
+from planner.strategies.named_strategies import named_strategy
 
 
 @settings(max_examples=10, deadline=None)
@@ -29,6 +30,16 @@ def test_tables_are_the_additive_replay(question):
         choice = [space.size - 1 if rng.random() < 0.3 else int(rng.integers(space.size)) for space in spaces]
         replayed_s = additive_s(model, strategy_of(model.graph, spaces, choice))
         assert strategy_cost(problem, choice) == pytest.approx(replayed_s, rel=1e-9)
+
+
+def test_tables_of_layers_whose_axes_have_different_orders():
+    """Positions are split by ``context`` and within its parts by ``tensor``, heads the other way round."""
+    model = CostModel(load_model("gpt2:layers=1,hidden=64,words=64,heads=4", batch=2), star(4))
+    strategy = named_strategy("context=2,tensor=2,sequence,ulysses", model.graph, 4)
+    assert len({each.mesh for each in strategy.values()}) == 2
+    problem = mesh_problem(model, model.spaces_of(strategy))
+    additive = additive_s(model, strategy)
+    assert strategy_cost(problem, [0] * len(model.graph.layers)) == pytest.approx(additive, rel=1e-9)
 
 
 def test_tables_of_borrowed_parameters():

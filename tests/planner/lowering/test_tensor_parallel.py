@@ -165,6 +165,19 @@ def test_ulysses_moves_positions_to_heads_and_back(words, tensor):
     assert not (program.kind == KINDS.index("transfer")).any()
 
 
+def test_ulysses_beside_sequence():
+    """Its four all-to-alls of each place of ``tensor``, beside the gathers and scatters of Megatron's positions."""
+    program, found = program_of("context=2,tensor=4,sequence,ulysses", "llama-1b:layers=2"), Counter()
+    for task, each in program.collectives.items():
+        name = program.graph.layers[program.consumer[task]].name
+        if program.moves_activations[task] and f"{name}.".startswith("model.layers.1."):
+            groups = 8 / len(each.devices)
+            found[each.kind, each.buffer_bytes * 8 / (BATCH * LENGTH * 2)] += 1 / groups
+    to_heads = {("all-to-all", HIDDEN): 4, ("all-to-all", 8 * 64): 4}
+    assert found == to_heads | {(kind, 4 * HIDDEN): 4 for kind in ("all-gather", "reduce-scatter")}
+    assert not (program.kind == KINDS.index("transfer")).any()
+
+
 @pytest.mark.parametrize(
     "words", ["tensor=8", "tensor=8,sequence", "data=2,tensor=4,sequence", "context=8", "context=2,tensor=4,sequence"]
 )

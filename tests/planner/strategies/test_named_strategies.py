@@ -140,7 +140,6 @@ def test_names_of_the_field_say_what_there_is(lenet5, name, said):
     ("words", "rule"),
     [
         ("tensor=2,ulysses", "must stand beside context=N"),
-        ("context=2,tensor=2,sequence,ulysses", "must stand without sequence"),
         ("context=3,ulysses", "must have attention with heads, of keys too, that context x tensor = 3 divides"),
     ],
 )
