@@ -124,9 +124,10 @@ def _of_catalogue(model: str, described: bool) -> "ImportedModel | None":
     """Return a model of the catalogue, with its parameters, as an import of all its layers; None for other models."""
     from groundwork.errors import ConfigError
     from planner.importing.graph_of import ImportedModel
+    from planner.model_files.own_models import names_code
     from planner.models.registry import load_model, model_names
 
-    if model.partition(":")[0] not in model_names():
+    if model.partition(":")[0] not in model_names() or (described and names_code(model)):
         return None
     if described:
         raise ConfigError(f"input and loss must be left out with {model}, a model of the catalogue")

@@ -122,9 +122,10 @@ def _files() -> dict[str, Path]:
     return {path.stem: path for path in (Path(__file__).parent / "imported").glob("*.json")}
 
 
-def _is_known(name: str) -> bool:
-    """Return whether a name is that of a model of the catalogue."""
-    return name in known_models() or name in _files()
+def _is_of_catalogue(spec: str) -> bool:
+    """Return whether a model is one of the catalogue: ``vgg16:make@3x32x32`` is a function of a package ``vgg16``."""
+    name, _, parameters = spec.partition(":")
+    return "@" not in parameters and (name in known_models() or name in _files())
 
 
 MOST_SAMPLES = 10**8
@@ -137,7 +138,7 @@ def check_no_code(where: str, spec: str) -> None:
     Raises:
         ConfigError: The model is a function.
     """
-    if names_code(spec) and not _is_known(spec.partition(":")[0]):
+    if names_code(spec) and not _is_of_catalogue(spec):
         raise ConfigError(
             f"{where}model must not be code, which files never run, got {spec!r}; "
             "write it to a model file by orrery import, and name that"
@@ -166,7 +167,7 @@ def load_model(spec: AnyPath, *, batch: int, element_bytes: int = 4) -> Computat
         raise ConfigError(f"batch must be at most {MOST_SAMPLES:,}, got {batch:,}")
     given = text_of(spec, "model")
     name, colon, text = given.partition(":")
-    if is_own_model(given) and not _is_known(name):
+    if is_own_model(given) and not _is_of_catalogue(given):
         return own_model(given, batch=batch, element_bytes=element_bytes)
     if name in _files():
         return _from_file(given, batch=batch, element_bytes=element_bytes)

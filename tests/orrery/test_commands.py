@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.compute_profile import MeasuredRow
 from hwprofiles.compute.profile_file import load_profile
@@ -14,7 +15,7 @@ from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from planner.compression.settings import CompressionSettings
 from planner.cost.cost_model import CostModel
-from planner.models.registry import load_model
+from planner.models.registry import check_no_code, load_model
 
 QUESTION = ["lenet5", "--cluster", "titanx-4", "--batch", "64"]
 STRATEGY_KEYS = {
@@ -84,6 +85,16 @@ def test_a_function_of_a_file_may_have_the_name_of_a_model(ask, tmp_path):
     (tmp_path / "own.py").write_text("import torch\n\ndef vgg16():\n    return torch.nn.Linear(3, 2)\n")
     words = ["--model-file", str(tmp_path / "own.py"), "--input", "4x3", "--out", str(tmp_path / "own.yaml")]
     assert ask("import", "vgg16", *words)["parameters"] == 8
+
+
+def test_a_package_may_have_the_name_of_a_model(ask, tmp_path, monkeypatch):
+    """A function of it is no parameter of the catalogue's model; files name no such code either."""
+    (tmp_path / "vgg16.py").write_text("import torch\n\ndef make():\n    return torch.nn.Linear(3, 2)\n")
+    monkeypatch.chdir(tmp_path)
+    assert ask("import", "vgg16:make", "--input", "4x3", "--out", "own.yaml")["parameters"] == 8
+    assert load_model("vgg16:make@3", batch=4).parameter_count == 8
+    with pytest.raises(ConfigError, match="must not be code"):
+        check_no_code("", "vgg16:make@3")
 
 
 def test_clusters(ask):
