@@ -4,11 +4,12 @@ Networks are long and pages are wide, so the drawing is cut into strips that sta
 bottom.  Tensors from one strip to another leave at the bottom of a layer and arrive at the top of another.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import cycle
 from typing import Any
 
-from planner.graph.computation_graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph, Edge
+from planner.lowering.program import Program
 from planner.plan.comparison import LayerResult
 from reports.style.palette import CONFIGURATIONS
 from reports.style.units import byte_unit, time_unit
@@ -57,13 +58,18 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
 
 
-def strategy_drawing(graph: ComputationGraph, layers: Sequence[LayerResult]) -> dict[str, Any]:
+def strategy_drawing(program: Program, layers: Sequence[LayerResult]) -> dict[str, Any]:
     """Return boxes, lines and key of the drawing, strip by strip, in pixels.
+
+    Args:
+        program: The program, which says what tensors move.
+        layers: Its layers, with their configurations and costs.
 
     Returns:
         ``box`` (the size of a box), ``key``, and ``strips``: each with its number (``part``), ``width``,
         ``height``, ``boxes`` and ``lines``.  A box's bar is as long as the layer's time relative to the longest.
     """
+    graph, moves = program.graph, moving_edges(program)
     places = layer_places(graph)
     how = [
         " × ".join(f"{dim} {degree}" for dim, degree in layer.degrees.items() if degree > 1) or "whole"
@@ -99,7 +105,7 @@ def strategy_drawing(graph: ComputationGraph, layers: Sequence[LayerResult]) -> 
         width = max(x for x, _ in at.values()) + WIDTH + _MARGIN
         height = (last - first - 1) * ROW + HEIGHT + 4 * _MARGIN
         strip = {"part": len(strips) + 1, "width": width, "height": height, "boxes": boxes}
-        strips.append({**strip, "lines": _lines(graph, at, how)})
+        strips.append({**strip, "lines": _lines(graph, at, moves)})
     return {
         "box": (WIDTH, HEIGHT),
         "strips": strips,
@@ -154,25 +160,30 @@ def _cheapest_cuts(crossed: Sequence[int], rows: int, most: int) -> list[tuple[i
     return strips[::-1]
 
 
-def _lines(
-    graph: ComputationGraph, at: Mapping[int, tuple[int, int]], how: Sequence[str]
-) -> list[tuple[str, bool, str]]:
-    """Return the lines of a strip: path, whether the configuration changes, and for one cut off where it goes."""
+def _lines(graph: ComputationGraph, at: Mapping[int, tuple[int, int]], moves: Set[Edge]) -> list[tuple[str, bool, str]]:
+    """Return the lines of a strip: path, whether the tensor moves, and for one cut off where it goes."""
     lines, names = [], [layer.name for layer in graph.layers]
     for edge in graph.edges:
-        changes = how[edge.producer] != how[edge.consumer]
         begin, end = at.get(edge.producer), at.get(edge.consumer)
         if begin is not None:
             x, y = begin[0] + WIDTH / 2, begin[1] + HEIGHT
             if end is None:
-                lines.append((f"M{x} {y}v{_MARGIN}l-3 -3m3 3l3 -3", changes, f"to {names[edge.consumer]}"))
+                lines.append((f"M{x} {y}v{_MARGIN}l-3 -3m3 3l3 -3", edge in moves, f"to {names[edge.consumer]}"))
             else:
                 to_x, to_y = end[0] + WIDTH / 2, end[1]
-                lines.append((f"M{x} {y}C{x} {y + 14} {to_x} {to_y - 14} {to_x} {to_y}", changes, ""))
+                lines.append((f"M{x} {y}C{x} {y + 14} {to_x} {to_y - 14} {to_x} {to_y}", edge in moves, ""))
         elif end is not None:
             x, y = end[0] + WIDTH / 2, end[1]
-            lines.append((f"M{x} {y - _MARGIN}v{_MARGIN}", changes, f"from {names[edge.producer]}"))
+            lines.append((f"M{x} {y - _MARGIN}v{_MARGIN}", edge in moves, f"from {names[edge.producer]}"))
     return lines
+
+
+def moving_edges(program: Program) -> set[Edge]:
+    """Return the edges whose tensor, or its gradient, moves between devices; readers of one layout share what moves."""
+    ends = zip(program.layer.tolist(), program.consumer.tolist(), program.slot.tolist(), strict=True)
+    found = {Edge(*each) for each in set(ends)} & set(program.transferred_by)
+    first = {program.transferred_by[edge] for edge in found}
+    return {edge for edge, by in program.transferred_by.items() if by in first}
 
 
 def _short(words: str, most: int) -> str:

@@ -49,7 +49,7 @@ def plan_html(view: PlanView, *, links: Links = ()) -> str:
     drawn = {key: pack_json(view_of_cluster[key]) for key in stands_for}
     drawn["link_class"] = pack_array(view_of_cluster["link_class"])
     peak, unit = float(memory.peak_bytes[fullest]), memory_unit([capacity])
-    drawing, table = strategy_drawing(view.program.graph, view.layers), layer_table(view.layers)
+    drawing, table = strategy_drawing(view.program, view.layers), layer_table(view.layers)
     return rendered(
         "plan.html",
         headline=view.headline,

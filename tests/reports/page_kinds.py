@@ -13,15 +13,15 @@ from planner.models.registry import load_model
 
 
 @cache
-def small_view(where="p100-4x4:nodes=1", model="lenet5"):
-    """LeNet-5 or another small network by OWT on a few GPUs."""
+def small_view(where="p100-4x4:nodes=1", model="lenet5", strategy="owt"):
+    """LeNet-5 or another small network on a few GPUs."""
     from planner.cost.cost_model import CostModel
     from planner.plan.lowered_plan import lower_plan
     from planner.plan.make_plan import make_plan
     from reports.drawings.plan_view import PlanView
 
     graph, cluster = load_model(model, batch=64), load_cluster(where)
-    plan = make_plan(graph, cluster, strategy="owt")
+    plan = make_plan(graph, cluster, strategy=strategy)
     plan = replace(plan, request=replace(plan.request, cluster=where, model=model))
     costs = CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm)
     return PlanView(

@@ -13,10 +13,11 @@ from test_timeline_page import data_of, unpacked
 
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
+from planner.layouts.regions import held_regions, needed_regions
 from planner.models.registry import load_model
 from reports.drawings.cluster_view import cluster_view
 from reports.drawings.draw_cluster import cluster_drawing
-from reports.drawings.draw_network import HEIGHT, ROW, layer_places, layer_strips, strategy_drawing
+from reports.drawings.draw_network import HEIGHT, ROW, layer_places, layer_strips, moving_edges, strategy_drawing
 from reports.pages.index_page import found_results, index_html
 from reports.pages.plan_page import plan_html, write_plan_pages
 from reports.pages.sweep_page import sweep_headline, sweep_html
@@ -170,7 +171,7 @@ def test_strips_hold_every_row_once_and_are_cut_where_few_tensors_pass(model):
 
 def test_the_drawing_has_every_layer_and_both_ends_of_every_tensor():
     view = small_view(model="resnet18")
-    graph, drawing = view.program.graph, strategy_drawing(view.program.graph, view.layers)
+    graph, drawing = view.program.graph, strategy_drawing(view.program, view.layers)
     boxes = [box["number"] for strip in drawing["strips"] for box in strip["boxes"]]
     assert sorted(boxes) == list(range(len(graph.layers)))
     home = {box["number"]: at for at, strip in enumerate(drawing["strips"]) for box in strip["boxes"]}
@@ -180,3 +181,27 @@ def test_the_drawing_has_every_layer_and_both_ends_of_every_tensor():
     for strip in drawing["strips"]:
         assert all(box["x"] + drawing["box"][0] <= strip["width"] for box in strip["boxes"])
         assert all(box["y"] + drawing["box"][1] <= strip["height"] for box in strip["boxes"])
+
+
+@pytest.mark.parametrize("strategy", ["context=2", "data=2,tensor=2"])
+def test_dashed_lines_are_tensors_that_move(strategy):
+    """Those of which a device needs more than it holds, or sums with others; not where a dimension changes its name."""
+    program = small_view(model="gpt2:layers=1,hidden=64,heads=4,words=64,sequence=8", strategy=strategy).program
+    graph, moving, renamed = program.graph, set(), 0
+    for edge in graph.edges:
+        (producer, consumer), layer = (program.spaces[i] for i in edge[:2]), graph.layers[edge.consumer]
+        maps = layer.operation.interval_maps(edge.slot, layer.input_shapes)
+        held, needed = held_regions(producer), needed_regions(consumer, maps, producer.output)
+        own = dict(zip(producer.devices.tolist(), zip(held.low, held.high, strict=True), strict=True))
+        inside = [
+            device in own and (own[device][0] <= low).all() and (high <= own[device][1]).all()
+            for device, low, high in zip(consumer.devices.tolist(), needed.low, needed.high, strict=True)
+        ]
+        copies = consumer.repeats[0] == 1 and producer.repeats[0] > 1  # each gradient is of a share
+        if not all(inside) or producer.sums[0] > 1 or copies:
+            moving.add(edge)
+        named = [space.configuration(0).describe() for space in (producer, consumer)]
+        renamed += edge not in moving and named[0] != named[1]
+    assert moving_edges(program) == moving
+    assert moving
+    assert renamed
