@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from groundwork.array_types import Floats
-from groundwork.errors import ConfigError
 
 PCIE_BYTES_PER_S = 5.25e9
 """Bandwidth for large messages (A.1.1).  With sizes in MiB it gives the times that the paper gets from MB and its
@@ -30,13 +29,8 @@ def machine_sync_s(
         devices: Devices p of the machine, >= 2.
         bytes_per_s: Bandwidth of a switch's port, broadcast with ``size_bytes``.
 
-    Raises:
-        ConfigError: There are fewer than 2 devices.
-
     Source: Dettmers, "8-Bit Approximations ...", Sec. 2.3.1, and Table 3, sync time.
     """
-    if devices < 2:
-        raise ConfigError(f"devices must be >= 2, got {devices}")
     return np.asarray(max(1, 2 * (devices - 2)) * np.asarray(size_bytes) / bytes_per_s)
 
 

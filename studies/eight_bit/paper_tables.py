@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groundwork.array_types import Floats
-from groundwork.errors import ConfigError
 from studies.eight_bit.machine import LinearLayers
-from studies.eight_bit.many_machines import Workload
 
 BITS = (32, 8)
 """Columns of the arrays below."""
@@ -24,6 +22,8 @@ MACHINES, DEVICES_PER_MACHINE = 32, 3
 """Machines of the cluster of Appendix A.2, and the devices of each."""
 PAPER_SAMPLES = 128
 """Samples of a device's mini-batch, and of a sub-batch."""
+FEATURES = 9216
+"""Inputs of the first linear layer (Table 4)."""
 BASELINES_S = {"nervana": 0.1041, "convnet2": 17.0 / 96}
 """Iteration of one device with either kernels: Table 4's total, and the baseline of Table 7 over its 96 devices."""
 GRADIENT_S = 1.9e-3
@@ -66,6 +66,16 @@ def pass_table() -> PassTable:
     )
 
 
+def row_of(sub_batch: str) -> int:
+    """Return the row of a sub-batch in the arrays of ``pass_table``."""
+    return [line["sub_batch"] for line in read_table("table6_and_7")].index(sub_batch)
+
+
+def passes_of(sub_batch: str) -> int:
+    """Return how many sub-batches of a size an iteration has."""
+    return int(pass_table().passes[row_of(sub_batch)])
+
+
 def linear_layers() -> LinearLayers:
     """Return the linear layers on 4 GPUs of Tables 3 and 4; transfers have a leading axis for ``BITS``."""
     linear = [line for line in read_table("table4_compute") if line["kind"] == "linear"]
@@ -89,28 +99,9 @@ def machine_gradient_s() -> float:
     return MILLI * float(read_table("table3_communication")[0]["sync_32bit_ms"])
 
 
-def alexnet(kernels: str = "nervana") -> Workload:
-    """Return AlexNet as in Appendix A.2.
-
-    Args:
-        kernels: ``nervana`` or ``convnet2``; the linear layers take the same time with both.
-
-    Raises:
-        ConfigError: The kernels are unknown.
-    """
-    if kernels not in BASELINES_S:
-        raise ConfigError(f"kernels must be one of {', '.join(BASELINES_S)}, got {kernels!r}")
-    rows = {line["layer"]: line for line in read_table("table4_compute")}
-    linear_s = linear_layers().alone_s
-    return Workload(
-        whole_s=BASELINES_S[kernels],
-        linear_s=linear_s,
-        own_linear_s=linear_s,
-        product_s=MILLI * float(rows["fc1"]["fprop_ms"]),
-        gradient_s=GRADIENT_S,
-        features=float(rows["fc1"]["out_in"].partition("->")[0]),
-        samples=float(PAPER_SAMPLES),
-    )
+def product_s() -> float:
+    """Return the time of the first linear layer's forward product, which hides a transfer in Table 6."""
+    return MILLI * next(float(line["fprop_ms"]) for line in read_table("table4_compute") if line["layer"] == "fc1")
 
 
 def _columns(lines: list[dict[str, str]], name: str) -> Floats:

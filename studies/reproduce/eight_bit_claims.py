@@ -17,28 +17,29 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.latency import Latency
 from studies.eight_bit.machine import machine_speedup, machine_sync_s
 from studies.eight_bit.many_machines import (
-    EIGHT_BIT_COST,
-    FLOAT32_COST,
-    ElementCost,
-    Interpretation,
-    Setting,
+    COMPRESS_S,
+    DECOMPRESS_S,
     exposed_s,
     gradient_sync_s,
+    scheme_exposed_s,
     single_pass_s,
-    sub_batch_times,
 )
 from studies.eight_bit.paper_tables import (
     BASELINES_S,
     BITS,
     DEVICES_PER_MACHINE,
+    FEATURES,
     GRADIENT_S,
     MACHINES,
+    PAPER_SAMPLES,
     PASS_BYTES_PER_S,
-    alexnet,
     linear_layers,
     machine_gradient_s,
     pass_table,
+    passes_of,
+    product_s,
     read_table,
+    row_of,
 )
 from studies.reproduce.eight_bit_simulated import as_written, simulated
 from studies.reproduce.paper_claims import Claim, ComputedValue
@@ -158,8 +159,7 @@ def _sync(item: str, bits: str) -> _Result:
     size, gradient = MIB * float(line["transfer_size_mb"]), item.endswith("gradient")
     ours_s = (2 if gradient else 1) * float(machine_sync_s(size * int(bits) / 32))
     if bits == "8":
-        elements = size / FLOAT32_COST.element_bytes
-        codec_s = elements * (EIGHT_BIT_COST.compress_s + 3 * EIGHT_BIT_COST.decompress_s)
+        codec_s = size / 4 * (COMPRESS_S + 3 * DECOMPRESS_S)
         return 1e3 * ours_s, (
             f"at 5.25 GB/s; the printed times are 4 x (31 us + size / 4 GB/s); compressing one "
             f"message and decompressing three takes {1e3 * codec_s:.2f} more by Sec. 3.2"
@@ -174,7 +174,7 @@ def _sync(item: str, bits: str) -> _Result:
 
 def _at(batch: str, bits: str) -> tuple[int, int]:
     """Return the row and the column of a value in the arrays of ``pass_table``."""
-    return pass_table().sub_batch.tolist().index(int(batch)), BITS.index(int(bits))
+    return row_of(batch), BITS.index(int(bits))
 
 
 def _linear_s() -> float:
@@ -182,8 +182,8 @@ def _linear_s() -> float:
 
 
 def _forward(batch: str) -> _Result:
-    passes = pass_table().passes[_at(batch, "32")[0]]
-    return 1e3 * float(passes) * _linear_s(), f"{passes} x 6.5 ms, the time of 128 samples, whatever the sub-batch"
+    passes = passes_of(batch)
+    return 1e3 * passes * _linear_s(), f"{passes} x 6.5 ms, the time of 128 samples, whatever the sub-batch"
 
 
 def _single(batch: str, bits: str) -> _Result:
@@ -206,14 +206,13 @@ def _exposed_s(batch: str, bits: str, pass_s: float | None = None) -> float:
     """Return the transfers that nothing hides, from Table 6's single pass or another one."""
     table, (i, b) = pass_table(), _at(batch, bits)
     single = float(table.single_pass_s[i, b]) if pass_s is None else pass_s
-    product_s, passes = alexnet().product_s, float(table.passes[i])
-    return float(exposed_s(single, machines=MACHINES, passes=passes, product_s=product_s, linear_s=_linear_s()))
+    return float(exposed_s(single, product_s(), MACHINES))
 
 
 def _overlap(batch: str, bits: str) -> _Result:
     table, (i, b) = pass_table(), _at(batch, bits)
     note = f"31 times the time beyond 1.3 ms, whatever the number of sub-batches, here {table.passes[i]}"
-    if table.single_pass_s[i, b] < alexnet().product_s:
+    if table.single_pass_s[i, b] < product_s():
         note = "the product of 1.3 ms hides all but one pass"
     if (batch, bits) == ("12288", "32"):
         note += "; the printed value subtracts nothing"
@@ -221,8 +220,7 @@ def _overlap(batch: str, bits: str) -> _Result:
 
 
 def _total(batch: str, bits: str) -> _Result:
-    passes = pass_table().passes[_at(batch, bits)[0]]
-    return 1e3 * (float(passes) * _linear_s() + _exposed_s(batch, bits)), "sum of forward time and full pass"
+    return 1e3 * (passes_of(batch) * _linear_s() + _exposed_s(batch, bits)), "sum of forward time and full pass"
 
 
 def _speedup(batch: str, bits: str, kernels: str) -> _Result:
@@ -232,12 +230,14 @@ def _speedup(batch: str, bits: str, kernels: str) -> _Result:
     if abs(by_table_5 / ours - 1) > 0.05:
         notes.append(f"with single passes from Table 5 {by_table_5:.3g}")
     if bits == "32":
-        notes.append(
-            f"with the overlap of Sec. 2.4 {_by_links(batch, kernels, FLOAT32_COST, Interpretation.SCHEME):.3g}"
-        )
+        scheme_s = scheme_exposed_s(_pass_by_links_s(batch, 4), _linear_s(), passes_of(batch))
+        notes.append(f"with the overlap of Sec. 2.4 {_speedup_of(batch, kernels, float(scheme_s)):.3g}")
     else:
-        quarter = _by_links(batch, kernels, ElementCost("8-bit, compressed in no time", 1.0), Interpretation.TABLE_6)
-        scheme = _by_links(batch, kernels, EIGHT_BIT_COST, Interpretation.SCHEME)
+        pass_s, devices = _pass_by_links_s(batch, 1), MACHINES * DEVICES_PER_MACHINE
+        quarter = _speedup_of(batch, kernels, float(exposed_s(pass_s, product_s(), MACHINES)))
+        codec_s = PAPER_SAMPLES * FEATURES * (COMPRESS_S + (devices - 1) * DECOMPRESS_S)
+        scheme_s = codec_s + scheme_exposed_s(pass_s, _linear_s(), passes_of(batch))
+        scheme = _speedup_of(batch, kernels, float(scheme_s))
         notes.append(f"with 8-bit messages of a quarter, not an eighth, {quarter:.3g}")
         notes.append(f"with the overlap of Sec. 2.4, a quarter and the times of Sec. 3.2, {scheme:.3g}")
     return ours, "; ".join(notes)
@@ -245,8 +245,8 @@ def _speedup(batch: str, bits: str, kernels: str) -> _Result:
 
 def _speedup_of(batch: str, kernels: str, transfers_s: float) -> float:
     """Return the speedup with a time of the transfers that nothing hides."""
-    whole_s, passes = BASELINES_S[kernels], float(pass_table().passes[_at(batch, "32")[0]])
-    iteration_s = whole_s - _linear_s() + GRADIENT_S + passes * _linear_s() + transfers_s
+    whole_s = BASELINES_S[kernels]
+    iteration_s = whole_s - _linear_s() + GRADIENT_S + passes_of(batch) * _linear_s() + transfers_s
     return MACHINES * DEVICES_PER_MACHINE * whole_s / iteration_s
 
 
@@ -257,16 +257,10 @@ def _infiniband() -> Latency:
     return Latency(hop.sizes_bytes, tuple(2 * second for second in hop.seconds))
 
 
-def _by_links(batch: str, kernels: str, element_cost: ElementCost, interpretation: Interpretation) -> float:
-    """Return the speedup with a message's size from its elements, and its latency from Table 5 by size."""
-    setting = Setting(
-        sub_batch=float(batch),
-        machines=MACHINES,
-        devices_per_machine=DEVICES_PER_MACHINE,
-        bytes_per_s=PASS_BYTES_PER_S,
-        latency=_infiniband(),
-    )
-    return float(sub_batch_times(alexnet(kernels), setting, element_cost, interpretation).speedup)
+def _pass_by_links_s(batch: str, element_bytes: int) -> float:
+    """Return a single pass with a message's size from its elements, and its latency from Table 5 by size."""
+    size = float(batch) * FEATURES * element_bytes / MACHINES
+    return float(single_pass_s(size, _infiniband().at(size), PASS_BYTES_PER_S, MACHINES))
 
 
 CLOSED_FORMS: dict[str, Callable[..., _Result]] = {

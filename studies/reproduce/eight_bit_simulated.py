@@ -29,10 +29,12 @@ from studies.eight_bit.paper_tables import (
     GRADIENT_S,
     MACHINES,
     PAPER_SAMPLES,
-    alexnet,
     linear_layers,
     pass_table,
+    passes_of,
+    product_s,
     read_table,
+    row_of,
 )
 from studies.eight_bit.transfer_graphs import SubBatchGraph, all_to_all_s, in_turn_s, scheme_s, serial_pass_s
 
@@ -104,8 +106,7 @@ def _sync(item: str, bits: str) -> _Result:
 
 def _size(batch: str, bits: str) -> float:
     """Return the bytes of one message, from Table 5."""
-    table = pass_table()
-    return float(table.message_bytes[table.sub_batch.tolist().index(int(batch)), BITS.index(int(bits))])
+    return float(pass_table().message_bytes[row_of(batch), BITS.index(int(bits))])
 
 
 def _single(batch: str, bits: str) -> _Result:
@@ -119,30 +120,27 @@ def _single(batch: str, bits: str) -> _Result:
 @cache
 def _iteration_s(batch: str, bits: str, kernels: str, schedule: Callable[[SubBatchGraph], float]) -> float:
     """Return the time of an iteration up to the end of the linear layers."""
-    load, table = alexnet(kernels), pass_table()
+    linear_s = linear_layers().alone_s
     return schedule(
         SubBatchGraph(
             cluster=_many(),
             senders=_BESIDE,
             size_bytes=_size(batch, bits),
-            passes=int(table.passes[table.sub_batch.tolist().index(int(batch))]),
-            linear_s=float(load.linear_s),
-            product_s=float(load.product_s),
-            before_s=float(load.whole_s) - float(load.own_linear_s),
+            passes=passes_of(batch),
+            linear_s=linear_s,
+            product_s=product_s(),
+            before_s=BASELINES_S[kernels] - linear_s,
         )
     )
 
 
 def _total(batch: str, bits: str) -> _Result:
-    load = alexnet()
-    total_s = _iteration_s(batch, bits, "nervana", in_turn_s) - float(load.whole_s) + float(load.own_linear_s)
+    total_s = _iteration_s(batch, bits, "nervana", in_turn_s) - BASELINES_S["nervana"] + linear_layers().alone_s
     return 1e3 * total_s, "32 rounds, a machine's 31 messages in each, beside a product; 6 GB/s"
 
 
 def _overlap(batch: str, bits: str) -> _Result:
-    table = pass_table()
-    passes = int(table.passes[table.sub_batch.tolist().index(int(batch))])
-    exposed_ms = _total(batch, bits)[0] - 1e3 * passes * float(alexnet().linear_s)
+    exposed_ms = _total(batch, bits)[0] - 1e3 * passes_of(batch) * linear_layers().alone_s
     return (
         exposed_ms,
         "the first machine's messages are exposed as a whole, which the printed 31 rounds leave out; 6 GB/s",

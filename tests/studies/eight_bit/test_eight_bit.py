@@ -1,29 +1,23 @@
 """The closed forms give the printed values, and follow from schedules worked out step by step."""
 
-from dataclasses import fields, replace
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from groundwork.errors import ConfigError
-from hwprofiles.devices.latency import Latency
 from studies.eight_bit.machine import LinearLayers, machine_penalty_s, machine_speedup, machine_sync_s
-from studies.eight_bit.many_machines import (
-    EIGHT_BIT_COST,
-    FLOAT32_COST,
-    ElementCost,
-    Interpretation,
-    Setting,
-    exposed_s,
-    gradient_sync_s,
-    single_pass_s,
-    sub_batch_times,
+from studies.eight_bit.many_machines import exposed_s, gradient_sync_s, scheme_exposed_s, single_pass_s
+from studies.eight_bit.paper_tables import (
+    BASELINES_S,
+    BITS,
+    FEATURES,
+    GRADIENT_S,
+    linear_layers,
+    machine_gradient_s,
+    pass_table,
+    product_s,
+    read_table,
 )
-from studies.eight_bit.paper_tables import BITS, alexnet, linear_layers, machine_gradient_s, pass_table, read_table
 
-FREE = Latency.constant(0.0)
-CLUSTER = Setting(sub_batch=512.0, machines=32.0, devices_per_machine=3.0, bytes_per_s=4.5e9, latency=FREE)
 SIZES = st.floats(1e-5, 1e-1)
 
 # Table 7 of the paper, typed in again: sub-batches down, both kernels and for each 32 and 8 bits across.
@@ -41,11 +35,9 @@ TABLE_7 = np.array(
 
 def table_7(kernels):
     """Our speedups of one kind of kernels from the printed single passes, shape (6, 2)."""
-    load, table = alexnet(kernels), pass_table()
-    passes = table.passes[:, None]
-    exposed = exposed_s(table.single_pass_s, machines=32, passes=passes, product_s=1.3e-3, linear_s=6.5e-3)
-    iteration_s = load.whole_s - load.own_linear_s + load.gradient_s + passes * load.linear_s + exposed
-    return 96 * load.whole_s / iteration_s
+    table, whole_s = pass_table(), BASELINES_S[kernels]
+    iteration_s = whole_s + GRADIENT_S + (table.passes[:, None] - 1) * 6.5e-3
+    return 96 * whole_s / (iteration_s + exposed_s(table.single_pass_s, 1.3e-3, 32))
 
 
 def test_all_speedups_of_table_7_within_2_percent():
@@ -107,7 +99,7 @@ def test_single_passes_beyond_need_other_latencies_than_table_5():
 def test_message_sizes_of_table_5():
     """A 32nd of the sub-batch's 9216 inputs: exact in 32 bits but for two slips; an eighth of them in 8 bits."""
     table = pass_table()
-    exact = table.sub_batch * 9216 * 4 / 32
+    exact = table.sub_batch * FEATURES * 4 / 32
 
     np.testing.assert_array_equal(table.message_bytes[:4, 0], exact[:4])
     np.testing.assert_allclose(table.message_bytes[4:, 0], exact[4:], rtol=0.004)
@@ -134,61 +126,11 @@ def stepped_s(single_s, hidden_s, rounds):
 
 @given(SIZES, SIZES, st.integers(2, 40), st.integers(1, 100))
 def test_exposed_transfers_follow_from_stepping_through_the_schedule(single_s, hidden_s, machines, passes):
-    found = {
-        reading: exposed_s(
-            single_s, machines=machines, passes=passes, product_s=hidden_s, linear_s=hidden_s, interpretation=reading
-        )
-        for reading in Interpretation
-    }
+    in_turn = stepped_s(single_s, hidden_s, machines - 1)
 
-    assert found[Interpretation.IN_TURN] == pytest.approx(stepped_s(single_s, hidden_s, machines - 1))
-    assert found[Interpretation.SCHEME] == pytest.approx(stepped_s(single_s, hidden_s, passes - 1))
+    assert scheme_exposed_s(single_s, hidden_s, passes) == pytest.approx(stepped_s(single_s, hidden_s, passes - 1))
     left_out = single_s if single_s > hidden_s else 0.0  # the first pass, where anything is exposed
-    assert found[Interpretation.TABLE_6] + left_out == pytest.approx(found[Interpretation.IN_TURN])
-
-
-def test_arrays_are_many_numbers_at_once():
-    """Sub-batch down, bandwidth across, machines in depth: each cell is what its own numbers give."""
-    cuts, rates, machines = np.array([128.0, 512.0]), np.array([1e9, 4.5e9, 2e10]), np.array([8.0, 32.0])
-    latency = Latency((0.0, 1e6), (1e-5, 3e-4))
-    base = replace(CLUSTER, latency=latency)
-    grid = replace(base, sub_batch=cuts[:, None, None], bytes_per_s=rates[:, None], machines=machines)
-    many = sub_batch_times(alexnet(), grid, EIGHT_BIT_COST, Interpretation.SCHEME)
-
-    for i, j, k in np.ndindex(2, 3, 2):
-        one = replace(base, sub_batch=cuts[i], bytes_per_s=rates[j], machines=machines[k])
-        alone = sub_batch_times(alexnet(), one, EIGHT_BIT_COST, Interpretation.SCHEME)
-        for field in fields(alone):
-            assert getattr(many, field.name)[i, j, k] == pytest.approx(float(getattr(alone, field.name)), rel=1e-12)
-
-
-def test_speedups_of_table_7_from_links():
-    """Table 5's latencies by size and half a byte a number, as its 8-bit sizes say: as the printed single passes."""
-    table, half = pass_table(), ElementCost("half a byte", 0.5)
-    for column, coding in enumerate((FLOAT32_COST, half)):
-        latency = Latency(tuple(table.message_bytes[:4, column]), tuple(table.latency_s[:4, column]))
-        setting = replace(CLUSTER, sub_batch=table.sub_batch[:4].astype(float), latency=latency)
-        np.testing.assert_allclose(sub_batch_times(alexnet(), setting, coding).speedup, TABLE_7[:4, column], rtol=0.02)
-
-
-def test_coding_is_paid_for_every_number():
-    """Each device encodes its own share of the mini-batch and decodes everyone else's, whatever the sub-batch."""
-    times = sub_batch_times(alexnet(), replace(CLUSTER, sub_batch=np.array([128.0, 1024.0])), EIGHT_BIT_COST)
-    own = 128 * 9216
-
-    np.testing.assert_allclose(times.codec_s, own * 1e-9 + 95 * own * 0.5e-9)
-    assert times.message_bytes.tolist() == [128 * 9216 / 32, 1024 * 9216 / 32]
-
-
-@given(st.sampled_from([1e8, 1e9, 1e10]), st.sampled_from([1.5, 2.0, 10.0]), st.sampled_from(list(Interpretation)))
-def test_faster_links_never_slow_the_schedules(bytes_per_s, factor, reading):
-    """Nor do they in Table 6's form, but where a pass slips below the product and its whole is counted."""
-    slow, fast = (replace(CLUSTER, bytes_per_s=rate) for rate in (bytes_per_s, factor * bytes_per_s))
-    before, after = (sub_batch_times(alexnet(), each, FLOAT32_COST, reading) for each in (slow, fast))
-
-    assert after.single_pass_s < before.single_pass_s
-    if reading is not Interpretation.TABLE_6 or after.single_pass_s > 1.3e-3:
-        assert after.iteration_s <= before.iteration_s
+    assert exposed_s(single_s, hidden_s, machines) + left_out == pytest.approx(in_turn)
 
 
 def test_table_4_adds_up_and_the_rest_is_not_itemised():
@@ -199,30 +141,7 @@ def test_table_4_adds_up_and_the_rest_is_not_itemised():
     assert (layers.alone_s, layers.parallel_s) == pytest.approx((6.5e-3, 3.34e-3))
     assert rows_ms + 6.5 == pytest.approx(94.5)  # of 104.1
     assert layers.output_sync_s.shape == (len(BITS), 3)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"machines": 1.0}, "machines must be >= 2, got 1.0"),
-        ({"bytes_per_s": 0.0}, "bytes_per_s must be > 0 and finite, got 0.0"),
-        ({"sub_batch": np.nan}, "sub_batch must be > 0 and finite, got nan"),
-        ({"sub_batch": 20000.0}, "sub_batch must be at most the mini-batch's samples, got 20000.0"),
-    ],
-)
-def test_bad_settings_are_refused(change, message):
-    with pytest.raises(ConfigError, match=message):
-        sub_batch_times(alexnet(), replace(CLUSTER, **change), FLOAT32_COST)
-
-
-def test_other_bad_values_are_refused():
-    with pytest.raises(ConfigError, match="whole_s must be > 0"):
-        sub_batch_times(replace(alexnet(), whole_s=-1.0), CLUSTER, FLOAT32_COST)
-    with pytest.raises(ConfigError, match="element_bytes of x must be > 0, got 0"):
-        ElementCost("x", 0)
-    with pytest.raises(ConfigError, match="compress_s and decompress_s of x must be >= 0, got -1"):
-        ElementCost("x", 1, -1)
-    with pytest.raises(ConfigError, match="devices must be >= 2, got 1"):
-        machine_sync_s(1.0, devices=1)
-    with pytest.raises(ConfigError, match="kernels must be one of nervana, convnet2, got 'cudnn'"):
-        alexnet("cudnn")
+    assert product_s() == pytest.approx(1.3e-3)
+    assert next(line["out_in"] for line in read_table("table4_compute") if line["layer"] == "fc1").startswith(
+        f"{FEATURES}->"
+    )
