@@ -78,8 +78,8 @@ def computed(node: TraceNode, call: str, given: Mapping[str, Any], shape: tuple[
         return Fixed(shape, keys)
     if nodes > MOST_NODES or not all(each.is_recorded for _, each in operands) or "rand" in call or "empty" in call:
         return Fixed(shape, keys)
-    value = {"zeros": 0, "ones": 1}.get(_filling(call), given.get("fill_value") if _filling(call) == "full" else None)
-    if isinstance(value, int | float):
+    value = fill_value(call, given)
+    if value is not None:
         return filled(shape, value, floating=node.results[0].floating)
     if call in _MAKERS and node.results and node.results[0].floating:
         arguments = (*((n, v) for n, v in arguments if n != "dtype"), ("dtype", "float"))
@@ -89,9 +89,11 @@ def computed(node: TraceNode, call: str, given: Mapping[str, Any], shape: tuple[
     return Fixed(shape, keys, "", call, tuple(operands), arguments, origin, nodes)
 
 
-def _filling(call: str) -> str:
-    """Return the name of an operation that fills a tensor of another's sizes or type, without saying so."""
-    return call.removeprefix("new_").removesuffix("_like")
+def fill_value(call: str, given: Mapping[str, Any]) -> float | None:
+    """Return the value of an operation that fills a tensor, also one of another's sizes or type; None of others."""
+    kind = call.removeprefix("new_").removesuffix("_like")
+    value = {"zeros": 0, "ones": 1}.get(kind, given.get("fill_value") if kind == "full" else None)
+    return value if isinstance(value, int | float) else None
 
 
 def filled(shape: tuple[int, ...], value: float, *, floating: bool) -> Fixed:

@@ -216,8 +216,9 @@ def _read(reader: GraphReader, node: TraceNode) -> None:
     elif plain.pointwise and not node.several:
         result = HANDLERS["add"](reader, plain)
     else:
-        value = reader.unknown(plain, "no rule is known for it")
-        result = [value, *(Fixed(t.shape) for t in node.results[1:])] if node.several else value
+        result = reader.unknown(plain, "no rule is known for it")
+    if node.several and not isinstance(result, list):  # others, such as masks and places, are numbers without a layer
+        result = [result, *(Fixed(tensor.shape) for tensor in node.results[1:])]
     reader.values[node.name] = result
     first = next((a for a in node.arguments.values() if isinstance(a, Argument)), None)
     if first is not None and plain.operation in VIEW_OPERATIONS:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from planner.graph.shapes import IntervalMap, Shape
 from planner.importing.axes import Atom, Axes, merged
+from planner.operations.checks import POSITIONS
 
-POSITION_NAMES = ((), ("length",), ("height", "width"), ("depth", "height", "width"))
 _ORDER = ("length", "depth", "height", "width")
 
 
@@ -53,7 +53,7 @@ def layout_of(axes: Sequence[Sequence[Tag]]) -> OutputLayout:
     while len(rows) > 3:
         rows[-2:] = [rows[-2] + rows[-1]]
     named = {"sample": groups.get("sample", []), "channel": groups.get("channel", [])}
-    named |= dict(zip(POSITION_NAMES[len(rows)], rows, strict=True))
+    named |= dict(zip(POSITIONS[len(rows)], rows, strict=True))
     atoms: dict[int, Atom] = {}
     for dim, row in named.items():
         stride = 1

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.graph.shapes import IntervalMap
+from planner.graph.shapes import IntervalMap, Shape
 from planner.importing.axes import TracedValue
 from planner.importing.constants import Fixed
-from planner.importing.placement import POSITION_NAMES, Tag, layout_of
+from planner.importing.placement import Tag, layout_of
 from planner.importing.reader import GraphReader, Trained, handles, keys_of
 from planner.importing.recording import Given
+from planner.operations.checks import POSITIONS
 from planner.operations.convolution import Convolution
 from planner.operations.pooling import GlobalPooling, Pooling
 from planner.operations.products import TensorProduct
@@ -149,14 +150,8 @@ def _general(
 ) -> TracedValue:
     """Read a convolution whose weights are computed from others or shared, with the windows of any convolution."""
     rank, shape = len(stride), reader.shapes[value.layer]
-    dims, out = POSITION_NAMES[rank], node.results[0].shape
-    channel = IntervalMap(dim=None)
-    if groups > 1:
-        channel = IntervalMap(dim="channel", group_out=out[1] // groups, group_in=shape.size("channel") // groups)
-    windows = [
-        IntervalMap(dim=dim, kernel=k, stride=s, pad=p, dilation=d)
-        for dim, k, s, p, d in zip(dims, weight.shape[2:], stride, pads, dilation, strict=True)
-    ]
+    dims, out = POSITIONS[rank], node.results[0].shape
+    channel, windows = _channels(groups, out, shape), _windows(weight.shape[2:], stride, pads, dilation)
     trained = _weights(reader, node)
     operation = TensorProduct(
         kind="convolution_of_any_kind",
@@ -169,6 +164,23 @@ def _general(
     result = reader.emit(node, operation, [value], weights=keys_of(trained))
     where = {"stride": stride, "padding": pads, "dilation": dilation, "groups": groups}
     return reader.computes(result, "whole", node.operation, _operands(reader, node, value), where, channels={})
+
+
+def _windows(
+    kernel: Sequence[int], stride: Sequence[int], pads: Sequence[int], dilation: Sequence[int]
+) -> list[IntervalMap]:
+    """Return the maps of positions that are read through windows."""
+    return [
+        IntervalMap(dim=dim, kernel=k, stride=s, pad=p, dilation=d)
+        for dim, k, s, p, d in zip(POSITIONS[len(kernel)], kernel, stride, pads, dilation, strict=True)
+    ]
+
+
+def _channels(groups: int, out: Sequence[int], inside: Shape) -> IntervalMap:
+    """Return the map of the channels of a convolution: all of them, or those of a group."""
+    if groups == 1:
+        return IntervalMap(dim=None)
+    return IntervalMap(dim="channel", group_out=out[1] // groups, group_in=inside.size("channel") // groups)
 
 
 def _operands(reader: GraphReader, node: TraceNode, value: TracedValue) -> list[Given]:
@@ -210,14 +222,12 @@ def transposed_convolution(reader: GraphReader, node: TraceNode) -> TracedValue:
     rank, out, shape = len(weight.shape) - 2, node.results[0].shape, reader.shapes[value.layer]
     stride, dilation = (sizes(reader.argument(node, name), rank) for name in ("stride", "dilation"))
     pads, groups = sizes(reader.argument(node, "padding"), rank, 0), int(reader.argument(node, "groups", 1))
-    channel = IntervalMap(dim=None)
-    if groups > 1:
-        channel = IntervalMap(dim="channel", group_out=out[1] // groups, group_in=shape.size("channel") // groups)
+    channel = _channels(groups, out, shape)
     windows = [
         IntervalMap(dim=dim, kernel=k, spread=s, pad=p, dilation=d)
         if s > 1
         else IntervalMap(dim=dim, kernel=k, pad=d * (k - 1) - p, dilation=d)
-        for dim, k, s, p, d in zip(POSITION_NAMES[rank], weight.shape[2:], stride, pads, dilation, strict=True)
+        for dim, k, s, p, d in zip(POSITIONS[rank], weight.shape[2:], stride, pads, dilation, strict=True)
     ]
     multiply_adds = shape.elements * weight.shape[1] * math.prod(weight.shape[2:])
     trained = _weights(reader, node)
@@ -225,7 +235,7 @@ def transposed_convolution(reader: GraphReader, node: TraceNode) -> TracedValue:
     weights = tuple(replace(w, indices=(None, "channel")) if w.split and len(w.shape) > 1 else w for w, _ in trained)
     operation = TensorProduct(
         kind="transposed_convolution",
-        dims=("channel", *POSITION_NAMES[rank]),
+        dims=("channel", *POSITIONS[rank]),
         sizes=out[1:],
         depth=multiply_adds / math.prod(out),
         reads=((IntervalMap(dim="sample"), channel, *windows),),
@@ -239,55 +249,39 @@ def transposed_convolution(reader: GraphReader, node: TraceNode) -> TracedValue:
 @handles(*(f"{mode}_pool{n}d{s}" for mode in ("max", "avg") for n in (1, 2, 3) for s in ("", "_with_indices")))
 def pooling(reader: GraphReader, node: TraceNode) -> Any:
     """Read pooling over windows."""
-    given = reader.argument(node, "input", None) or reader.argument(node, "self")
+    given = reader.operand(node)
     rank = int(node.operation[8])
     mode = "max" if node.operation.startswith("max") else "average"
     value = reader.plain(node, given) if len(given.axes) == rank + 2 else None
     if value is None:
-        result = reader.unknown(node, "its batch is not an axis of its own")
-        return [result, Fixed(())] if node.several else result
+        return reader.unknown(node, "its batch is not an axis of its own")
     kernel = sizes(reader.argument(node, "kernel_size"), rank)
     stride = sizes(reader.argument(node, "stride") or kernel, rank)
     pads, dilation = sizes(reader.argument(node, "padding"), rank, 0), sizes(reader.argument(node, "dilation"), rank)
     excludes = mode == "average" and any(pads) and reader.argument(node, "count_include_pad") is False
     divides = reader.argument(node, "divisor_override") is not None
-    operation: Any = (
-        Pooling(
-            mode=mode, kernel=kernel, stride=stride, pad=pads, ceil_mode=bool(reader.argument(node, "ceil_mode", False))
+    if excludes or divides or set(dilation) != {1}:
+        reads = (IntervalMap(dim="sample"), IntervalMap(dim="channel"), *_windows(kernel, stride, pads, dilation))
+        dims, out = ("channel", *POSITIONS[rank]), node.results[0].shape
+        operation: Any = Rearrangement(
+            kind="window_pooling", dims=dims, sizes=out[1:], terms=math.prod(kernel), reads=(reads,)
         )
-        if not excludes and not divides and set(dilation) == {1}
-        else Rearrangement(
-            kind="window_pooling",
-            dims=("channel", *POSITION_NAMES[rank]),
-            sizes=node.results[0].shape[1:],
-            terms=math.prod(kernel),
-            reads=(
-                (
-                    IntervalMap(dim="sample"),
-                    IntervalMap(dim="channel"),
-                    *(
-                        IntervalMap(dim=dim, kernel=k, stride=s, pad=p, dilation=d)
-                        for dim, k, s, p, d in zip(POSITION_NAMES[rank], kernel, stride, pads, dilation, strict=True)
-                    ),
-                ),
-            ),
-        )
-    )
+    else:
+        ceil_mode = bool(reader.argument(node, "ceil_mode", False))
+        operation = Pooling(mode=mode, kernel=kernel, stride=stride, pad=pads, ceil_mode=ceil_mode)
     result = reader.emit(node, operation, [value])
     if isinstance(operation, Rearrangement):
         reader.computes(result, "whole", node.operation, [("self", value)], node.arguments, channels={})
-    return [result, Fixed(())] if node.several else result
+    return result
 
 
 @handles(*(f"adaptive_{mode}_pool{n}d" for mode in ("max", "avg") for n in (1, 2, 3)))
 def adaptive_pooling(reader: GraphReader, node: TraceNode) -> Any:
     """Read pooling to given sizes: windows of equal sizes, or the smallest that cover each share."""
-    given = reader.argument(node, "self") or reader.argument(node, "input")
     mode = "max" if "_max_" in node.operation else "average"
-    value, out = reader.plain(node, given), node.results[0].shape
+    value, out = reader.plain(node, reader.operand(node)), node.results[0].shape
     if value is None:
-        result = reader.unknown(node, "its batch is not an axis of its own")
-        return [result, Fixed(())] if node.several else result
+        return reader.unknown(node, "its batch is not an axis of its own")
     inside, outside = value.shape[2:], out[2:]
     operation: Any
     if inside == outside:
@@ -302,14 +296,14 @@ def adaptive_pooling(reader: GraphReader, node: TraceNode) -> Any:
             operation = _resampling("window_pooling", inside, out, 0, math.ceil(math.prod(inside) / math.prod(outside)))
         result = reader.emit(node, operation, [value])
         if isinstance(operation, Rearrangement):
-            name = "self" if "self" in node.arguments else "input"
-            reader.computes(result, "whole", node.operation, [(name, value)], node.arguments, channels={})
-    return [result, Fixed(())] if node.several else result
+            rows: list[Given] = [(reader.operand_name(node), value)]
+            reader.computes(result, "whole", node.operation, rows, node.arguments, channels={})
+    return result
 
 
 def _resampling(kind: str, inside: Sequence[int], out: Sequence[int], halo: int, terms: int) -> Rearrangement:
     """Return the operation that reads its positions in proportion, with some more on both sides."""
-    dims = POSITION_NAMES[len(inside)]
+    dims = POSITIONS[len(inside)]
     maps = [
         IntervalMap(dim=dim, proportional=True, group_out=o, group_in=i, kernel=2 * halo + 1, pad=halo)
         for dim, i, o in zip(dims, inside, out[2:], strict=True)
@@ -325,8 +319,7 @@ def _resampling(kind: str, inside: Sequence[int], out: Sequence[int], halo: int,
 )
 def interpolation(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read resampling to other sizes."""
-    given = reader.argument(node, "input") or reader.argument(node, "self")
-    value, out = reader.plain(node, given), node.results[0].shape
+    value, out = reader.plain(node, reader.operand(node)), node.results[0].shape
     if value is None:
         return reader.unknown(node, "its batch is not an axis of its own")
     inside = value.shape[2:]
@@ -336,5 +329,5 @@ def interpolation(reader: GraphReader, node: TraceNode) -> TracedValue:
     halo = 3 if cubic else 0 if nearest else 2
     terms = 4 ** len(inside) if cubic else 0 if nearest else 2 ** len(inside)
     result = reader.emit(node, _resampling("interpolation", inside, out, halo, 2 * terms), [value])
-    name = "self" if "self" in node.arguments else "input"
-    return reader.computes(result, "whole", node.operation, [(name, value)], node.arguments, channels={})
+    rows: list[Given] = [(reader.operand_name(node), value)]
+    return reader.computes(result, "whole", node.operation, rows, node.arguments, channels={})

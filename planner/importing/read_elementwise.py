@@ -7,7 +7,7 @@ from typing import Any
 from planner.importing.axes import Axes, TracedValue, common_factors, size_of
 from planner.importing.constants import Fixed
 from planner.importing.placement import Tag
-from planner.importing.read_products import tags_of
+from planner.importing.read_products import followed, tags_of
 from planner.importing.reader import GraphReader, Pair, Trained, handles
 from planner.operations.computation import POINTWISE
 from planner.operations.dropout import Dropout
@@ -121,16 +121,14 @@ def broadcast(axes: Sequence[Axes], shape: Sequence[int]) -> tuple[list[list[Tag
         tags.append(row)
         for k, each in enumerate(axes):
             matched = common_factors(chosen, each[i]) if size_of(each[i]) == size else None
-            pairs[k] += (
-                [(b, t) for (_, b), t in zip(matched, row, strict=True)] if matched else [(b, None) for b in each[i]]
-            )
+            pairs[k] += followed(each[i], matched, row)
     return tags, pairs
 
 
 @handles("dropout", "alpha_dropout", "feature_dropout", "dropout1d", "dropout2d", "native_dropout")
 def dropout(reader: GraphReader, node: TraceNode) -> Any:
     """Read dropout; none where it drops nothing."""
-    value = reader.argument(node, "input") or reader.argument(node, "self")
+    value = reader.operand(node)
     share = float(reader.argument(node, "p", 0.0))
     trains = reader.argument(node, "train", True)
     if isinstance(value, TracedValue) and trains and 0 < share < 1:
@@ -139,7 +137,7 @@ def dropout(reader: GraphReader, node: TraceNode) -> Any:
             value = reader.emit(node, Dropout(dropout=share), [value], axes=value.axes)
         else:
             value = elementwise(reader, node)
-    return [value, Fixed(value.shape)] if node.several else value
+    return value
 
 
 def written(

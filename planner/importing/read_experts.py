@@ -35,10 +35,10 @@ def largest(reader: GraphReader, node: TraceNode) -> Any:
     """Read the largest values along an axis, and their places."""
     scores, largest = reader.argument(node, "self"), reader.argument(node, "largest", True)
     in_order = replace(node, arguments={**node.arguments, "sorted": True})  # as their places are found again
-    values, others = reduction(reader, in_order)
+    values = reduction(reader, in_order)
     dim = reader.argument(node, "dim", -1) % len(scores.axes)
     if not largest or dim != len(scores.axes) - 1 or dim == 0 or not isinstance(values, TracedValue):
-        return [values, others]
+        return values
     sizes = (*scores.shape[1:-1], node.results[1].shape[-1])
     atoms = [(Atom(f"{scores.layer}:{i}", size),) if size > 1 else () for i, size in enumerate(sizes)]
     whole = (scores.axes[0], *atoms)

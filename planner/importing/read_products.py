@@ -21,6 +21,13 @@ def tags_of(axis: Sequence[Atom], prefix: str = "") -> list[Tag]:
     return [Tag(a.size, prefix + (a.dim or f"repeat{id(a)}"), a.stride) for a in axis]
 
 
+def followed(axis: Sequence[Atom], matched: Sequence[tuple[Atom, Atom]] | None, tags: Sequence[Tag]) -> list[Pair]:
+    """Return the pairs of an axis whose factors, matched with another's, follow tags; all of it is read otherwise."""
+    if not matched:
+        return [(atom, None) for atom in axis]
+    return [(atom, tag) for (_, atom), tag in zip(matched, tags, strict=True)]
+
+
 def new_tag(size: int, axis: Sequence[Atom], kept: Sequence[Tag]) -> Tag:
     """Return the tag of new features in place of an axis that is summed over.
 
@@ -188,11 +195,7 @@ def contraction(
         axis = [a for a, _ in matched] if matched else axis
         tags[label] = tags_of(axis)
         pairs += zip(axis, tags[label], strict=True)
-        other += (
-            [(b, tag) for (_, b), tag in zip(matched, tags[label], strict=True)]
-            if matched
-            else [(b, None) for b in match]
-        )
+        other += followed(match, matched, tags[label])
     kept = [tag for row in tags.values() for tag in row]
     new: list[Tag] = []
     for label in (label for label in second if label in out and label not in tags):
@@ -265,10 +268,7 @@ def attention(reader: GraphReader, node: TraceNode) -> TracedValue:
         tags.append(tags_of(row))
         pairs["query"] += zip(row, tags[-1], strict=True)
         for name, each in others.items():
-            matched = common_factors(row, each)
-            pairs[name] += (
-                [(b, t) for (_, b), t in zip(matched, tags[-1], strict=True)] if matched else [(b, None) for b in each]
-            )
+            pairs[name] += followed(each, common_factors(row, each), tags[-1])
     tags.append(tags_of(query.axes[-2]))
     pairs["query"] += zip(query.axes[-2], tags[-1], strict=True)
     pairs["query"] += [(a, None) for a in query.axes[-1]]

@@ -9,10 +9,10 @@ from planner.importing.axes import Atom, TracedValue, size_of
 from planner.importing.constants import Fixed, unsqueezed
 from planner.importing.placement import Tag, interval_maps, layout_of
 from planner.importing.read_convolutions import pad_axes
-from planner.importing.read_elementwise import broadcast, fixed_weights
+from planner.importing.read_elementwise import broadcast, elementwise, fixed_weights
 from planner.importing.read_products import tags_of
-from planner.importing.read_views import given, numbers_of
-from planner.importing.reader import HANDLERS, GraphReader, Pair, handles
+from planner.importing.read_views import numbers_of
+from planner.importing.reader import GraphReader, Pair, handles
 from planner.importing.recording import channel_axis
 from planner.operations.joining import Concat
 from planner.operations.rearrangement import Rearrangement
@@ -94,7 +94,7 @@ def _named(node: TraceNode) -> TraceNode:
 @handles("slice", "narrow", "slice_copy")
 def slice_(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read a slice of one axis."""
-    value, dim = given(reader, node), int(reader.argument(node, "dim", 0))
+    value, dim = reader.operand(node), int(reader.argument(node, "dim", 0))
     axis, step = dim % len(value.axes), int(reader.argument(node, "step", 1))
     start, size = int(reader.argument(node, "start", 0)), value.shape[axis]
     start = min(start + size if start < 0 else start, size)
@@ -104,7 +104,7 @@ def slice_(reader: GraphReader, node: TraceNode) -> TracedValue:
 @handles("select", "select_copy")
 def select(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read one index of an axis."""
-    value, dim = given(reader, node), int(reader.argument(node, "dim", 0))
+    value, dim = reader.operand(node), int(reader.argument(node, "dim", 0))
     return select_index(reader, node, value, dim % len(value.axes), int(reader.argument(node, "index", 0)))
 
 
@@ -128,7 +128,7 @@ def select_index(reader: GraphReader, node: TraceNode, value: TracedValue, axis:
 @handles("split chunk split_with_sizes tensor_split unsafe_split unsafe_chunk split_copy hsplit vsplit")
 def split(reader: GraphReader, node: TraceNode) -> Any:
     """Read a division of an axis into slices; each makes a layer where it is read."""
-    value = given(reader, node)
+    value = reader.operand(node)
     axis = int(reader.argument(node, "dim", 0)) % len(value.axes)
     parts: list[Any] = []
     start = 0
@@ -141,7 +141,7 @@ def split(reader: GraphReader, node: TraceNode) -> Any:
 @handles("unbind", "unbind_copy")
 def unbind(reader: GraphReader, node: TraceNode) -> Any:
     """Read all indices of an axis, each a tensor."""
-    value = given(reader, node)
+    value = reader.operand(node)
     axis = int(reader.argument(node, "dim", 0)) % len(value.axes)
     return [select_index(reader, node, value, axis, i) for i in range(value.shape[axis])]
 
@@ -229,7 +229,7 @@ def _read_at(
 )
 def pad(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read padding; negative padding cuts off."""
-    value: TracedValue = given(reader, node)
+    value: TracedValue = reader.operand(node)
     widths = list(reader.argument(node, "pad", reader.argument(node, "padding")))
     rank = len(value.axes)
     pads = [(0, 0)] * rank
@@ -246,27 +246,18 @@ def pad(reader: GraphReader, node: TraceNode) -> TracedValue:
 @handles("glu")
 def glu(reader: GraphReader, node: TraceNode) -> Any:
     """Read a gated linear unit: the first half of an axis times the sigmoid of the second."""
-    value, dim, size = given(reader, node), int(reader.argument(node, "dim", -1)), node.results[0].shape
-    half = size[dim]
-    halves = [
-        HANDLERS["slice"](
-            reader,
-            replace(
-                node,
-                operation="slice",
-                arguments={"self": value, "dim": dim, "start": begin, "end": begin + half, "step": 1},
-            ),
-        )
-        for begin in (0, half)
-    ]
-    gate = HANDLERS["sigmoid"](reader, replace(node, operation="sigmoid", arguments={"self": halves[1]}))
-    return HANDLERS["mul"](reader, replace(node, operation="mul", arguments={"self": halves[0], "other": gate}))
+    value, half = reader.operand(node), node.results[0].shape
+    axis = int(reader.argument(node, "dim", -1)) % len(half)
+    part = replace(node, operation="slice")
+    first, second = (sliced(reader, part, value, axis, i * half[axis], half[axis]) for i in (0, 1))
+    gate = elementwise(reader, replace(node, operation="sigmoid", arguments={"self": second}))
+    return elementwise(reader, replace(node, operation="mul", arguments={"self": first, "other": gate}))
 
 
 @handles("roll")
 def roll(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read a rotation of axes."""
-    value = given(reader, node)
+    value = reader.operand(node)
     shifts, dims = (numbers_of(reader.argument(node, name)) for name in ("shifts", "dims"))
     tags = [tags_of(axis) for axis in value.axes]
     maps, rotated = dict[str, IntervalMap](), set[int]()
@@ -290,7 +281,7 @@ def roll(reader: GraphReader, node: TraceNode) -> TracedValue:
 @handles("index", "index_select")
 def index(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read rows of an axis in an order that does not depend on the data."""
-    value = given(reader, node)
+    value = reader.operand(node)
     if node.operation == "index_select":
         indices: list[Any] = [None] * (int(reader.argument(node, "dim")) % len(value.axes))
         indices.append(reader.argument(node, "index"))

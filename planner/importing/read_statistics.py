@@ -44,7 +44,7 @@ def batch_norm(reader: GraphReader, node: TraceNode) -> Any:
         result = reader.emit(node, operation, [value], weights=keys)
     else:
         result = _feature_norm(reader, node, value, [list(axis) for axis in value.axes], [], keys, "batch_norm")
-    return [result, Fixed(()), Fixed(())] if node.several else result
+    return result
 
 
 def _is_plain(reader: GraphReader, node: TraceNode, keys: dict[str, str]) -> bool:
@@ -106,8 +106,7 @@ def layer_norm(reader: GraphReader, node: TraceNode) -> Any:
     axes = [list(axis) for axis in value.axes]
     over = [a for axis in axes[len(axes) - len(shape) :] for a in axis]
     function = "rms_norm" if "rms" in node.operation else "layer_norm"
-    result = _feature_norm(reader, node, value, axes, over, _norm_keys(reader, node), function)
-    return [result, Fixed(()), Fixed(())] if node.several else result
+    return _feature_norm(reader, node, value, axes, over, _norm_keys(reader, node), function)
 
 
 @handles("group_norm", "native_group_norm", "instance_norm")
@@ -125,8 +124,7 @@ def group_norm(reader: GraphReader, node: TraceNode) -> Any:
         axes[1] = [Atom("channel", n, s) for n, s in ((groups, inner), (inner, 1)) if n > 1]
         over += axes[1][-1:] if inner > 1 else []
     function = "instance_norm" if node.operation == "instance_norm" else "group_norm"
-    result = _feature_norm(reader, node, value, axes, over, _norm_keys(reader, node), function)
-    return [result, Fixed(()), Fixed(())] if node.several else result
+    return _feature_norm(reader, node, value, axes, over, _norm_keys(reader, node), function)
 
 
 _SAVES = {
@@ -143,7 +141,7 @@ _SAVES = {
 @handles("softmax _softmax log_softmax _log_softmax cumsum cumprod sort argsort logcumsumexp flip softmin cummax")
 def along(reader: GraphReader, node: TraceNode) -> Any:
     """Read an operation that keeps its sizes and needs all of some axes."""
-    value = reader.argument(node, "self") or reader.argument(node, "input")
+    value = reader.operand(node)
     dims = reader.argument(node, "dim", reader.argument(node, "dims", -1))
     chosen = {d % len(value.axes) for d in (dims if isinstance(dims, list) else [dims])}
     if any(a.dim == "sample" for i in chosen for a in value.axes[i]):
@@ -158,8 +156,7 @@ def along(reader: GraphReader, node: TraceNode) -> Any:
     function = node.operation.strip("_")
     result = reader.mapped(node, TensorReduction, tags, [(value, pairs)], function=function, saves=saves)
     rows, where = reader.operands_of(node), {**node.arguments, "axes": sorted(chosen)}
-    result = reader.computes(result, "along", function, rows, where)
-    return [result, Fixed(node.results[1].shape)] if node.several else result
+    return reader.computes(result, "along", function, rows, where)
 
 
 @handles(
@@ -170,7 +167,7 @@ def reduction(reader: GraphReader, node: TraceNode) -> Any:
     """Read a reduction of some axes, or of all."""
     if "other" in node.arguments:  # maximum of two tensors
         return elementwise(reader, node)
-    value = reader.argument(node, "self") or reader.argument(node, "input")
+    value = reader.operand(node)
     dims = reader.argument(node, "dim")
     rank = len(value.axes)
     chosen = sorted(
@@ -178,10 +175,8 @@ def reduction(reader: GraphReader, node: TraceNode) -> Any:
     )
     if any(a.dim == "sample" for i in chosen for a in value.axes[i]):
         reader.losses.append(value)
-        fixed: Any = [Fixed(tensor.shape) for tensor in node.results]
-        return fixed if node.several else fixed[0]
-    result = _reduced(reader, node, value, chosen)
-    return [result, *(Fixed(tensor.shape) for tensor in node.results[1:])] if node.several else result
+        return Fixed(node.results[0].shape)
+    return _reduced(reader, node, value, chosen)
 
 
 def _reduced(reader: GraphReader, node: TraceNode, value: TracedValue, chosen: Sequence[int]) -> TracedValue:
@@ -215,9 +210,8 @@ def _reduced(reader: GraphReader, node: TraceNode, value: TracedValue, chosen: S
 @handles("cross_entropy_loss", "nll_loss", "nll_loss_forward", "mse_loss", "nll_loss_nd", "nll_loss2d")
 def loss(reader: GraphReader, node: TraceNode) -> Any:
     """Read a loss: the samples' sum ends the network."""
-    value = reader.argument(node, "self") or reader.argument(node, "input")
+    value = reader.operand(node)
     if not isinstance(value, TracedValue) or not any(a.dim == "sample" for axis in value.axes for a in axis):
         return reader.unknown(node, "its input does not depend on the data")
     reader.losses.append(value)
-    fixed = [Fixed(tensor.shape) for tensor in node.results]
-    return fixed if node.several else fixed[0]
+    return Fixed(node.results[0].shape)

@@ -3,18 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from planner.importing.axes import Atom, Axes, IndivisibleViewError, RowPlaces, TracedValue, merged, reshaped
-from planner.importing.constants import Fixed, filled
+from planner.importing.axes import Atom, Axes, IndivisibleViewError, RowPlaces, TracedValue, merged, reshaped, size_of
+from planner.importing.constants import Fixed, fill_value, filled
 from planner.importing.reader import GraphReader, handles
 from planner.tracing.trace import TraceNode
-
-
-def given(reader: GraphReader, node: TraceNode) -> Any:
-    """Return the tensor that a view is of."""
-    for name in ("self", "input", "x", "a", "tensor"):
-        if name in node.arguments:
-            return reader.argument(node, name)
-    return reader.resolved(next(iter(node.arguments.values())))
 
 
 @handles(
@@ -23,7 +15,7 @@ def given(reader: GraphReader, node: TraceNode) -> Any:
 )
 def reshape(reader: GraphReader, node: TraceNode) -> TracedValue | Fixed:
     """Read a view with other sizes."""
-    value, shape = given(reader, node), node.results[0].shape
+    value, shape = reader.operand(node), node.results[0].shape
     if not isinstance(value, RowPlaces):
         return reader.view(node, value, shape)
     try:
@@ -35,14 +27,14 @@ def reshape(reader: GraphReader, node: TraceNode) -> TracedValue | Fixed:
 @handles("permute", "permute_copy")
 def permute(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read a view with its axes in another order."""
-    value: TracedValue = given(reader, node)
+    value: TracedValue = reader.operand(node)
     return replace(value, axes=tuple(value.axes[d] for d in node.arguments["dims"]))
 
 
 @handles("transpose", "t", "swapaxes", "swapdims", "numpy_T", "mT", "transpose_copy", "t_copy", "movedim")
 def transpose(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read a view with two axes exchanged, or one moved."""
-    value: TracedValue = given(reader, node)
+    value: TracedValue = reader.operand(node)
     rank = len(value.axes)
     order = list(range(rank))
     if node.operation == "movedim":
@@ -66,7 +58,7 @@ def transpose(reader: GraphReader, node: TraceNode) -> TracedValue:
 )
 def same(reader: GraphReader, node: TraceNode) -> Any:
     """Read an operation that changes neither elements nor sizes."""
-    value = given(reader, node)
+    value = reader.operand(node)
     if isinstance(value, TracedValue) and node.results and value.shape != node.results[0].shape:
         return reader.unknown(node, "it changes sizes")
     return value
@@ -75,29 +67,23 @@ def same(reader: GraphReader, node: TraceNode) -> Any:
 @handles("expand", "expand_as", "broadcast_to", "expand_copy")
 def expand(reader: GraphReader, node: TraceNode) -> Any:
     """Read a view that repeats axes of one element."""
-    value, shape = given(reader, node), node.results[0].shape
+    value, shape = reader.operand(node), node.results[0].shape
     if isinstance(value, Fixed):  # to the sizes of data
         return reader.fixed(replace(node, arguments={"self": node.arguments["self"], "size": shape}), "expand")
     axes: Axes = tuple(() for _ in range(len(shape) - len(value.axes))) + value.axes
-    sizes = [_size(axis) for axis in axes]
+    sizes = [size_of(axis) for axis in axes]
     repeats = tuple(
         axis if size == wanted else (Atom(None, wanted),) for axis, size, wanted in zip(axes, sizes, shape, strict=True)
     )
     return replace(value, axes=repeats)
 
 
-def _size(axis: tuple[Atom, ...]) -> int:
-    from planner.importing.axes import size_of
-
-    return size_of(axis)
-
-
 @handles("repeat", "tile")
 def repeat(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read repetitions of whole axes."""
-    value, shape = given(reader, node), node.results[0].shape
+    value, shape = reader.operand(node), node.results[0].shape
     axes: Axes = tuple(() for _ in range(len(shape) - len(value.axes))) + value.axes
-    counts = [wanted // max(_size(axis), 1) for axis, wanted in zip(axes, shape, strict=True)]
+    counts = [wanted // max(size_of(axis), 1) for axis, wanted in zip(axes, shape, strict=True)]
     repeated = [(Atom(None, n), *axis) if n > 1 else axis for axis, n in zip(axes, counts, strict=True)]
     return TracedValue(value.layer, tuple(merged(axis) for axis in repeated))
 
@@ -105,7 +91,7 @@ def repeat(reader: GraphReader, node: TraceNode) -> TracedValue:
 @handles("repeat_interleave")
 def repeat_interleave(reader: GraphReader, node: TraceNode) -> Any:
     """Read repetitions of each element of an axis."""
-    value, count, dim = given(reader, node), reader.argument(node, "repeats"), reader.argument(node, "dim")
+    value, count, dim = reader.operand(node), reader.argument(node, "repeats"), reader.argument(node, "dim")
     if not isinstance(count, int) or dim is None:
         return reader.unknown(node, "its repetitions are not one number of one axis")
     axes = list(value.axes)
@@ -116,7 +102,7 @@ def repeat_interleave(reader: GraphReader, node: TraceNode) -> Any:
 @handles("channel_shuffle", "native_channel_shuffle")
 def channel_shuffle(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read a transposition of groups and channels within them."""
-    value, groups = given(reader, node), reader.argument(node, "groups")
+    value, groups = reader.operand(node), reader.argument(node, "groups")
     b, c, *rest = value.shape
     divided = reader.view(node, value, (b, groups, c // groups, *rest))
     axes = list(divided.axes)
@@ -127,7 +113,7 @@ def channel_shuffle(reader: GraphReader, node: TraceNode) -> TracedValue:
 @handles("pixel_shuffle", "pixel_unshuffle")
 def pixel_shuffle(reader: GraphReader, node: TraceNode) -> TracedValue:
     """Read channels that become positions, or positions that become channels."""
-    value, shape = given(reader, node), node.results[0].shape
+    value, shape = reader.operand(node), node.results[0].shape
     b, c, h, w = value.shape
     if node.operation == "pixel_shuffle":
         r = reader.argument(node, "upscale_factor")
@@ -161,10 +147,8 @@ def constant(reader: GraphReader, node: TraceNode) -> Fixed:
     """Read a tensor that has another's sizes only."""
     if not node.results:
         return Fixed(())
-    value: Any = {"zeros": 0, "ones": 1}.get(node.operation.removeprefix("new_").removesuffix("_like"))
-    if "full" in node.operation:
-        value = node.arguments.get("fill_value")
-    if not isinstance(value, int | float):
+    value = fill_value(node.operation, node.arguments)
+    if value is None:
         return Fixed(node.results[0].shape)
     return filled(node.results[0].shape, value, floating=node.results[0].floating)
 

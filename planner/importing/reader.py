@@ -12,8 +12,9 @@ from planner.graph.parameters import Parameter
 from planner.graph.shapes import IntervalMap, Shape
 from planner.importing.axes import Atom, IndivisibleViewError, RowPlaces, TracedValue, reshaped
 from planner.importing.constants import Fixed, computed
-from planner.importing.placement import POSITION_NAMES, OutputLayout, Tag, interval_maps, layout_of
+from planner.importing.placement import OutputLayout, Tag, interval_maps, layout_of
 from planner.importing.recording import Given, channel_axis, recorded
+from planner.operations.checks import POSITIONS
 from planner.operations.rearrangement import Rearrangement
 from planner.operations.streaming import Unknown
 from planner.tracing.trace import Argument, Trace, TraceNode
@@ -74,6 +75,15 @@ class GraphReader:
         """Return an argument: the value of a tensor, or the plain argument."""
         given = node.arguments.get(name)
         return default if given is None else self.resolved(given)
+
+    def operand_name(self, node: TraceNode) -> str:
+        """Return the name of the argument that an operation on one tensor is of."""
+        named = (name for name in ("self", "input", "x", "a", "tensor") if name in node.arguments)
+        return next(named, next(iter(node.arguments)))
+
+    def operand(self, node: TraceNode) -> Any:
+        """Return the tensor that an operation on one tensor is of."""
+        return self.argument(node, self.operand_name(node))
 
     def resolved(self, given: Any) -> Any:
         """Return the values of references, also within lists."""
@@ -199,7 +209,7 @@ class GraphReader:
         rank = len(value.axes) - 2
         if not 0 <= rank <= 3:
             return None
-        dims, shape = ("sample", "channel", *POSITION_NAMES[rank]), self.shapes[value.layer]
+        dims, shape = ("sample", "channel", *POSITIONS[rank]), self.shapes[value.layer]
         whole = tuple((Atom(dim, size),) if size > 1 else () for dim, size in zip(dims, value.shape, strict=True))
         if shape.dims == dims and shape.sizes == value.shape and whole == value.axes:
             return value
@@ -220,18 +230,17 @@ class GraphReader:
     def unknown(self, node: TraceNode, reason: str) -> TracedValue:
         """Add a layer that is split by samples alone."""
         node = self.without_places(node)
-        inputs = list(dict.fromkeys(self._values_in(node)))
-        result = node.results[0]
+        tensors, result = list(self._tensors_in(node)), node.results[0]
+        inputs = list(dict.fromkeys(each for each in tensors if isinstance(each, TracedValue)))
         if not inputs or result.shape[:1] != (self.batch,):
             raise self.problem(node, f"is not supported where its result has no axis of samples ({reason})")
-        fixed = list(self._fixed_in(node))
         sample = Tag(self.batch, "sample")
         out = [[sample], *([Tag(size, f"position{i}" if i else "channel")] for i, size in enumerate(result.shape[1:]))]
         pairs = [
             (v, [(a, sample if a.dim == "sample" and a.size == self.batch else None) for row in v.axes for a in row])
             for v in inputs
         ]
-        trained = self.fixed_parameters(node, fixed)
+        trained = self.fixed_parameters(node, tensors)
         value = self.mapped(node, Unknown, out, pairs, trained=trained, function=node.operation)
         self.by_sample.append((value.layer, node.operation, reason))
         return self.computes(value, "whole", node.operation, self.operands_of(node), node.arguments, channels={})
@@ -301,17 +310,11 @@ class GraphReader:
             rows.append(replace(one, dim=atom.dim) if one is not None and atom is not None and whole else each)
         return tuple(rows)
 
-    def _values_in(self, node: TraceNode) -> Iterable[TracedValue]:
-        for given in node.arguments.values():
-            for each in _flat(self.resolved(given)):
-                if isinstance(each, TracedValue):
-                    yield each
-
-    def _fixed_in(self, node: TraceNode) -> Iterable[Fixed]:
-        for given in node.arguments.values():
-            for each in _flat(self.resolved(given)):
-                if isinstance(each, Fixed):
-                    yield each
+    def _tensors_in(self, node: TraceNode) -> Iterable[TracedValue | Fixed]:
+        """Yield the tensors that a node reads, those of lists too."""
+        for each in _flat([self.resolved(given) for given in node.arguments.values()]):
+            if isinstance(each, TracedValue | Fixed):
+                yield each
 
     def view(self, node: TraceNode, value: TracedValue, shape: Sequence[int]) -> TracedValue:
         """Return a value with other sizes."""
@@ -334,7 +337,7 @@ class GraphReader:
 
     def depends(self, node: TraceNode) -> bool:
         """Return whether a node reads data."""
-        return any(True for _ in self._values_in(node))
+        return any(isinstance(each, TracedValue) for each in self._tensors_in(node))
 
     def fixed(self, node: TraceNode, call: str) -> Any:
         """Return the results of a node that reads no data; ``call`` is its operation, not in place."""
