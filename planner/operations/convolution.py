@@ -9,17 +9,11 @@ import numpy as np
 
 from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
-from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
+from hwprofiles.compute.kernels import ConvolutionWindow
 from planner.graph.operation import SavedTensors
 from planner.graph.parameters import Parameter
 from planner.graph.shapes import SUMMED, IntervalMap, Shape, interval_map
-from planner.operations.base import (
-    ACTIVATION_ACCESSES,
-    ACTIVATION_BACKWARD_ACCESSES,
-    BATCH_STATISTICS,
-    OperationBase,
-    Part,
-)
+from planner.operations.base import ACTIVATION_ACCESSES, ACTIVATION_BACKWARD_ACCESSES, BATCH_STATISTICS, Part
 from planner.operations.checks import (
     check_activation,
     check_int,
@@ -29,11 +23,11 @@ from planner.operations.checks import (
     single,
     window_size,
 )
-from planner.operations.matrix_work import loaded_share
+from planner.operations.matrix_work import MatrixWork, loaded_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Convolution(OperationBase):
+class Convolution(MatrixWork):
     """A convolution with an optional epilogue of batch normalisation and an activation.
 
     Work: an implicit matrix product, flop = 2 x output channels x (samples x output positions) x (input
@@ -156,37 +150,8 @@ class Convolution(OperationBase):
             transforms=self.batch_norm or self.activation is not None,
         )
 
-    def _forward(self, part: Part) -> Kernels:
-        return part.matrix(
-            rows=part.channels,
-            columns=part.columns,
-            depth=self._depth(part),
-            elements=self._operands(part, self._loaded_share),
-            streamed=self.passes[0] * part.outputs / part.slices,
-            window=self.window,
-        )
-
-    def _activation_gradient(self, part: Part) -> Kernels:
-        # With stride > 1 an input position meets only some positions of the kernel; output positions as columns and
-        # all kernel positions in the depth count exactly those multiply-adds.
-        volume = math.prod(self.kernel)
-        return part.matrix(
-            rows=self._depth(part) // volume,
-            columns=part.columns,
-            depth=part.channels * volume,
-            elements=self._operands(part),
-            window=self.window,
-        )
-
-    def _weight_gradient(self, part: Part) -> Kernels:
-        return part.matrix(
-            rows=part.channels,
-            columns=self._depth(part),
-            depth=part.columns,
-            elements=self._operands(part, self._loaded_share),
-            streamed=self.passes[1] * part.outputs / part.slices,
-            window=self.window,
-        )
+    def _rows(self, part: Part) -> Floats | float:
+        return part.channels
 
     def _depth(self, part: Part) -> Floats | float:
         """Return the length of the sums of the forward product: input channels of a group times kernel positions."""
@@ -196,6 +161,10 @@ class Convolution(OperationBase):
     def _loaded_share(self) -> float:
         return loaded_share(self.kernel, self.stride)
 
-    def _operands(self, part: Part, share: float = 1.0) -> Floats:
-        """Return the elements of a share of the inputs, of weights and of outputs of each part."""
-        return self.read_elements(part) * share + part.channels * self._depth(part) + part.outputs
+    def _weights(self, part: Part) -> Floats:
+        """Return the elements of the weights of each part; bias and normalisation are of the epilogue."""
+        return part.channels * self._depth(part)
+
+    def _streamed(self, part: Part) -> tuple[Floats | float, Floats | float]:
+        forward, backward = (accesses * part.outputs / part.slices for accesses in self.passes)
+        return forward, backward

@@ -40,50 +40,48 @@ class MatrixWork(OperationBase):
         """Geometry of a convolution; None, unless a kind overrides it."""
         return None
 
+    def _weights(self, part: Part) -> Floats:
+        """Return the elements of the parameters that the products of each part read."""
+        return self.held_elements(part)
+
+    def _streamed(self, part: Part) -> tuple[Floats | float, Floats | float]:
+        """Return the elements that passes read and write behind the product, and with the gradient of its weights."""
+        if self.window:  # software says what the bias of a convolution costs
+            return 0.0, 0.0
+        biases = sum(each.elements > 0 and len(each.module_shape) == 1 for each in self.parameters(part.inputs))
+        return 0.0, biases * part.outputs / (part.slices if self.completes_sums else 1.0)
+
     def _forward(self, part: Part) -> Kernels:
-        rows = self._rows(part)
-        return self._product(part, rows=rows, columns=part.outputs / rows, depth=self._depth(part))
+        rows, streamed = self._rows(part), self._streamed(part)[0]
+        return self._product(part, rows, part.outputs / rows, self._depth(part), streamed=streamed)
 
     def _activation_gradient(self, part: Part) -> Kernels:
         # With stride > 1 an input position meets only some positions of the kernel; output positions as columns and
         # all kernel positions in the depth count exactly those multiply-adds.
         made, volume = self._rows(part), self.window.positions if self.window else 1
-        rows, columns = self._depth(part) / volume, part.outputs / made
-        return self._product(part, rows=rows, columns=columns, depth=made * volume, loads=False)
+        return self._product(part, self._depth(part) / volume, part.outputs / made, made * volume, loads=False)
 
     def _weight_gradient(self, part: Part) -> Kernels:
-        weights = self.parameters(part.inputs)
-        if not weights:
+        if not self.parameters(part.inputs):
             return part.streaming(flop=0.0, elements=0.0)
-        trained = [each for each in weights if each.elements and not self.window]  # software says it of convolutions
-        biases = sum(len(each.module_shape) == 1 for each in trained)
-        rows, matrices = self._rows(part), self._matrices(part)
-        return self._product(
-            part,
-            rows=rows,
-            columns=self._depth(part) * matrices,
-            depth=part.outputs / (rows * matrices),
-            streamed=biases * part.outputs / (part.slices if self.completes_sums else 1.0),
-        )
+        rows, matrices, streamed = self._rows(part), self._matrices(part), self._streamed(part)[1]
+        columns, depth = self._depth(part) * matrices, part.outputs / (rows * matrices)
+        return self._product(part, rows, columns, depth, streamed=streamed)
 
     def _product(
         self,
         part: Part,
-        *,
         rows: Floats | float,
         columns: Floats | float,
         depth: Floats | float,
+        *,
         streamed: Floats | float = 0.0,
         loads: bool = True,
     ) -> Kernels:
         inputs = self.all_inputs(part) * (self._loaded_share if loads else 1.0)
+        elements = inputs + self._weights(part) + part.outputs
         return part.matrix(
-            rows=rows,
-            columns=columns,
-            depth=depth,
-            elements=inputs + self.held_elements(part) + part.outputs,
-            streamed=streamed,
-            window=self.window,
+            rows=rows, columns=columns, depth=depth, elements=elements, streamed=streamed, window=self.window
         )
 
 
