@@ -4,38 +4,52 @@ import hashlib
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from pydantic import BeforeValidator, Field
 
+from planner.plan.plan_options import Precision
 from planner.plan.plan_text import read_plan_text
 
 _FOLDERS = ("groundwork", "hwprofiles", "simulator", "planner", "studies")
 _SUFFIXES = {".py", ".yaml", ".yml", ".csv", ".json"}
 
 
+def _strict(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("must be a whole number")
+    return value
+
+
+Whole = Annotated[int, Field(ge=1), BeforeValidator(_strict)]
+Switch = Annotated[bool | None, Field(strict=True)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPoint:
-    """A model on a cluster under a strategy."""
+    """A model on a cluster under a strategy; files of sweeps may list points with these keys."""
 
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 - read by pydantic where a file lists points
     model: str
     cluster: str
     """Cluster with its parameters and changes, as ``load_cluster`` takes them."""
-    batch: int
+    batch: Whole
     strategy: str
     gradient_sync: str = ""
     """Algorithm; empty: ``library`` where the cluster describes one, else ``ring``."""
     framework: str = ""
     """Framework with parameters; empty: ``ddp`` where the cluster describes a library, else ``ideal``."""
-    dtype: str = "float32"
+    dtype: Precision = "float32"
     """Data type of tensors and products."""
-    interference: bool | None = None
+    interference: Switch = None
     """Whether messages and arithmetic take from one another; None: where the cluster declares channels."""
-    spread: bool | None = None
+    spread: Switch = None
     """Whether iterations wait for the slowest rank; None: where the cluster declares a spread."""
     batch_norm: str = "local"
     compress_gradients: str = ""
     compress_activations: str = ""
-    sub_batches: int = 1
+    sub_batches: Whole = 1
 
     @property
     def digest(self) -> str:

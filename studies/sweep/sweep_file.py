@@ -22,21 +22,14 @@ from planner.models.registry import check_no_code, load_model
 from planner.plan.plan_options import Precision
 from planner.plan.plan_request import check_plan_text
 from studies.sweep.conditions import selected
-from studies.sweep.point import SweepPoint, point_columns
+from studies.sweep.point import SweepPoint, Switch, Whole, point_columns
 
 
 def _listed(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
-def _strict(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("must be a whole number")
-    return value
-
-
 _Words = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_listed)]
-Whole = Annotated[int, Field(ge=1), BeforeValidator(_strict)]
 Wholes = Annotated[tuple[Whole, ...], Field(min_length=1), BeforeValidator(_listed)]
 _Value = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 _Values = Annotated[tuple[_Value, ...], Field(min_length=1), BeforeValidator(_listed)]
@@ -87,29 +80,10 @@ def _cluster(value: object) -> object:
     return {"cluster": value} if isinstance(value, str) else value
 
 
-class _ListedPoint(_Strict):
-    """A point that the file lists."""
-
-    model: str
-    cluster: str
-    batch: Whole
-    strategy: str
-    gradient_sync: str = ""
-    framework: str = ""
-    dtype: Precision = "float32"
-    interference: Annotated[bool | None, Field(strict=True)] = None
-    spread: Annotated[bool | None, Field(strict=True)] = None
-    batch_norm: str = "local"
-    compress_gradients: str = ""
-    compress_activations: str = ""
-    sub_batches: Whole = 1
-
-
 Compressions = Annotated[
     tuple[Annotated[_Compression, BeforeValidator(_compression)], ...], Field(min_length=1), BeforeValidator(_listed)
 ]
 Precisions = Annotated[tuple[Precision, ...], Field(min_length=1), BeforeValidator(_listed)]
-Switch = Annotated[bool | None, Field(strict=True)]
 Switches = Annotated[tuple[Switch, ...], Field(min_length=1), BeforeValidator(_listed)]
 Clusters = Annotated[tuple[Annotated[_Clusters, BeforeValidator(_cluster)], ...], BeforeValidator(_listed)]
 
@@ -133,7 +107,7 @@ class SweepFile(_Strict):
     compression: Compressions = (_Compression(),)
     sub_batches: Wholes = (1,)
     constraints: _Words | tuple[()] = ()
-    points: tuple[_ListedPoint, ...] = ()
+    points: tuple[SweepPoint, ...] = ()
 
     @property
     def options(self) -> dict[str, tuple[Any, ...]]:
@@ -231,7 +205,7 @@ def _points(file: SweepFile, origin: str) -> tuple[SweepPoint, ...]:
         raise ConfigError(
             f"{origin} has {combinations:,} combinations, more than {_MOST_COMBINATIONS:,}: give fewer values an axis"
         )
-    listed = dict.fromkeys([*_product(file, batches), *(SweepPoint(**row.model_dump()) for row in file.points)])
+    listed = dict.fromkeys([*_product(file, batches), *file.points])
     for spec in dict.fromkeys(point.cluster for point in listed):
         _device_count(spec)  # refuses an unknown cluster
     points = _allowed(list(listed), file.constraints, origin)
