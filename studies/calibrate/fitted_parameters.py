@@ -4,19 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from groundwork.array_types import Floats
 from groundwork.units import MICRO
 from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
 from hwprofiles.compute.convolution_efficiency import ConvolutionEfficiency, HalfSizes
 from studies.calibrate.measured_kernels import KernelGroup, log_errors
+from studies.calibrate.robust_fit import fitted_logs
 
 _ERROR = 0.15
 """Size of an ordinary residual, in logarithms: beyond it rows count less, as libraries now and then choose badly."""
-_IDENTIFIED = 0.5
-"""Share of a parameter's information that must come from the rows, not from the prior."""
-
 _SHARES = ("ceiling", "memory", "window_reuse")
 """Parameters that are at most 1."""
 
@@ -111,19 +108,16 @@ def _fit(
     middle, width = (np.array(column) for column in zip(*priors.values(), strict=True))
     start = np.log(middle)
 
-    def residuals(logs: Floats) -> Floats:
-        values = dict(zip(names, np.exp(logs).tolist(), strict=True))
-        return np.concatenate([log_errors(changed(profile, values), groups) / _ERROR, (logs - start) / width])
+    def changed_by(logs: Floats) -> ComputeProfile:
+        return changed(profile, dict(zip(names, np.exp(logs).tolist(), strict=True)))
+
+    def errors(logs: Floats) -> Floats:
+        return log_errors(changed_by(logs), groups)
 
     most = np.array([0.0 if name.startswith(_SHARES) else np.inf for name in names])
-    fit = least_squares(residuals, start, bounds=(-np.inf, most), loss="soft_l1", max_nfev=60, x_scale=width)
-    data = fit.jac[: -len(names)]
-    information = (data**2).sum(axis=0)
-    share = information / (information + 1 / width**2)
-    logs = np.where(share >= _IDENTIFIED, fit.x, start)
-    values = dict(zip(names, np.exp(logs).tolist(), strict=True))
-    dropped = tuple(f"{section}.{name}" for name, known in zip(names, share >= _IDENTIFIED, strict=True) if not known)
-    return Fitted(changed(profile, values), dropped)
+    logs, known = fitted_logs(errors, start, width, (-np.inf, most), ordinary=_ERROR, steps=60)
+    dropped = tuple(f"{section}.{name}" for name, has in zip(names, known, strict=True) if not has)
+    return Fitted(changed_by(np.where(known, logs, start)), dropped)
 
 
 def _with_products(profile: ComputeProfile, values: dict[str, float]) -> ComputeProfile:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from groundwork.array_types import Bools, Floats
 from groundwork.errors import ConfigError
@@ -21,6 +20,7 @@ from hwprofiles.compute.fused_kernels import (
 )
 from hwprofiles.compute.fused_times import fused_s
 from studies.calibrate.kernel_tables import OPERAND_BYTES, precisions
+from studies.calibrate.robust_fit import fitted_logs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,12 +135,12 @@ def fit_fused(profile: ComputeProfile, rows: Sequence[MeasuredFused]) -> FusedEf
         overhead_s = values.pop("overhead_us") * MICRO
         return replace(profile, fused={(kind, phase): FusedEfficiency(**values, overhead_s=overhead_s)})
 
-    def residuals(logs: Floats) -> Floats:
-        return np.concatenate([*(_logs(changed(logs), row) / _ERROR for row in rows), (logs - start) / width])
+    def errors(logs: Floats) -> Floats:
+        return np.concatenate([_logs(changed(logs), row) for row in rows])
 
     most = np.array([0.0 if name in ("ceiling", "memory") else np.log(2e3) for name in names])
-    fit = least_squares(residuals, start, bounds=(-np.inf, most), loss="soft_l1", max_nfev=60, x_scale=width)
-    return changed(fit.x).fused[kind, phase]
+    logs, _ = fitted_logs(errors, start, width, (-np.inf, most), ordinary=_ERROR, steps=60)
+    return changed(logs).fused[kind, phase]
 
 
 def held_out_fused(profile: ComputeProfile, rows: Sequence[MeasuredFused]) -> Floats:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from groundwork.array_types import Floats, Ints
 from groundwork.errors import ConfigError
@@ -27,9 +26,10 @@ from planner.cost.library_rounds import library_collective_s
 from planner.topology.network_routes import ClusterRoutes
 from simulator.collectives.parallel_rings import RING_COLLECTIVES
 from studies.calibrate.cross_validation import HeldOutErrors, summary
+from studies.calibrate.robust_fit import fitted_logs
 
-_ERROR, _IDENTIFIED = 0.15, 0.5
-"""Size of an ordinary residual, in logarithms; share of a parameter's information that must come from the rows."""
+_ERROR = 0.15
+"""Size of an ordinary residual, in logarithms."""
 _LEAST_ROWS = 8
 _MIB = 2**20
 _WIDTHS = {
@@ -218,22 +218,14 @@ class _Fit:
     def solve(self, chosen: Sequence[np.ndarray]) -> tuple[Floats, np.ndarray]:
         """Return the logarithms of the parameters that fit chosen rows, and which of them the rows identify."""
 
-        def residuals(logs: Floats) -> Floats:
-            rows = [error[mask] / _ERROR for error, mask in zip(self.errors(logs), chosen, strict=True)]
-            return np.concatenate([*rows, (logs - self.start) / self._width])
+        def errors(logs: Floats) -> Floats:
+            return np.concatenate([error[mask] for error, mask in zip(self.errors(logs), chosen, strict=True)])
 
-        fit = least_squares(
-            residuals,
-            self.start,
-            bounds=(self.start - self._reach, self.start + self._reach),
-            loss="soft_l1",
-            max_nfev=_MOST_STEPS,
-            x_scale=self._width,
-            diff_step=1e-3,
+        bounds = (self.start - self._reach, self.start + self._reach)
+        logs, known = fitted_logs(
+            errors, self.start, self._width, bounds, ordinary=_ERROR, steps=_MOST_STEPS, diff_step=1e-3
         )
-        information = (fit.jac[: -len(self.names)] ** 2).sum(axis=0)
-        known = information / (information + 1 / self._width**2) >= _IDENTIFIED
-        return np.where(known, fit.x, self.start), known
+        return np.where(known, logs, self.start), known
 
     def towards(self, logs: Floats, way: float) -> Floats:
         """Return parameters a share of the way from the prior."""

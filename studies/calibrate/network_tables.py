@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from groundwork.array_types import Floats
 from groundwork.errors import ConfigError
@@ -16,6 +15,7 @@ from planner.cost.compute_time import kernel_s, stored_kernels
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph
 from planner.models.registry import load_model
 from studies.calibrate.kernel_tables import precisions
+from studies.calibrate.robust_fit import fitted_logs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,18 +36,13 @@ _ERROR = 0.1
 _LEAST_ROWS = 3
 
 
-class _Prior(NamedTuple):
-    """Medians and the standard deviations of logarithms, for a profile fitted to kernels and for another."""
-
-    share: float
-    share_width: float
-    dispatch_us: float
-    dispatch_width: float
-
-
 _MOST_TRANSFERRED = 3.0
 """Most that a device may exceed its relative's shares of the peak: those of T4 were measured at its limit of 70 W."""
-_FITTED, _TRANSFERRED = _Prior(0.9, 0.15, 30, 1.0), _Prior(0.8, 0.6, 30, 1.0)
+_FITTED, _TRANSFERRED = (0.9, 0.15), (0.8, 0.6)
+"""Median of the sustained clock, and the standard deviation of its logarithm, of a profile fitted to kernels and of
+another."""
+_DISPATCH_US, _DISPATCH_WIDTH = 30, 1.0
+"""The same of the host's time for a layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,32 +162,22 @@ def fit_networks(profile: ComputeProfile, rows: Sequence[MeasuredNetwork], *, ke
         kernels: Whether the profile was fitted to kernels of its device: then the clock is near the boost clock, else
             it stands for everything in which the device differs from its relative.
     """
-    prior = _FITTED if kernels else _TRANSFERRED
-    start = np.log([prior.share, prior.dispatch_us])
-    width = np.array([prior.share_width, prior.dispatch_width])
-
+    median, share_width = _FITTED if kernels else _TRANSFERRED
+    start, width = np.log([median, _DISPATCH_US]), np.array([share_width, _DISPATCH_WIDTH])
     terms = _Terms(profile, rows)
 
-    def residuals(logs: Floats) -> Floats:
+    def errors(logs: Floats) -> Floats:
         share, dispatch_us = np.exp(logs).tolist()
-        return np.concatenate([terms.logs(share, dispatch_us * MICRO) / _ERROR, (logs - start) / width])
+        return terms.logs(share, dispatch_us * MICRO)
 
     high = np.log([1.0 if kernels else _MOST_TRANSFERRED, 2000.0])
-    fit = least_squares(residuals, start, bounds=([-4.0, -2.0], high), loss="soft_l1", x_scale=width)
-    share, dispatch_us = np.exp(fit.x).tolist()
-    information = float((fit.jac[: len(rows), 1] ** 2).sum())
-    identified = information * prior.dispatch_width**2 >= 1  # large batches hide the host: then it is not counted
-    return _changed(profile, np.array([share, dispatch_us if identified else 0.0]))
-
-
-def _changed(profile: ComputeProfile, values: Floats) -> ComputeProfile:
-    """Return a profile with another sustained clock and time of the host."""
-    share, dispatch_us = values.tolist()
+    logs, known = fitted_logs(errors, start, width, ([-4.0, -2.0], high), ordinary=_ERROR)
+    share, dispatch_us = np.exp(logs).tolist()
     return replace(
         profile,
         peak_flop_per_s=profile.peak_flop_per_s * share / profile.sustained_clock,
         sustained_clock=share,
-        dispatch_s=dispatch_us * MICRO,
+        dispatch_s=dispatch_us * MICRO if known[1] else 0.0,  # large batches hide the host: then it is not counted
     )
 
 
