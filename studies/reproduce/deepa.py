@@ -27,7 +27,7 @@ from planner.layouts.configurations import ConfigSpace
 from planner.search.layerwise import search_layerwise
 from studies.reproduce.paper_clusters import BUS_BYTES_PER_S
 from studies.reproduce.priced_cases import PricedCase, PricedCases, PricedOutcome
-from studies.reproduce.rows import ClaimResult, PaperRow, claim_row, range_text, row, stored
+from studies.reproduce.rows import ClaimResult, PaperRow, claim_row, claims_of, range_text, row, stored
 
 _TABLES = {"2": ("alexnet", ("fc1",)), "3": ("vgg16", ("conv5_1", "conv5_2", "conv5_3"))}
 COLUMNS = ("transfer", "compute", "update", "total")
@@ -138,11 +138,9 @@ _PRIME = f"{MANY} is prime and has no equal parts, so {EVEN} classes are split"
 
 def deepa_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
     """Yield every row: Tables 2 and 3, then the claims of the text and the figures."""
-    claims, results = stored("deepa_claims"), PricedCases()
+    results = PricedCases()
     yield from table_rows()
-    for done, claim in enumerate(claims):
-        if progress:
-            progress(claim["claim"], done, len(claims))
+    for claim in claims_of("deepa", progress):
         yield claim_row("DeePa", claim, DEEPA_CLAIMS, results)
 
 

@@ -26,7 +26,7 @@ from planner.search.search_tables import search_problem
 from planner.simulation.additive_cost import additive_s
 from planner.strategies.named_strategies import spaces_of
 from studies.reproduce.priced_cases import PricedCase, PricedCases, PricedOutcome
-from studies.reproduce.rows import ClaimResult, PaperRow, claim_row, range_text, stored
+from studies.reproduce.rows import ClaimResult, PaperRow, claim_row, claims_of, range_text
 
 _MODELS = ("alexnet", "vgg16", "inception-v3")
 OTHERS = ("data", "model", "owt")
@@ -36,10 +36,8 @@ _SAMPLES = 32
 
 def layerwise_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
     """Yield every row, in the paper's order."""
-    claims, results = stored("layerwise_claims"), PricedCases()
-    for done, claim in enumerate(claims):
-        if progress:
-            progress(claim["claim"], done, len(claims))
+    results = PricedCases()
+    for claim in claims_of("layerwise", progress):
         yield claim_row("Layer-wise", claim, LAYERWISE_CLAIMS, results)
 
 

@@ -22,7 +22,7 @@ from planner.topology.network_routes import routes_of_cluster
 from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.oracle_table import OracleTable
 from studies.oracle.projection import oracle
-from studies.reproduce.rows import ClaimResult, PaperRow, claim_row, stored
+from studies.reproduce.rows import ClaimResult, PaperRow, claim_row, claims_of, stored
 
 _MODELS = ("resnet50", "vgg16")
 _SAMPLES = 32
@@ -31,10 +31,7 @@ _SAMPLES = 32
 
 def paradl_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
     """Yield every row, in the paper's order."""
-    claims = stored("paradl_claims")
-    for done, claim in enumerate(claims):
-        if progress:
-            progress(claim["claim"], done, len(claims))
+    for claim in claims_of("paradl", progress):
         yield claim_row("ParaDL", claim, PARADL_CLAIMS)
 
 

@@ -1,10 +1,12 @@
 """Rows that compare a printed value with ours, and the printed values, which are kept as data."""
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
+
+from groundwork.progress import Progress
 
 Value = float | str
 """A number; or a range ``low-high``, a bound ``>number`` or a configuration as text."""
@@ -30,6 +32,15 @@ def stored(name: str) -> list[dict[str, str]]:
     """Return the rows of a file of printed values, columns by name."""
     text = (files("studies") / "data" / f"{name}.csv").read_text()
     return list(csv.DictReader(text.splitlines()))
+
+
+def claims_of(paper: str, progress: Progress | None) -> Iterator[dict[str, str]]:
+    """Yield the claims of a paper one by one, and report each."""
+    claims = stored(f"{paper}_claims")
+    for done, claim in enumerate(claims):
+        if progress:
+            progress(claim["claim"], done, len(claims))
+        yield claim
 
 
 def claim_row(

@@ -19,7 +19,7 @@ from groundwork.progress import Progress
 from hwprofiles.compute.kernel_occupancy import OCCUPANCY_MODELS
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from studies.reproduce.rows import ClaimResult, PaperRow, row, stored
+from studies.reproduce.rows import ClaimResult, PaperRow, claims_of, row
 from studies.streams.schedule_comparison import StreamComparison, compare_schedules, work_of
 from studies.streams.stream_request import OccupancyModel, StreamRequest
 
@@ -28,10 +28,7 @@ DEVICE = "p100"
 
 def turbodl_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
     """Yield every row in the paper's order; a gain has one for each model of occupancy."""
-    claims = stored("turbodl_claims")
-    for done, claim in enumerate(claims):
-        if progress:
-            progress(claim["claim"], done, len(claims))
+    for claim in claims_of("turbodl", progress):
         yield from claim_rows(claim)
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,6 @@ class TracedOperation:
     """Shape of each input that is a tensor; () of others."""
     busy_s: float = 0.0
     """Time that it takes: its own on the processor, or that of the kernels which it launches."""
-    inner_dims: list[tuple[str, tuple[tuple[int, ...], ...]]] = field(default_factory=list)
-    """Names and shapes of the operations inside."""
     kernels_s: tuple[float, float] | None = None
     """Start of the first and end of the last kernel that it launches, later than its own; None if it launches none."""
 
@@ -146,8 +144,6 @@ def _outermost(rows: Sequence[Mapping[str, Any]], path: Path) -> list[_Nested]:
             if last is None or operation.start_s >= last[0].end_s:
                 last = (operation, [])
                 found.append(last)
-            else:
-                last[0].inner_dims.append((operation.name, operation.dims))
             last[1].append((operation.sequence, external if isinstance(external, int) else None))
     return sorted(found, key=lambda entry: entry[0].start_s)
 
