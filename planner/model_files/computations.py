@@ -82,7 +82,8 @@ def _step(
         slot = _count(f"{at}: {source}", each[source], count)
         shape = inputs[slot] if source == "input" else output
         axes = _axes(f"{at}: axes", each["axes"], shape)
-        operands.append(_read(name, source, slot, axes))
+        place = (slot, None) if source == "input" else (None, slot)
+        operands.append(Operand(name=name, input=place[0], step=place[1], axes=axes))
     return Step(
         form=_word(f"{where}: form", row["form"]),
         call=_word(f"{where}: call", row["call"]),
@@ -90,11 +91,6 @@ def _step(
         operands=tuple(operands),
         arguments=_arguments(f"{where}: with", row.get("with", {})),
     )
-
-
-def _read(name: str, source: str, slot: int, axes: tuple[str, ...]) -> Operand:
-    """Return an operand of an input of the layer, or of a step before."""
-    return Operand(name=name, input=slot, axes=axes) if source == "input" else Operand(name=name, step=slot, axes=axes)
 
 
 def _constant(where: str, row: Any, named: Mapping[str, tuple[int, ...]], depth: int) -> Constant:

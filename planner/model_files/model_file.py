@@ -174,9 +174,7 @@ class _FileReader:
             shapes,
             output,
             splits=_splits(where, row, operation, output),
-            keys=_keys(row),
-            frozen=_frozen(where, row),
-            aliases=_aliases(where, row),
+            **_marks(where, row),
         )
         self._check(where, row, layer)
         self.shapes[name] = output
@@ -264,13 +262,6 @@ def _splits(where: str, row: Mapping[str, Any], operation: Operation, output: Sh
     return () if set(given) == set(known) else tuple(dim for dim in known if dim in given)
 
 
-def _keys(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the keys of a layer's parameters in a ``state_dict``."""
-    given = row.get("parameters")
-    rows = given.items() if isinstance(given, dict) else ()
-    return tuple((str(n), str(v["key"])) for n, v in rows if isinstance(v, dict) and isinstance(v.get("key"), str))
-
-
 def _check_keys_differ(where: str, layers: Sequence[Layer]) -> None:
     """Refuse two trained parameters of one key: a state_dict has one tensor of it."""
     taken: dict[str, str] = {}
@@ -288,28 +279,22 @@ def _check_keys_differ(where: str, layers: Sequence[Layer]) -> None:
             taken[key] = place
 
 
-def _aliases(where: str, row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the further keys of a layer's parameters in a ``state_dict``."""
+def _marks(where: str, row: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the keys of a layer's parameters in a ``state_dict``, their further keys, and those not trained."""
     given = row.get("parameters")
-    rows = given.items() if isinstance(given, dict) else ()
-    pairs = list[tuple[str, str]]()
-    for name, each in rows:
-        aliases = each.get("aliases", []) if isinstance(each, dict) else []
-        if not isinstance(aliases, list) or not all(isinstance(key, str) for key in aliases):
-            raise ConfigError(f"{where}: aliases of parameter {name} must be a list of keys, got {str(aliases)[:80]}")
-        pairs += [(str(name), key) for key in aliases]
-    return tuple(pairs)
-
-
-def _frozen(where: str, row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the parameters that are not trained."""
-    given = row.get("parameters")
-    rows = given.items() if isinstance(given, dict) else ()
-    marks = {n: v.get("frozen", False) for n, v in rows if isinstance(v, dict)}
-    for name, mark in marks.items():
+    keys, frozen, aliases = list[tuple[str, str]](), list[str](), list[tuple[str, str]]()
+    for name, each in given.items() if isinstance(given, dict) else ():
+        if not isinstance(each, dict):
+            continue
+        mark, further = each.get("frozen", False), each.get("aliases", [])
         if not isinstance(mark, bool):
             raise ConfigError(f"{where}: frozen of parameter {name} must be true or false, got {str(mark)[:80]}")
-    return tuple(str(name) for name, mark in marks.items() if mark)
+        if not isinstance(further, list) or not all(isinstance(key, str) for key in further):
+            raise ConfigError(f"{where}: aliases of parameter {name} must be a list of keys, got {str(further)[:80]}")
+        keys += [(str(name), each["key"])] if isinstance(each.get("key"), str) else []
+        frozen += [str(name)] * mark
+        aliases += [(str(name), key) for key in further]
+    return {"keys": tuple(keys), "frozen": tuple(frozen), "aliases": tuple(aliases)}
 
 
 def _mapped_fields(row: Mapping[str, Any], shapes: Sequence[Shape]) -> dict[str, Any]:
