@@ -1,15 +1,10 @@
-"""One process of a study: ``python -m executor.accuracy.accuracy_rank JOB OUT`` with its rank in the environment.
+"""One process of a study: ``python -m executor.accuracy.accuracy_rank JOB`` with its rank in the environment.
 
 Processes start once and train every case with every seed, one after another.
 """
 
-import pickle
-import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -26,7 +21,7 @@ from executor.runtime.boxes import Box, whole_box
 from executor.runtime.devices import ComputeDevice, device_of
 from executor.runtime.run_options import RunOptions
 from executor.supervision.launcher import threads_of
-from executor.supervision.rank_work import process_group, serve
+from executor.supervision.rank_work import process_group, serve_job
 from executor.supervision.status_board import RankState, RankStatus
 from executor.training.session import Session, open_session
 from groundwork.errors import ConfigError
@@ -152,21 +147,15 @@ class _Trainer:
         return Training(mode=case.mode, type=case.type, seed=seed, losses=losses, accuracies=accuracies)
 
 
-def _main(arguments: Sequence[str]) -> NoReturn:
-    """Run as the process of one rank, which this ends."""
-
-    def work(where: RankEnvironment, status: RankStatus) -> None:
-        job: AccuracyJob = pickle.loads(Path(arguments[0]).read_bytes())
-        torch.set_num_threads(threads_of(0, where.ranks))
-        device = device_of("cpu", 0)
-        with process_group(where, device):
-            trainer = _Trainer(job, where, device, status)
-            trainings = [trainer.train(case, seed) for seed in range(job.request.seeds) for case in job.programs]
-        if where.rank == 0:
-            Path(arguments[1]).write_bytes(pickle.dumps(trainings))
-
-    serve(work)
+def _work(job: AccuracyJob, where: RankEnvironment, status: RankStatus) -> list[Training | None] | None:
+    """Train every case with every seed; return the trainings on rank 0, elsewhere None."""
+    torch.set_num_threads(threads_of(0, where.ranks))
+    device = device_of("cpu", 0)
+    with process_group(where, device):
+        trainer = _Trainer(job, where, device, status)
+        trainings = [trainer.train(case, seed) for seed in range(job.request.seeds) for case in job.programs]
+    return trainings if where.rank == 0 else None
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    serve_job(_work)

@@ -1,6 +1,5 @@
 """A study of accuracy by processes that are started once and train every case with every seed."""
 
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,20 +98,18 @@ def accuracy_study(request: AccuracyRequest, *, progress: Progress | None = None
         for name, (inputs, targets) in (("training", training), ("testing", testing)):
             np.savez(folder / f"{name}.npz", inputs=inputs, targets=targets)
         job = job_of(request, folder, training=len(training[1]), testing=len(testing[1]))
-        job_file, result_file = folder / "job.pickle", folder / "trainings.pickle"
-        job_file.write_bytes(pickle.dumps(job))
         steps = len(job.programs) * request.seeds * request.epochs * job.steps_per_epoch
         ranks = LaunchSpec(
             module="executor.accuracy.accuracy_rank",
-            arguments=[str(job_file), str(result_file)],
+            job=job,
             processes=request.processes,
             threads=threads_of(0, request.processes),
             folder=folder,
         )
-        launch(ranks, progress=reporter(progress, loss_of, steps))
+        trainings = launch(ranks, progress=reporter(progress, loss_of, steps))
         return AccuracyResult(
             request=request,
-            trainings=pickle.loads(result_file.read_bytes()),
+            trainings=trainings,
             trained=len(training[1]),
             tested=len(testing[1]),
         )

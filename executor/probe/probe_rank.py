@@ -1,9 +1,6 @@
-"""One process of a probe: ``python -m executor.probe.probe_rank REQUEST``, with its rank in the environment."""
+"""One process of a probe: ``python -m executor.probe.probe_rank JOB``, with its rank in the environment."""
 
-import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import NoReturn
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -13,20 +10,12 @@ from executor.probe.device_probe import DeviceFacts, measure_device
 from executor.probe.layer_probe import LayerProbe
 from executor.probe.link_probe import MeasuredLinks, machine, measure_links
 from executor.probe.measured_rows import ProbeRow, over_ranks
-from executor.probe.probe_request import (
-    RESULT,
-    Portion,
-    ProbeRequest,
-    ProbeResult,
-    portions_of,
-    read_request,
-    write_message,
-)
+from executor.probe.probe_request import Portion, ProbeRequest, ProbeResult, portions_of
 from executor.probe.probe_settings import ProbeSettings
 from executor.rendezvous.rank_environment import RankEnvironment, local_ranks
 from executor.runtime.devices import ComputeDevice, device_of
 from executor.supervision.launcher import threads_of
-from executor.supervision.rank_work import process_group, serve
+from executor.supervision.rank_work import process_group, serve_job
 from executor.supervision.status_board import RankState, RankStatus
 
 
@@ -104,17 +93,5 @@ def _gathered(
     )
 
 
-def _main(arguments: Sequence[str]) -> NoReturn:
-    """Run as the process of one rank, which this ends."""
-    path = Path(arguments[0])
-
-    def work(where: RankEnvironment, status: RankStatus) -> None:
-        result = measure(read_request(path), where, status)
-        if result is not None:
-            write_message(result, path.with_name(RESULT))
-
-    serve(work)
-
-
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    serve_job(measure)

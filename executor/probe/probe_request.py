@@ -2,9 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-import msgspec
 
 from executor.probe.codec_probe import CodecRow
 from executor.probe.device_probe import DeviceFacts
@@ -13,13 +10,10 @@ from executor.probe.measured_rows import ProbeRow
 from executor.probe.parts_to_measure import ProbePart, divided_parts, portions
 from executor.probe.probe_settings import PORTION_BYTES, ProbeSettings
 from groundwork.errors import ConfigError
-from groundwork.whole_files import replacing
 from planner.compression.data_types import compression_names
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model
 
-RESULT = "result.json"
-"""Name of the file in which rank 0 leaves what was measured."""
 ALL_TYPES = tuple(name for name in compression_names() if name != "float32")
 """Data types whose compression is timed if none are named."""
 
@@ -79,19 +73,3 @@ def portions_of(request: ProbeRequest) -> list[Portion]:
                 work.append(Portion(divided_graph, portion, first))
                 first += len(portion)
     return work
-
-
-def write_message(value: ProbeRequest | ProbeResult, path: Path) -> None:
-    """Write a request or a result for the other side to read; a reader never sees a part of it."""
-    with replacing(path) as partial:
-        partial.write_bytes(msgspec.json.encode(value))
-
-
-def read_request(path: Path) -> ProbeRequest:
-    """Read the request that the ranks are started with."""
-    return msgspec.json.decode(path.read_bytes(), type=ProbeRequest)
-
-
-def read_result(path: Path) -> ProbeResult:
-    """Read the result that rank 0 wrote."""
-    return msgspec.json.decode(path.read_bytes(), type=ProbeResult)

@@ -4,15 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from executor.probe.probe_request import (
-    RESULT,
-    Portion,
-    ProbeRequest,
-    ProbeResult,
-    portions_of,
-    read_result,
-    write_message,
-)
+from executor.probe.probe_request import Portion, ProbeRequest, ProbeResult, portions_of
 from executor.probe.probe_settings import ProbeSettings
 from executor.probe.probed_cluster import cluster_content, gpu_topology, topology_content, write_cluster
 from executor.probe.probed_profile import write_profile
@@ -83,11 +75,10 @@ def _measured(
 ) -> ProbeResult:
     """Run the ranks, and return what they measured."""
     with scratch_folder() as folder:
-        write_message(request, folder / "request.json")
-        launch(
+        result: ProbeResult = launch(
             LaunchSpec(
                 module="executor.probe.probe_rank",
-                arguments=[str(folder / "request.json")],
+                job=request,
                 processes=request.settings.processes,
                 threads=request.settings.threads,
                 folder=folder,
@@ -97,7 +88,7 @@ def _measured(
             progress=reporter(progress, lambda rows: _label(rows, work), len(work) + 1),
             task_name=lambda task: _part_name(work, task),
         )
-        return read_result(folder / RESULT)
+    return result
 
 
 def _written(result: ProbeResult, out: Path, request: ProbeRequest) -> Probed:

@@ -1,6 +1,5 @@
 """A run of a plan by local processes, which are started here and supervised."""
 
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from executor.checks.program_check import check_program
-from executor.measurement.measured_run import MEASUREMENT, Measurement, read_measurement
+from executor.measurement.measured_run import MEASUREMENT, Measurement
 from executor.rendezvous.rank_environment import RankEnvironment, local_ranks
 from executor.run.input_check import check_inputs
-from executor.runtime.run_options import RunOptions, write_options
+from executor.runtime.run_options import RunOptions
 from executor.supervision.diagnosis import Patience
 from executor.supervision.launcher import LaunchSpec, RankHosts, launch, threads_of
 from executor.supervision.other_supervisors import OtherSupervisors
@@ -64,7 +63,6 @@ def run_plan(
     processes: int | None = None,
     hosts: RankHosts | None = None,
     stall_s: float | None = None,
-    measured: Path | None = None,
     progress: Progress | None = None,
 ) -> PlanRun:
     """Run a plan with one local process a rank.
@@ -75,7 +73,6 @@ def run_plan(
         hosts: Hosts that they are started on; this machine if None.
         stall_s: Silence after which a rank is taken to hang, in seconds, longer than any task; ``default_stall_s`` if
             None.
-        measured: File for what is measured; in the folder of ``options.out`` if None.
         progress: Called as ``progress(label, done, total)``.
 
     Returns:
@@ -95,8 +92,9 @@ def run_plan(
     check_program(program, processes)
     check_inputs(options, program.graph, processes)
     patience = Patience(stall_s=default_stall_s(program) if stall_s is None else stall_s)
-    ranks = _Ranks(processes=processes, threads=threads, patience=patience, hosts=hosts)
-    measurement = _measured(options, plan, program, ranks, measured, progress)
+    measurement = _measured(
+        options, plan, program, progress, processes=processes, threads=threads, patience=patience, hosts=hosts
+    )
     assert measurement is not None
     return PlanRun(plan=plan, program=program, measurement=measurement)
 
@@ -106,7 +104,6 @@ def run_rank_of_plan(
     where: RankEnvironment,
     *,
     stall_s: float | None = None,
-    measured: Path | None = None,
     progress: Progress | None = None,
 ) -> PlanRun | None:
     """Run one rank of a plan, together with processes that do so for the other ranks; arguments as for ``run_plan``.
@@ -119,53 +116,48 @@ def run_rank_of_plan(
     check_program(program, where.ranks)
     patience = Patience(stall_s=default_stall_s(program) if stall_s is None else stall_s)
     threads = threads_of(options.threads, local_ranks(where))
-    ranks = _Ranks(processes=1, threads=threads, patience=patience, others=OtherSupervisors(where, patience))
-    measurement = _measured(options, plan, program, ranks, measured, progress)
+    others = OtherSupervisors(where, patience)
+    measurement = _measured(
+        options, plan, program, progress, processes=1, threads=threads, patience=patience, others=others
+    )
     return PlanRun(plan=plan, program=program, measurement=measurement) if measurement else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ranks:
-    """Ranks that are started here; fields as in ``LaunchSpec``."""
-
-    processes: int
-    threads: int
-    patience: Patience
-    hosts: RankHosts | None = None
-    others: OtherSupervisors | None = None
-
-
 def _measured(
-    options: RunOptions, plan: Plan, program: Program, ranks: _Ranks, measured: Path | None, progress: Progress | None
+    options: RunOptions,
+    plan: Plan,
+    program: Program,
+    progress: Progress | None,
+    *,
+    processes: int,
+    threads: int,
+    patience: Patience,
+    hosts: RankHosts | None = None,
+    others: OtherSupervisors | None = None,
 ) -> Measurement | None:
     """Run the ranks that are started here, and return what all measured, None where rank 0 is started elsewhere."""
+    # Twice the stall time: the supervisor then sees the silent rank before messages time out on the others.
+    timeout_s = max(options.timeout_s, 2 * patience.stall_s)
     with scratch_folder() as folder:
-        out = Path(options.out or folder)
-        out.mkdir(parents=True, exist_ok=True)
-        measured = (measured or out / MEASUREMENT).absolute()
-        written = folder / "options.json"
-        # Twice the stall time: the supervisor then sees the silent rank before messages time out on the others.
-        timeout_s = max(options.timeout_s, 2 * ranks.patience.stall_s)
-        write_options(replace(options, threads=ranks.threads, out=str(out), timeout_s=timeout_s), written)
-        # Lowered once: ranks start sooner without the planner.
-        lowered = folder / "program.pickle"
-        lowered.write_bytes(pickle.dumps((program, plan.batch_norm == "reduced")))
-        launch(
+        measurement: Measurement | None = launch(
             LaunchSpec(
                 module="executor.run.rank_entry",
-                arguments=[str(written), str(lowered), str(measured)],
-                processes=ranks.processes,
-                threads=ranks.threads,
+                # Lowered once: ranks start sooner without the planner.
+                job=(replace(options, threads=threads, timeout_s=timeout_s), program, plan.batch_norm == "reduced"),
+                processes=processes,
+                threads=threads,
                 folder=folder,
-                hosts=ranks.hosts,
-                others=ranks.others,
-                patience=ranks.patience,
+                hosts=hosts,
+                others=others,
+                patience=patience,
                 log_folder=Path(options.out) / "log" if options.out else None,
             ),
             progress=reporter(progress, lambda rows: _label(rows, program), options.steps),
             task_name=program.name,
         )
-        return read_measurement(measured) if ranks.others is None or ranks.others.rank == 0 else None
+    if measurement and options.out:
+        measurement.write(Path(options.out) / MEASUREMENT)
+    return measurement
 
 
 def _label(rows: Sequence[RankRow], program: Program) -> str:

@@ -1,14 +1,12 @@
-"""One process of a run: ``python -m executor.run.rank_entry OPTIONS PROGRAM MEASURED``, a rank of the environment."""
+"""One process of a run: ``python -m executor.run.rank_entry JOB``, a rank of the environment."""
 
 import hashlib
-import pickle
-import sys
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,9 +21,9 @@ from executor.measurement.memory_meter import AllocationMeter
 from executor.program.recorder import RankMeasurement
 from executor.rendezvous.rank_environment import RankEnvironment, local_ranks
 from executor.runtime.devices import ComputeDevice, device_of
-from executor.runtime.run_options import RunOptions, read_options
+from executor.runtime.run_options import RunOptions
 from executor.supervision.launcher import threads_of
-from executor.supervision.rank_work import process_group, serve
+from executor.supervision.rank_work import process_group, serve_job
 from executor.supervision.status_board import RankState, RankStatus
 from executor.training.session import Session, open_session
 from groundwork.errors import ConfigError
@@ -195,18 +193,10 @@ def _checkpoints(options: RunOptions, program: Program) -> Checkpoints | None:
     return Checkpoints(options, program.graph) if options.checkpoint else None
 
 
-def _main(arguments: Sequence[str]) -> NoReturn:
-    """Run as the process of one rank, which this ends."""
-
-    def work(where: RankEnvironment, status: RankStatus) -> None:
-        options = read_options(Path(arguments[0]))
-        program, reduced = pickle.loads(Path(arguments[1]).read_bytes())
-        measurement = run_rank(where, program, options, status, reduced=reduced)
-        if measurement is not None:
-            measurement.write(Path(arguments[2]))
-
-    serve(work)
+def _work(job: tuple[RunOptions, Program, bool], where: RankEnvironment, status: RankStatus) -> Measurement | None:
+    options, program, reduced = job
+    return run_rank(where, program, options, status, reduced=reduced)
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    serve_job(_work)

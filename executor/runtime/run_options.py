@@ -1,7 +1,6 @@
-"""Settings of a run beside its plan, and the file that brings them to the ranks."""
+"""Settings of a run beside its plan."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 from executor.runtime.optimizer_spec import OptimizerSpec
@@ -105,17 +104,3 @@ class RunOptions:
     def stand_in_compression(self) -> bool:
         """True if waits stand in for compression and decompression too."""
         return self.stand_in and not self.real_compression
-
-
-def write_options(options: RunOptions, path: Path) -> None:
-    """Write options for the ranks to read."""
-    import msgspec  # imported here, as the command line reads the fields without it
-
-    path.write_bytes(msgspec.json.encode(options))
-
-
-def read_options(path: Path) -> RunOptions:
-    """Read options that ``write_options`` wrote."""
-    import msgspec
-
-    return msgspec.json.decode(path.read_bytes(), type=RunOptions)

@@ -1,6 +1,7 @@
 """Start of the ranks of a job, whatever the job is."""
 
 import os
+import pickle
 import secrets
 import sys
 import tempfile
@@ -8,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from executor.rendezvous.rank_environment import (
     INTERFACE_VARIABLE,
@@ -30,6 +31,9 @@ KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD
 By default it returns large blocks to the system, which clears every page again: filling 32 MB of new tensors on one
 core took 26 ms, in kept memory 3 ms.
 """
+RESULT = "result"
+"""Name of the file, beside that of the job, in which rank 0 leaves what it returns."""
+
 _SECRET_BYTES = 32
 _RANK_BYTES = 140 * 2**20
 """Memory of a rank of its own before it holds a tensor: of 148 MiB measured, as another torch may take less."""
@@ -69,9 +73,10 @@ class LaunchSpec:
     """The local ranks of a job: what each runs, where, and how long it may be silent."""
 
     module: str
-    """Module that every rank runs, as ``python -m MODULE ARGUMENTS``."""
-    arguments: Sequence[str]
-    """Arguments, the same for all ranks; each finds its rank in the environment."""
+    """Module that every rank runs, as ``python -m MODULE FILE``: it calls ``executor.supervision.rank_work.serve_job``,
+    and finds its rank in the environment."""
+    job: Any
+    """What all ranks get, in a file."""
     processes: int
     threads: int
     folder: Path
@@ -89,8 +94,8 @@ def launch(
     *,
     progress: Callable[[Sequence[RankRow]], None] | None = None,
     task_name: Callable[[int], str] = str,
-) -> None:
-    """Run a job with one process a rank, and return when all have finished.
+) -> Any:
+    """Run a job with one process a rank; return what rank 0 has made of it when all have finished.
 
     Raises:
         InfeasiblePlanError: So many processes do not fit in memory.
@@ -112,7 +117,9 @@ def launch(
         gate.set()
         for thread in started:
             thread.join()
-    command = [sys.executable, "-m", "executor.supervision.lifeline", spec.module, *spec.arguments]
+    job = spec.folder / "job"
+    job.write_bytes(pickle.dumps(spec.job))
+    command = [sys.executable, "-m", "executor.supervision.lifeline", spec.module, str(job)]
     commands: list[Sequence[str]] = [command] * spec.processes
     with held_port() as port:  # the ranks take seconds to come to it
         environments = _environments(spec, port)
@@ -129,6 +136,8 @@ def launch(
             log_folder=spec.log_folder,
             others=spec.others,
         )
+    result = job.with_name(RESULT)
+    return pickle.loads(result.read_bytes()) if result.exists() else None
 
 
 def _environments(spec: LaunchSpec, port: int) -> list[dict[str, str]]:

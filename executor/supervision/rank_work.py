@@ -1,11 +1,13 @@
 """Work of one rank: in its process group, ended well or with the reason on the status board."""
 
 import os
+import pickle
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -14,6 +16,7 @@ from executor.rendezvous.rank_environment import RankEnvironment, rank_environme
 from executor.rendezvous.rank_network import check_network, use_network
 from executor.rendezvous.rank_store import opened_store
 from executor.runtime.devices import ComputeDevice
+from executor.supervision.launcher import RESULT
 from executor.supervision.status_board import BOARD_VARIABLE, RankState, RankStatus, own_status
 from groundwork.errors import OrreryError
 
@@ -71,6 +74,21 @@ def serve(work: Callable[[RankEnvironment, RankStatus], None]) -> NoReturn:
         print(f"rank {where.rank}: {reason}", file=sys.stderr, flush=True)
         os._exit(2 if refused else 1)
     os._exit(0)
+
+
+def serve_job(work: Callable[[Any, RankEnvironment, RankStatus], object]) -> NoReturn:
+    """Do the work of a rank on the job that ``launch`` has written, and end its process, as ``serve`` does.
+
+    What the work returns, on rank 0 alone, is what ``launch`` returns.
+    """
+    job = Path(sys.argv[1])
+
+    def on_job(where: RankEnvironment, status: RankStatus) -> None:
+        result = work(pickle.loads(job.read_bytes()), where, status)
+        if result is not None:
+            job.with_name(RESULT).write_bytes(pickle.dumps(result))
+
+    serve(on_job)
 
 
 def _reason(error: Exception) -> tuple[str, bool]:

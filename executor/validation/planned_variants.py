@@ -1,6 +1,5 @@
 """Plans and programs of all variants of a validation, and the files in which the ranks find them."""
 
-import pickle
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from executor.probe.codec_probe import CodecRow
 from executor.probe.measured_rows import ProbeRow
 from executor.probe.probed_profile import write_with_codecs
 from executor.runtime.run_options import RunOptions
-from executor.validation.validation_spec import PlanSamples
+from executor.validation.validation_job import PlanSamples
 from groundwork.errors import ConfigError, InfeasiblePlanError
 from groundwork.progress import Progress
 from hwprofiles.devices.device_graph import DeviceGraph
@@ -112,17 +111,6 @@ class PlannedVariants:
     plans: dict[str, Plan]
     programs: dict[str, Program]
     refused: dict[str, str]
-
-    def write(self, folder: Path) -> dict[str, str]:
-        """Write each program with how batch normalisation takes its statistics: ranks start sooner without planning.
-
-        Returns:
-            Path of each file, by the name of the variant.
-        """
-        paths = {name: folder / f"plan-{number}.pickle" for number, name in enumerate(self.plans)}
-        for name, plan in self.plans.items():
-            paths[name].write_bytes(pickle.dumps((self.programs[name], plan.batch_norm == "reduced")))
-        return {name: str(path) for name, path in paths.items()}
 
     def compressed_types(self, options: RunOptions) -> dict[str, tuple[str, ...]]:
         """Return the data types that the ranks of each plan really compress to; plans without any are left out."""

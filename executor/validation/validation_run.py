@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,6 @@ import torch
 
 from executor.checks.program_check import check_program
 from executor.lab.wiring import lab_cluster
-from executor.measurement.measured_run import Measurement, read_measurement
 from executor.probe.probe_run import probe
 from executor.probe.probe_settings import ProbeSettings
 from executor.program.buckets import largest_bucket_bytes
@@ -23,23 +22,14 @@ from executor.supervision.scratch_folders import scratch_folder
 from executor.supervision.status_board import RankRow
 from executor.validation.evaluate import evaluated
 from executor.validation.planned_variants import PlannedVariants, Variant, plan_variants, variants_of
+from executor.validation.validation_job import FinishedRound, ValidationJob, read_rounds
 from executor.validation.validation_request import ValidationRequest
 from executor.validation.validation_result import Validation
-from executor.validation.validation_spec import (
-    ValidationSpec,
-    measurement_path,
-    order_of,
-    read_device_names,
-    read_plan_samples,
-    read_rounds,
-    write_spec,
-)
 from groundwork.errors import ConfigError
 from groundwork.progress import Progress, keeping
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.graph.computation_graph import ComputationGraph
-from planner.lowering.program import Program
 from planner.models.registry import load_model
 from planner.strategies.named_strategies import is_searched
 
@@ -172,36 +162,46 @@ def _validated(job: _Job, variants: Sequence[Variant], load_before: str) -> Vali
     planned = plan_variants(job.graph, job.cluster, variants, job.progress)
     for program in planned.programs.values():
         check_program(program, job.processes)
-    spec = _written(job, planned)
-    turns = _TurnProgress(spec, planned.programs, job.progress)
+    stall_s = max(default_stall_s(program) for program in planned.programs.values())
+    work = ValidationJob(
+        request=job.request,
+        programs={name: (planned.programs[name], plan.batch_norm == "reduced") for name, plan in planned.plans.items()},
+        types=planned.compressed_types(job.options),
+        run=replace(job.options, timeout_s=max(job.options.timeout_s, 2 * stall_s)),
+    )
+    turns = _TurnProgress(work, job.progress)
     ranks = LaunchSpec(
         module="executor.validation.validation_rank",
-        arguments=[str(job.folder / "spec.json")],
+        job=work,
         processes=job.processes,
-        threads=spec.run.threads,
+        threads=work.run.threads,
         folder=job.folder,
         hosts=job.hosts,
-        patience=Patience(stall_s=_stall_s(planned)),
+        patience=Patience(stall_s=stall_s),
     )
 
     def finished() -> Validation | None:
-        rounds = read_rounds(spec)
-        said = f"Interrupted after {rounds} round{'s' * (rounds != 1)}; at most {spec.rounds} were to be run."
-        return _compared(job, planned, variants, spec, load_before, said) if rounds else None
+        rounds = read_rounds(job.folder)
+        count = f"{len(rounds)} round{'s' * (len(rounds) != 1)}"
+        said = f"Interrupted after {count}; at most {job.request.rounds} were to be run."
+        return _compared(job, planned, variants, rounds, load_before, said) if rounds else None
 
     with keeping(finished):
         launch(ranks, progress=turns.show, task_name=turns.task_name)
-    return _compared(job, planned, variants, spec, load_before)
+    return _compared(job, planned, variants, read_rounds(job.folder), load_before)
 
 
 def _compared(
-    job: _Job, planned: PlannedVariants, variants: Sequence[Variant], spec: ValidationSpec, load_before: str, *said: str
+    job: _Job,
+    planned: PlannedVariants,
+    variants: Sequence[Variant],
+    rounds: Sequence[FinishedRound],
+    load_before: str,
+    *said: str,
 ) -> Validation:
     """Join what was measured in the finished rounds with what the samples between the turns predict."""
-    measured = _measured(spec)
-    place = read_device_names(spec)
-    samples = {name: read_plan_samples(spec, name) for name in planned.plans}
-    planned = planned.priced_by(samples, job.folder, place["device"])
+    place = rounds[-1].place
+    planned = planned.priced_by(rounds[-1].samples, job.folder, place["device"])
     loads = {"load average before": load_before, "load average after": load_average()}
     return Validation(
         model=job.graph.name,
@@ -213,7 +213,11 @@ def _compared(
         lab=job.hosts is not None,
         strategies=tuple(
             evaluated(
-                name, planned.programs[name], measured[name], computed=not job.options.stand_in, plain=variant.plain
+                name,
+                planned.programs[name],
+                [each.measured[name] for each in rounds],
+                computed=not job.options.stand_in,
+                plain=variant.plain,
             )
             for variant in variants
             if (name := variant.name) in planned.programs
@@ -224,38 +228,11 @@ def _compared(
     )
 
 
-def _written(job: _Job, planned: PlannedVariants) -> ValidationSpec:
-    """Write what the ranks are given."""
-    spec = ValidationSpec(
-        plans=planned.write(job.folder),
-        types=planned.compressed_types(job.options),
-        run=replace(job.options, timeout_s=max(job.options.timeout_s, 2 * _stall_s(planned))),
-        rounds=job.request.rounds,
-        turn_s=job.request.turn_s,
-        spread=job.request.spread,
-        budget_s=job.request.budget_s,
-    )
-    write_spec(spec, job.folder / "spec.json")
-    return spec
-
-
-def _stall_s(planned: PlannedVariants) -> float:
-    """Return the silence after which a rank is taken to hang."""
-    return max(default_stall_s(program) for program in planned.programs.values())
-
-
-def _measured(spec: ValidationSpec) -> dict[str, list[Measurement]]:
-    """Return the turns of each plan in the finished rounds."""
-    rounds = range(read_rounds(spec))
-    return {name: [read_measurement(measurement_path(spec, name, turn)) for turn in rounds] for name in spec.plans}
-
-
 @dataclass
 class _TurnProgress:
     """Progress of a validation, by the status board: the steps of its ranks are turns."""
 
-    spec: ValidationSpec
-    programs: Mapping[str, Program]
+    job: ValidationJob
     progress: Progress | None
     turn: int = 0
 
@@ -263,17 +240,17 @@ class _TurnProgress:
         """Note which turn it is, and report it."""
         self.turn = max(0, *(row.step for row in rows))
         if self.progress:
-            total = self.spec.rounds * len(self.spec.plans)
+            total = self.job.request.rounds * len(self.job.programs)
             self.progress(f"running {self._name}", self.turn, total)
 
     @property
     def _name(self) -> str:
-        turn, place = divmod(self.turn, len(self.spec.plans))
-        return order_of(self.spec, turn)[place]
+        turn, place = divmod(self.turn, len(self.job.programs))
+        return self.job.order(turn)[place]
 
     def task_name(self, task: int) -> str:
         """Return what a task of the plan whose turn it is is called."""
-        return f"{self.programs[self._name].name(task)} of {self._name}"
+        return f"{self.job.programs[self._name][0].name(task)} of {self._name}"
 
 
 def load_average() -> str:

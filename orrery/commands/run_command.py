@@ -136,12 +136,9 @@ def _run(
     run: Callable[..., "PlanRun | None"], options: RunOptions, report: "_Report", *, stall_s: float | None
 ) -> None:
     """Start ranks and supervise them, and report on the run."""
-    from executor.measurement.measured_run import MEASUREMENT
-
     with report.files() as files, progress_bar("starting") as progress:
         options = replace(options, save=str(files["state_dict"])) if options.save else options
-        measured = files.get(MEASUREMENT)  # takes its place with the others, at the end
-        ran = run(options, stall_s=stall_s, measured=measured, progress=progress)
+        ran = run(options, stall_s=stall_s, progress=progress)
         assert ran is not None
         values = report.write(ran, options, files)
     report.show(values)

@@ -17,11 +17,14 @@ from executor.run import plan_run, rank_entry
 from executor.runtime.optimizers import _Sgd
 from executor.supervision import launcher, other_supervisors
 from executor.supervision.diagnosis import Patience
+from executor.supervision.rank_work import serve_job
 from executor.supervision.status_board import RankState
 from executor.training.worker import Worker
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 
+CASE = "ORRERY_TEST_CASE"
+"""Variable by which the supervisor tells its rank, which runs this file too, how to fail."""
 FOREVER_S, SAVE_S, FROM_STEP, GUILTY = 600, 3.0, 3, 1
 now = {"step": 0}
 
@@ -71,13 +74,13 @@ PLACES = {
 
 def supervise_this(spec, before=launcher.launch, **options):
     """Start this file as the rank, which it then is, in place of the rank's own module."""
-    arguments = [sys.argv[1], *spec.arguments]
-    return before(dataclasses.replace(spec, module="torchrun_rank", arguments=arguments), **options)
+    os.environ[CASE] = sys.argv[1]
+    return before(dataclasses.replace(spec, module="torchrun_rank"), **options)
 
 
 if __name__ == "__main__":
     guilty = int(os.environ["RANK"]) == GUILTY
-    if sys.argv[2] == "run":
+    if CASE not in os.environ:
         if sys.argv[1] == "lost":
             other_supervisors._UNHEARD_S = 3.0
             if guilty:
@@ -89,6 +92,7 @@ if __name__ == "__main__":
         sys.exit(run_app(app, sys.argv[2:]))
     Path(f"pid-{os.environ['RANK']}").write_text(str(os.getpid()))
     Worker.step = step
-    if guilty and sys.argv[1] in PLACES:
-        replace(*PLACES[sys.argv[1]], sys.argv[1])
-    rank_entry._main(sys.argv[2:])
+    case = os.environ[CASE]
+    if guilty and case in PLACES:
+        replace(*PLACES[case], case)
+    serve_job(rank_entry._work)

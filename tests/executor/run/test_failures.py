@@ -116,11 +116,12 @@ def stop(group):
 
 
 STARVED = """
-import resource, sys
-from executor.run.rank_entry import _main as main
+import resource
+from executor.run.rank_entry import _work
+from executor.supervision.rank_work import serve_job
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**31,) * 2)
-main(sys.argv[1:])
+serve_job(_work)
 """
 """A rank with 2 GiB from its start on."""
 LARGE_BATCH = 2**16

@@ -17,7 +17,7 @@ from executor.supervision.launcher import LaunchSpec, launch
 resource.setrlimit(resource.RLIMIT_NPROC, (8, 8))
 if os.getuid() == 0:
     os.setuid(1_234_567)  # root has no such limit
-launch(LaunchSpec(module="no.module", arguments=[], processes=2, threads=1, folder=Path(sys.argv[1])))
+launch(LaunchSpec(module="no.module", job=None, processes=2, threads=1, folder=Path(sys.argv[1])))
 """
 
 
@@ -34,7 +34,7 @@ def test_the_threads_that_were_tried_are_gone(tmp_path, monkeypatch):
     """Whether or not they could be started."""
     before, started = threading.active_count(), threading.Thread.start
     monkeypatch.setattr("executor.supervision.launcher.supervise", lambda *_, **__: None)
-    spec = LaunchSpec(module="no.module", arguments=[], processes=2, threads=1, folder=tmp_path)
+    spec = LaunchSpec(module="no.module", job=None, processes=2, threads=1, folder=tmp_path)
 
     launch(spec)
     assert threading.active_count() == before
