@@ -2,7 +2,7 @@
 
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import psutil
@@ -48,14 +48,19 @@ def check_archive(archive: zipfile.ZipFile, origin: str) -> None:
         )
     for member in members:
         with archive.open(member) as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(file)
+            shape, _, dtype = array_header(file)
         size = dtype.itemsize
         for length in shape:
             size *= int(length)
         if min(shape, default=0) < 0 or size > member.file_size:
             raise ConfigError(f"{origin}: {member.filename} says that its shape is {shape}, which it cannot hold")
+
+
+def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of an .npy file; return the array's shape, whether it is in Fortran's order, and its type."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(file)
 
 
 def _first_line(error: Exception) -> str:

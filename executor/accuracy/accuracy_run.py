@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from executor.accuracy.accuracy_request import FLOAT32, AccuracyCase, AccuracyRequest
 from executor.accuracy.accuracy_result import AccuracyResult, mean_interval
 from executor.checks.program_check import check_program
-from executor.data.dataset import DataRequirements
 from executor.data.idx import read_mnist
+from executor.data.requirements import DataRequirements
 from executor.supervision.launcher import LaunchSpec, launch, threads_of
 from executor.supervision.scratch_folders import scratch_folder
 from executor.supervision.status_board import loss_of, reporter

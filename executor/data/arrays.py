@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from executor.data.dataset import DataRequirements, RequiredInput
+from executor.data.requirements import DataRequirements, RequiredInput
 from executor.runtime.boxes import Box
 from groundwork.errors import ConfigError
-from groundwork.input_arrays import ARRAYS_MIB, check_archive
+from groundwork.input_arrays import ARRAYS_MIB, array_header, check_archive
 from groundwork.input_files import check_input
 
 Array = NDArray[Any]
@@ -51,14 +49,14 @@ class ArraySource:
         self.samples = len(targets)
         self._targets = _labels(name, targets, expected) if expected.labelled else _values(name, targets, expected)
 
-    def inputs(self, rows: NDArray[np.int64], box: Box, name: str) -> Tensor:
+    def inputs(self, rows: NDArray[np.int64], box: Box, name: str) -> Array:
         """Return a region of each of some samples; see ``Source.inputs``."""
         region: tuple[Any, ...] = (rows, *map(slice, box.low, box.high))
-        return _tensor(self._inputs[name][region])
+        return _copied(self._inputs[name][region])
 
-    def targets(self, rows: NDArray[np.int64]) -> Tensor:
+    def targets(self, rows: NDArray[np.int64]) -> Array:
         """Return the targets of some samples; see ``Source.targets``."""
-        return _tensor(self._targets[rows])
+        return _copied(self._targets[rows])
 
 
 def _checked_input(name: str, inputs: Array, expected: RequiredInput, model: str) -> Array:
@@ -120,9 +118,9 @@ def _values(name: str, targets: Array, expected: DataRequirements) -> Array:
     return targets.reshape(len(targets), *expected.outputs)
 
 
-def _tensor(values: Array) -> Tensor:
-    """Return a copy in this machine's byte order."""
-    return torch.from_numpy(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("=")))
+def _copied(values: Array) -> Array:
+    """Return values in a row of memory and in this machine's byte order."""
+    return np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
 
 
 def _sizes(shape: tuple[int, ...]) -> str:
@@ -182,9 +180,7 @@ def _member(path: Path, info: zipfile.ZipInfo) -> Array:
         name_bytes, extra_bytes = struct.unpack("<HH", file.read(4))
         file.seek(info.header_offset + _ZIP_HEADER_BYTES + name_bytes + extra_bytes)
         # NumPy reads the .npy header; what follows in the file are the elements
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
+        shape, fortran, dtype = array_header(file)
         if dtype.hasobject:
             raise ValueError("it holds objects")
         mapped: Array = np.memmap(

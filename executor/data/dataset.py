@@ -1,22 +1,17 @@
-"""Interfaces of data sets, the shapes that a model requires of them, and the order of their samples."""
+"""Interfaces of data sets, and the order of their samples."""
 
-import math
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from executor.data.requirements import DataRequirements, RequiredInput
 from executor.runtime.boxes import Box, whole_box
 from executor.runtime.positional_random import key_of, uniform
-from groundwork.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph
 from planner.graph.data_sources import DATA
-from planner.operations.loss import Loss
-from planner.operations.streaming import Embedding
 
 PURPOSE = 2
 """Part of the key that separates the data's random numbers from those of other purposes with the same seed."""
@@ -54,105 +49,24 @@ class Source(Protocol):
         """Number of samples."""
         ...
 
-    def inputs(self, rows: NDArray[np.int64], box: Box, name: str) -> Tensor:
+    def inputs(self, rows: NDArray[np.int64], box: Box, name: str) -> Tensor | NDArray[Any]:
         """Return the region ``box`` (channel, positions) of an input of some samples; bytes stand for [-1, 1)."""
         ...
 
-    def targets(self, rows: NDArray[np.int64]) -> Tensor:
+    def targets(self, rows: NDArray[np.int64]) -> Tensor | NDArray[Any]:
         """Return the labels or values of some samples."""
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequiredInput:
-    """Shape and kind of one input that a model requires."""
-
-    array: str
-    """Name of its array in files of several arrays."""
-    sample: tuple[int, ...]
-    """Channels and positions."""
-    words: int = 0
-    """Number of different whole numbers of which it is made, such as words; 0: it is made of values."""
-
-    def type_in(self, dtype: torch.dtype) -> torch.dtype:
-        """Return the type of its elements in a network of a type: half precision does not know all words apart."""
-        return torch.promote_types(dtype, torch.float32) if self.words else dtype
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataRequirements:
-    """Shapes and kind of the data that a model requires."""
-
-    model: str
-    batch: int
-    inputs: dict[str, RequiredInput]
-    """All inputs by their names in the model's graph, in order."""
-    outputs: tuple[int, ...]
-    """Sizes of the loss's input, for one sample."""
-    labelled: bool
-    """True if targets are labels; else they are values of the shape ``outputs``."""
-    positions: tuple[int, ...] = ()
-    """Sizes of the positions that have labels of their own; empty where a sample has one label."""
-
-    @classmethod
-    def of(cls, graph: ComputationGraph) -> "DataRequirements":
-        """Return the shapes that a graph requires.
-
-        Raises:
-            ConfigError: The last layer of the graph is no loss.
-        """
-        last = graph.layers[-1]
-        if not isinstance(last.operation, Loss):
-            raise ConfigError(f"the last layer of {graph.name} must be a loss to be trained, got {last.operation.kind}")
-        return cls(
-            model=graph.name,
-            batch=graph.batch,
-            inputs={
-                name: RequiredInput(
-                    array=name.replace(DATA, "inputs").replace(":", "_"),
-                    sample=shape.sizes[1:],
-                    words=words_of(graph, name),
-                )
-                for name, shape in graph.data.items()
-            },
-            outputs=last.output.sizes[1:],
-            labelled=last.operation.function != "mean_squared_error",
-            positions=last.output.positions if last.operation.function == "softmax_per_position" else (),
-        )
-
-    def only_input(self, data: str) -> RequiredInput:
-        """Return the input of a model that reads one.
-
-        Raises:
-            ConfigError: The model reads several.
-        """
-        if len(self.inputs) > 1:
-            arrays = ", ".join(each.array for each in self.inputs.values())
-            raise ConfigError(
-                f"data {data} has one input, {self.model} reads {len(self.inputs)}: data must be generated, or an .npz "
-                f"file with the arrays {arrays} and targets"
-            )
-        return next(iter(self.inputs.values()))
-
-    @property
-    def classes(self) -> int:
-        """Number of classes of the labels."""
-        return math.prod(self.outputs) // math.prod(self.positions)
-
-
-def words_of(graph: ComputationGraph, name: str) -> int:
-    """Return the number of rows of the smallest table that an input is looked up in; 0 where there is none."""
-    readers = [layer for layer in graph.layers if name in layer.inputs and isinstance(layer.operation, Embedding)]
-    return min((layer.parameters[0].shape[0] for layer in readers if layer.parameters), default=0)
+def type_in(required: RequiredInput, dtype: torch.dtype) -> torch.dtype:
+    """Return the type of an input's elements in a network of a type: half precision does not know all words apart."""
+    return torch.promote_types(dtype, torch.float32) if required.words else dtype
 
 
 class Shuffled:
     """A data set that reads a source epoch by epoch, each in a random order of its own.
 
-    The last incomplete batch of an epoch is dropped.
-
-    Raises:
-        ConfigError: There are fewer samples than a batch has.
+    The last incomplete batch of an epoch is dropped; a source has at least one batch.
     """
 
     def __init__(
@@ -160,15 +74,10 @@ class Shuffled:
         source: Source,
         expected: DataRequirements,
         *,
-        name: str,
         seed: int,
         dtype: torch.dtype,
         device: torch.device | str,
     ) -> None:
-        if source.samples < expected.batch:
-            raise ConfigError(
-                f"data {name} must have at least the batch's {expected.batch} samples, got {source.samples}"
-            )
         self.samples = source.samples
         self._source, self._batch, self._seed = source, expected.batch, seed
         self._required = expected.inputs
@@ -179,11 +88,11 @@ class Shuffled:
         values = self._moved(self._read(step, box, name))
         if values.dtype == torch.uint8:
             return values.to(self._dtype).div_(_UINT8_HALF).sub_(1)
-        return values.to(self._required[name].type_in(self._dtype))
+        return values.to(type_in(self._required[name], self._dtype))
 
     def targets(self, step: int, low: int, high: int) -> Tensor:
         """Return the targets of samples of a mini-batch; see ``Dataset.targets``."""
-        values = self._moved(self._source.targets(self._rows(step, low, high)))
+        values = self._moved(torch.as_tensor(self._source.targets(self._rows(step, low, high))))
         return values.to(self._dtype) if values.dtype.is_floating_point else values.to(torch.int64)
 
     def _moved(self, values: Tensor) -> Tensor:
@@ -194,7 +103,7 @@ class Shuffled:
     def _read(self, step: int, box: Box, name: str) -> Tensor:
         """Return the region as the source delivers it."""
         rows = self._rows(step, box.low[0], box.high[0])
-        return self._source.inputs(rows, Box(box.low[1:], box.high[1:]), name)
+        return torch.as_tensor(self._source.inputs(rows, Box(box.low[1:], box.high[1:]), name))
 
     def _rows(self, step: int, low: int, high: int) -> NDArray[np.int64]:
         """Return the source's numbers of samples [low, high) of the mini-batch of a step."""

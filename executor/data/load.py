@@ -1,9 +1,6 @@
 """Data sets by their specifications."""
 
-import os
-import re
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,89 +8,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from executor.data.arrays import ArraySource, open_npy, open_npz
-from executor.data.dataset import PURPOSE, DataRequirements, Dataset, Shuffled, Source
+from executor.data.dataset import PURPOSE, Dataset, Shuffled, Source, type_in
+from executor.data.images import ImageSource
+from executor.data.requirements import DataRequirements
+from executor.data.sources import opened_data
 from executor.runtime.boxes import Box
 from executor.runtime.positional_random import key_of, uniform
-from groundwork.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.graph.data_sources import DATA
-
-_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-_MODES = {1: "L", 3: "RGB"}
-_MOST_THREADS = 8
-
-
-class ImageSource:
-    """A source of the images in a folder, whose sub-folders in the order of their names are the classes.
-
-    An image is scaled until it covers the model's height and width, then cropped to its centre.
-
-    Raises:
-        ConfigError: Pillow is missing, the model does not read images of 1 or 3 channels alone, its targets are not
-            labels, or it has fewer classes than there are sub-folders.
-    """
-
-    def __init__(self, folder: Path, expected: DataRequirements) -> None:
-        try:
-            import PIL.Image  # noqa: F401
-        except ImportError as error:
-            raise ConfigError(
-                f"data {folder}: images need Pillow, which is not installed: pip install 'orrery-training[images]'"
-            ) from error
-        sample = expected.only_input(str(folder)).sample
-        channels, *positions = sample
-        if len(positions) != 2 or channels not in _MODES:
-            sizes = " x ".join(map(str, sample))
-            raise ConfigError(
-                f"data {folder}: images have 1 or 3 channels, height and width; {expected.model} reads {sizes}"
-            )
-        if expected.positions:
-            raise ConfigError(f"data {folder}: an image has one label, {expected.model} learns one a position")
-        if not expected.labelled:
-            raise ConfigError(f"data {folder}: images have labels, {expected.model} learns {expected.classes} values")
-        classes = sorted(entry for entry in folder.iterdir() if entry.is_dir())
-        if len(classes) > expected.classes:
-            raise ConfigError(
-                f"data {folder}: {len(classes)} folders, {expected.model} tells {expected.classes} classes apart"
-            )
-        files = [
-            (path, label)
-            for label, entry in enumerate(classes)
-            for path in sorted(entry.rglob("*"))
-            if path.suffix.lower() in _SUFFIXES and path.is_file()
-        ]
-        self.samples = len(files)
-        self._paths = [path for path, _ in files]
-        self._labels = np.array([label for _, label in files], dtype=np.int64)
-        self._mode = _MODES[channels]
-        self._height, self._width = positions
-        self._pool = ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS))
-
-    def inputs(self, rows: NDArray[np.int64], box: Box, name: str) -> Tensor:
-        """Return a region of each of some samples; see ``Source.inputs``."""
-        slices = tuple(map(slice, box.low, box.high))
-        values = np.empty((len(rows), *box.shape), dtype=np.uint8)
-        for i, pixels in enumerate(self._pool.map(self._pixels, rows.tolist())):
-            values[i] = pixels[slices]
-        return torch.from_numpy(values)
-
-    def targets(self, rows: NDArray[np.int64]) -> Tensor:
-        """Return the targets of some samples; see ``Source.targets``."""
-        return torch.from_numpy(self._labels[rows])
-
-    def _pixels(self, row: int) -> NDArray[np.uint8]:
-        """Return the pixels of one image, shape (channel, height, width)."""
-        from PIL import Image, ImageOps
-
-        path = self._paths[row]
-        try:
-            with Image.open(path) as image:
-                fitted = ImageOps.fit(image.convert(self._mode), (self._width, self._height), Image.Resampling.BILINEAR)
-        except Exception as error:  # a damaged image makes Pillow raise whatever its decoder meets
-            raise ConfigError(f"data {path} cannot be read as an image: {error}") from error
-        pixels = np.asarray(fitted, dtype=np.uint8)
-        return pixels.reshape(self._height, self._width, -1).transpose(2, 0, 1)
 
 
 class Prefetching(Shuffled):
@@ -133,7 +55,7 @@ class _Generator:
         if words := expected.words:
             # float64, so that the words are the same whatever type the network has
             unit = uniform(key, box, whole, dtype=torch.float64, device=self._device)
-            return unit.mul_(words).floor_().to(expected.type_in(self._dtype))
+            return unit.mul_(words).floor_().to(type_in(expected, self._dtype))
         return self._signed(key, box, whole)
 
     def _sample_targets(self, step: int, low: int, high: int, count: int) -> Tensor:
@@ -177,7 +99,7 @@ class Repeated(_Generator):
 
     def inputs(self, rows: NDArray[np.int64], box: Box, name: str) -> Tensor:
         """Return a region of each of some samples; see ``Source.inputs``."""
-        dtype = self._expected.inputs[name].type_in(self._dtype)
+        dtype = type_in(self._expected.inputs[name], self._dtype)
         values = torch.empty(len(rows), *box.shape, dtype=dtype, device=self._device)
         for i, row in enumerate(rows.tolist()):
             sample = Box((row, *box.low), (row + 1, *box.high))
@@ -209,28 +131,11 @@ def load_data(
         ConfigError: The data cannot be read, do not fit the model, or are fewer than one batch.
     """
     expected = DataRequirements.of(graph)
-    if spec == "generated":
+    found = opened_data(spec, expected)
+    if found is None:
         return Endless(expected, seed=seed, dtype=dtype, device=device)
-    source = _source(spec, expected, seed, dtype, device)
-    kind = Prefetching if isinstance(source, ImageSource) else Shuffled
-    return kind(source, expected, name=spec, seed=seed, dtype=dtype, device=device)
-
-
-def _source(spec: str, expected: DataRequirements, seed: int, dtype: torch.dtype, device: torch.device | str) -> Source:
-    kind, _, count = spec.partition(":")
-    if kind == "generated":
-        if not re.fullmatch(r"[1-9][0-9]{0,6}", count):
-            raise ConfigError(f"data generated:N needs a number of samples from 1 to 9999999, got {count!r}")
-        return Repeated(int(count), expected, seed=seed, dtype=dtype, device=device)
-    if spec.endswith(".npz"):
-        *inputs, targets = open_npz(Path(spec), [*(each.array for each in expected.inputs.values()), "targets"])
-        return ArraySource(spec, inputs, targets, expected)
-    if re.fullmatch(r".+\.npy,.+\.npy", spec):
-        expected.only_input(spec)
-        first, second = map(Path, re.split(r"(?<=\.npy),", spec, maxsplit=1))
-        return ArraySource(spec, [open_npy(first)], open_npy(second), expected)
-    if Path(spec).is_dir():
-        return ImageSource(Path(spec), expected)
-    raise ConfigError(
-        f"data must be generated, generated:N, FILE.npz, INPUTS.npy,TARGETS.npy or a folder of images, got {spec!r}"
+    source: Source = (
+        Repeated(found, expected, seed=seed, dtype=dtype, device=device) if isinstance(found, int) else found
     )
+    kind = Prefetching if isinstance(found, ImageSource) else Shuffled
+    return kind(source, expected, seed=seed, dtype=dtype, device=device)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from executor.data.dataset import words_of
+from executor.data.requirements import words_of
 from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
 from executor.layers.kernels.layout import channels_last, laid_out
