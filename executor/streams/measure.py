@@ -17,7 +17,7 @@ import torch
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.streams.measure_request import MEASURED_SCHEDULES, CoreStreamsRequest
 from executor.streams.network import SubTaskNetwork
-from executor.streams.stream_results import MeasuredSchedule, MeasuredStreams
+from executor.streams.stream_results import MeasuredStreams, SubTaskTimes, measured_schedule, median_times
 from executor.streams.threads import StepTimes, ThreadRunner
 from executor.streams.turns import in_turns
 from groundwork.array_types import Floats
@@ -27,7 +27,7 @@ from hwprofiles.compute.launch import Launch
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import KINDS, Program
 from studies.streams.decomposition import Decomposed, with_measured
-from studies.streams.delayed_memory import bounded, held_bytes
+from studies.streams.delayed_memory import bounded
 from studies.streams.schedule_comparison import whole_program
 from studies.streams.stream_plan import StreamPlan, replay_streams
 from studies.streams.stream_request import PathOptions
@@ -36,8 +36,6 @@ from studies.streams.stream_schedules import schedule
 UNLIMITED = Launch(tile_rows=1, tile_columns=1, blocks_per_multiprocessor=1, priorities=1 << 20, streams=1 << 20)
 """Limits of threads: any number of streams and priorities."""
 _BACKWARD = ("epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient", "update")
-SubTaskTimes = dict[tuple[str, str], float]
-"""Seconds of sub-tasks, by layer and kind of task."""
 _TRIES = 2
 """Steps from whose sub-tasks the schedules are planned; predictions use sub-tasks that are measured beside them."""
 
@@ -131,11 +129,7 @@ class ScheduleSetups:
 
     def medians(self, steps: Sequence[StepTimes]) -> SubTaskTimes:
         """Return the median time of every sub-task over steps, from the end of the one before: with its start."""
-        program = self.network.program
-        names = [layer.name for layer in program.graph.layers]
-        seconds = np.median(np.array([_since_last(times) for times in steps]), axis=0)
-        keys = [(names[layer], KINDS[kind]) for layer, kind in zip(program.layer, program.kind, strict=True)]
-        return dict(zip(keys, seconds.tolist(), strict=True))
+        return median_times(self.network.program, [_since_last(times) for times in steps])
 
     def work(self, cores: dict[str, int], known: dict[int, SubTaskTimes]) -> Decomposed:
         """Return the sub-tasks with their times, and the share of the cores that each takes."""
@@ -234,41 +228,21 @@ def _measured(
         {cores: setups.medians([row[turn]]) for cores, row in zip(setups.counts, steps[count:], strict=True)}
         for turn in range(rounds)
     ]
-    results = [
-        _result(setups, row, known, steps[at], [times.step_s for times in steps[0]], losses[at])
-        for at, row in enumerate(planned)
-    ]
+    results = []
+    for at, row in enumerate(planned):
+        works = [setups.work(row.cores_of, times) for times in known]
+        results.append(
+            measured_schedule(
+                row.plan,
+                steps[at],
+                steps[0],
+                predicted_s=[replay_streams(each, row.plan, iterations=1).schedule.makespan_s for each in works],
+                work=works[0],
+                threads=(row.cores_of["activation_gradient"], row.cores_of["weight_gradient"]),
+                loss=losses[at],
+            )
+        )
     graph = network.graph
     return MeasuredStreams(
         model=graph.name, batch=graph.batch, cores=setups.total, rounds=rounds, results=tuple(results)
-    )
-
-
-def _result(
-    setups: ScheduleSetups,
-    row: PlannedSchedule,
-    known: Sequence[dict[int, SubTaskTimes]],
-    steps_times: Sequence[StepTimes],
-    plain_s: Sequence[float],
-    loss: float,
-) -> MeasuredSchedule:
-    steps = np.array([times.step_s for times in steps_times])
-    middle = steps_times[int(np.argsort(steps)[(len(steps) - 1) // 2])]
-    low, median, high = np.quantile(steps, [0.25, 0.5, 0.75]).tolist()
-    works = [setups.work(row.cores_of, times) for times in known]
-    spans = [replay_streams(each, row.plan, iterations=1).schedule.makespan_s for each in works]
-    work = works[0]
-    return MeasuredSchedule(
-        name=row.plan.name,
-        step_s=median,
-        quartiles_s=(low, high),
-        gains=tuple((np.array(plain_s) / steps).tolist()),
-        predicted_s=float(np.median(spans)),
-        errors=tuple((np.array(spans) / steps - 1).tolist()),
-        threads=(row.cores_of["activation_gradient"], row.cores_of["weight_gradient"]),
-        held_bytes=held_bytes(work.program, middle.end_s),
-        loss=loss,
-        times=middle,
-        work=work,
-        plan=row.plan,
     )
