@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 from typing_extensions import override
 
-from executor.communication.gradient_sync import GradientSync, Residual, SyncOptions, views_of
+from executor.communication.gradient_sync import GradientSync, Residual, views_of
 from executor.communication.reduction import Reducer
 from executor.program.buckets import Reduction, gradient_buckets
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.devices import ComputeDevice, Handle
+from executor.runtime.run_options import RunOptions
 from planner.lowering.program import KINDS
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class _Bucket:
 class BucketedSync(GradientSync):
     """Sums a bucket as soon as the gradients of all of its layers are computed; arguments as for ``GradientSync``."""
 
-    def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: SyncOptions) -> None:
+    def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: RunOptions) -> None:
         super().__init__(view, device, recorder, options)
         self._carrier = self._reducer = Reducer(view, recorder, statistics=False, device=device.torch_device)
         lanes = _COMPRESSED_LANES if device.backend == "gloo" else 1  # NCCL matches messages by their order
@@ -56,7 +57,7 @@ class BucketedSync(GradientSync):
                 from executor.communication.compressed_reduction import CompressedReduction
 
                 bucket.compressed = CompressedReduction(
-                    view, self._reducer, recorder, kind, bucket.flat, stand_in=options.stand_in
+                    view, self._reducer, recorder, kind, bucket.flat, stand_in=options.stand_in_compression
                 )
                 # Each lane runs its reductions in program order, as on all ranks: none waits for one that waits for
                 # it.  Reductions by the back end or by rounds must meet in one order: they stay on one lane.

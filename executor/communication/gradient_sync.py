@@ -14,21 +14,7 @@ from executor.layers.base import NO_BUFFERS
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.devices import ComputeDevice, Handle, Lane, torch_type
-from executor.runtime.run_options import JOIN_BYTES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncOptions:
-    """Options of gradient synchronisation."""
-
-    overlap: bool = True
-    """Let the rank compute meanwhile; off: it waits for each reduction."""
-    timeout_s: float
-    """Longest time for which a reduction may keep the rank waiting."""
-    join_bytes: float = JOIN_BYTES
-    """Gradients of several layers join one bucket up to this size; see ``gradient_buckets``."""
-    stand_in: bool = False
-    """Let waits of the predicted duration stand in for compression and decompression."""
+from executor.runtime.run_options import RunOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +34,7 @@ class GradientSync(ABC):
     _carrier: Reducer | ShardCollectives
     """What sends the gradients."""
 
-    def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: SyncOptions) -> None:
+    def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: RunOptions) -> None:
         self.overlap, self._timeout_s = options.overlap, options.timeout_s
         self._view, self._device, self._recorder = view, device, recorder
         types = view.program.types

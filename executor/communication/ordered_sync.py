@@ -7,12 +7,13 @@ from functools import partial
 from torch import Tensor
 from typing_extensions import override
 
-from executor.communication.gradient_sync import GradientSync, SyncOptions
+from executor.communication.gradient_sync import GradientSync
 from executor.communication.reduction import Reducer
 from executor.program.buckets import Reduction
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.devices import ComputeDevice, Handle
+from executor.runtime.run_options import RunOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class OrderedSync(GradientSync):
     The program of ``view`` must have an order of gradient synchronisation.  Arguments as for ``GradientSync``.
     """
 
-    def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: SyncOptions) -> None:
+    def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: RunOptions) -> None:
         super().__init__(view, device, recorder, options)
         self._carrier = self._reducer = Reducer(view, recorder, statistics=False, device=device.torch_device)
         self._lanes.append(device.lane("gradients"))

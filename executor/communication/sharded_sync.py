@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from executor.communication.gradient_sync import GradientSync, SyncOptions, views_of
+from executor.communication.gradient_sync import GradientSync, views_of
 from executor.communication.shard_collectives import ShardCollectives
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.devices import ComputeDevice, Handle, torch_type
+from executor.runtime.run_options import RunOptions
 
 
 class ShardedSync(GradientSync):
@@ -21,7 +22,7 @@ class ShardedSync(GradientSync):
     what lies in no block all the time.  Arguments as for ``GradientSync``.
     """
 
-    def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: SyncOptions) -> None:
+    def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: RunOptions) -> None:
         super().__init__(view, device, recorder, options)
         program, self._units = view.program, view.storage.units
         self._carrier = self._collectives = ShardCollectives(

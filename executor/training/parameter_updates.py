@@ -48,7 +48,7 @@ class ParameterUpdates:
         trained = [each.name for each in self._graph.layers[layer].parameters if each.elements]
 
         def work() -> None:
-            if not self._timer.stand_in.arithmetic:
+            if not self._timer.options.stand_in:
                 self._layers.optimizers[layer].step([gradients[name] for name in trained])
 
         self._timer.arithmetic(task, work)

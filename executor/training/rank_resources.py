@@ -16,34 +16,26 @@ from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.devices import ComputeDevice, torch_type
 from executor.runtime.optimizers import Optimizer
+from executor.runtime.run_options import RunOptions
 from executor.supervision.status_board import RankState, RankStatus
 from executor.training.unit_parameters import UnitParameters
 from planner.lowering.program import Program
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandInMode:
-    """Kinds of tasks that are not computed: a wait of the duration that the program predicts stands in for each."""
-
-    arithmetic: bool = False
-    compression: bool = False
-    """Compression and decompression of messages."""
-
-
 class TaskTimer:
     """Runs tasks, records their start and end, and reports them to the status board."""
 
-    def __init__(self, program: Program, recorder: Recorder, status: RankStatus, stand_in: StandInMode) -> None:
+    def __init__(self, program: Program, recorder: Recorder, status: RankStatus, options: RunOptions) -> None:
         self._program, self._recorder, self._status = program, recorder, status
-        self.stand_in = stand_in
+        self.options = options
 
     def arithmetic(self, task: int, work: Callable[[], None]) -> None:
         """Run a task of a layer's forward pass, backward pass or update."""
-        self._run(task, work, waits=self.stand_in.arithmetic)
+        self._run(task, work, waits=self.options.stand_in)
 
     def compression(self, task: int, work: Callable[[], None]) -> None:
         """Run a task that compresses or decompresses messages."""
-        self._run(task, work, waits=self.stand_in.compression)
+        self._run(task, work, waits=self.options.stand_in_compression)
 
     def _run(self, task: int, work: Callable[[], None], *, waits: bool) -> None:
         self._status.at(task, RankState.COMPUTING)

@@ -112,10 +112,14 @@ class PhaseSender:
 class RankTensors:
     """The stores of activations and gradients, received regions, and the sender of a rank's messages."""
 
-    def __init__(self, resources: RankResources, layers: RankLayers, timer: TaskTimer, *, overlap: bool) -> None:
+    def __init__(self, resources: RankResources, layers: RankLayers, timer: TaskTimer) -> None:
         view, dtype, device = resources.view, resources.dtype, resources.device.torch_device
         self._view, self._timer, self._redistributor = view, timer, resources.redistributor
-        compressed = _compressed_messages(resources, stand_in=timer.stand_in.compression)
+        compressed = None
+        if view.program.compressed.activations:
+            from executor.communication.compressed_messages import CompressedMessages
+
+            compressed = CompressedMessages(view, dtype=dtype, stand_in=timer.options.stand_in_compression)
         self.consumers = consumers = Consumers(view)
         self.received = ReceivedRegions(view, resources.transport, resources.status, compressed)
         self.activations = ActivationStore(
@@ -131,7 +135,7 @@ class RankTensors:
             received=self.received,
             compressed=compressed,
             compress=timer.compression,
-            overlap=overlap,
+            overlap=timer.options.overlap,
         )
 
     def clear(self) -> None:
@@ -144,11 +148,3 @@ class RankTensors:
         transfers = self._view.before(task)
         self.received.wait_for(transfers)
         self._timer.compression(task, lambda: self.received.decompress(transfers))
-
-
-def _compressed_messages(resources: RankResources, *, stand_in: bool) -> "CompressedMessages | None":
-    if not resources.view.program.compressed.activations:
-        return None
-    from executor.communication.compressed_messages import CompressedMessages
-
-    return CompressedMessages(resources.view, dtype=resources.dtype, stand_in=stand_in)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from executor.communication.bucketed_sync import BucketedSync
-from executor.communication.gradient_sync import GradientSync, SyncOptions
+from executor.communication.gradient_sync import GradientSync
 from executor.communication.ordered_sync import OrderedSync
 from executor.communication.redistributor import Redistributor
 from executor.communication.sharded_sync import ShardedSync
@@ -31,7 +31,7 @@ from executor.runtime.optimizers import Optimizer, make_optimizer
 from executor.runtime.parameter_init import initial_parameters
 from executor.runtime.run_options import RunOptions
 from executor.supervision.status_board import RankStatus
-from executor.training.rank_resources import RankLayers, RankResources, StandInMode
+from executor.training.rank_resources import RankLayers, RankResources
 from executor.training.stand_in import StandInPart
 from executor.training.unit_parameters import UnitParameters
 from executor.training.worker import Worker
@@ -158,9 +158,7 @@ def open_session(
             status=status,
         ),
         RankLayers(parts=parts, parameters=parameters, optimizers=optimizers, data=data),
-        seed=options.seed,
-        overlap=options.overlap,
-        stand_in=StandInMode(arithmetic=options.stand_in, compression=options.stand_in_compression),
+        options,
     )
     return Session(
         view=view,
@@ -179,17 +177,7 @@ def _gradient_sync(view: RankProgram, options: RunOptions, device: ComputeDevice
     kind: type[GradientSync] = OrderedSync if view.program.sync_order else BucketedSync
     if view.program.conditions.storage.divides:
         kind = ShardedSync
-    return kind(
-        view,
-        device,
-        recorder,
-        SyncOptions(
-            overlap=options.overlap,
-            timeout_s=options.timeout_s,
-            join_bytes=options.join_bytes,
-            stand_in=options.stand_in_compression,
-        ),
-    )
+    return kind(view, device, recorder, options)
 
 
 def _trained_boxes(view: RankProgram, layer: int) -> dict[str, Box]:

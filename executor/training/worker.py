@@ -8,11 +8,12 @@ from torch import Tensor
 
 from executor.program.rank_parts import LayerUnit
 from executor.program.recorder import RankMeasurement
+from executor.runtime.run_options import RunOptions
 from executor.supervision.status_board import RankState
 from executor.training.backward_pass import BackwardPass
 from executor.training.forward_pass import ForwardPass, LossCheck
 from executor.training.parameter_updates import ParameterUpdates
-from executor.training.rank_resources import RankLayers, RankResources, StandInMode, TaskTimer
+from executor.training.rank_resources import RankLayers, RankResources, TaskTimer
 from executor.training.rank_tensors import RankTensors
 from executor.training.stand_in import wake_in_time
 from executor.training.statistics_sync import StatisticsSync
@@ -38,22 +39,14 @@ class Worker:
         ConfigError: A wait is to stand in for arithmetic on a GPU.
     """
 
-    def __init__(
-        self,
-        resources: RankResources,
-        layers: RankLayers,
-        *,
-        seed: int,
-        overlap: bool = True,
-        stand_in: StandInMode | None = None,
-    ) -> None:
-        stand_in, device = stand_in or StandInMode(), resources.device.torch_device
-        if stand_in.arithmetic and device.type != "cpu":
+    def __init__(self, resources: RankResources, layers: RankLayers, options: RunOptions) -> None:
+        device = resources.device.torch_device
+        if options.stand_in and device.type != "cpu":
             raise ConfigError(f"device must be cpu with stand_in: the host waits, got {device.type}")
         self._resources, self._layers, program = resources, layers, resources.view.program
         self._units = resources.units
-        timer = TaskTimer(program, resources.recorder, resources.status, stand_in)
-        self._tensors = RankTensors(resources, layers, timer, overlap=overlap)
+        timer = TaskTimer(program, resources.recorder, resources.status, options)
+        self._tensors = RankTensors(resources, layers, timer)
         self._statistics = StatisticsSync(resources)
         self._loss_check = LossCheck([layer.name for layer in program.graph.layers])
         self._updates = ParameterUpdates(resources, layers, timer)
@@ -64,7 +57,7 @@ class Worker:
             timer=timer,
             statistics=self._statistics,
             loss_check=self._loss_check,
-            seed=seed,
+            seed=options.seed,
         )
         self._backward = BackwardPass(
             resources, layers, self._tensors, timer=timer, statistics=self._statistics, updates=self._updates
@@ -76,7 +69,7 @@ class Worker:
         """Tasks, the groups before which they may send, how they are run, and their units: looked up once, since
         between two tasks of arithmetic a look-up costs ten times what it costs in a loop of its own."""
         self._tensors.clear()
-        if stand_in.arithmetic:
+        if options.stand_in:
             wake_in_time()
 
     def _run_of(self, task: int) -> _Run | None:

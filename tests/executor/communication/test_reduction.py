@@ -9,13 +9,13 @@ from plans import program_of, star
 from ranks import Ranks
 
 from executor.communication.bucketed_sync import BucketedSync
-from executor.communication.gradient_sync import SyncOptions
 from executor.communication.reduction import Reducer
 from executor.program.buckets import reductions_of
 from executor.program.messages import region_messages_of
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.devices import CpuDevice
+from executor.runtime.run_options import RunOptions
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
 from planner.memory.cpu_backend import PAIR_BYTES
@@ -111,7 +111,7 @@ def exchanged(rank, lowered, join_bytes, overlap):
     view = RankProgram(lowered, rank, region_messages_of(lowered))
     recorder, device = Recorder(lowered.size, CpuDevice()), CpuDevice()
     gradient_sync = BucketedSync(
-        view, device, recorder, SyncOptions(overlap=overlap, timeout_s=20.0, join_bytes=join_bytes)
+        view, device, recorder, RunOptions(overlap=overlap, timeout_s=20.0, join_bytes=join_bytes)
     )
     found = []
     for iteration in range(3):

@@ -12,7 +12,6 @@ from torch.nn import functional
 from undivided import first_parameters
 
 from executor.communication.bucketed_sync import BucketedSync
-from executor.communication.gradient_sync import SyncOptions
 from executor.compression.registry import data_type
 from executor.data.load import load_data
 from executor.measurement.measured_run import join
@@ -22,6 +21,7 @@ from executor.program.recorder import Recorder
 from executor.runtime.boxes import whole_box
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.runtime.run_options import RunOptions
 from planner.compression.settings import DECOMPRESSING_SYNCS, UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
@@ -173,7 +173,7 @@ def exchanged(rank, program):
         Recorder(program.size, CpuDevice()),
         CpuDevice(),
     )
-    gradient_sync = BucketedSync(view, device, recorder, SyncOptions(timeout_s=20.0))
+    gradient_sync = BucketedSync(view, device, recorder, RunOptions(timeout_s=20.0))
     found = []
     for iteration in range(3):
         layers = [i for i, row in enumerate(program.graph.layers) if row.parameters]
