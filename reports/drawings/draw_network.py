@@ -13,6 +13,7 @@ from planner.lowering.program import Program
 from planner.plan.comparison import LayerResult
 from reports.style.palette import CONFIGURATIONS
 from reports.style.units import byte_unit, time_unit
+from reports.tables.layer_rows import degrees_text
 
 COLUMN, ROW, WIDTH, HEIGHT = 146, 58, 137, 38
 """Distances between the boxes of layers, and the size of a box, in pixels."""
@@ -71,10 +72,7 @@ def strategy_drawing(program: Program, layers: Sequence[LayerResult]) -> dict[st
     """
     graph, moves = program.graph, moving_edges(program)
     places = layer_places(graph)
-    how = [
-        " × ".join(f"{dim} {degree}" for dim, degree in layer.degrees.items() if degree > 1) or "whole"
-        for layer in layers
-    ]
+    how = [degrees_text(layer) for layer in layers]
     frequent = sorted(set(how), key=lambda words: (-how.count(words), words))
     colours = dict(zip(frequent, cycle(CONFIGURATIONS), strict=False))
     times = [layer.compute_s + layer.gradient_sync_s + layer.transfer_s for layer in layers]

@@ -1,7 +1,6 @@
 """Layout of a timeline: its rows, lanes within a row, simulated rows above measured ones."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any
@@ -44,48 +43,23 @@ def _doubled(timeline: pd.DataFrame, at: int) -> pd.DataFrame:
     return timeline.assign(stream=streams, **columns)
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineRow:
-    """One row of a timeline."""
-
-    label: str
-    device: str
-    """Name of the device; empty for tasks that belong to no device."""
-    stream: str
-    order: tuple[int, bool, bool, str]
-
-    @classmethod
-    def of(cls, device: object, stream: object, devices: Sequence[str]) -> "TimelineRow":
-        """Return the row of a stream: in the order of devices, computation first; tasks without device come last."""
-        words = f"stream {stream}" if isinstance(stream, int | np.integer) else str(stream)
-        if isinstance(device, int | np.integer):
-            index = int(device)
-            name = devices[index] if 0 <= index < len(devices) else ""
-        else:
-            name = str(device)
-            index = devices.index(name) if name in devices else -1
-        order = (
-            index if index >= 0 else len(devices),
-            words not in ("compute", "stream 0"),
-            words.endswith(" measured"),
-            words,
-        )
-        return cls(f"{name} {words}".strip() or "network", name, words or "network", order)
-
-
-def timeline_rows(timeline: pd.DataFrame, devices: Sequence[str]) -> tuple[list[TimelineRow], Ints]:
-    """Return the rows of a timeline: the streams of each device, then tasks that belong to no device.
+def timeline_rows(timeline: pd.DataFrame, devices: Sequence[str]) -> tuple[list[str], Ints]:
+    """Return the rows of a timeline: the streams of each device, computation first, then tasks without a device.
 
     Returns:
-        Rows from top to bottom, and the row of every task, shape (T,).
+        Labels of the rows from top to bottom, and the row of every task, shape (T,).
     """
     keys = pd.MultiIndex.from_frame(timeline[["device", "stream"]].astype(object).fillna(""))
     codes, distinct = keys.factorize()
-    rows = [TimelineRow.of(device, stream, devices) for device, stream in distinct]
-    order = sorted(range(len(rows)), key=lambda i: rows[i].order)
+    rows = list[tuple[int, bool, str, str]]()
+    for device, stream in distinct:
+        words = f"stream {stream}" if isinstance(stream, int | np.integer) else str(stream)
+        name, place = (devices[device], int(device)) if device >= 0 else ("", len(devices))
+        rows.append((place, words not in ("compute", "stream 0"), words, f"{name} {words}".strip() or "network"))
+    order = sorted(range(len(rows)), key=rows.__getitem__)
     position = np.empty(len(rows), dtype=np.int64)
     position[order] = np.arange(len(rows))
-    return [rows[i] for i in order], position[codes]
+    return [rows[i][-1] for i in order], position[codes]
 
 
 def assign_lanes(row: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:

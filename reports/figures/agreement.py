@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from planner.plan.comparison import Comparison, StrategyResult
-from reports.figures.look import log_ticks, spread_out, styled
+from reports.figures.look import add_equality, log_ticks, spread_out, styled
 from reports.style.palette import COMPUTE, IDLE, MARK
 from reports.style.units import time_unit
 from reports.tables.likely_text import winner_of
@@ -24,8 +24,7 @@ def agreement_figure(comparison: Comparison) -> go.Figure:
     fastest = names[winner.name] if winner else ""
     figure = go.Figure()
     ends = [min(times_s) / unit.factor * 0.8, max(times_s) / unit.factor * 1.25]
-    style = {"width": 1.5, "dash": "dash", "color": IDLE}
-    figure.add_scatter(x=ends, y=ends, mode="lines", line=style, name="equal", hoverinfo="skip")
+    add_equality(figure, *ends)
     groups = (
         ("other strategies tried", {"size": 7, "color": IDLE, "opacity": 0.65, "symbol": "circle-open"}),
         ("compared", {"size": 11, "color": COMPUTE, "symbol": "circle"}),

@@ -1,7 +1,6 @@
 """Figures of decisions: the curve of a question of size with its limit and answer, and scenarios beside today."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -9,11 +8,11 @@ import plotly.graph_objects as go
 
 from groundwork.errors import ConfigError
 from groundwork.units import GIB, GIGA, HOUR_S
-from reports.figures.look import log_ticks, spread_out, styled
+from reports.figures.look import error_bars, log_ticks, spread_out, styled
 from reports.style.palette import MARK, SERIES, SYMBOLS
 from reports.tables.sweep_columns import column_label, column_unit
 from studies.size.size_answer import CurvePoint, SizeAnswer
-from studies.whatif.scenarios import WhatIf, WhatIfRow
+from studies.whatif.scenarios import WhatIf
 
 
 def sweep_figure(
@@ -112,13 +111,7 @@ def _add_curve(
     figure.add_scatter(
         x=[_x(answer, row, unit) for row in rows],
         y=[row.quantity / factor for row in rows],
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": [max(high - row.quantity, 0.0) / factor for row, (_, high) in zip(rows, ends, strict=True)],
-            "arrayminus": [max(row.quantity - low, 0.0) / factor for row, (low, _) in zip(rows, ends, strict=True)],
-            "thickness": 1,
-        },
+        error_y=error_bars([row.quantity for row in rows], ends, factor),
         mode="markers" if answer.axis == "offer" else "lines+markers",
         name=name,
         line={"color": colour},
@@ -132,11 +125,12 @@ def whatif_figure(result: WhatIf) -> go.Figure:
     figure = go.Figure()
     for i, strategy in enumerate(dict.fromkeys(row.strategy for row in result.rows)):
         rows = [row for row in result.rows if row.strategy == strategy and row.against_today == row.against_today]
+        ends = [row.likely_against_today or (row.against_today, row.against_today) for row in rows]
         figure.add_bar(
             y=[row.scenario for row in rows],
             x=[100 * (row.against_today - 1) for row in rows],
             orientation="h",
-            error_x=_whiskers(rows),
+            error_x=error_bars([row.against_today for row in rows], ends, 0.01),
             name=strategy,
             marker={"color": SERIES[i % len(SERIES)]},
             hovertemplate=f"%{{y}}: {strategy} %{{x:+.1f}} %<extra></extra>",
@@ -149,16 +143,3 @@ def whatif_figure(result: WhatIf) -> go.Figure:
         xaxis={"title": "samples/s, change from today [%]", "automargin": True},
         yaxis={"categoryorder": "array", "categoryarray": scenarios[::-1], "automargin": True},
     )
-
-
-def _whiskers(rows: Sequence[WhatIfRow]) -> dict[str, Any]:
-    """Return the intervals of rows as error bars, in per cent."""
-    ends = [row.likely_against_today or (row.against_today, row.against_today) for row in rows]
-    pairs = list(zip(rows, ends, strict=True))
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [100 * max(high - row.against_today, 0.0) for row, (_, high) in pairs],
-        "arrayminus": [100 * max(row.against_today - low, 0.0) for row, (low, _) in pairs],
-        "thickness": 1,
-    }

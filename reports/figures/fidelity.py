@@ -6,8 +6,8 @@ from itertools import cycle
 
 import plotly.graph_objects as go
 
-from reports.figures.look import log_ticks, styled
-from reports.style.palette import BLUE, GREEN, IDLE, MARK, OLIVE, ORANGE, PLAIN, PURPLE, SERIES, SYMBOLS
+from reports.figures.look import add_equality, log_ticks, styled
+from reports.style.palette import BLUE, GREEN, MARK, OLIVE, ORANGE, PLAIN, PURPLE, SERIES, SYMBOLS
 from reports.tables.reproduced_values import ReproducedValue
 from studies.fidelity.error_summary import ErrorSummary
 
@@ -70,18 +70,7 @@ def printed_figure(values: Sequence[ReproducedValue]) -> go.Figure:
     numbers = [number for each in points if each.point for number in each.point]
     low, high = (min(numbers) / 1.6, max(numbers) * 1.6) if numbers else (0.1, 10.0)
     figure = go.Figure()
-    band = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
-    figure.add_scatter(x=[low, high], y=[low * (1 - _BAND), high * (1 - _BAND)], showlegend=False, **band)
-    figure.add_scatter(
-        x=[low, high],
-        y=[low * (1 + _BAND), high * (1 + _BAND)],
-        fill="tonexty",
-        fillcolor="rgba(154,163,173,.3)",
-        name=f"within {_BAND:.0%}",
-        **band,
-    )
-    style = {"width": 1.5, "dash": "dash", "color": IDLE}
-    figure.add_scatter(x=[low, high], y=[low, high], mode="lines", line=style, name="equal", hoverinfo="skip")
+    add_equality(figure, low, high, band=_BAND)
     looks = cycle(zip(SERIES, SYMBOLS, strict=True))
     for table in dict.fromkeys(each.table for each in points):
         own, (colour, symbol) = [each for each in points if each.table == table], next(looks)

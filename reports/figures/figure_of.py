@@ -24,7 +24,7 @@ _HOMES: Mapping[str, Mapping[str, str]] = {
         "memory": "reports.figures.oracle:oracle_memory_figure",
     },
     "WhatIf": {"change": "reports.figures.decisions:whatif_figure"},
-    "Validation": {"ladder": "reports.figures.validation:validation_figure"},
+    "Validation": {"ladder": "reports.figures.validation:measured_ladder_figure"},
 }
 """Figures by class of the result, the default first; they are imported when drawn, and none needs torch."""
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from reports.style.palette import IDLE
+
 
 def styled(figure: go.Figure, *, height: int = 340, **layout: Any) -> go.Figure:
     """Set margins, fonts and a transparent background, so that the figure fits light and dark themes.
@@ -45,6 +47,28 @@ def _add(values: dict[str, Any], more: Mapping[str, Any]) -> None:
             _add(values[name], value)
         else:
             values[name] = copy.deepcopy(value)
+
+
+def error_bars(
+    values: Sequence[float], ends: Sequence[tuple[float, float]], factor: float, **style: Any
+) -> dict[str, Any]:
+    """Return the whiskers from values to the ends of their intervals, all in a unit, as Plotly takes them."""
+    pairs = list(zip(values, ends, strict=True))
+    up = [max(high - value, 0.0) / factor for value, (_, high) in pairs]
+    down = [max(value - low, 0.0) / factor for value, (low, _) in pairs]
+    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "thickness": 1, **style}
+
+
+def add_equality(figure: go.Figure, low: float, high: float, *, band: float = 0.0) -> None:
+    """Draw the line on which both axes are equal, in a band of so large a share of it on both sides."""
+    ends = [low, high]
+    if band:
+        edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+        fill = {"fill": "tonexty", "fillcolor": "rgba(154,163,173,.3)", "name": f"within {band:.0%}"}
+        figure.add_scatter(x=ends, y=[end * (1 - band) for end in ends], showlegend=False, **edge)
+        figure.add_scatter(x=ends, y=[end * (1 + band) for end in ends], **edge, **fill)
+    style = {"width": 1.5, "dash": "dash", "color": IDLE}
+    figure.add_scatter(x=ends, y=ends, mode="lines", line=style, name="equal", hoverinfo="skip")
 
 
 def spread_out(values: Sequence[float]) -> bool:

@@ -60,7 +60,22 @@ def iteration_figure(table: OracleTable) -> go.Figure:
         rows = [row for row in table.rows if row.strategy == name]
         place = {"row": panel // columns + 1, "col": panel % columns + 1}
         for attribute, label, colour, shape in shown:
-            _add_part(figure, rows, attribute, label, colour, shape, unit, legend=panel == 0, place=place)
+            pattern = {"shape": shape, "size": 5, "solidity": 0.2, "bgcolor": colour, "fgcolor": "#fff"}
+            values_s = [getattr(row, attribute) for row in rows]
+            figure.add_bar(
+                x=[str(row.devices) for row in rows],
+                y=[value / unit.factor for value in values_s],
+                name=label,
+                legendgroup=label,
+                showlegend=panel == 0,
+                marker={"color": colour, "pattern": pattern},
+                customdata=[
+                    [f"{row.strategy} on {row.devices:,}", unit.full(value), unit.full(row.iteration_s)]
+                    for row, value in zip(rows, values_s, strict=True)
+                ],
+                hovertemplate=f"%{{customdata[0]}}: {label} %{{customdata[1]}} of %{{customdata[2]}}<extra></extra>",
+                **place,
+            )
         if table.simulates:
             _add_simulated(figure, rows, unit, legend=panel == 0, place=place)
         figure.update_yaxes(title=f"[{unit.name}]" if place["col"] == 1 else None, automargin=True, **place)
@@ -68,38 +83,6 @@ def iteration_figure(table: OracleTable) -> go.Figure:
     figure.update_annotations(font_size=12)
     return styled(
         figure, height=110 + 190 * lines, barmode="stack", bargap=0.2, legend={"y": 1.1 if lines > 1 else 1.2}
-    )
-
-
-def _add_part(
-    figure: go.Figure,
-    rows: Sequence[OracleRow],
-    attribute: str,
-    label: str,
-    colour: str,
-    shape: str,
-    unit: Unit,
-    *,
-    legend: bool,
-    place: dict[str, int],
-) -> None:
-    values_s = [getattr(row, attribute) for row in rows]
-    figure.add_bar(
-        x=[str(row.devices) for row in rows],
-        y=[value / unit.factor for value in values_s],
-        name=label,
-        legendgroup=label,
-        showlegend=legend,
-        marker={
-            "color": colour,
-            "pattern": {"shape": shape, "size": 5, "solidity": 0.2, "bgcolor": colour, "fgcolor": "#fff"},
-        },
-        customdata=[
-            [f"{row.strategy} on {row.devices:,}", unit.full(value), unit.full(row.iteration_s)]
-            for row, value in zip(rows, values_s, strict=True)
-        ],
-        hovertemplate=f"%{{customdata[0]}}: {label} %{{customdata[1]}} of %{{customdata[2]}}<extra></extra>",
-        **place,
     )
 
 

@@ -41,7 +41,7 @@ def timeline_figure(replay: Replay, *, most_bars: int = _MOST_BARS) -> go.Figure
         xaxis={"title": f"time [{unit.name}]", "automargin": True, "zeroline": False},
         yaxis={
             "tickvals": shown,
-            "ticktext": [rows[i].label for i in shown],
+            "ticktext": [rows[i] for i in shown],
             "range": [len(rows) - 0.5, -0.5],
             "automargin": True,
             "zeroline": False,

@@ -1,13 +1,12 @@
 """Predicted and measured times: iterations under every execution model, and durations of single tasks."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
 
-from reports.figures.look import log_ticks, styled
-from reports.style.palette import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours
+from reports.figures.look import add_equality, error_bars, log_ticks, styled
+from reports.style.palette import COMMUNICATION, MARK, RUNGS, kind_colours
 from reports.style.units import time_unit
 
 if TYPE_CHECKING:
@@ -18,13 +17,9 @@ BAND = 0.1
 """Half width of the band of tasks that are predicted well."""
 
 
-def validation_figure(validation: "Validation") -> go.Figure:
-    """Draw the ladder of every strategy of a validation."""
-    return measured_ladder_figure(validation.strategies)
-
-
-def measured_ladder_figure(strategies: "Sequence[StrategyValidation]") -> go.Figure:
+def measured_ladder_figure(validation: "Validation") -> go.Figure:
     """Draw, for each strategy, one bar for each execution model and one for the measurement, with its quartiles."""
+    strategies = validation.strategies
     unit = time_unit([value for s in strategies for value in s.ladder_s.values()])
     names, figure = [s.name for s in strategies], go.Figure()
     models = list(strategies[0].ladder_s)
@@ -32,15 +27,7 @@ def measured_ladder_figure(strategies: "Sequence[StrategyValidation]") -> go.Fig
         values_s = [s.ladder_s[model] for s in strategies]
         spread = None
         if model == "measured":
-            low, high = zip(*(s.quartiles_s for s in strategies), strict=True)
-            spread = {
-                "type": "data",
-                "symmetric": False,
-                "array": [(end - value) / unit.factor for end, value in zip(high, values_s, strict=True)],
-                "arrayminus": [(value - end) / unit.factor for end, value in zip(low, values_s, strict=True)],
-                "thickness": 1.5,
-                "color": MARK,
-            }
+            spread = error_bars(values_s, [s.quartiles_s for s in strategies], unit.factor, thickness=1.5, color=MARK)
         figure.add_bar(
             y=names,
             x=[value / unit.factor for value in values_s],
@@ -78,19 +65,7 @@ def task_figure(strategy: "StrategyValidation") -> go.Figure:
     times_s = np.concatenate([tasks["predicted_s"], tasks["measured_s"]])
     unit, figure = time_unit([float(np.median(times_s)) if len(times_s) else 1.0]), go.Figure()
     low, high = ((times_s.min() / 1.5, times_s.max() * 1.5) if len(times_s) else (1.0, 10.0)) / np.array(unit.factor)
-    ends = np.array([low, high])
-    band = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
-    figure.add_scatter(x=ends, y=ends * (1 - BAND), showlegend=False, **band)
-    figure.add_scatter(
-        x=ends,
-        y=ends * (1 + BAND),
-        fill="tonexty",
-        fillcolor="rgba(154,163,173,.25)",
-        name=f"within {BAND:.0%}",
-        **band,
-    )
-    style = {"width": 1.5, "dash": "dash", "color": IDLE}
-    figure.add_scatter(x=ends, y=ends, mode="lines", line=style, name="equal", hoverinfo="skip")
+    add_equality(figure, float(low), float(high), band=BAND)
     for kind, colour in kind_colours(str(kind) for kind in tasks["kind"].unique()).items():
         mine = tasks[tasks["kind"] == kind]
         figure.add_scatter(
@@ -106,7 +81,7 @@ def task_figure(strategy: "StrategyValidation") -> go.Figure:
             + "<br>%{customdata}<extra></extra>",
         )
     axis = {"type": "log", "automargin": True, "zeroline": False, **log_ticks(float(low), float(high))}
-    powers = np.log10(ends).tolist()
+    powers = np.log10([low, high]).tolist()
     return styled(
         figure,
         height=420,

@@ -12,7 +12,7 @@ from reports.figures.comparison import breakdown_figure, ladder_figure, ladder_m
 from reports.pages.page_template import plain_figure, rendered, write_page
 from reports.style.packing import pack_array, pack_json
 from reports.style.palette import kind_colours
-from reports.style.units import byte_unit, memory_unit, plain_unit, three_digits, time_unit
+from reports.style.units import Tile, byte_unit, memory_unit, plain_unit, three_digits, tile, time_unit
 from reports.tables.comparison_summary import comparison_columns, comparison_headline, fullest_device, pace_lines
 from reports.tables.layer_rows import layer_table
 from reports.tables.likely_text import rate_tiles, undecided_line, winner_of
@@ -57,27 +57,22 @@ def comparison_html(comparison: Comparison) -> str:
     )
 
 
-def _tiles(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """Return key numbers of the winner: label, number, unit."""
+def _tiles(comparison: Comparison) -> list[Tile]:
+    """Return key numbers of the winner."""
     winner = winner_of(comparison)
     if winner is None:
         return []
     hours = winner.rates.device_hours_per_million_samples
-    time, moved = time_unit([winner.expected_s]), byte_unit([winner.moved_bytes])
+    above = max(100 * (winner.simulated_s / winner.lower_bound_s - 1), 0)
     peak = winner.peak_memory_bytes[fullest_device(winner, comparison.device_memory_bytes)]
-    memory = memory_unit([peak])
     return [
-        ("expected iteration", time.text(winner.expected_s), time.name),
+        tile("expected iteration", winner.expected_s, time_unit),
         *rate_tiles(winner.rates, comparison.samples_are),
         (f"device hours per million {comparison.samples_are}", three_digits(hours), "h"),
         ("speedup over one device", f"{winner.speedup:.2f}", "×"),
-        (
-            "simulated above its lower bound",
-            f"{max(100 * (winner.simulated_s / winner.lower_bound_s - 1), 0):.1f}",
-            "%",
-        ),
-        ("moved per iteration", moved.text(winner.moved_bytes), moved.name),
-        ("peak memory", memory.text(peak), memory.name),
+        ("simulated above its lower bound", f"{above:.1f}", "%"),
+        tile("moved per iteration", winner.moved_bytes, byte_unit),
+        tile("peak memory", peak, memory_unit),
     ]
 
 

@@ -2,14 +2,13 @@
 
 from reports.figures.decisions import size_figure, whatif_figure
 from reports.pages.page_template import plain_figure, rendered
-from reports.style.units import plain_unit, time_unit
+from reports.style.units import Tile, three_digits, tile, time_unit
 from reports.tables.size_text import size_columns, size_headline, size_lines, training_unit
 from reports.tables.whatif_tables import (
     sensitivity_cells,
-    whatif_cells,
+    whatif_columns,
     whatif_extremes,
     whatif_finding,
-    whatif_headers,
     whatif_reason_lines,
 )
 from studies.size.size_answer import SizeAnswer
@@ -32,27 +31,23 @@ def size_html(answer: SizeAnswer) -> str:
     )
 
 
-def _tiles(answer: SizeAnswer) -> list[tuple[str, str, str]]:
-    """Return key numbers of the answer: label, number, unit."""
+def _tiles(answer: SizeAnswer) -> list[Tile]:
+    """Return key numbers of the answer."""
     best = answer.best
     if best is None:
         return []
-    iteration = time_unit([best.point.expected_s])
     tiles = [
         ("devices", f"{best.point.devices:,}", ""),
         ("batch", f"{best.point.batch:,}", ""),
-        ("expected iteration", iteration.text(best.point.expected_s), iteration.name),
-        ("samples/s", plain_unit([best.point.samples_per_s]).text(best.point.samples_per_s), ""),
+        tile("expected iteration", best.point.expected_s, time_unit),
+        ("samples/s", three_digits(best.point.samples_per_s), ""),
     ]
     cost = best.cost
     if cost is not None:
         factor, unit = training_unit(cost.total_s)
-        numbers = {"training": (cost.total_s / factor, unit), "device hours": (cost.device_hours, "")}
-        if cost.money is not None:
-            numbers["money"] = cost.money, ""
-        if cost.energy_kwh is not None:
-            numbers["energy"] = cost.energy_kwh, "kWh"
-        tiles += [(label, plain_unit([value]).text(value), unit) for label, (value, unit) in numbers.items()]
+        tiles += [("training", three_digits(cost.total_s / factor), unit)]
+        known = (("device hours", cost.device_hours, ""), ("money", cost.money, ""), ("energy", cost.energy_kwh, "kWh"))
+        tiles += [(label, three_digits(value), unit) for label, value, unit in known if value is not None]
     return tiles
 
 
@@ -60,6 +55,7 @@ def whatif_html(result: WhatIf) -> str:
     """Return the page as HTML."""
     today = [row for row in result.rows if row.scenario == "today" and row.pace is not None]
     paces = [(row.strategy, row.pace) for row in today if row.pace is not None]
+    columns = whatif_columns(result)
     return rendered(
         "whatif.html",
         headline=whatif_finding(result),
@@ -71,10 +67,10 @@ def whatif_html(result: WhatIf) -> str:
             *whatif_reason_lines(result),
             *result.notes,
         ],
-        headers=whatif_headers(result),
+        headers=[head for head, _ in columns],
         rows=[
             {"cells": cells, "why": row.reason or row.why, "detour": row.detour, "first": row.scenario == "today"}
-            for row, cells in zip(result.rows, whatif_cells(result), strict=True)
+            for row, *cells in zip(result.rows, *(texts for _, texts in columns), strict=True)
         ],
         changes=[
             (scenario.name, scenario.changes, scenario.batch) for scenario in result.scenarios if scenario.changes
@@ -86,7 +82,7 @@ def whatif_html(result: WhatIf) -> str:
     )
 
 
-def _change_tiles(result: WhatIf) -> list[tuple[str, str, str]]:
+def _change_tiles(result: WhatIf) -> list[Tile]:
     """Return what the extreme scenarios bring and cost: label, number, and the interval."""
     tiles = []
     for row in whatif_extremes(result):

@@ -5,7 +5,7 @@ from typing import Any
 from groundwork.units import HOUR_S
 from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
 from reports.pages.page_template import plain_figure, rendered
-from reports.style.units import memory_unit, plain_unit, time_unit
+from reports.style.units import Tile, memory_unit, three_digits, tile, time_unit
 from reports.tables.oracle_tables import booking_line, oracle_columns, oracle_headline, refused_lines, rows_in_order
 from studies.oracle.oracle_table import OracleRow, OracleTable
 
@@ -29,23 +29,21 @@ def oracle_html(table: OracleTable) -> str:
     )
 
 
-def _tiles(table: OracleTable) -> list[tuple[str, str, str]]:
-    """Return key numbers of the row to book: label, number, unit."""
+def _tiles(table: OracleTable) -> list[Tile]:
+    """Return key numbers of the row to book."""
     row = table.affordable or table.fastest
     if row is None:
         return []
     known = row.simulated or row
     hours = row.devices * known.epoch_s * table.epochs / HOUR_S
-    iteration, epoch = time_unit([known.iteration_s]), time_unit([known.epoch_s])
-    memory = memory_unit([known.memory_bytes])
     return [
         ("strategy", row.strategy, row.degrees),
         ("devices", f"{row.devices:,}", ""),
-        ("iteration", iteration.text(known.iteration_s), iteration.name),
-        ("epoch", epoch.text(known.epoch_s), epoch.name),
+        tile("iteration", known.iteration_s, time_unit),
+        tile("epoch", known.epoch_s, time_unit),
         ("communication by the closed form", f"{100 * row.communication_s / row.iteration_s:.1f}", "%"),
-        (f"device hours, {table.epochs:,} epoch{'s' * (table.epochs > 1)}", plain_unit([hours]).text(hours), ""),
-        ("memory", memory.text(known.memory_bytes), memory.name),
+        (f"device hours, {table.epochs:,} epoch{'s' * (table.epochs > 1)}", three_digits(hours), ""),
+        tile("memory", known.memory_bytes, memory_unit),
     ]
 
 

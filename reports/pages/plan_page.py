@@ -14,7 +14,7 @@ from reports.drawings.plan_view import PlanView
 from reports.pages.page_template import Links, rendered, write_page
 from reports.pages.timeline_page import timeline_html
 from reports.style.packing import pack_array, pack_json
-from reports.style.units import byte_unit, memory_unit
+from reports.style.units import byte_unit, memory_unit, tile
 from reports.tables.layer_rows import layer_table
 from simulator.timelines.timeline import resource_use
 
@@ -56,7 +56,7 @@ def plan_html(view: PlanView, *, links: Links = ()) -> str:
         draws=False,
         links=links,
         subject=view.subject,
-        tiles=[*view.tiles, ("peak memory", memory_unit([peak]).text(peak), memory_unit([peak]).name)],
+        tiles=[*view.tiles, tile("peak memory", peak, memory_unit)],
         notes=view.notes,
         strategy=drawing,
         parts=_parts(drawing["strips"], table["rows"]),

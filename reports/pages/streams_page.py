@@ -4,7 +4,7 @@ from rich.table import Table
 
 from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
 from reports.pages.page_template import plain_figure, rendered
-from reports.style.units import memory_unit, three_digits, time_unit
+from reports.style.units import Tile, memory_unit, three_digits, tile, time_unit
 from reports.tables.text_table import text_table
 from studies.streams.schedule_comparison import StreamComparison
 
@@ -85,19 +85,14 @@ def streams_html(comparison: StreamComparison) -> str:
     )
 
 
-def _tiles(comparison: StreamComparison) -> list[tuple[str, str, str]]:
-    """Return key numbers: label, number, unit."""
+def _tiles(comparison: StreamComparison) -> list[Tile]:
+    """Return key numbers of the fastest schedule."""
     best = min(comparison.results, key=lambda row: row.iteration_s)
-    time, memory = time_unit([best.iteration_s]), memory_unit([best.held_bytes])
     return [
-        ("iteration", time.text(best.iteration_s), time.name),
+        tile("iteration", best.iteration_s, time_unit),
         (f"gain over {comparison.results[0].name}", three_digits(comparison.gain(best)), "×"),
-        (
-            "layer paths",
-            str(comparison.layer_paths),
-            f"in {comparison.blocks} block{'s' if comparison.blocks > 1 else ''}",
-        ),
+        ("layer paths", str(comparison.layer_paths), f"in {comparison.blocks} block{'s' * (comparison.blocks > 1)}"),
         ("streams", str(best.streams), ""),
         ("occupancy", f"{100 * best.occupancy:.0f}", "%"),
-        ("held by weight gradients", memory.text(best.held_bytes), memory.name),
+        tile("held by weight gradients", best.held_bytes, memory_unit),
     ]

@@ -59,7 +59,7 @@ def validation_html(validation: "Validation") -> str:
         differences=[_differences(s) for s in strategies],
         notes=_notes(validation),
         data={
-            "figures": {"ladder": plain_figure(measured_ladder_figure(strategies))},
+            "figures": {"ladder": plain_figure(measured_ladder_figure(validation))},
             "strategies": [_strategy_data(s, validation.devices) for s in strategies],
         },
     )

@@ -1,7 +1,7 @@
 """Numbers for readers: three significant digits each, and one unit for all values of a column."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,18 @@ class Unit:
     def full(self, value: float) -> str:
         """Return the value with its unit as text."""
         return f"{self.text(value)} {self.name}".strip()
+
+
+UnitChoice = Callable[[Iterable[float]], Unit]
+"""Function that chooses the unit of some values."""
+Tile = tuple[str, str, str]
+"""A key number: label, number, unit."""
+
+
+def tile(label: str, value: float, choose: UnitChoice) -> Tile:
+    """Return a key number in the unit that is chosen for it."""
+    unit = choose([value])
+    return label, unit.text(value), unit.name
 
 
 def three_digits(value: float, *, whole: bool = False) -> str:

@@ -1,14 +1,14 @@
 """Headline and columns of a comparison, printed alike by the terminal and the page, and the terminal's table."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from rich.table import Table
 
 from planner.plan.comparison import Comparison, StrategyResult
 from reports.style.plan_names import broken_name
-from reports.style.units import Unit, byte_unit, memory_unit, plain_unit, three_digits, time_unit
+from reports.style.units import Unit, UnitChoice, byte_unit, memory_unit, plain_unit, three_digits, time_unit
 from reports.tables.likely_text import expected_time, likely_ends, undecided_line, winner_of
 from reports.tables.text_table import text_table
 
@@ -23,6 +23,12 @@ class Column:
     values: tuple[float, ...]
     intervals: tuple[tuple[float, float] | None, ...] = ()
     """Intervals in SI units, which stand in place of the values."""
+
+    @classmethod
+    def of(cls, title: str, meaning: str, unit: Unit | UnitChoice, values: Iterable[float]) -> "Column":
+        """Return a column in a unit, or in the one that is chosen for its values."""
+        listed = tuple(values)
+        return cls(title=title, meaning=meaning, unit=unit if isinstance(unit, Unit) else unit(listed), values=listed)
 
     @property
     def header(self) -> str:
@@ -61,69 +67,51 @@ def fullest_device(strategy: StrategyResult, capacity_bytes: tuple[float, ...]) 
     return shares.index(max(shares))
 
 
+_MEANINGS = {
+    "speedup": "expected time of the whole batch on one device, even if it would not fit there, over that of the "
+    "strategy",
+    "rate": "batch size over expected time",
+    "tokens/s": "tokens of a batch over expected time",
+    "MFU": "model FLOP (3 x forward) over expected time and the sum of peaks (PaLM, appendix B)",
+    "money": "price of the device hours that they take",
+    "expected": "median of the times that measurements suggest",
+    "likely": "80 % interval of the times that measurements suggest",
+    "simulated": "steady iteration on the machine as described, with overlap and contention",
+    "additive": "sum of all phases and transfers, one after the other (Eq. 1 of the layer-wise paper)",
+    "moved": "bytes that devices send in an iteration",
+    "exposed comm.": "time in which the busiest device waits for communication",
+    "peak memory": "of the fullest device",
+    "lower bound": "no schedule of the same tasks is shorter",
+}
+"""Meanings of the columns of a comparison."""
+
+
 def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
     """Return the columns of the comparison table, in order."""
-    strategies, rate = comparison.strategies, f"{comparison.samples_are}/s"
-
-    def column(title: str, meaning: str, choose: Callable[[list[float]], Unit], values: list[float]) -> Column:
-        return Column(title=title, meaning=meaning, unit=choose(values), values=tuple(values))
-
-    times = time_unit([s.expected_s for s in strategies])
-
-    def same(_: list[float]) -> Unit:
-        return times
-
-    tokens_per_s = [s.rates.tokens_per_s for s in strategies if s.rates.tokens_per_s]
-    tokens = [column("tokens/s", "tokens of a batch over expected time", plain_unit, tokens_per_s)] * bool(tokens_per_s)
-    money = [s.rates.money_per_million_samples for s in strategies if s.rates.money_per_million_samples is not None]
-    cost = f"money per million {comparison.samples_are}"
-    costs = [column(cost, "price of the device hours that they take", plain_unit, money)] * bool(money)
+    strategies, samples = comparison.strategies, comparison.samples_are
+    times, rates = time_unit([s.expected_s for s in strategies]), [s.rates for s in strategies]
+    tokens_per_s = [each.tokens_per_s for each in rates if each.tokens_per_s]
+    money = [each.money_per_million_samples for each in rates if each.money_per_million_samples is not None]
     peaks = [s.peak_memory_bytes[fullest_device(s, comparison.device_memory_bytes)] for s in strategies]
+
+    def column(title: str, unit: Unit | UnitChoice, values: Iterable[float], meaning: str = "") -> Column:
+        return Column.of(title, _MEANINGS[meaning or title], unit, values)
+
+    likely = column("likely", times, (s.likely_s[0] if s.likely_s else math.nan for s in strategies))
     return (
-        column(
-            "speedup",
-            "expected time of the whole batch on one device, even if it would not fit there, over that of the strategy",
-            plain_unit,
-            [s.speedup for s in strategies],
-        ),
-        column(rate, "batch size over expected time", plain_unit, [s.samples_per_s for s in strategies]),
-        *tokens,
-        column(
-            "MFU",
-            "model FLOP (3 x forward) over expected time and the sum of peaks (PaLM, appendix B)",
-            lambda _: Unit("%", 0.01),
-            [s.rates.mfu for s in strategies],
-        ),
-        *costs,
-        column("expected", "median of the times that measurements suggest", same, [s.expected_s for s in strategies]),
-        Column(
-            title="likely",
-            meaning="80 % interval of the times that measurements suggest",
-            unit=times,
-            values=tuple(s.likely_s[0] if s.likely_s else math.nan for s in strategies),
-            intervals=tuple(s.likely_s for s in strategies),
-        ),
-        column(
-            "simulated",
-            "steady iteration on the machine as described, with overlap and contention",
-            same,
-            [s.simulated_s for s in strategies],
-        ),
-        column(
-            "additive",
-            "sum of all phases and transfers, one after the other (Eq. 1 of the layer-wise paper)",
-            same,
-            [s.additive_s for s in strategies],
-        ),
-        column("moved", "bytes that devices send in an iteration", byte_unit, [s.moved_bytes for s in strategies]),
-        column(
-            "exposed comm.",
-            "time in which the busiest device waits for communication",
-            same,
-            [s.exposed_communication_s for s in strategies],
-        ),
-        column("peak memory", "of the fullest device", memory_unit, peaks),
-        column("lower bound", "no schedule of the same tasks is shorter", same, [s.lower_bound_s for s in strategies]),
+        column("speedup", plain_unit, (s.speedup for s in strategies)),
+        column(f"{samples}/s", plain_unit, (s.samples_per_s for s in strategies), "rate"),
+        *([column("tokens/s", plain_unit, tokens_per_s)] if tokens_per_s else []),
+        column("MFU", Unit("%", 0.01), (each.mfu for each in rates)),
+        *([column(f"money per million {samples}", plain_unit, money, "money")] if money else []),
+        column("expected", times, (s.expected_s for s in strategies)),
+        replace(likely, intervals=tuple(s.likely_s for s in strategies)),
+        column("simulated", times, (s.simulated_s for s in strategies)),
+        column("additive", times, (s.additive_s for s in strategies)),
+        column("moved", byte_unit, (s.moved_bytes for s in strategies)),
+        column("exposed comm.", times, (s.exposed_communication_s for s in strategies)),
+        column("peak memory", memory_unit, peaks),
+        column("lower bound", times, (s.lower_bound_s for s in strategies)),
     )
 
 

@@ -101,7 +101,7 @@ def layer_table(layers: Sequence[LayerResult]) -> dict[str, Any]:
     rows: list[dict[str, Any]] = [
         {
             "layer": layer,
-            "degrees": " × ".join(f"{dim} {degree}" for dim, degree in layer.degrees.items() if degree > 1) or "whole",
+            "degrees": degrees_text(layer),
             "devices": compact_devices(layer.devices),
             "bars": [
                 (getattr(layer, key), time.text(getattr(layer, key)), _share(getattr(layer, key), longest_s))
@@ -117,6 +117,11 @@ def layer_table(layers: Sequence[LayerResult]) -> dict[str, Any]:
         for row in rows[block.folded]:
             row["run"] = block
     return {"time": time.name, "moved": moved.name, "rows": rows}
+
+
+def degrees_text(layer: LayerResult) -> str:
+    """Return how a layer is split in words."""
+    return " × ".join(f"{dim} {degree}" for dim, degree in layer.degrees.items() if degree > 1) or "whole"
 
 
 def _alike(layer: LayerResult) -> tuple[object, ...]:

@@ -1,14 +1,14 @@
 """Headline, sentences and table of the oracle, printed alike by the terminal and the page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
 from groundwork.units import HOUR_S
-from reports.style.units import Unit, memory_unit, plain_unit, three_digits, time_unit
+from reports.style.units import Unit, UnitChoice, memory_unit, plain_unit, three_digits, time_unit
 from reports.tables.comparison_summary import Column
 from reports.tables.text_table import text_table
-from studies.oracle.oracle_table import OracleRow, OracleTable
+from studies.oracle.oracle_table import OracleRow, OracleTable, Simulated
 
 
 def oracle_headline(table: OracleTable) -> str:
@@ -84,45 +84,33 @@ def rows_in_order(table: OracleTable) -> list[OracleRow]:
 
 def oracle_columns(rows: Sequence[OracleRow]) -> tuple[Column, ...]:
     """Return the columns of numbers, each in one unit."""
-    iteration = time_unit([row.iteration_s for row in rows])
-
-    def same(_: Sequence[float]) -> Unit:
-        return iteration
-
-    def column(title: str, meaning: str, choose: Callable[[Sequence[float]], Unit], name: str) -> Column:
-        values = tuple(float(getattr(row, name)) for row in rows)
-        return Column(title=title, meaning=meaning, unit=choose(values), values=values)
-
-    return (
-        column("compute", "forward, backward and update of one device", same, "compute_s"),
-        column("gradients", "gradient synchronisation", same, "gradient_sync_s"),
-        column("activations", "gathered and summed between layers", same, "activations_s"),
-        column("halo", "borders of the neighbours' parts", same, "halo_s"),
-        column("stages", "transfers between the stages of a pipeline", same, "pipeline_s"),
-        column("iteration", "sum of all parts: nothing overlaps", same, "iteration_s"),
-        column("epoch", "all samples once", time_unit, "epoch_s"),
-        column("device h", "devices x time of all epochs", plain_unit, "gpu_hours"),
-        column("memory", "of the fullest device", memory_unit, "memory_bytes"),
-        *_simulated_columns(rows, iteration),
-    )
-
-
-def _simulated_columns(rows: Sequence[OracleRow], iteration: Unit) -> tuple[Column, ...]:
-    """Return the columns of the simulation: none if nothing was simulated; 0 in rows without a plan."""
+    times = time_unit([row.iteration_s for row in rows])
+    described: list[tuple[str, str, Unit | UnitChoice, str]] = [
+        ("compute", "forward, backward and update of one device", times, "compute_s"),
+        ("gradients", "gradient synchronisation", times, "gradient_sync_s"),
+        ("activations", "gathered and summed between layers", times, "activations_s"),
+        ("halo", "borders of the neighbours' parts", times, "halo_s"),
+        ("stages", "transfers between the stages of a pipeline", times, "pipeline_s"),
+        ("iteration", "sum of all parts: nothing overlaps", times, "iteration_s"),
+        ("epoch", "all samples once", time_unit, "epoch_s"),
+        ("device h", "devices x time of all epochs", plain_unit, "gpu_hours"),
+        ("memory", "of the fullest device", memory_unit, "memory_bytes"),
+    ]
+    simulated: list[tuple[str, str, Unit | UnitChoice, str]] = [
+        ("sim. compute", "simulated: computation of the busiest device", times, "compute_s"),
+        ("sim. waits", "simulated: time that this computation does not cover", times, "waits_s"),
+        ("sim. iteration", "the same strategy as a plan, with overlap and contention", times, "iteration_s"),
+        ("sim. memory", "peak of the fullest device in the simulation", memory_unit, "memory_bytes"),
+    ]
     known = [row.simulated for row in rows]
     if not any(known):
-        return ()
+        simulated = []
 
-    def column(title: str, meaning: str, name: str, unit: Unit | None = None) -> Column:
-        values = tuple(float(getattr(second, name)) if second else 0.0 for second in known)
-        return Column(title=title, meaning=meaning, unit=unit or memory_unit(values), values=values)
+    def values(of: Sequence[OracleRow | Simulated | None], name: str) -> Iterator[float]:
+        return (float(getattr(each, name)) if each else 0.0 for each in of)  # 0 in rows without a plan
 
-    return (
-        column("sim. compute", "simulated: computation of the busiest device", "compute_s", iteration),
-        column("sim. waits", "simulated: time that this computation does not cover", "waits_s", iteration),
-        column("sim. iteration", "the same strategy as a plan, with overlap and contention", "iteration_s", iteration),
-        column("sim. memory", "peak of the fullest device in the simulation", "memory_bytes"),
-    )
+    columns = [(*each, rows) for each in described] + [(*each, known) for each in simulated]
+    return tuple(Column.of(title, meaning, unit, values(of, name)) for title, meaning, unit, name, of in columns)
 
 
 def oracle_table(table: OracleTable) -> Table:

@@ -5,7 +5,7 @@ import math
 from rich.table import Table
 
 from planner.simulation.sensitivity import Sensitivity
-from reports.style.units import plain_unit, three_digits, time_unit
+from reports.style.units import three_digits, time_unit
 from reports.tables.text_table import text_table
 from studies.whatif.scenarios import WhatIf, WhatIfRow
 
@@ -53,59 +53,36 @@ def _shown(row: WhatIfRow) -> float:
     return round(row.against_today - 1, 3)
 
 
-def whatif_headers(result: WhatIf) -> list[str]:
-    """Return the headings of the table."""
-    times = time_unit([row.expected_s for row in result.rows])
-    tokens = ["tokens/s"] if any(row.tokens_per_s for row in result.rows) else []
+def whatif_columns(result: WhatIf) -> list[tuple[str, list[str]]]:
+    """Return the columns of the table: heading and texts."""
+    rows, times = result.rows, time_unit([row.expected_s for row in result.rows])
+    tokens = [three_digits(row.tokens_per_s or math.nan) for row in rows]
     return [
-        "scenario",
-        "strategy",
-        "against today",
-        "80 % interval",
-        f"expected [{times.name}]",
-        f"simulated [{times.name}]",
-        "samples/s",
-        *tokens,
-        "MFU [%]",
-        "devices",
-        "batch",
-    ]
-
-
-def whatif_cells(result: WhatIf) -> list[list[str]]:
-    """Return the rows as text, in the order of ``whatif_headers``."""
-    times = time_unit([row.expected_s for row in result.rows])
-    rates = plain_unit([row.samples_per_s for row in result.rows])
-    tokens = plain_unit([row.tokens_per_s or math.nan for row in result.rows])
-    has_tokens = any(row.tokens_per_s for row in result.rows)
-    return [
-        [
-            row.scenario,
-            row.strategy,
-            "–" if math.isnan(row.against_today) else f"{row.against_today - 1:+z.1%}",
-            _interval(row),
-            times.text(row.expected_s),
-            times.text(row.iteration_s),
-            rates.text(row.samples_per_s),
-            *([tokens.text(row.tokens_per_s or math.nan)] if has_tokens else []),
-            three_digits(100 * row.mfu),
-            f"{row.devices:,}",
-            f"{row.batch:,}",
-        ]
-        for row in result.rows
+        ("scenario", [row.scenario for row in rows]),
+        ("strategy", [row.strategy for row in rows]),
+        ("against today", ["–" if math.isnan(row.against_today) else f"{row.against_today - 1:+z.1%}" for row in rows]),
+        ("80 % interval", [_interval(row) for row in rows]),
+        (f"expected [{times.name}]", [times.text(row.expected_s) for row in rows]),
+        (f"simulated [{times.name}]", [times.text(row.iteration_s) for row in rows]),
+        ("samples/s", [three_digits(row.samples_per_s) for row in rows]),
+        *([("tokens/s", tokens)] if any(row.tokens_per_s for row in rows) else []),
+        ("MFU [%]", [three_digits(100 * row.mfu) for row in rows]),
+        ("devices", [f"{row.devices:,}" for row in rows]),
+        ("batch", [f"{row.batch:,}" for row in rows]),
     ]
 
 
 def whatif_table(result: WhatIf) -> Table:
     """Return the table with one row for each scenario and strategy, with the change from the same strategy today."""
+    headers, columns = zip(*whatif_columns(result), strict=True)
     names = [row.scenario for row in result.rows]
     ends = [i for i, name in enumerate(names) if names[i + 1 : i + 2] != [name]]
     rows = [
         ["" if i and names[i - 1] == names[i] else first, *cells]
-        for i, (first, *cells) in enumerate(whatif_cells(result))
+        for i, (first, *cells) in enumerate(zip(*columns, strict=True))
     ]
     title = f"{result.model} on {result.cluster}"
-    return text_table(title, whatif_headers(result), rows, words=(0, 1), ends=ends)
+    return text_table(title, headers, rows, words=(0, 1), ends=ends)
 
 
 def whatif_why_lines(result: WhatIf) -> list[str]:

@@ -64,7 +64,7 @@ def test_rows_follow_the_cluster_and_the_rest_comes_last():
     tasks = [(1, "compute"), (-1, "transfers"), (0, "gradients"), (0, "compute"), (1, "compute")]
     rows, row = timeline_rows(pd.DataFrame(tasks, columns=["device", "stream"]), DEVICES)
     labels = ["node0/gpu0 compute", "node0/gpu0 gradients", "node0/gpu1 compute", "transfers"]
-    assert [r.label for r in rows] == labels
+    assert rows == labels
     assert row.tolist() == [2, 3, 1, 0, 2]
 
 
