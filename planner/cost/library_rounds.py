@@ -81,12 +81,22 @@ def library_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tu
     """
     if groups.shape[1] == 1:
         return [()] * len(groups)
-    rows = [library_collective(network, scheme, "all-reduce", tuple(group.tolist())) for group in groups]
+    rows = _of_groups(network, scheme, "all-reduce", groups)
     if len({tuple(len(step.source) for step in row) for row in rows}) > 1:  # groups that run in step need one pattern
         one = parallel_rings(np.arange(groups.shape[1])[None])
         kinds = [_possible(network, scheme, group).replace("-chain-", "-ring-") for group in groups]
         rows = [(_carrying(network, kind, group, one, one.repeats),) for kind, group in zip(kinds, groups, strict=True)]
     return rows
+
+
+def _of_groups(network: ClusterRoutes, scheme: str, collective: str, groups: Ints) -> list[tuple[Round, ...]]:
+    """Return the rounds of a collective of every group, of like groups one object; see ``library_collective``."""
+    firsts = network.first_alike(groups)
+    rounds = {
+        first: library_collective(network, scheme, collective, tuple(groups[first].tolist()))
+        for first in dict.fromkeys(firsts)
+    }
+    return [rounds[first] for first in firsts]
 
 
 @lru_cache(maxsize=4096)
@@ -217,7 +227,7 @@ def collective_rounds(
     _find_routes(network, groups)
     if collective == "all-reduce":
         return library_rounds(network, scheme, groups)
-    return [library_collective(network, scheme, collective, tuple(group.tolist())) for group in groups]
+    return _of_groups(network, scheme, collective, groups)
 
 
 def _find_routes(network: ClusterRoutes, groups: Ints) -> None:

@@ -48,6 +48,31 @@ class ClusterRoutes:
         """Part of each device, shape (n,), and kind of each part; no kinds where none stands for others."""
         return self._cluster.like_parts
 
+    def first_alike(self, groups: Ints) -> list[int]:
+        """Return, for each group of devices, the first group that changing places of like parts turns it into.
+
+        Routes between the members of one are then those of the other, but for which part they are in.
+
+        Args:
+            groups: Shape (groups, p): devices.
+
+        """
+        part, kind = self.like_parts
+        if len(groups) == 1 or not len(kind):
+            return list(range(len(groups)))
+        parts, firsts = part[groups], dict[bytes, int]()
+        said = (_in_order(parts), kind[parts], _in_order(self.node[groups]), self.place[groups])
+        return [firsts.setdefault(row.tobytes(), g) for g, row in enumerate(np.concatenate(said, axis=1))]
+
+    @cached_property
+    def place(self) -> Ints:
+        """Place of each device among those of its part, shape (n,)."""
+        part, _ = self.like_parts
+        order = np.argsort(part, kind="stable")
+        place = np.empty(self.device_count, dtype=np.int64)
+        place[order] = np.arange(self.device_count) - np.searchsorted(part[order], part[order])
+        return place
+
     @cached_property
     def rack(self) -> Ints:
         """Rack of every device, shape (n,); see ``racks_of``."""
@@ -121,6 +146,15 @@ class ClusterRoutes:
             return forward
         back = swapped_routes(start, links)
         return levels_of(*back, self.seconds_per_byte, transposed(classes), self._classes.functions())
+
+
+def _in_order(rows: Ints) -> Ints:
+    """Return the rank of each value among the different ones of its row."""
+    order = np.argsort(rows, axis=1, kind="stable")
+    ordered = np.take_along_axis(rows, order, axis=1)
+    ranks = np.empty_like(rows)
+    np.put_along_axis(ranks, order, np.cumsum(np.diff(ordered, axis=1, prepend=ordered[:, :1]) != 0, axis=1), axis=1)
+    return ranks
 
 
 @lru_cache(maxsize=64)

@@ -67,9 +67,7 @@ def route_ends(network: ClusterRoutes) -> RouteEnds:
         ends = np.flatnonzero(part == chosen[0][2]) if len(chosen) == 1 and len(kind) > 2 else every
     ways = [_ends(network, ends, others, back=back) for back in (False, True)]
     if len(ends) < count:  # devices at one place of their parts are alike
-        order = np.argsort(part, kind="stable")
-        place = np.empty(count, dtype=np.int64)
-        place[order] = every - np.searchsorted(part[order], part[order])
+        place = network.place
         ways = [(by_byte[:, place], least_s[:, place], by_node[place]) for by_byte, least_s, by_node in ways]
     start = np.concatenate([[0], np.cumsum(np.bincount(node))])
     return RouteEnds(
