@@ -13,7 +13,7 @@ from hwprofiles.devices.collective_library import LibraryProtocol
 from planner.compression.settings import LIBRARY
 from planner.cost.library_choice import LONG, SHORT, library_choice, library_families, library_of
 from planner.cost.library_tuner import Spread
-from planner.topology.network_routes import ClusterRoutes
+from planner.topology.network_routes import ClusterRoutes, first_alike
 from planner.topology.node_rings import MOST_SEARCHED, chain_order, ring_orders
 from simulator.collectives.parallel_rings import RING_COLLECTIVES, chain_rounds, parallel_rings
 from simulator.collectives.rounds import ChunkPattern, Round, Traffic, round_of
@@ -91,7 +91,7 @@ def library_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tu
 
 def _of_groups(network: ClusterRoutes, scheme: str, collective: str, groups: Ints) -> list[tuple[Round, ...]]:
     """Return the rounds of a collective of every group, of like groups one object; see ``library_collective``."""
-    firsts = network.first_alike(groups)
+    firsts = first_alike(network, groups)
     rounds = {
         first: library_collective(network, scheme, collective, tuple(groups[first].tolist()))
         for first in dict.fromkeys(firsts)

@@ -24,7 +24,7 @@ from planner.search.layerwise import LayerwiseResult, search_layerwise
 from planner.search.mesh_search import search_on_mesh
 from planner.search.near_best_strategies import near_best
 from planner.search.refinement import Refined, refine
-from planner.simulation.lower_bound import arithmetic_s, busiest_s
+from planner.simulation.lower_bound import arithmetic_s, exceeds
 from planner.simulation.memory_over_time import check_replay_fits
 from planner.simulation.program_replay import Replay, replay
 from planner.strategies.named_rules import NAMED
@@ -158,7 +158,7 @@ def _simulated(
         if each.strategy == strategy:
             return SimulatedStrategy(name=name, strategy=strategy, replayed=each.replayed)
     program = lowered(model, strategy, check_memory=fastest_s == math.inf, folded=folds(model.cluster))
-    if busiest_s(program) > fastest_s * (1 + 1e-9):
+    if fastest_s < math.inf and exceeds(program, fastest_s * (1 + 1e-9)):
         return None
     replayed = replay(program)
     if replayed.iteration_s >= fastest_s:

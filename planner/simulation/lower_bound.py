@@ -2,12 +2,18 @@
 
 import numpy as np
 
+from groundwork.array_types import Floats, Ints
+from groundwork.sparse_rows import row_entries, row_owners
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import Strategy
 from planner.lowering.program import KINDS, Program
 from planner.simulation.execution_models import build_program_graph
 from simulator.graph.task_graph import TaskGraph
+from simulator.timelines.last_causes import before_in_streams
 from simulator.timelines.timeline import alone_s, busiest_resource
+
+_MANY_WAITS = 4
+"""Messages to a task, in the mean of a group, from which on what they load together is looked at."""
 
 
 def arithmetic_s(model: CostModel, strategy: Strategy) -> float:
@@ -26,9 +32,69 @@ def arithmetic_s(model: CostModel, strategy: Strategy) -> float:
     return float(busy.max())
 
 
-def busiest_s(program: Program) -> float:
-    """Return the work of one iteration on its busiest resource, seconds: a lower bound that takes little time."""
-    return busiest_resource(build_program_graph(program).graph)[1]
+def exceeds(program: Program, most_s: float) -> bool:
+    """Return whether lower bounds show, in little time, that an iteration takes longer than so many seconds."""
+    graph = build_program_graph(program).graph
+    return busiest_resource(graph)[1] > most_s or gathering_path_s(program, graph) > most_s
+
+
+def gathering_path_s(program: Program, graph: TaskGraph) -> float:
+    """Return a lower bound of what iterations repeat, from the first trained layer's forward tasks to its updates.
+
+    From when the first of these tasks begins, tasks wait for others, for the one before in their stream, and for the
+    messages of a group together: a task that reads what all devices send waits at least until the busiest link has
+    carried all of it.  No update ends before the earliest of these bounds, and the next iteration waits for all.
+
+    Args:
+        program: One iteration.
+        graph: Its task graph, of one iteration.
+
+    Returns:
+        Seconds; 0 where nothing is trained.
+    """
+    updates = np.flatnonzero(program.kind == KINDS.index("update"))
+    if not len(updates):
+        return 0.0
+    layer = program.layer[updates].min()
+    is_first = (program.kind == KINDS.index("forward")) & (program.layer == layer)
+    served_s = graph.use_weight * graph.work[graph.use_owners] / graph.capacity[graph.use_resource]
+    least_s, before = graph.latency_s + alone_s(graph), before_in_streams(graph.stream)
+    begin_s, end_s = np.full(program.size, -np.inf), np.full(program.size + 1, -np.inf)  # -1 is before no task
+    starts = np.flatnonzero(np.diff(program.group, prepend=-1))
+    for first, stop in zip(starts.tolist(), [*starts[1:].tolist(), program.size], strict=True):
+        begins = np.maximum(end_s[before[first:stop]], np.where(is_first[first:stop], 0.0, -np.inf))
+        rows = slice(program.after_start[first], program.after_start[stop])
+        late, early = row_owners(program.after_start[first : stop + 1]), program.after[rows]
+        np.maximum.at(begins, late, end_s[early])
+        reached = np.isfinite(begin_s[early])
+        if len(early) > _MANY_WAITS * (stop - first):
+            for group in np.unique(program.group[early[reached]]).tolist():
+                of = reached & (program.group[early] == group)
+                _await_together(graph, served_s, begins, late[of], early[of], begin_s)
+        begin_s[first:stop], end_s[first:stop] = begins, begins + least_s[first:stop]
+    return float(max(end_s[updates[program.layer[updates] == layer]].min(), 0.0))
+
+
+def _await_together(
+    graph: TaskGraph, served_s: Floats, begins: Floats, late: Ints, early: Ints, begin_s: Floats
+) -> None:
+    """Let tasks begin no earlier than the busiest resource has served all that they wait for.
+
+    Args:
+        graph: The task graph.
+        served_s: Least time that each use takes of its resource.
+        begins: Bounds of their begins, which rise.
+        late: Index into these of the task that waits, pair by pair.
+        early: Task that it waits for.
+        begin_s: Bounds of the begins of all tasks.
+    """
+    since = np.full(len(begins), np.inf)
+    np.minimum.at(since, late, begin_s[early])
+    counts = np.diff(graph.use_start)[early]
+    uses, size = row_entries(graph.use_start[early], counts), len(graph.capacity)
+    pairs, of = np.unique(np.repeat(late, counts) * size + graph.use_resource[uses], return_inverse=True)
+    total_s = np.bincount(of, served_s[uses], minlength=len(pairs))
+    np.maximum.at(begins, pairs // size, since[pairs // size] + total_s)
 
 
 def iteration_bound(program: Program) -> tuple[float, str]:

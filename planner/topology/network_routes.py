@@ -48,22 +48,6 @@ class ClusterRoutes:
         """Part of each device, shape (n,), and kind of each part; no kinds where none stands for others."""
         return self._cluster.like_parts
 
-    def first_alike(self, groups: Ints) -> list[int]:
-        """Return, for each group of devices, the first group that changing places of like parts turns it into.
-
-        Routes between the members of one are then those of the other, but for which part they are in.
-
-        Args:
-            groups: Shape (groups, p): devices.
-
-        """
-        part, kind = self.like_parts
-        if len(groups) == 1 or not len(kind):
-            return list(range(len(groups)))
-        parts, firsts = part[groups], dict[bytes, int]()
-        said = (_in_order(parts), kind[parts], _in_order(self.node[groups]), self.place[groups])
-        return [firsts.setdefault(row.tobytes(), g) for g, row in enumerate(np.concatenate(said, axis=1))]
-
     @cached_property
     def place(self) -> Ints:
         """Place of each device among those of its part, shape (n,)."""
@@ -146,6 +130,30 @@ class ClusterRoutes:
             return forward
         back = swapped_routes(start, links)
         return levels_of(*back, self.seconds_per_byte, transposed(classes), self._classes.functions())
+
+
+def first_alike(network: ClusterRoutes, groups: Ints) -> tuple[int, ...]:
+    """Return, for each group of devices, the first group that changing places of like parts turns it into.
+
+    Routes between the members of one are then those of the other, but for which part they are in.
+
+    Args:
+        network: Routes of the cluster.
+        groups: Shape (groups, p): devices.
+    """
+    if len(groups) == 1 or not len(network.like_parts[1]):
+        return tuple(range(len(groups)))
+    return _first_alike(network, groups.shape, groups.tobytes())
+
+
+@lru_cache(maxsize=512)
+def _first_alike(network: ClusterRoutes, shape: tuple[int, ...], devices: bytes) -> tuple[int, ...]:
+    """Return ``first_alike`` of groups whose devices are given as bytes, as all algorithms of a library ask for it."""
+    part, kind = network.like_parts
+    groups, firsts = np.frombuffer(devices, dtype=np.int64).reshape(shape), dict[bytes, int]()
+    parts = part[groups]
+    said = (_in_order(parts), kind[parts], _in_order(network.node[groups]), network.place[groups])
+    return tuple(firsts.setdefault(row.tobytes(), g) for g, row in enumerate(np.concatenate(said, axis=1)))
 
 
 def _in_order(rows: Ints) -> Ints:

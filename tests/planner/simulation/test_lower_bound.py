@@ -10,7 +10,8 @@ from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import Configuration
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.simulation.lower_bound import arithmetic_s, iteration_bound
+from planner.simulation.execution_models import build_program_graph
+from planner.simulation.lower_bound import arithmetic_s, exceeds, gathering_path_s, iteration_bound
 from planner.simulation.program_replay import replay
 from planner.strategies.named_rules import NAMED
 from planner.strategies.named_strategies import named_strategy
@@ -23,7 +24,9 @@ def test_no_replay_with_contention_is_shorter(question):
     program = program_of(model, strategy)
     bound_s, reason = iteration_bound(program)
 
-    assert 0 < bound_s <= replay(program).iteration_s * (1 + 1e-9)
+    simulated_s = replay(program).iteration_s * (1 + 1e-9)
+    assert 0 < bound_s <= simulated_s
+    assert 0 < gathering_path_s(program, build_program_graph(program).graph) <= simulated_s
     assert bound_s <= replay(program, overlap=False).iteration_s * (1 + 1e-9)
     assert reason.startswith(("work on ", "dependencies through "))
 
@@ -45,7 +48,20 @@ def test_bounds_of_the_named_strategies(strategy):
     model = CostModel(load_model("vgg11", batch=16), cluster_of("k80-16", 8))
     program = program_of(model, named_strategy(strategy, model.graph, 8))
 
-    assert iteration_bound(program)[0] <= replay(program).iteration_s * (1 + 1e-9)
+    simulated_s = replay(program).iteration_s
+    assert iteration_bound(program)[0] <= simulated_s * (1 + 1e-9)
+    assert not exceeds(program, simulated_s * (1 + 1e-9))
+
+
+def test_tasks_that_read_what_all_send_wait_for_the_busiest_link():
+    """Under owt fully connected layers wait for all samples, which neither one path nor one resource shows."""
+    graph = load_model("alexnet", batch=256)
+    program = program_of(CostModel(graph, cluster_of("p100-4x4", 8)), named_strategy("owt", graph, 8))
+    bound_s = gathering_path_s(program, build_program_graph(program).graph)
+
+    assert iteration_bound(program)[0] * 1.1 < bound_s <= replay(program).iteration_s
+    assert exceeds(program, bound_s * (1 - 1e-9))
+    assert not exceeds(program, bound_s)
 
 
 def test_one_device_meets_the_bound():
@@ -54,6 +70,7 @@ def test_one_device_meets_the_bound():
     bound_s, reason = iteration_bound(program)
 
     assert bound_s == pytest.approx(replay(program).iteration_s)
+    assert gathering_path_s(program, build_program_graph(program).graph) == pytest.approx(bound_s)
     assert model.cluster.devices[0].name in reason
 
 
