@@ -77,6 +77,7 @@ class LibrarySection(_Section):
     in_network: _InSwitch | None = None
     split_trees: Annotated[bool, Field(strict=True)] = True
     send_call_us: Microseconds | None = None
+    send_share: _Share = 1.0
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
@@ -105,6 +106,7 @@ class LibrarySection(_Section):
             in_switch=None if self.in_switch is None else self.in_switch.in_seconds,
             in_network=None if self.in_network is None else self.in_network.in_seconds,
             send_call_s=None if self.send_call_us is None else self.send_call_us * MICRO,
+            send_share=self.send_share,
             declared_s=transport.declared_us * MICRO,
             post_s=transport.post_us * MICRO,
             inline_s=transport.inline_us * MICRO,

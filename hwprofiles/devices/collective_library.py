@@ -62,6 +62,8 @@ class CollectiveLibrary:
     """Sums of the switches between nodes, such as NVIDIA's SHARP; None where these compute none."""
     send_call_s: float | None = None
     """Time from the call until data of sends by the last protocol moves; None: as long as that of collectives."""
+    send_share: float = 1.0
+    """Share of the bandwidth of links between nodes that sends reach, in (0, 1]."""
     split_trees: bool = True
     """True if each card of two nodes carries half of what it carries of trees over more; False: as much."""
     declared_s: float = 0.0

@@ -281,13 +281,16 @@ def _sends(network: ClusterRoutes, scheme: str, devices: Ints, pairs: Round) -> 
     """Return the round of an all-to-all with what links carry."""
     library, protocol = library_of(network), _protocol(network, scheme)
     step = _carrying(network, scheme.removesuffix(f"-{SHORT}"), devices, pairs, 1)
-    latency_s, nodes = step.traffic.latency_s or 0.0, distinct(network.node[devices])
+    latency_s, node = step.traffic.latency_s or 0.0, network.node[devices]
+    nodes = distinct(node)
     if library.send_call_s is not None and protocol == library.protocols[-1]:
         latency_s += library.send_call_s - protocol.call_s
     if len(nodes) > 1:  # one thread posts the sends of a rank to other nodes, one after another
-        far = max(int((network.node[devices] != node).sum()) for node in nodes)
+        far = max(int((node != own).sum()) for own in nodes)
         latency_s += (far - 1) * library.post_s + far * library.inline_s * scheme.endswith(SHORT)
-    return replace(step, carried=replace(step.traffic, latency_s=latency_s))
+    is_far = node[pairs.source] != node[pairs.target]
+    taken = step.traffic.taken / np.where(is_far, library.send_share, 1.0)
+    return replace(step, carried=replace(step.traffic, taken=taken, latency_s=latency_s))
 
 
 def _chunks_bytes(network: ClusterRoutes, scheme: str, chain: Round, devices: Ints) -> float:

@@ -43,6 +43,7 @@ _WIDTHS = {
     "message_us": 0.7,
     "near_share": 0.25,
     "tree_share": 0.3,
+    "send_share": 0.3,
     "copy_gbyte_per_s": 0.5,
     "link_share": 0.2,
     "bandwidth_gbyte_per_s": 0.4,
@@ -53,10 +54,10 @@ _MOST_WIDTHS = 2.5
 _AT_BOUND = 0.01
 _WAYS = (1.0, 0.5, 0.0)
 """Shares of the way from the prior to the fit, of which the one with the least errors on held-out rows is taken."""
-_TREE_SHARE = 0.92
-"""What a section takes that does not name its share."""
+_UNNAMED = {"tree_share": 0.92, "send_share": 0.95}
+"""Where the search of shares that a section does not name begins; at a whole share it would see no slope."""
 _SUMS = ("in_network", "in_switch")
-_SHARES = ("near_share", "tree_share", "link_share")
+_SHARES = ("near_share", "tree_share", "send_share", "link_share")
 _LEAST_SHARE = 0.02
 """A cluster file takes no less than 0.01."""
 _MOST_STEPS = 40
@@ -253,7 +254,11 @@ class _Fit:
 
     def content_of(self, logs: Floats) -> dict[str, Any]:
         """Return the content of the cluster file with fitted parameters."""
-        result = {**self._content, "library": self._section(logs)}
+        section = self._section(logs)
+        for (key, *_), known in zip(self._paths, logs != self.start, strict=False):
+            if key in _UNNAMED and key not in self._content["library"] and not known:
+                del section[key]
+        result = {**self._content, "library": section}
         if self._far is not None:
             name, links = self._far
             rate = np.exp(logs[-1]) / self._network.seconds_per_byte[links].max() / 1e9
@@ -302,7 +307,7 @@ def _parameters(section: Mapping[str, Any]) -> list[_Path]:
     for number, protocol in enumerate(section["protocols"]):
         found += [("protocols", number, key) for key in ("call_us", *steps) if protocol.get(key) is not None]
     found += [(key,) for key in ("send_call_us", "copy_gbyte_per_s") if section.get(key) is not None]
-    found += [("near_share",), *([("tree_share",)] if _has_trees(section) else [])]
+    found += [("near_share",), ("send_share",), *([("tree_share",)] if _has_trees(section) else [])]
     return found + [(key, part) for key in _SUMS if section.get(key) for part in ("call_us", "link_share")]
 
 
@@ -310,7 +315,7 @@ def _seen(section: Mapping[str, Any], network: ClusterRoutes, groups: Sequence[_
     """Return the paths of the parameters that some of the measured collectives could depend on."""
     across = [group for group in groups if _nodes(network, group) > 1]
     summed = [group for group in across if group.collective == "all-reduce" and _has_trees(section)]
-    sends = [group for group in groups if group.collective == "all-to-all" and _nodes(network, group) == 1]
+    sends = [group for group in groups if group.collective == "all-to-all"]
     steps = {
         "call_us": groups,
         "hop_us": [group for group in groups if _inside(network, group)],
@@ -323,7 +328,8 @@ def _seen(section: Mapping[str, Any], network: ClusterRoutes, groups: Sequence[_
     numbers = range(len(section["protocols"]))
     seen: set[_Path] = {("protocols", number, key) for key, some in steps.items() if some for number in numbers}
     shared = {
-        "send_call_us": sends,
+        "send_call_us": [group for group in sends if group not in across],
+        "send_share": [group for group in sends if group in across],
         "copy_gbyte_per_s": groups,
         "near_share": steps["hop_us"],
         "tree_share": summed,
@@ -335,14 +341,14 @@ def _seen(section: Mapping[str, Any], network: ClusterRoutes, groups: Sequence[_
 
 def _has_trees(section: Mapping[str, Any]) -> bool:
     """Return whether a library sums along trees between machines."""
-    return section.get("tree_share", _TREE_SHARE) is not None
+    return section.get("tree_share", _UNNAMED["tree_share"]) is not None
 
 
 def _at(section: Mapping[str, Any], path: _Path) -> Any:
     """Return a value of the section; a share that it leaves out is what a cluster file then takes."""
     value: Any = section
     for key in path:
-        value = value.get(key, _TREE_SHARE if key == "tree_share" else 1.0) if isinstance(value, dict) else value[key]
+        value = value.get(key, _UNNAMED.get(str(key), 1.0)) if isinstance(value, dict) else value[key]
     return value
 
 

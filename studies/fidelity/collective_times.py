@@ -28,7 +28,7 @@ _FOLDER = Path(__file__).parent / "clusters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _System:
+class MeasuredSystem:
     """The cluster that stands for a measured system."""
 
     cluster: str
@@ -43,64 +43,96 @@ class _System:
 
 _POLARIS_FITTED = ((8, "all-reduce"), (8, "all-gather"), (32, ""), (1024, "all-reduce"))
 _SYSTEMS = {
-    "DGX H100 1 node x 8": _System(cluster="dgx-h100"),
-    "h100_sxm": _System(cluster="dgx-h100", fitted=((2, ""), (8, "all-reduce"))),
-    "a100_sxm": _System(cluster="dgx-a100", fitted=((2, ""),)),
-    "b200_sxm": _System(cluster="dgx-b200", fitted=((2, ""),)),
-    "vtrain-a100": _System(cluster="vtrain-a100", fitted=((2, ""),)),
-    "vtrain-v100": _System(cluster="dgx1-v100", fitted=((2, ""),)),
-    "abci-vnode": _System(
+    "DGX H100 1 node x 8": MeasuredSystem(cluster="dgx-h100"),
+    "h100_sxm": MeasuredSystem(cluster="dgx-h100", fitted=((2, ""), (8, "all-reduce"))),
+    "a100_sxm": MeasuredSystem(cluster="dgx-a100", fitted=((2, ""),)),
+    "b200_sxm": MeasuredSystem(cluster="dgx-b200", fitted=((2, ""),)),
+    "vtrain-a100": MeasuredSystem(cluster="vtrain-a100", fitted=((2, ""),)),
+    "vtrain-v100": MeasuredSystem(cluster="dgx1-v100", fitted=((2, ""),)),
+    "abci-vnode": MeasuredSystem(
         cluster="abci-v100:nodes=NODES",
         per_node=4,
         fitted=tuple((count, "all-reduce") for count in (4, 8, 16, 32, 64, 128))
         + tuple((count, "broadcast") for count in (8, 16, 32)),
     ),
-    "abci-anode": _System(cluster="abci-a100:nodes=NODES"),
-    "polaris": _System(cluster="polaris:nodes=NODES", per_node=4, fitted=_POLARIS_FITTED),
-    "polaris setup5": _System(
+    "abci-anode": MeasuredSystem(cluster="abci-a100:nodes=NODES"),
+    "polaris": MeasuredSystem(cluster="polaris:nodes=NODES", per_node=4, fitted=_POLARIS_FITTED),
+    "polaris setup5": MeasuredSystem(
         cluster="polaris:nodes=NODES,link.slingshot.transport=slingshot-rendezvous",
         per_node=4,
         fitted=_POLARIS_FITTED,
     ),
-    "polaris setup2": _System(
+    "polaris setup2": MeasuredSystem(
         cluster="polaris:nodes=NODES,link.slingshot.transport=sockets", per_node=4, fitted=((8, ""), (32, ""))
     ),
-    "alps": _System(cluster="alps:nodes=NODES", per_node=4),
-    "p4de": _System(cluster="p4de:nodes=NODES", fitted=((16, "all-reduce"),)),
-    "deepbench-p100": _System(cluster="pcie-4x2:nodes=NODES", tree=True),
-    "deepbench-m40": _System(cluster="pcie-4x2:nodes=NODES", tree=True),
-    "deepbench-titanx": _System(cluster="pcie-4x2:nodes=NODES", tree=True, fitted=((2, ""), (4, ""), (16, ""))),
-    "deepbench-titanx_pascal": _System(cluster="pcie-2x5", tree=True),
-    "deepbench-1080ti": _System(cluster="pcie-2x5", tree=True),
+    "alps": MeasuredSystem(cluster="alps:nodes=NODES", per_node=4),
+    "p4de": MeasuredSystem(cluster="p4de:nodes=NODES", fitted=((16, "all-reduce"),)),
+    "deepbench-p100": MeasuredSystem(cluster="pcie-4x2:nodes=NODES", tree=True),
+    "deepbench-m40": MeasuredSystem(cluster="pcie-4x2:nodes=NODES", tree=True),
+    "deepbench-titanx": MeasuredSystem(cluster="pcie-4x2:nodes=NODES", tree=True, fitted=((2, ""), (4, ""), (16, ""))),
+    "deepbench-titanx_pascal": MeasuredSystem(cluster="pcie-2x5", tree=True),
+    "deepbench-1080ti": MeasuredSystem(cluster="pcie-2x5", tree=True),
 }
 
 
 def collective_rows() -> Iterator[JudgedRow]:
     """Yield every measured collective; those of systems without a cluster or a price have no prediction."""
     for row in rows_of_table("collectives"):
-        system = _SYSTEMS.get(f"{row.system} {row.setting}") or _SYSTEMS[row.system]
+        system = measured_system(row)
         predicted_s, reason = _priced(row, system)
-        size = f"{'above' if row.size_bytes > _MIB else 'up to'} 1 MiB"
-        spread = _SPREAD[min(int(row.nodes), len(_SPREAD)) - 1]
-        way = f" over {_transport(row, system)}" if row.nodes > 1 else ""
-        setting = "" if row.setting in ("default", "half", "none") else f" {row.setting}"
-        yield JudgedRow(
-            measure="all-reduce in PCIe trees" if system.tree else f"collectives {spread} {size}",
-            comparison=f"{row.collective}, {row.system}{way}{'' if system.tree else f' {spread}'}, {size}",
-            label=f"{int(row.devices)} devices in {int(row.nodes)} nodes{setting}, {_size_text(row.size_bytes)}",
-            group=f"{row.system}{way}",
-            subject=f"{row.collective}, {int(row.devices)} devices in {int(row.nodes)} nodes{setting}",
-            size=row.size_bytes,
-            nodes=int(row.nodes),
-            measured=row.time_us * MICRO,
-            predicted=predicted_s,
-            fitted=any(row.devices == count and what in ("", row.collective) for count, what in system.fitted),
+        spread, way = _SPREAD[min(int(row.nodes), len(_SPREAD)) - 1], _way(row, system)
+        yield collective_row(
+            row,
+            predicted_s,
+            measure="all-reduce in PCIe trees" if system.tree else f"collectives {spread} {_kind_of_size(row)}",
+            compared=f"{row.system}{way}{'' if system.tree else f' {spread}'}",
             reason=reason,
-            communication=1.0,
         )
 
 
-def _transport(row: Any, system: _System) -> str:
+def collective_row(row: Any, predicted_s: float, *, measure: str, compared: str, reason: str = "") -> JudgedRow:
+    """Return a measured collective beside its prediction; arguments as fields of the result.
+
+    Args:
+        row: Row of the table.
+        predicted_s: Predicted seconds, or NaN.
+        measure: Its measure.
+        compared: What the comparison's name says beside the collective and its size.
+        reason: Why there is no prediction.
+    """
+    system = measured_system(row)
+    setting = "" if row.setting in ("default", "half", "none") else f" {row.setting}"
+    return JudgedRow(
+        measure=measure,
+        comparison=f"{row.collective}, {compared}, {_kind_of_size(row)}",
+        label=f"{int(row.devices)} devices in {int(row.nodes)} nodes{setting}, {_size_text(row.size_bytes)}",
+        group=f"{row.system}{_way(row, system)}",
+        subject=f"{row.collective}, {int(row.devices)} devices in {int(row.nodes)} nodes{setting}",
+        size=row.size_bytes,
+        nodes=int(row.nodes),
+        measured=row.time_us * MICRO,
+        predicted=predicted_s,
+        fitted=any(row.devices == count and what in ("", row.collective) for count, what in system.fitted),
+        reason=reason,
+        communication=1.0,
+    )
+
+
+def measured_system(row: Any) -> MeasuredSystem:
+    """Return the cluster that stands for the system of a row."""
+    return _SYSTEMS.get(f"{row.system} {row.setting}") or _SYSTEMS[row.system]
+
+
+def _kind_of_size(row: Any) -> str:
+    return f"{'above' if row.size_bytes > _MIB else 'up to'} 1 MiB"
+
+
+def _way(row: Any, system: MeasuredSystem) -> str:
+    """Return the transport of a row between machines, as names of comparisons have it."""
+    return f" over {transport_between(row, system)}" if row.nodes > 1 else ""
+
+
+def transport_between(row: Any, system: MeasuredSystem) -> str:
     """Return the transport of a system's cluster."""
     return cluster_transport(judged_spec(system.cluster.replace("NODES", str(int(row.nodes)))))
 
@@ -113,12 +145,12 @@ def _size_text(size_bytes: float) -> str:
     return f"{size_bytes:g} B"
 
 
-def _priced(row: Any, system: _System) -> tuple[float, str]:
+def _priced(row: Any, system: MeasuredSystem) -> tuple[float, str]:
     """Return the predicted seconds of a row, or NaN and the reason."""
     spec = system.cluster.replace("NODES", str(int(row.nodes)))
     if not _is_known(spec):
         return float("nan"), f"no cluster stands for {row.system}"
-    devices = _members(row, system)
+    devices = members(row, system)
     if row.collective == "all-reduce":
         return all_reduce_price_s(spec, devices, row.size_bytes), ""
     network = routes_of_cluster(judged_cluster(spec))
@@ -128,7 +160,7 @@ def _priced(row: Any, system: _System) -> tuple[float, str]:
     return float(seconds), ""
 
 
-def _members(row: Any, system: _System) -> tuple[int, ...]:
+def members(row: Any, system: MeasuredSystem) -> tuple[int, ...]:
     """Return the devices that take part: as many of each machine, the first ones."""
     nodes, devices = int(row.nodes), int(row.devices)
     each, size = devices // nodes, system.per_node

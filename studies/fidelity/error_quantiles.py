@@ -26,7 +26,14 @@ from planner.expected.likely_times import (
     TimeParts,
     likely_s,
 )
-from studies.fidelity.judged_row import MEASURES, PYTORCH_MEASURE, RELATIVE_MEASURE, JudgedRow, OwnMeasure
+from studies.fidelity.judged_row import (
+    CALIBRATED_MEASURE,
+    MEASURES,
+    PYTORCH_MEASURE,
+    RELATIVE_MEASURE,
+    JudgedRow,
+    OwnMeasure,
+)
 
 _TAIL = 0.1
 """Share of the errors below, and above, an interval."""
@@ -36,7 +43,9 @@ _LARGE_BYTES = 2**25
 """Usual size of a message of the measured iterations: gradients of whole layers."""
 _LIKE = 4
 """Largest ratio of batches whose rows are compared for errors that two plans do not share."""
-_COLLECTIVES = tuple(measure.name for measure in MEASURES if measure.kind == "collectives")
+_COLLECTIVES = tuple(
+    measure.name for measure in MEASURES if measure.kind == "collectives" and measure.name != CALIBRATED_MEASURE
+)
 _COMPUTATIONS = (COMPUTATION, BY_RELATIVE, HALF, HALF_BY_RELATIVE)
 _MEASURES = {
     COMPUTATION: ("training on one GPU",),

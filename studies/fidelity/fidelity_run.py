@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from groundwork.errors import ConfigError
 from groundwork.progress import Progress
+from studies.fidelity.calibrated_collectives import calibrated_rows
 from studies.fidelity.collective_times import collective_rows
 from studies.fidelity.judged_row import KINDS_JUDGED, JudgedRow
 from studies.fidelity.many_gpu_training import many_gpu_rows
@@ -40,6 +41,7 @@ _JOBS = (
     _Job("one-gpu", "h200"),
     _Job("many-gpu"),
     _Job("collectives"),
+    _Job("collectives", "calibrated"),
     _Job("transformers", "gpt"),
     _Job("transformers", "sharded"),
     _Job("transformers", "nanotron"),
@@ -47,7 +49,10 @@ _JOBS = (
     *(_Job("papers", paper) for paper in ("deepa", "layerwise", "eight-bit", "paradl", "turbodl")),
 )
 """All jobs in the order of their rows."""
-_LONGEST = ("sharded", "gpt", "nanotron", "deepa", "layerwise", "mxnet_single_gpu", "eight-bit", "turbodl", "paradl")
+_LONGEST = (
+    *("nanotron", "sharded", "gpt", "calibrated", "deepa", "layerwise", "mxnet_single_gpu"),
+    *("eight-bit", "turbodl", "paradl"),
+)
 """Jobs that begin first, since the others fill the gaps behind them."""
 _QUICK = ("kernels", "many-gpu")
 """Kinds whose rows take less time than starting processes."""
@@ -60,7 +65,7 @@ _ROWS: dict[str, Callable[[str], Iterable[JudgedRow]]] = {
     "kernels": lambda part: own_kernel_rows() if part else kernel_rows(),
     "one-gpu": lambda part: own_training_rows() if part == "h200" else one_gpu_rows(part),
     "many-gpu": lambda _: many_gpu_rows(),
-    "collectives": lambda _: collective_rows(),
+    "collectives": lambda part: calibrated_rows() if part else collective_rows(),
     "transformers": lambda part: _TRANSFORMERS[part](),
     "memory": lambda _: memory_rows(),
     "papers": lambda part: paper_rows(part),

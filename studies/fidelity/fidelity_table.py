@@ -11,8 +11,10 @@ from groundwork.array_types import Floats
 from planner.expected.likely_times import PartError
 from studies.fidelity.error_quantiles import Coverage, coverages, part_errors
 from studies.fidelity.error_summary import ErrorSummary, WorstRow, held_out_measure
-from studies.fidelity.judged_row import MEASURES, JudgedRow, Measure
+from studies.fidelity.judged_row import CALIBRATED_MEASURE, MEASURES, JudgedRow, Measure
 
+_SLIGHTLY = 0.01
+"""Growth of a median error that counts as none."""
 _CLOSE = 0.1
 """Largest absolute error of rows that count as close."""
 _WORST = 3
@@ -90,7 +92,7 @@ def summarised(rows: Iterable[JudgedRow], held_out: Iterable[ErrorSummary] = ())
         comparisons=tuple(comparisons),
         coverages=tuple(coverages(everything)),
         errors=part_errors(everything),
-        notes=(*_against_linear(everything), *_ranks(everything)),
+        notes=(*_against_linear(everything), *_against_unfitted(everything), *_ranks(everything)),
     )
 
 
@@ -106,6 +108,31 @@ def _against_linear(rows: Sequence[JudgedRow]) -> Iterator[str]:
                 f"{measure.name}: predicted losses of {len(own)} rows correlate with measured ones by {together:.2f}; "
                 f"predicting no loss at all errs by {linear:.1%} in the median".replace("%", " %")
             )
+
+
+def _against_unfitted(rows: Sequence[JudgedRow]) -> Iterator[str]:
+    """Yield, of collectives that were calibrated, what the same rows have without, and which comparisons are worse."""
+    known = [row for row in rows if row.is_predicted]
+    without = {_collective_key(row): row for row in known if row.measure != CALIBRATED_MEASURE}
+    fitted = [row for row in known if row.measure == CALIBRATED_MEASURE]
+    pairs = [(row, without[key]) for row in fitted if (key := _collective_key(row)) in without]
+    if not pairs:
+        return
+    worse = []
+    for name in dict.fromkeys(row.comparison for row, _ in pairs):
+        now, before = np.median([[abs(each.error) for each in pair] for pair in pairs if pair[0].comparison == name], 0)
+        if now > before + _SLIGHTLY:
+            worse.append(f"{name} ({now:.0%}, {before:.0%})".replace("%", " %"))
+    now, before = np.median([[abs(each.error) for each in pair] for pair in pairs], axis=0)
+    yield (
+        f"{CALIBRATED_MEASURE}: the median error of {len(pairs)} rows is {now:.1%}, without calibration "
+        f"{before:.1%}; worse than without: {'; '.join(worse) or 'none'}".replace("%,", " %,").replace("%;", " %;")
+    )
+
+
+def _collective_key(row: JudgedRow) -> tuple[str, str, float, float]:
+    """Return what two predictions of one measured collective have in common."""
+    return row.group, row.subject, row.size, row.measured
 
 
 def _ranks(rows: Sequence[JudgedRow]) -> Iterator[str]:

@@ -94,6 +94,23 @@ def test_calls_of_sends_inside_a_machine_come_back():
     assert section["protocols"][2] == content("dgx-a100")["library"]["protocols"][2]
 
 
+def test_the_share_of_links_that_sends_reach_comes_back():
+    """Long all-to-alls between two machines at 0.7 of the cards' rate: those between four are predicted."""
+    truth = content("dgx-a100")
+    truth["library"]["send_share"] = 0.7
+    truth["parameters"]["nodes"]["default"] = 4
+    hosts = tuple(f"node{place}" for place in range(4) for _ in range(8))
+    rows = [timed(truth, kind, tuple(range(16)), hosts[:16], noise=0.02) for kind in ("all-to-all", "all-reduce")]
+    result = fitted_library(content("dgx-a100"), rows)
+    rate = result.content["link_classes"]["hdr"]["bandwidth_gbyte_per_s"]
+    assert rate * result.content["library"]["send_share"] == pytest.approx(0.7 * 24.3, rel=0.05)
+    result.content["parameters"]["nodes"]["default"] = 4
+    unseen, found = (timed(each, "all-to-all", tuple(range(32)), hosts).time_s for each in (truth, result.content))
+    assert np.max(np.abs(np.array(found) / unseen - 1)) < 0.1
+    short = [timed(truth, "all-to-all", tuple(range(16)), hosts[:16], sizes=SIZES[:7])]
+    assert "send_share" not in fitted_library(content("dgx-a100"), short).content["library"]
+
+
 def test_sums_alone_name_the_calls_of_sends_as_not_determined():
     rows = [timed(content("dgx-a100"), "all-reduce", tuple(range(8)), ("a",) * 8)]
     result = fitted_library(content("dgx-a100"), rows)
