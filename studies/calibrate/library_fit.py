@@ -5,7 +5,8 @@ links, the rate of copies), and between machines the rate of the links that only
 the section and the transport say before is the prior, from which no parameter moves further than a few of its standard
 deviations.  Bytes on the wire by byte of data are the protocols' own: they are taken as they are.
 
-A fit that is worse on rows held out than what the file says already goes half of the way, or none.
+A fit that is worse on rows held out than what the file says already goes half of the way, or none.  What all-to-alls
+alone depend on is fitted behind that, since no other collective can hold it out.
 """
 
 import copy
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from groundwork.array_types import Floats, Ints
+from groundwork.array_types import Bools, Floats, Ints
 from groundwork.errors import ConfigError
 from hwprofiles.catalogue.cluster_catalogue import cluster_of_content
 from hwprofiles.catalogue.library_section import library_of_section
@@ -49,6 +50,8 @@ _WIDTHS = {
     "bandwidth_gbyte_per_s": 0.4,
 }
 """Standard deviations of the logarithms of the parameters before any measurement."""
+_OF_SENDS = ("send_call_us", "send_share")
+"""Parameters that all-to-alls alone depend on: no other collective could be worse for them."""
 _MOST_WIDTHS = 2.5
 """Standard deviations that a parameter moves at most."""
 _AT_BOUND = 0.01
@@ -121,10 +124,10 @@ def fitted_library(content: Mapping[str, Any], measured: Sequence[Collectives]) 
                 held_out[place][mask] = error[mask]
     way = min(_WAYS, key=lambda each: float(np.abs(np.concatenate(tried[each])).mean()))
     held_out, at_bound = tried[way], tuple(np.array(fit.names)[fit.is_bound(logs)].tolist())
-    logs = fit.towards(logs, way)
+    logs = fit.with_sends(fit.towards(logs, way))
     errors = fit.errors(logs)
     dropped = (*(name for name, has in zip(fit.names, known, strict=True) if not has), *fit.unseen)
-    result = fit.content_of(logs) if way else dict(content)
+    result = fit.content_of(logs)
     judged, left = _by_size(groups, held_out), _by_size(groups, errors)
     result["fit"] = {
         "method": "least squares on logarithms of times with a soft absolute loss and log-normal priors",
@@ -218,15 +221,29 @@ class _Fit:
 
     def solve(self, chosen: Sequence[np.ndarray]) -> tuple[Floats, np.ndarray]:
         """Return the logarithms of the parameters that fit chosen rows, and which of them the rows identify."""
+        return self._solved(chosen, self.start, np.ones(len(self.names), dtype=bool))
 
-        def errors(logs: Floats) -> Floats:
-            return np.concatenate([error[mask] for error, mask in zip(self.errors(logs), chosen, strict=True)])
+    def with_sends(self, logs: Floats) -> Floats:
+        """Return parameters of which those that all-to-alls alone depend on fit all rows, the others as they are."""
+        sends = np.array([name in _OF_SENDS for name in self.names])
+        rows = [np.ones(len(group.size_bytes), dtype=bool) for group in self._groups]
+        return self._solved(rows, logs, sends)[0] if sends.any() else logs
 
-        bounds = (self.start - self._reach, self.start + self._reach)
-        logs, known = fitted_logs(
-            errors, self.start, self._width, bounds, ordinary=_ERROR, steps=_MOST_STEPS, diff_step=1e-3
-        )
-        return np.where(known, logs, self.start), known
+    def _solved(self, chosen: Sequence[np.ndarray], fixed: Floats, free: Bools) -> tuple[Floats, Bools]:
+        """Return parameters of which the free ones fit chosen rows, and which of these the rows identify."""
+        start, width, reach = self.start[free], self._width[free], self._reach[free]
+
+        def every(some: Floats) -> Floats:
+            logs = fixed.copy()
+            logs[free] = some
+            return logs
+
+        def errors(some: Floats) -> Floats:
+            return np.concatenate([error[mask] for error, mask in zip(self.errors(every(some)), chosen, strict=True)])
+
+        bounds = (start - reach, start + reach)
+        logs, known = fitted_logs(errors, start, width, bounds, ordinary=_ERROR, steps=_MOST_STEPS, diff_step=1e-3)
+        return every(np.where(known, logs, start)), known
 
     def towards(self, logs: Floats, way: float) -> Floats:
         """Return parameters a share of the way from the prior."""
@@ -259,7 +276,7 @@ class _Fit:
             if key in _UNNAMED and key not in self._content["library"] and not known:
                 del section[key]
         result = {**self._content, "library": section}
-        if self._far is not None:
+        if self._far is not None and logs[-1] != self.start[-1]:
             name, links = self._far
             rate = np.exp(logs[-1]) / self._network.seconds_per_byte[links].max() / 1e9
             row = {key: value for key, value in result["link_classes"][name].items() if not key.startswith("bandwidth")}
@@ -270,7 +287,9 @@ class _Fit:
     def _section(self, logs: Floats) -> dict[str, Any]:
         """Return the section ``library`` with fitted parameters."""
         section: dict[str, Any] = copy.deepcopy(dict(self._content["library"]))
-        for path, value in zip(self._paths, np.exp(logs).tolist(), strict=False):
+        for path, value, stays in zip(self._paths, np.exp(logs).tolist(), logs == self.start, strict=False):
+            if stays and path[0] not in _UNNAMED:
+                continue
             owner: Any = section
             for key in path[:-1]:
                 owner = owner[key]
