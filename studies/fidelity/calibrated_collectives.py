@@ -57,8 +57,9 @@ def calibrated_content(rows: Sequence[Any]) -> dict[str, Any]:
             transport=transport_between(own[0], system),
         )
         measured.append(collectives)
-    path = cluster_path(system.cluster.partition(":")[0])
-    return fitted_library(with_transport(read_tree(path), measured), measured).content
+    tree = read_tree(cluster_path(system.cluster.partition(":")[0]))
+    content = {str(key): value for key, value in tree.items()}
+    return fitted_library(with_transport(content, measured), measured).content
 
 
 def _alike(rows: Sequence[Any]) -> list[list[Any]]:
