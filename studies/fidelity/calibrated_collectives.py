@@ -18,7 +18,7 @@ from hwprofiles.readers.facts import Collectives
 from planner.cost.library_rounds import library_collective_s
 from planner.topology.network_routes import ClusterRoutes
 from studies.calibrate.library_fit import fitted_library
-from studies.fidelity.collective_times import collective_row, measured_system, members, transport_between
+from studies.fidelity.collective_times import collective_row, measured_members, measured_system, measured_transport
 from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import CALIBRATED_MEASURE, JudgedRow
 
@@ -54,7 +54,7 @@ def calibrated_content(rows: Sequence[Any]) -> dict[str, Any]:
             models=("",) * devices,
             size_bytes=tuple(row.size_bytes for row in own),
             time_s=tuple(row.time_us * MICRO for row in own),
-            transport=transport_between(own[0], system),
+            transport=measured_transport(own[0], system),
         )
         measured.append(collectives)
     tree = read_tree(cluster_path(system.cluster.partition(":")[0]))
@@ -75,6 +75,6 @@ def _priced_s(content: Mapping[str, Any], rows: Sequence[Any]) -> Floats:
     nodes = {**content["parameters"]["nodes"], "default": int(rows[0].nodes)}
     more = {**content, "parameters": {**content["parameters"], "nodes": nodes}}
     network = ClusterRoutes(cluster_of_content(more, "calibrated cluster"))
-    devices = members(rows[0], measured_system(rows[0]))
+    devices = measured_members(rows[0], measured_system(rows[0]))
     sizes = np.array([row.size_bytes for row in rows])
     return library_collective_s(network, rows[0].collective, devices, sizes, in_a_row=True)

@@ -129,10 +129,10 @@ def _kind_of_size(row: Any) -> str:
 
 def _way(row: Any, system: MeasuredSystem) -> str:
     """Return the transport of a row between machines, as names of comparisons have it."""
-    return f" over {transport_between(row, system)}" if row.nodes > 1 else ""
+    return f" over {measured_transport(row, system)}" if row.nodes > 1 else ""
 
 
-def transport_between(row: Any, system: MeasuredSystem) -> str:
+def measured_transport(row: Any, system: MeasuredSystem) -> str:
     """Return the transport of a system's cluster."""
     return cluster_transport(judged_spec(system.cluster.replace("NODES", str(int(row.nodes)))))
 
@@ -150,7 +150,7 @@ def _priced(row: Any, system: MeasuredSystem) -> tuple[float, str]:
     spec = system.cluster.replace("NODES", str(int(row.nodes)))
     if not _is_known(spec):
         return float("nan"), f"no cluster stands for {row.system}"
-    devices = members(row, system)
+    devices = measured_members(row, system)
     if row.collective == "all-reduce":
         return all_reduce_price_s(spec, devices, row.size_bytes), ""
     network = routes_of_cluster(judged_cluster(spec))
@@ -160,7 +160,7 @@ def _priced(row: Any, system: MeasuredSystem) -> tuple[float, str]:
     return float(seconds), ""
 
 
-def members(row: Any, system: MeasuredSystem) -> tuple[int, ...]:
+def measured_members(row: Any, system: MeasuredSystem) -> tuple[int, ...]:
     """Return the devices that take part: as many of each machine, the first ones."""
     nodes, devices = int(row.nodes), int(row.devices)
     each, size = devices // nodes, system.per_node
