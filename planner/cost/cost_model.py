@@ -25,6 +25,7 @@ from planner.graph.type_roles import TYPE_BYTES, DataTypes, types_of
 from planner.layouts.configurations import ConfigSpace, Strategy, all_configurations
 from planner.operations.base import ELEMENT_BYTES
 from planner.strategies.named_strategies import spaces_of
+from planner.strategies.zigzag import in_zigzag
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 
 
@@ -78,6 +79,7 @@ class CostModel:
     transfer_times: TransferTimes = field(init=False)
     _nodes: dict[tuple[object, ...], NodeCosts] = field(init=False, default_factory=dict)
     _by_batch: dict[int, "CostModel"] = field(init=False, default_factory=dict)
+    _by_order: dict[int, "CostModel"] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.graph = self.conditions.software.graph_of(self.graph)
@@ -123,6 +125,13 @@ class CostModel:
             graph = self.graph.with_batch(batch)
             self._by_batch[batch] = CostModel(graph, self.cluster, self.gradient_sync, self.batch_norm, self.conditions)
         return self._by_batch[batch]
+
+    def in_zigzag(self, parts: int) -> "CostModel":
+        """Return the costs of the same network with its positions in the zigzag order of so many parts."""
+        if parts not in self._by_order:
+            graph = in_zigzag(self.graph, parts)
+            self._by_order[parts] = CostModel(graph, self.cluster, self.gradient_sync, self.batch_norm, self.conditions)
+        return self._by_order[parts]
 
     def on(self, cluster: DeviceGraph, conditions: Conditions) -> "CostModel":
         """Return the costs of the same network on another cluster.

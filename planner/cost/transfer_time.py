@@ -365,7 +365,7 @@ class TransferTimes:
 def _made(space: ConfigSpace) -> tuple[object, ...]:
     """Return what tells apart the layouts in which a layer makes its output; its space has one configuration."""
     counts = (space.degrees.tobytes(), int(space.sums[0]), int(space.repeats[0]))
-    return (made_in(space), *counts, space.devices.tobytes())
+    return (space.given and made_in(space), *counts, space.devices.tobytes())
 
 
 def _key(row: object) -> int:

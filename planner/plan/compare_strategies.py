@@ -249,6 +249,7 @@ def _add_results(
             found.notes += tuple(
                 note if is_searched(subject.request.strategy) else f"{name}: {note}" for note in chosen.planned.notes
             )
+            model = chosen.model or model
             priced = price_strategy(model, name, chosen.planned, chosen.replayed)
             if chosen.planned.is_plain and priced.full.tasks <= _MOST_TASKS:
                 simulated = SimulatedStrategy(name=name, strategy=chosen.planned.strategy, replayed=priced.full)

@@ -109,7 +109,7 @@ def simulated_plan(
     model = cost_model_of(request, graph, cluster)
     planned = None if own is None else derived(model, request, own, progress=progress)
     chosen = choose(model, request, planned=planned, progress=progress)
-    replayed = chosen.replayed
+    model, request, replayed = chosen.model or model, chosen.request or request, chosen.replayed
     rates = training_rates(model, replayed.program, replayed.expected_s)
     return SimulatedPlan(plan=_priced(model, request, chosen, rates), replayed=replayed, rates=rates)
 
@@ -144,6 +144,10 @@ class ChosenStrategy:
     replayed: Replay
     statistics: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``Plan`` that describe the search."""
+    model: CostModel | None = None
+    """Prices where the strategy puts positions into another order; None: as they were."""
+    request: PlanRequest | None = None
+    """Request that names this strategy, and so the order; None: as it was."""
 
 
 def choose(
@@ -202,7 +206,7 @@ def _layerwise(
 def _hybrid(model: CostModel, request: PlanRequest, progress: Progress | None) -> ChosenStrategy:
     """Return the fastest hybrid; the refinement of one knows no stages."""
     # Imported here: strategies that follow a rule need neither.
-    from planner.search.hybrid_search import HybridRequest, search_hybrids
+    from planner.search.hybrid_search import HybridRequest, in_order_of, search_hybrids
     from planner.search.refinement import refine
 
     wanted = HybridRequest(
@@ -215,14 +219,27 @@ def _hybrid(model: CostModel, request: PlanRequest, progress: Progress | None) -
     )
     searched = search_hybrids(model, wanted, progress=progress)
     if not request.refine:
+        hybrid, parts = searched.candidate.hybrid, searched.micro_batching.parts
+        ordered = in_order_of(model, hybrid)
         planned = PlannedStrategy(
             strategy=searched.strategy,
             micro_batching=searched.micro_batching,
             recompute=recompute_of(model.graph, request.recompute, searched.micro_batching),
-            notes=(*searched.notes, *mesh_notes(model, searched.strategy)),
+            notes=(*searched.notes, *mesh_notes(ordered, searched.strategy)),
+        )
+        named = replace(
+            request,
+            strategy=hybrid.text,
+            text="",
+            mesh=False,
+            schedule=request.schedule if hybrid.pipeline > 1 else "",
+            micro_batches=parts if parts > 1 else None,
         )
         return ChosenStrategy(
-            planned=planned, replayed=replay_that_fits(planned.lowered(model, folded=folds(model.cluster)))
+            planned=planned,
+            replayed=replay_that_fits(planned.lowered(ordered, folded=folds(model.cluster))),
+            model=ordered,
+            request=named if hybrid.zigzag else None,
         )
     best = refine(model, {searched.candidate.text: searched.strategy}, plans=request.refine, progress=progress)
     return ChosenStrategy(

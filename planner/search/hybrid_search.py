@@ -9,9 +9,10 @@ with stages working in parallel.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product, starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,33 +22,37 @@ from groundwork.progress import Progress
 from groundwork.units import MILLI
 from planner.cost.compute_time import kernel_s
 from planner.cost.cost_model import CostModel
-from planner.elimination.search_problem import strategy_cost
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Layer
 from planner.graph.operation import SavedTensors
 from planner.graph.shapes import SUMMED
 from planner.graph.type_roles import TYPE_BYTES
-from planner.layouts.configurations import Strategy
+from planner.layouts.configurations import Strategy, space_of
 from planner.layouts.storage import REPLICATED_STORAGE, STAGES
 from planner.lowering.alike_replicas import lower_folded
+from planner.lowering.program import Program
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.operations.base import Part
 from planner.operations.mapped import Mapped
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
-from planner.search.search_tables import mesh_problem
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.memory_over_time import replay_that_fits
-from planner.strategies.degrees import Hybrid, check_hybrid, hybrid_of, layer_split
+from planner.strategies.degrees import Hybrid, check_hybrid, hybrid_of, layer_split, mesh_splits, stage_groups
 from planner.strategies.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.strategies.recomputation import drops_most, recompute_of, segments_of
+from planner.strategies.zigzag import in_zigzag
 
 REPLAYS = 12
 """Hybrids that are replayed by default."""
 _ESTIMATES = 4
 """Hybrids that are estimated for each that may be replayed."""
 _OFF_MESHES = ("pipeline", "data", "spatial", "filter")
-_ON_MESHES = ("pipeline", "data", "context", "expert", "tensor")
-"""Degrees that are searched."""
+_ON_MESHES = ("tensor", "expert", "context", "data", "pipeline")
+"""Degrees that are searched; on meshes those that decide how layers are split vary last."""
+_BESIDE = {"sequence": "tensor", "slicing": "tensor", "ulysses": "context", "zigzag": "context"}
+"""Words that are searched beside a degree on meshes."""
+_MOST_WORK = 3_000_000
+"""Parts of layers in micro-batches that all replays together may compute, but for the first one: about a minute."""
 _PER_STAGE = (1, 2, 4)
 """Numbers of micro-batches that are tried, per stage."""
 _SAMPLES = (1, 2, 4)
@@ -80,7 +85,7 @@ class HybridRequest:
             ConfigError: The network cannot have it.
             InfeasiblePlanError: No division into stages fits.
         """
-        count = candidate.micro_batches
+        model, count = in_order_of(model, candidate.hybrid), candidate.micro_batches
         pipeline = Pipeline(micro_batches=count, schedule=self.schedule, recomputes=drops_most(self.recompute))
         whole = MicroBatching(parts=count, first=0) if count > 1 else WHOLE_BATCH
         return strategy_and_micro_batching(model, candidate.hybrid.text, micro_batching=whole, pipeline=pipeline)
@@ -145,20 +150,27 @@ def search_hybrids(
     request = request or HybridRequest()
     if request.replays < 1:
         raise ConfigError(f"replays must be >= 1, got {request.replays}")
-    known, at_once = _by_bound(model, request), _ESTIMATES * request.replays
+    bounds, at_once = _Bounds(model, request.recompute, request.schedule), _ESTIMATES * request.replays
+    known = _by_bound(model, request, bounds)
     best: tuple[float, Candidate, Strategy, MicroBatching] | None = None
-    replayed, open_s = 0, math.inf
+    replayed, work, open_s = 0, 0, math.inf
     for first in range(0, len(known), at_once):
         chunk = known[first : first + at_once]
-        for _, candidate, strategy, micro_batching in _estimated(model, chunk, request):
+        for candidate in _estimated(model, chunk, request, bounds):
             if best and candidate.bound_s >= best[0]:
                 continue
-            if replayed == request.replays:
+            own = _work(model, candidate)
+            if replayed == request.replays or (best and work + own > _MOST_WORK):
                 open_s = min(open_s, candidate.bound_s)
                 continue
             if progress:
                 progress(f"simulating {candidate.text}", replayed, request.replays)
-            seconds = _replayed_s(model, strategy, micro_batching, request.recompute)
+            try:
+                strategy, micro_batching = request.planned(model, candidate)
+            except (ConfigError, InfeasiblePlanError):  # a stage does not fit, or a stage's layers do not
+                continue
+            ordered = in_order_of(model, candidate.hybrid)
+            seconds, work = _replayed_s(ordered, strategy, micro_batching, request.recompute), work + own
             replayed += math.isfinite(seconds)
             if math.isfinite(seconds) and (best is None or seconds < best[0]):
                 best = seconds, candidate, strategy, micro_batching
@@ -185,15 +197,15 @@ def first_hybrids(model: CostModel) -> list[tuple[Strategy, MicroBatching]]:
     Args:
         model: Costs of a network on a cluster.
     """
-    request = HybridRequest()
-    estimated = _estimated(model, _by_bound(model, request)[: _ESTIMATES * REPLAYS], request)
-    return [(strategy, micro_batching) for _, _, strategy, micro_batching in estimated[:REPLAYS]]
+    request, bounds = HybridRequest(), _Bounds(model)
+    estimated = _estimated(model, _by_bound(model, request, bounds)[: _ESTIMATES * REPLAYS], request, bounds)
+    return [request.planned(model, candidate) for candidate in estimated[:REPLAYS]]
 
 
-def _by_bound(model: CostModel, request: HybridRequest) -> list[Candidate]:
+def _by_bound(model: CostModel, request: HybridRequest, bounds: "_Bounds") -> list[Candidate]:
     """Return the hybrids whose memory bound fits, those first that may be the fastest."""
     return sorted(
-        candidates_of(model, request), key=lambda row: (row.bound_s * row.hybrid.pipeline * _share(row), row.text)
+        _candidates(model, request, bounds), key=lambda row: (row.bound_s * row.hybrid.pipeline * _share(row), row.text)
     )
 
 
@@ -205,36 +217,47 @@ def candidates_of(model: CostModel, request: HybridRequest | None = None) -> lis
         request: What is searched; None: what the defaults say.
     """
     request = request or HybridRequest()
-    bounds, candidates = _Bounds(model, request.recompute), []
-    for hybrid in _hybrids(len(model.cluster.devices), request):
+    return _candidates(model, request, _Bounds(model, request.recompute, request.schedule))
+
+
+def _candidates(model: CostModel, request: HybridRequest, bounds: "_Bounds") -> list[Candidate]:
+    """Return all hybrids that the batch and the layers allow and whose memory bound fits."""
+    hybrids = list[tuple[Hybrid, list[int]]]()
+    for hybrid in _hybrids(model.graph, len(model.cluster.devices), request):
         if hybrid.pipeline > (len(model.graph.layers) if request.stages else 1):
             continue
         try:
             check_hybrid(hybrid, model.graph, len(model.cluster.devices))
         except ConfigError:
             continue
-        counts = _micro_batches(hybrid, model.graph.batch, request)
-        for micro_batches, (seconds, size) in zip(counts, bounds.of(hybrid, counts), strict=True):
-            if size <= bounds.capacity_bytes:
-                candidates.append(Candidate(hybrid=hybrid, micro_batches=micro_batches, bound_s=seconds))
-    return candidates
+        if hybrids and hybrids[-1][0] == replace(hybrid, zigzag=False):  # messages are the same, work is not less
+            hybrids.pop()
+        hybrids.append((hybrid, _micro_batches(hybrid, model.graph.batch, request)))
+    bounds.price(hybrids)
+    return [
+        Candidate(hybrid=hybrid, micro_batches=micro_batches, bound_s=seconds)
+        for hybrid, counts in hybrids
+        for micro_batches, (seconds, size) in zip(counts, bounds.of(hybrid, counts), strict=True)
+        if size <= bounds.capacity_bytes
+    ]
 
 
-def _hybrids(devices: int, request: HybridRequest) -> Iterator[Hybrid]:
+def _hybrids(graph: ComputationGraph, devices: int, request: HybridRequest) -> Iterator[Hybrid]:
     """Yield all hybrids of the words of a request whose number of parts divides the number of devices."""
-    words, divisors = (
-        _ON_MESHES if request.mesh else _OFF_MESHES,
-        [d for d in range(1, devices + 1) if devices % d == 0],
-    )
+    experts = any(layer.operation.has_experts for layer in graph.layers)
+    words = [word for word in (_ON_MESHES if request.mesh else _OFF_MESHES) if word != "expert" or experts]
+    beside = {word: axis for word, axis in _BESIDE.items() if word != "slicing" or experts}
+    divisors = [d for d in range(1, devices + 1) if devices % d == 0]
     rows: list[tuple[int, ...]] = [()]
     for _ in words:
         rows = [(*row, d) for row in rows for d in divisors if devices % (math.prod(row) * d) == 0]
     stored = hybrid_of(request.words) if request.words else Hybrid()
     for row in rows:
         degrees: dict[str, Any] = dict(zip(words, row, strict=True))
-        for sequence in (False, True) if degrees.get("tensor", 1) > 1 else (False,):
-            hybrid = Hybrid(**degrees, sequence=sequence)
-            yield replace(stored, **degrees, sequence=sequence) if _replicas(hybrid) > 1 else hybrid
+        for said in product(*((False, True) if degrees.get(axis, 1) > 1 else (False,) for axis in beside.values())):
+            values = degrees | dict(zip(beside, said, strict=True))
+            hybrid = Hybrid(**values)
+            yield replace(stored, **values) if _replicas(hybrid) > 1 else hybrid
 
 
 def _replicas(hybrid: Hybrid) -> int:
@@ -265,15 +288,21 @@ class _PartCosts(NamedTuple):
     """Elements of the parameters that it trains."""
 
 
+_Priced = tuple[int, tuple[tuple[str, int], ...], int, int]
+"""A layer, its degrees, the number of micro-batches, and parts in whose zigzag order positions lie."""
+
+
 class _Bounds:
     """Lower bounds from the parts that the first device of every group holds; equal parts are computed once.
 
     Args:
         model: Costs of a network on a cluster.
         recompute: As for ``planner.strategies.recomputation.recompute_of``.
+        schedule: That of pipelines.
     """
 
-    def __init__(self, model: CostModel, recompute: str = "none") -> None:
+    def __init__(self, model: CostModel, recompute: str = "none", schedule: str = "1f1b") -> None:
+        self.schedule = schedule
         self.model, self.storage = model, model.conditions.storage
         policy = MemoryPolicy(optimizer=model.conditions.optimizer)
         self.kept_bytes = policy.kept_bytes(model.types, divided=self.storage.zero == STAGES[-1])
@@ -288,7 +317,48 @@ class _Bounds:
         """First layer that computes the same, by layer."""
         segments = segments_of(graph, recompute_of(graph, recompute, WHOLE_BATCH), WHOLE_BATCH)
         self._kept = [segment < 0 and _is_kept(graph, i) for i, segment in enumerate(segments)]
-        self._known: dict[tuple[object, ...], _PartCosts] = {}
+        self._layers: dict[Hybrid, tuple[int, ...]] = {}
+        self._known: dict[_Priced, _PartCosts] = {}
+
+    def _parts(self, hybrid: Hybrid) -> Counter[tuple[int, tuple[tuple[str, int], ...], bool]]:
+        """Return how many layers have each part: the first layer that is alike, its degrees, whether it is kept."""
+        group, split = tuple(range(hybrid.parts // hybrid.pipeline)), layer_split(hybrid, self.model.graph)
+        parts = Counter[tuple[int, tuple[tuple[str, int], ...], bool]]()
+        for (i, kept), count in Counter(zip(self.split_alike(hybrid), self._kept, strict=True)).items():
+            parts[self._alike[i], tuple(split(self.model.graph.layers[i], group).degrees.items()), kept] += count
+        return parts
+
+    def split_alike(self, hybrid: Hybrid) -> tuple[int, ...]:
+        """Return the first layer that is alike and split alike, by layer: the same for any number of replicas."""
+        inner = replace(hybrid, data=1, pipeline=1, zero=0, hsdp=0, fsdp=False, gathered=False)
+        if inner not in self._layers:
+            graph, first = self.model.graph, dict[object, int]()
+            splits = mesh_splits(inner, graph).values() if inner.on_mesh else ()
+            keys = (
+                (alike, layer.reads_data, *(split[layer.name] for split in splits))
+                for alike, layer in zip(self._alike, graph.layers, strict=True)
+            )
+            self._layers[inner] = tuple(first.setdefault(key, i) for i, key in enumerate(keys))
+        return self._layers[inner]
+
+    def _prices(self, hybrid: Hybrid, count: int) -> Iterator[_Priced]:
+        """Yield what the parts of a hybrid are priced by, in the order of ``_parts``."""
+        parts = hybrid.context if hybrid.zigzag else 1
+        return ((i, degrees, count, parts) for i, degrees, _ in self._parts(hybrid))
+
+    def price(self, hybrids: Iterable[tuple[Hybrid, Sequence[int]]]) -> None:
+        """Price the parts of hybrids with numbers of micro-batches: those of a layer at once.
+
+        Args:
+            hybrids: The hybrids, each with its numbers of micro-batches.
+        """
+        keys = (key for hybrid, counts in hybrids for count in counts for key in self._prices(hybrid, count))
+        asked = defaultdict[tuple[int, int], list[_Priced]](list)
+        for key in dict.fromkeys(keys):
+            if key not in self._known:
+                asked[key[0], key[-1]].append(key)
+        for layer, rows in asked.items():
+            self._known |= zip(rows, self._costs(*layer, rows), strict=True)
 
     def of(self, hybrid: Hybrid, counts: Sequence[int]) -> Iterator[tuple[float, float]]:
         """Yield lower bounds of a device's arithmetic, in seconds, and of its peak memory, in bytes.
@@ -299,11 +369,8 @@ class _Bounds:
             hybrid: The degrees.
             counts: Numbers of micro-batches.
         """
-        group, split = tuple(range(hybrid.parts // hybrid.pipeline)), layer_split(hybrid, self.model.graph)
-        parts = Counter(
-            (alike, tuple(split(layer, group).degrees.items()), kept)
-            for alike, kept, layer in zip(self._alike, self._kept, self.model.graph.layers, strict=True)
-        )
+        self.price([(hybrid, counts)])
+        parts = self._parts(hybrid)
         times = np.array([*parts.values()])
         shards = self.storage.shards(_replicas(hybrid)) if self.storage.divides else 1
         parameter, state = self.kept_bytes
@@ -311,42 +378,69 @@ class _Bounds:
         if hybrid.data * hybrid.context > 1:  # buffers in which replicas sum gradients
             kept += TYPE_BYTES[self.model.types.accumulation] / (shards if self.storage.zero > 1 else 1)
         for count in counts:
-            rows = [self._layer(alike, degrees, count) for alike, degrees, _ in parts]
+            rows = [self._known[key] for key in self._prices(hybrid, count)]
             each_s, once_s, made, held = (np.array(column) for column in zip(*rows, strict=True))
             busy = count * each_s + once_s / shards
             made = made * [kept for *_, kept in parts] * self.model.graph.element_bytes
-            size = float(times @ (kept * held + made))
-            yield max(float(times @ busy) / hybrid.pipeline, float(busy.max())), size / hybrid.pipeline
+            sizes = float(times @ (kept * held)), float(times @ made)
+            size = _fullest_stage(*sizes, self._in_flight(hybrid.pipeline, count))
+            yield max(float(times @ busy) / hybrid.pipeline, float(busy.max())), size
 
-    def _layer(self, i: int, degrees: tuple[tuple[str, int], ...], micro_batches: int) -> _PartCosts:
-        """Return the costs of the first part of a layer."""
-        key = (i, degrees, micro_batches)
-        if key not in self._known:
-            graph, layer, split = self.model.graph, self.model.graph.layers[i], dict(degrees)
-            part = {
-                dim: size / split.get(dim, 1) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)
-            }
-            part["sample"] /= micro_batches
-            slices = split.get(SUMMED, 1)
-            sizes = {dim: np.array([size]) for dim, size in (part | ({SUMMED: slices} if slices > 1 else {})).items()}
-            inner = graph.has_phase(i, "activation_gradient")
-            seconds = {
-                phase: min(
-                    float(kernel_s(profile, graph.name, layer, phase, sizes, graph.element_bytes, inner=inner)[0])
+    def _in_flight(self, stages: int, count: int) -> list[int]:
+        """Return micro-batches whose tensors the device of each stage surely holds at once, with gradients."""
+        if self.schedule == "gpipe":
+            return [max(count - 1, 1)] * stages
+        known = self.schedule == "1f1b"
+        return [max(min(count - 1, stages - stage), 1) if known else 1 for stage in range(stages)]
+
+    def _costs(self, i: int, zigzag: int, rows: Sequence[_Priced]) -> Iterator[_PartCosts]:
+        """Yield the costs of the first part of a layer for each of some degrees and numbers of micro-batches."""
+        graph = in_zigzag(self.model.graph, zigzag)
+        layer, given = graph.layers[i], [dict(degrees) for _, degrees, *_ in rows]
+        split = {dim: np.array([degrees.get(dim, 1) for degrees in given]) for dim in (*layer.output.dims, SUMMED)}
+        part = {dim: size / split[dim] for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
+        part["sample"] /= np.array([count for *_, count, _ in rows])
+        slices = split[SUMMED]
+        sizes = part | ({SUMMED: slices} if (slices > 1).any() else {})
+        inner = graph.has_phase(i, "activation_gradient")
+        seconds = {
+            phase: np.min(
+                [
+                    kernel_s(profile, graph.name, layer, phase, sizes, graph.element_bytes, inner=inner)
                     for profile in self.model.profiles
-                )
-                if graph.has_phase(i, phase)
-                else 0.0
-                for phase in LAYER_PHASES
-            }
-            held = sum(
-                p.elements / (math.prod(split.get(dim, 1) for dim in p.split) * slices if p.split else 1)
-                for p in layer.parameters
+                ],
+                axis=0,
             )
-            made = math.prod(part.values()) / (slices if layer.operation.completes_sums else 1)
-            update_s = seconds.pop("update")
-            self._known[key] = _PartCosts(sum(seconds.values()), update_s, made, held)
-        return self._known[key]
+            if graph.has_phase(i, phase)
+            else np.zeros(len(rows))
+            for phase in LAYER_PHASES
+        }
+        held = np.zeros(len(rows))
+        for p in layer.parameters:
+            divided = math.prod((split.get(dim, 1) for dim in p.split), start=slices) if p.split else 1
+            held += p.elements / divided
+        made = math.prod(part.values()) / (slices if layer.operation.completes_sums else 1)
+        update_s = seconds.pop("update")
+        each_s = sum(seconds.values(), np.zeros(len(rows)))
+        return starmap(_PartCosts, zip(each_s, update_s, np.asarray(made), held, strict=True))
+
+
+def _fullest_stage(parameters: float, tensors: float, in_flight: Sequence[int]) -> float:
+    """Return a lower bound of the bytes of the fullest stage, wherever stages begin.
+
+    The bytes of stage k are p_k + n_k a_k.  Whatever the weights w_k > 0, the mean of the stages with these weights is
+    not above the fullest one, and not below (min(w) P + min(w n) A) / sum(w): 1 / n_k, but no less than some 1 / n, is
+    tried for all n.
+
+    Args:
+        parameters: Bytes P of parameters, gradients and optimizer state of all stages.
+        tensors: Bytes A that a micro-batch keeps for the backward pass, of all stages.
+        in_flight: Micro-batches n_k that each stage holds.
+    """
+    held = np.array(in_flight, dtype=np.float64)
+    weights = np.maximum(1 / held, 1 / np.unique(held)[:, None])
+    least = weights.min(axis=1) * parameters + (weights * held).min(axis=1) * tensors
+    return float((least / weights.sum(axis=1)).max())
 
 
 def _is_kept(graph: ComputationGraph, i: int) -> bool:
@@ -381,10 +475,21 @@ def _share(candidate: Candidate) -> float:
     return (count + stages - 1) / count / stages
 
 
+def in_order_of(model: CostModel, hybrid: Hybrid) -> CostModel:
+    """Return the costs of a network with its positions in the order that a hybrid gives them."""
+    return model.in_zigzag(hybrid.context) if hybrid.zigzag else model
+
+
+def _work(model: CostModel, candidate: Candidate) -> int:
+    """Return the parts of layers that a replay computes, in all micro-batches, of one of the replicas."""
+    hybrid = candidate.hybrid
+    return len(model.graph.layers) * candidate.micro_batches * (hybrid.parts // hybrid.pipeline // hybrid.data)
+
+
 def _estimated(
-    model: CostModel, candidates: Sequence[Candidate], request: HybridRequest
-) -> list[tuple[float, Candidate, Strategy, MicroBatching]]:
-    """Return the candidates that are feasible, in the order of Eq. 1 with stages working in parallel.
+    model: CostModel, candidates: Sequence[Candidate], request: HybridRequest, bounds: "_Bounds"
+) -> list[Candidate]:
+    """Return the candidates that may be feasible, in the order of Eq. 1 with stages working in parallel.
 
     What replicas divide, and what is recomputed, does not change the order enough to lower each of them.
     """
@@ -392,32 +497,71 @@ def _estimated(
     undivided = model.on(model.cluster, replace(model.conditions, storage=REPLICATED_STORAGE))
     for candidate in candidates:
         try:
-            strategy, micro_batching = request.planned(model, candidate)
-            on_meshes = any(each.mesh is not None for each in strategy.values())
-            add_up = _on_meshes_s if on_meshes else additive_s
-            total_s = add_up(undivided, strategy, micro_batching)
+            if request.mesh:
+                alike = bounds.split_alike(candidate.hybrid)
+                total_s = mesh_estimate_s(in_order_of(undivided, candidate.hybrid), candidate, alike)
+            else:
+                total_s = additive_s(undivided, *request.planned(model, candidate))
         except (ConfigError, InfeasiblePlanError):  # a stage does not fit, or micro-batches do not divide
             continue
-        rows.append((total_s * _share(candidate), candidate, strategy, micro_batching))
-    return sorted(rows, key=lambda row: (row[0], row[1].text))
+        rows.append((total_s * _share(candidate), candidate.text, candidate))
+    return [candidate for *_, candidate in sorted(rows, key=lambda row: row[:2])]
 
 
-def _on_meshes_s(model: CostModel, strategy: Strategy, micro_batching: MicroBatching) -> float:
-    """Return Eq. 1 of a strategy on meshes, with all layers in micro-batches, from tables of one configuration each."""
-    micro = model.for_batch(model.graph.batch // micro_batching.parts)
-    spaces = micro.spaces_of(strategy)
-    costs = [micro.node_costs(i, space) for i, space in enumerate(spaces)]
-    once_s = sum(float((c.gradient_sync_s - c.statistics_s + c.phase_s["update"])[0]) for c in costs)
-    each_s = strategy_cost(mesh_problem(micro, spaces), (0,) * len(spaces)) - once_s
-    return micro_batching.parts * each_s + once_s
+def mesh_estimate_s(model: CostModel, candidate: Candidate, alike: Sequence[int]) -> float:
+    """Return an estimate of the time of a candidate on meshes, as if all layers were in the first stage.
+
+    It is Eq. 1 with all layers in micro-batches, but for the synchronisation of gradients that the backward pass of the
+    last micro-batch may hide.
+
+    Args:
+        model: Costs of a network on a cluster.
+        candidate: The hybrid.
+        alike: First layer that is alike and split alike, by layer.
+    """
+    micro, hybrid = model.for_batch(model.graph.batch // candidate.micro_batches), candidate.hybrid
+    graph, count, split = micro.graph, len(model.cluster.devices), layer_split(hybrid, model.graph)
+    devices, *_ = stage_groups(hybrid, model.graph, count, model.cluster)
+    spaces = {i: space_of(graph.layers[i], split(graph.layers[i], devices), count) for i in set(alike)}
+    each_s = sync_s = update_s = hides_s = 0.0
+    for i, times in Counter(alike).items():
+        costs = micro.node_costs(i, spaces[i])
+        synced_s, updated_s = costs.gradient_sync_s - costs.statistics_s, costs.phase_s["update"]
+        sync_s, update_s = sync_s + times * float(synced_s[0]), update_s + times * float(updated_s[0])
+        each_s += times * float((costs.total_s - synced_s - updated_s)[0])
+        hides_s += times * float((costs.compute_s - costs.phase_s["forward"])[0])
+    first = dict[object, int]()
+    tensors = Counter(
+        first.setdefault((alike[i], *((alike[edge.consumer], edge.slot) for edge in edges)), i)
+        for i, edges in enumerate(graph.outgoing)
+        if edges
+    )
+    for (i, times), backward in product(tensors.items(), (False, True)):
+        needed = dict[int, float]()  # one transfer for readers of one layout
+        for edge in graph.outgoing[i]:
+            ends = spaces[alike[i]], spaces[alike[edge.consumer]]
+            table = micro.transfer_times.layout_table(edge, *ends, backward=backward)
+            needed[int(table.layout[0])] = float(table.seconds[0, 0])
+        each_s += times * sum(needed.values())
+    return candidate.micro_batches * each_s + update_s + max(sync_s - hides_s, 0.0)
 
 
 def _replayed_s(model: CostModel, strategy: Strategy, micro_batching: MicroBatching, recompute: str) -> float:
     """Return the simulated iteration time of a strategy; infinity if it does not fit in memory."""
-    again = recompute_of(model.graph, recompute, micro_batching)
-    try:
-        program = lower_folded(model, model.spaces_of(strategy), micro_batching=micro_batching, recompute=again)
+
+    def lowered(parts: int) -> Program:
+        """Return the program of so many micro-batches, which fits in memory."""
+        priced = model.for_batch(model.graph.batch // micro_batching.parts * parts)
+        divided = replace(micro_batching, parts=parts)
+        again = recompute_of(priced.graph, recompute, divided)
+        program = lower_folded(priced, priced.spaces_of(strategy), micro_batching=divided, recompute=again)
         check_plan_memory(program, peak_memory_bytes(program))
-        return replay_that_fits(program).iteration_s
+        return program
+
+    few = 2 * len(micro_batching.starts)
+    try:
+        if micro_batching.parts > 2 * few:  # few micro-batches of this size need no more memory, and are soon lowered
+            lowered(few)
+        return replay_that_fits(lowered(micro_batching.parts)).iteration_s
     except InfeasiblePlanError:
         return math.inf

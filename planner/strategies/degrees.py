@@ -72,6 +72,11 @@ class Hybrid:
         return {name: int(getattr(self, name)) for name in _DEGREES}
 
     @property
+    def on_mesh(self) -> bool:
+        """True if layers split axes of a mesh."""
+        return self.tensor * self.context * self.expert > 1
+
+    @property
     def sample_parts(self) -> int:
         """Parts of the samples of layers without experts."""
         return self.data * self.expert
@@ -242,9 +247,9 @@ def hybrid_strategy(
 
 def layer_split(hybrid: Hybrid, graph: ComputationGraph) -> LayerSplit:
     """Return the function that splits a layer over the devices of its stage, in the order of their nested groups."""
-    if hybrid.tensor == hybrid.context == hybrid.expert == 1:
+    if not hybrid.on_mesh:
         return lambda layer, devices: split_layer(layer, hybrid, devices)
-    splits = _mesh_splits(hybrid, graph)
+    splits = mesh_splits(hybrid, graph)
     meshes: dict[tuple[object, ...], Mesh] = {}
     known: dict[tuple[object, ...], Configuration] = {}
 
@@ -272,7 +277,7 @@ def _mesh_of(hybrid: Hybrid, names: Sequence[str], devices: Sequence[int]) -> Me
     return Mesh(tuple((name, hybrid.degrees[name]) for name in names), tuple(places))
 
 
-def _mesh_splits(hybrid: Hybrid, graph: ComputationGraph) -> dict[str, Mapping[str, str | None]]:
+def mesh_splits(hybrid: Hybrid, graph: ComputationGraph) -> dict[str, Mapping[str, str | None]]:
     """Return the index that each layer splits, by axis of the mesh but that of the samples."""
     return {
         "context": context_splits(graph, hybrid.context, ulysses=hybrid.ulysses, tensor=hybrid.tensor),
@@ -334,13 +339,16 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
     _check_context(hybrid, graph)
     if hybrid.slicing and not (hybrid.tensor > 1 and any(map(features_of_experts, graph.layers))):
         raise ConfigError(f"{where}: slicing must stand beside tensor=N, of a network of experts with their features")
-    if hybrid.tensor > 1 or hybrid.context > 1 or hybrid.expert > 1:
+    if hybrid.on_mesh:
         _check_mesh(hybrid, graph)
-    for kind, sizes in (("filter", _channels(graph)), ("channel", _input_channels(graph)), ("spatial", {})):
-        degree = hybrid.degrees[kind]
-        reached = {name: largest_divisor(size, degree) for name, size in sizes.items()}
+    for kind in ("filter", "channel", "spatial"):
+        if (degree := hybrid.degrees[kind]) == 1:
+            continue
         if kind == "spatial":
             reached = {layer.name: math.prod(grid_of(layer, degree).values()) for layer in graph.layers}
+        else:
+            sizes = (_channels if kind == "filter" else _input_channels)(graph)
+            reached = {name: largest_divisor(size, degree) for name, size in sizes.items()}
         name, most = max(reached.items(), key=lambda row: row[1], default=("no layer", 1))
         if degree > most:
             raise ConfigError(
@@ -363,7 +371,7 @@ def _check_context(hybrid: Hybrid, graph: ComputationGraph) -> None:
 
 def _check_mesh(hybrid: Hybrid, graph: ComputationGraph) -> None:
     """Refuse axes of a mesh beside splits of channels and positions, and those on which all layers would repeat."""
-    where, splits = f"strategy {hybrid.text}", _mesh_splits(hybrid, graph)
+    where, splits = f"strategy {hybrid.text}", mesh_splits(hybrid, graph)
     for name in ("spatial", "filter", "channel"):
         if hybrid.degrees[name] > 1:
             axes = " and ".join(axis for axis in splits if hybrid.degrees[axis] > 1)

@@ -44,7 +44,7 @@ from planner.layouts.configurations import part_bounds
 from planner.operations.products import TensorProduct
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=128)
 def context_splits(
     graph: ComputationGraph, degree: int, *, ulysses: bool = False, tensor: int = 1
 ) -> Mapping[str, str | None]:
@@ -66,7 +66,7 @@ def context_splits(
     return MappingProxyType(splits)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=128)
 def expert_splits(graph: ComputationGraph, degree: int) -> Mapping[str, str | None]:
     """Return the index that an axis of expert parallelism splits, by layer: channels of experts, else samples.
 
@@ -84,7 +84,7 @@ def expert_splits(graph: ComputationGraph, degree: int) -> Mapping[str, str | No
     return MappingProxyType(splits)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=128)
 def tensor_splits(
     graph: ComputationGraph,
     degree: int,

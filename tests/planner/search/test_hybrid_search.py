@@ -2,8 +2,10 @@
 
 import math
 from functools import cache
+from itertools import combinations, pairwise
 
 import pytest
+from hypothesis import given, strategies as st
 from plans import cluster_of, residual_block, star
 
 from groundwork.errors import ConfigError, InfeasiblePlanError
@@ -15,8 +17,20 @@ from planner.plan.lowered_plan import CostModels, lower_plan, lowered
 from planner.plan.make_plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
 from planner.plan.plan_request import PlanRequest
-from planner.search.hybrid_search import HybridRequest, _Bounds, candidates_of, search_hybrids
+from planner.search.hybrid_search import (
+    Candidate,
+    HybridRequest,
+    _Bounds,
+    _fullest_stage,
+    candidates_of,
+    in_order_of,
+    mesh_estimate_s,
+    search_hybrids,
+)
+from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
+from planner.strategies.degrees import hybrid_of
+from planner.strategies.named_strategies import named_strategy
 from planner.strategies.recomputation import recompute_of
 
 EXPERTS = "mixtral:layers=1,hidden=16,heads=2,kv_heads=2,ffn=24,words=32,sequence=8,experts=4"
@@ -36,7 +50,8 @@ def model_and_times(name, batch, spec, count, mesh):
     for candidate in candidates_of(model, HybridRequest(mesh=mesh)):
         try:
             strategy, micro_batching = HybridRequest(mesh=mesh).planned(model, candidate)
-            found[candidate.text] = replay(lowered(model, strategy, micro_batching=micro_batching)).iteration_s
+            ordered = in_order_of(model, candidate.hybrid)
+            found[candidate.text] = replay(lowered(ordered, strategy, micro_batching=micro_batching)).iteration_s
         except (ConfigError, InfeasiblePlanError):
             found[candidate.text] = math.inf
     return model, found
@@ -60,9 +75,8 @@ def test_the_search_finds_what_brute_force_finds(name, batch, spec, count, mesh)
 def test_no_replay_is_below_its_bound(name, batch, spec, count, mesh):
     model, times = model_and_times(name, batch, spec, count, mesh)
 
-    assert {"expert", "tensor", "context"} <= {
-        word.partition("=")[0] for text in times for word in text.split(",")
-    } or (not mesh)
+    words = {word.partition("=")[0] for text in times for word in text.replace(" ", ",").split(",")}
+    assert {"expert", "tensor", "context", "sequence", "slicing", "ulysses"} <= words or not mesh
     for candidate in candidates_of(model, HybridRequest(mesh=mesh)):
         assert times[candidate.text] >= candidate.bound_s * (1 - 1e-9)
 
@@ -153,10 +167,56 @@ def test_bounds_hold_where_replicas_divide(storage, recompute):
     for candidate in candidates_of(model, wanted)[::40]:
         strategy, micro_batching = wanted.planned(model, candidate)
         again = recompute_of(graph, recompute, micro_batching)
-        program = lowered(model, strategy, micro_batching=micro_batching, recompute=again)
+        ordered = in_order_of(model, candidate.hybrid)
+        program = lowered(ordered, strategy, micro_batching=micro_batching, recompute=again)
         (_, size), *_ = _Bounds(model, recompute).of(candidate.hybrid, [candidate.micro_batches])
         assert size <= peak_memory_bytes(program).max() * (1 + 1e-9), candidate.text
         assert candidate.bound_s <= replay(program).iteration_s * (1 + 1e-9), candidate.text
+
+
+def test_an_order_of_positions_that_is_found_is_stored(tmp_path):
+    """One sample on two devices: its positions are split, in parts of equal work, and the plan names their order."""
+    words = "llama-1b:layers=1,hidden=256,heads=8,kv_heads=8,ffn=512,words=512,sequence=8192"
+    graph, cluster = load_model(words, batch=1, element_bytes=2), cluster_of("dgx-h100", 2)
+    plan = make_plan(graph, cluster, strategy="hybrid", mesh=True)
+    assert plan.strategy == "context=2,zigzag"
+    assert plan.notes[0].startswith("context=2,zigzag is the fastest of ")
+    save_plan(plan, tmp_path / "plan.json")
+    again = lower_plan(load_plan(tmp_path / "plan.json"), graph, cluster)
+    assert again.graph.zigzag == 2
+    assert replay(again).iteration_s == pytest.approx(plan.simulated_s, rel=1e-9)
+    assert make_plan(graph, cluster, strategy="context=2,zigzag").simulated_s == plan.simulated_s
+
+
+@pytest.mark.parametrize("words", ["tensor=4", "expert=4"])
+def test_the_estimate_is_eq_1_but_for_what_the_backward_pass_hides(words):
+    """Layers that are alike are priced once, with the tensors between them; without replicas nothing is hidden."""
+    graph, cluster = load_model(EXPERTS.replace("layers=1", "layers=3"), batch=4), cluster_of("p100-4x4", 4)
+    model, hybrid = CostModel(graph, cluster), hybrid_of(words)
+    alike = _Bounds(model).split_alike(hybrid)
+    assert len(set(alike)) < len(graph.layers) / 2
+    estimate_s = mesh_estimate_s(model, Candidate(hybrid=hybrid, micro_batches=1, bound_s=0.0), alike)
+    strategy = named_strategy(words, graph, 4, cluster)
+    costs = [model.node_costs(i, space) for i, space in enumerate(model.spaces_of(strategy))]
+    synced_s = sum(float((each.gradient_sync_s - each.statistics_s)[0]) for each in costs)
+    backward_s = sum(float((each.compute_s - each.phase_s["forward"])[0]) for each in costs)
+    assert (synced_s > 0) == (words == "expert=4")
+    assert estimate_s + min(synced_s, backward_s) == pytest.approx(additive_s(model, strategy), rel=1e-9)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=3, max_size=7), st.integers(1, 3), st.data())
+def test_no_division_into_stages_has_less_than_the_bound_of_the_fullest(layers, stages, data):
+    """Bytes of parameters and of tensors of each layer, and micro-batches that each stage holds: every division."""
+    in_flight = data.draw(st.lists(st.integers(1, 5), min_size=stages, max_size=stages))
+    fullest = [
+        max(
+            sum(p + held * a for p, a in layers[begin:end])
+            for held, (begin, end) in zip(in_flight, pairwise([0, *cuts, len(layers)]), strict=True)
+        )
+        for cuts in combinations(range(1, len(layers)), stages - 1)
+    ]
+    parameters, tensors = (float(sum(column)) for column in zip(*layers, strict=True))
+    assert _fullest_stage(parameters, tensors, in_flight) <= min(fullest) * (1 + 1e-12)
 
 
 def test_bad_questions_are_one_line():
