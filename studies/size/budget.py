@@ -1,8 +1,10 @@
 """The cluster that trains fastest for a budget, or cheapest where there is a deadline too."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 from groundwork.errors import ConfigError
 from groundwork.progress import Progress
@@ -80,7 +82,7 @@ def best_for_budget(
         return [row for each in searches for row in each.curve()]
 
     def answer() -> SizeAnswer:
-        rows, order = curve(), _spent if within_s is not None else _total_s
+        rows, order = curve(), attrgetter("quantity" if within_s is not None else "total_s")
         best = min((each for each in rows if each.holds), key=order, default=None)
         late = f" and within {hours_text(within_s)}" if within_s is not None else ""
         kind, run = "cheapest" if late else "fastest", run_text(subject, training)
@@ -130,8 +132,8 @@ def _try_sizes(
             most = f"{sizes[-1].devices:,} devices of {cluster}"
             notes[f"{most}, the most that are tried, are within the budget"] = None
     else:  # larger clusters cost more, so the first that is in time is the cheapest
-        found = find_boundary(len(sizes), partial(_total_at, tried), lambda at: _total_at(tried, at) <= within_s)
-        find_boundary(len(sizes), partial(_total_at, tried), partial(_is_surely_in_time, tried, within_s))
+        found = find_boundary(len(sizes), lambda at: tried[at].total_s, lambda at: tried[at].total_s <= within_s)
+        find_boundary(len(sizes), lambda at: tried[at].total_s, lambda at: tried[at].latest_s <= within_s)
     return notes | dict.fromkeys(scan_notes(found))
 
 
@@ -140,17 +142,10 @@ def _judged(row: CurvePoint, budget: Budget, within_s: float | None) -> CurvePoi
     cost = row.cost
     assert cost is not None
     spent = cost.money if budget.is_money and cost.money is not None else cost.device_hours
-    likely = None
-    if cost.likely_s is not None:
-        likely = (spent * cost.likely_s[0] / cost.total_s, spent * cost.likely_s[1] / cost.total_s)
-    latest_s = float("inf") if within_s is None else within_s
-    return replace(
-        row,
-        quantity=spent,
-        likely=likely,
-        holds=spent <= budget.limit and cost.total_s <= latest_s,
-        surely=bool(likely and cost.likely_s and likely[1] <= budget.limit and cost.likely_s[1] <= latest_s),
-    )
+    likely, most_s = cost.interval_of(spent), math.inf if within_s is None else within_s
+    holds = spent <= budget.limit and row.total_s <= most_s
+    surely = likely is not None and likely[1] <= budget.limit and row.latest_s <= most_s
+    return replace(row, quantity=spent, likely=likely, holds=holds, surely=surely)
 
 
 def _first_over(tried: TriedPoints, count: int, limit: float) -> Boundary:
@@ -174,34 +169,11 @@ def _is_refused(tried: TriedPoints, at: int) -> bool:
     return bool(tried[at].point.refusal)
 
 
-def _total_at(tried: TriedPoints, at: int) -> float:
-    """Return the time of the run on a size."""
-    return _total_s(tried[at])
-
-
-def _is_surely_in_time(tried: TriedPoints, within_s: float, at: int) -> bool:
-    """Return whether a size keeps the deadline at the slow end of its interval."""
-    cost = tried[at].cost
-    likely = cost.likely_s if cost else None
-    return likely is not None and likely[1] <= within_s
-
-
 def _nearest_failing(curve: Sequence[CurvePoint], best: CurvePoint | None) -> tuple[CurvePoint, ...]:
     """Return the two points that fail next to the best one, on its cluster; without a best one the two cheapest."""
     failing = [row for row in curve if not row.holds]
     if best is None:
-        return tuple(sorted(failing, key=_spent)[:2])
+        return tuple(sorted(failing, key=attrgetter("quantity"))[:2])
     name = best.point.sized.base
     same = [row for row in failing if row.point.sized.base == name]
     return tuple(sorted(same, key=lambda row: abs(row.x - best.x))[:2])
-
-
-def _total_s(row: CurvePoint) -> float:
-    """Return the time of the run."""
-    assert row.cost is not None
-    return row.cost.total_s
-
-
-def _spent(row: CurvePoint) -> float:
-    """Return what the run costs."""
-    return row.quantity

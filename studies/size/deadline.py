@@ -55,8 +55,7 @@ def fewest_devices(
 
     def make(at: int) -> CurvePoint:
         row = trained_point(subject, sizes[at], training, price)
-        slow_s = row.likely[1] if row.likely else float("inf")
-        return replace(row, holds=row.quantity <= within_s, surely=slow_s <= within_s)
+        return replace(row, holds=row.total_s <= within_s, surely=row.latest_s <= within_s)
 
     tried = TriedPoints(make, "size", progress)
 

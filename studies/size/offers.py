@@ -76,17 +76,11 @@ def best_offer(
 
 def _judged(row: CurvePoint, by: str, within_s: float | None, at: int) -> CurvePoint:
     """Return an offer with the quantity that offers are compared by."""
-    cost = row.cost
-    assert cost is not None
-    holds = not row.point.refusal and (within_s is None or cost.total_s <= within_s)
-    surely = holds and (within_s is None or (cost.likely_s is not None and cost.likely_s[1] <= within_s))
-    row = replace(row, x=at, holds=holds, surely=surely)
-    if by == "time" or cost.money is None:
+    holds = not row.point.refusal and (within_s is None or row.total_s <= within_s)
+    row = replace(row, x=at, holds=holds, surely=holds and (within_s is None or row.latest_s <= within_s))
+    if by == "time" or row.cost is None or row.cost.money is None:
         return row
-    likely = None
-    if cost.likely_s is not None:
-        likely = (cost.money * cost.likely_s[0] / cost.total_s, cost.money * cost.likely_s[1] / cost.total_s)
-    return replace(row, quantity=cost.money, likely=likely)
+    return replace(row, quantity=row.cost.money, likely=row.cost.interval_of(row.cost.money))
 
 
 def _near(best: CurvePoint, others: Sequence[CurvePoint]) -> list[CurvePoint]:

@@ -1,5 +1,6 @@
 """Answers to questions of size: the point asked for, its neighbours that just fail, and the curve between."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,16 @@ class CurvePoint:
     """Value that the rule is about: seconds, bytes, money, device hours or a share."""
     likely: tuple[float, float] | None = None
     """80 % interval of ``quantity``; None where it has none, or the errors are not known."""
+
+    @property
+    def total_s(self) -> float:
+        """Expected time of the training; infinite where the question has none."""
+        return self.cost.total_s if self.cost else math.inf
+
+    @property
+    def latest_s(self) -> float:
+        """Time of the training at the slow end of its 80 % interval; infinite where that is not known."""
+        return self.cost.likely_s[1] if self.cost and self.cost.likely_s else math.inf
 
     def values(self) -> dict[str, Any]:
         """Return the point as plain values."""

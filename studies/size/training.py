@@ -85,6 +85,10 @@ class TrainingCost:
     trained_samples: int
     """Samples of all epochs."""
 
+    def interval_of(self, amount: float) -> tuple[float, float] | None:
+        """Return the 80 % interval of an amount that grows with the time of the run, if errors are known."""
+        return self.likely_s and (amount * self.likely_s[0] / self.total_s, amount * self.likely_s[1] / self.total_s)
+
     @property
     def device_hours_per_million_samples(self) -> float:
         """Device hours for a million samples, failures included."""
