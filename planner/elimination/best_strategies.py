@@ -24,8 +24,8 @@ import numpy as np
 from groundwork.array_types import Bools
 from groundwork.errors import ConfigError, InfeasiblePlanError
 from planner.elimination.bounds import SLACK, relax
-from planner.elimination.eliminate_nodes import DEFAULT_LIMIT_BYTES, eliminate
-from planner.elimination.search_problem import SearchProblem, restrict, strategy_cost
+from planner.elimination.eliminate_nodes import eliminate
+from planner.elimination.search_problem import SearchProblem, restrict, strategy_cost, whole_choice
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,14 +51,13 @@ class _Set:
     """Number of the first nodes that have one configuration left."""
 
 
-def k_best(problem: SearchProblem, count: int, *, limit_bytes: float = DEFAULT_LIMIT_BYTES) -> tuple[Ranked, ...]:
+def k_best(problem: SearchProblem, count: int) -> tuple[Ranked, ...]:
     """Return the ``count`` cheapest strategies, cheapest first; fewer where there are fewer of finite cost.
 
     Args:
         problem: Cost tables of N nodes.  About N eliminations a strategy at worst, few where one configuration of
             most nodes is much better than the others.
         count: Number of strategies to return, >= 1.
-        limit_bytes: See ``eliminate``.
 
     Raises:
         ConfigError: ``count`` < 1.
@@ -70,7 +69,7 @@ def k_best(problem: SearchProblem, count: int, *, limit_bytes: float = DEFAULT_L
     if count < 1:
         raise ConfigError(f"count must be >= 1, got {count}")
     everything = tuple(np.ones(size, dtype=bool) for size in problem.counts)
-    first = eliminate(problem, limit_bytes=limit_bytes)
+    first = eliminate(problem)
     heap = [_Set(first.cost_s, first.choice, everything, 0)]
     ranked: list[Ranked] = []
     while heap and len(ranked) < count:
@@ -79,7 +78,7 @@ def k_best(problem: SearchProblem, count: int, *, limit_bytes: float = DEFAULT_L
             ranked.append(Ranked(strategies.bound_s, strategies.best))
             for part in _split(problem, strategies):
                 heapq.heappush(heap, part)
-        elif (solved := _solved(problem, strategies, limit_bytes)) is not None:
+        elif (solved := _solved(problem, strategies)) is not None:
             heapq.heappush(heap, solved)
     return tuple(ranked)
 
@@ -98,11 +97,11 @@ def _split(problem: SearchProblem, parent: _Set) -> Iterator[_Set]:
                 yield _Set(max(parent.bound_s, bound * (1 - SLACK)), (), keep, node)
 
 
-def _solved(problem: SearchProblem, strategies: _Set, limit_bytes: float) -> _Set | None:
+def _solved(problem: SearchProblem, strategies: _Set) -> _Set | None:
     """Return the set with its best strategy; None where all its strategies are forbidden."""
     try:
-        solution = eliminate(restrict(problem, strategies.keep), limit_bytes=limit_bytes)
+        solution = eliminate(restrict(problem, strategies.keep))
     except InfeasiblePlanError:
         return None  # the whole problem was not too wide, so this part of it is not
-    choice = tuple(int(np.flatnonzero(mask)[c]) for mask, c in zip(strategies.keep, solution.choice, strict=True))
+    choice = whole_choice(strategies.keep, solution.choice)
     return _Set(strategy_cost(problem, choice), choice, strategies.keep, strategies.decided)

@@ -142,3 +142,8 @@ def restrict(problem: SearchProblem, keep: Sequence[Bools]) -> SearchProblem:
             for t in problem.tensors
         ),
     )
+
+
+def whole_choice(keep: Sequence[Bools], choice: Sequence[int]) -> tuple[int, ...]:
+    """Return a choice among the configurations that masks keep as a choice among all."""
+    return tuple(int(np.flatnonzero(mask)[c]) for mask, c in zip(keep, choice, strict=True))

@@ -19,7 +19,7 @@ from groundwork.array_types import Bools, Floats
 from planner.elimination.bounds import relax
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.elimination_state import GraphTooWideError
-from planner.elimination.search_problem import SearchProblem, strategy_cost
+from planner.elimination.search_problem import SearchProblem, strategy_cost, whole_choice
 
 WIDE_LIMIT_SUMS = 1e9
 """Sums of an elimination by width, about 3 s, after which a graph counts as too wide."""
@@ -82,11 +82,6 @@ def search_wide(
             break
     least_s = max(float(bound.min()) for bound in bound_s)
     return FoundStrategy(choice=best[0], cost_s=best[1], least_s=min(least_s, best[1]), width=width)
-
-
-def whole_choice(keep: Sequence[Bools], choice: Sequence[int]) -> tuple[int, ...]:
-    """Return a choice among the configurations that masks keep as a choice among all."""
-    return tuple(int(np.flatnonzero(mask)[c]) for mask, c in zip(keep, choice, strict=True))
 
 
 def _most_promising(

@@ -24,8 +24,8 @@ from planner.cost.cost_model import CostModel
 from planner.elimination.bounds import SLACK, keep_within, relax
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.elimination_state import GraphTooWideError
-from planner.elimination.search_problem import SearchProblem, restrict
-from planner.elimination.wide_search import WIDE_LIMIT_SUMS, FoundStrategy, search_wide, whole_choice
+from planner.elimination.search_problem import SearchProblem, restrict, whole_choice
+from planner.elimination.wide_search import WIDE_LIMIT_SUMS, FoundStrategy, search_wide
 from planner.layouts.configurations import mesh_configurations
 from planner.layouts.mesh import Mesh
 from planner.search.layerwise import LayerwiseResult, cheaper_configurations

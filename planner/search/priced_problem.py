@@ -18,8 +18,15 @@ from groundwork.array_types import Bools, Floats, Ints
 from planner.cost.cost_model import CostModel
 from planner.elimination.bounds import SLACK, edge_bounds, keep_within, relax
 from planner.elimination.eliminate_nodes import eliminate
-from planner.elimination.search_problem import SearchProblem, Solution, TensorCost, restrict, strategy_cost
-from planner.elimination.wide_search import WIDE_LIMIT_SUMS, whole_choice
+from planner.elimination.search_problem import (
+    SearchProblem,
+    Solution,
+    TensorCost,
+    restrict,
+    strategy_cost,
+    whole_choice,
+)
+from planner.elimination.wide_search import WIDE_LIMIT_SUMS
 from planner.graph.computation_graph import Edge
 from planner.layouts.configurations import ConfigSpace
 

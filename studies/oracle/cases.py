@@ -9,7 +9,6 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.graph.computation_graph import ComputationGraph
 from studies.oracle.layer_sizes import Sizes
 from studies.oracle.oracle_request import OracleRequest, samples_of
-from studies.oracle.oracle_table import Limit
 from studies.oracle.splits import Split
 
 HYBRIDS = {"data+filter": "filter", "data+spatial": "spatial"}
@@ -226,9 +225,3 @@ def _hybrid(inputs: OracleInputs, strategy: str, p: int, batch: int) -> OracleCa
             continue
         return OracleCase(strategy=strategy, p=p, batch=batch, p1=p // group, p2=group, grid=grid)
     return why
-
-
-def limits_of(inputs: OracleInputs, strategy: str, refused: dict[int, str]) -> Limit:
-    """Return the limit of a strategy, with the requested device counts that are refused and the reasons."""
-    devices, reason = limit_of(inputs, strategy)
-    return Limit(strategy=strategy, devices=devices, reason=reason, refused=refused)

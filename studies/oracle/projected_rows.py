@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from groundwork.array_types import Bools, Floats, Ints
 from groundwork.units import HOUR_S
-from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
 from planner.cost.library_rounds import library_collective_s
 from planner.search.pipeline_stages import balanced
@@ -174,16 +173,6 @@ class _LayerTimes(NamedTuple):
     """Weight gradient, a part of BW."""
 
 
-class _CaseCosts(NamedTuple):
-    """Costs of an iteration of one case."""
-
-    compute_s: float
-    """Computation, the update included."""
-    update_s: float
-    communication: Communication
-    memory_bytes: float
-
-
 def project_rows(
     model: CostModel, inputs: OracleInputs, cases: Sequence[OracleCase], limits: Mapping[str, Limit], gamma: float
 ) -> list[OracleRow]:
@@ -192,11 +181,12 @@ def project_rows(
     Source:
         Kahira et al., "An Oracle ...", Table 1.
     """
+    budget = inputs.request.budget_gpu_hours
     times = layer_times(model, inputs.sizes, [_timed_split(case, inputs.request) for case in cases])
     rows = []
     for c, case in enumerate(cases):
         shares = _shares(case, inputs, {phase: row[c] for phase, row in times.items()})
-        communication = {"gradient_sync_s": 0.0, "activations_s": 0.0, "halo_s": 0.0, "pipeline_s": 0.0}
+        communication: dict[str, Any] = dict.fromkeys(("gradient_sync_s", "activations_s", "halo_s", "pipeline_s"), 0.0)
         bounds = None
         if case.strategy == "layer":
             compute_s, update_s, communication["pipeline_s"], bounds = _pipeline(
@@ -207,8 +197,33 @@ def project_rows(
             compute_s = float(forms.computation_s(shares.forward_s, shares.backward_s, shares.update_s))
             communication |= communication_s(model.network, inputs.sizes, case, inputs.request)
         memory_bytes = case_memory_bytes(inputs.sizes, case, inputs.request, gamma, bounds)
-        costs = _CaseCosts(compute_s, update_s, communication, memory_bytes)
-        rows.append(_row(model.cluster, inputs, case, costs, limits[case.strategy]))
+        sent_s = sum(communication.values())
+        iteration_s = compute_s + sent_s
+        epoch_s = inputs.samples / case.batch * iteration_s
+        gpu_hours = case.p * epoch_s * inputs.request.epochs / HOUR_S
+        limit = limits[case.strategy]
+        rows.append(
+            OracleRow(
+                strategy=case.strategy,
+                devices=case.p,
+                degrees=case.degrees,
+                batch=case.batch,
+                forward_backward_s=compute_s - update_s,
+                update_s=update_s,
+                **communication,
+                compute_s=compute_s,
+                communication_s=sent_s,
+                iteration_s=iteration_s,
+                epoch_s=epoch_s,
+                samples_per_s=case.batch / iteration_s,
+                memory_bytes=memory_bytes,
+                fits=memory_bytes <= least_memory_bytes(model.cluster, case.p),
+                limit=limit.devices,
+                limit_reason=limit.reason,
+                gpu_hours=gpu_hours,
+                within_budget=gpu_hours <= (math.inf if budget is None else budget),
+            )
+        )
     return rows
 
 
@@ -263,34 +278,3 @@ def _pipeline(
         for transfer_s in (np.zeros_like(sent_s), sent_s)
     )
     return free_s, update_s, all_s - free_s, bounds
-
-
-def _row(cluster: DeviceGraph, inputs: OracleInputs, case: OracleCase, costs: _CaseCosts, limit: Limit) -> OracleRow:
-    budget = inputs.request.budget_gpu_hours
-    communication_s = sum(costs.communication.values())
-    iteration_s = costs.compute_s + communication_s
-    epoch_s = inputs.samples / case.batch * iteration_s
-    gpu_hours = case.p * epoch_s * inputs.request.epochs / HOUR_S
-    return OracleRow(
-        strategy=case.strategy,
-        devices=case.p,
-        degrees=case.degrees,
-        batch=case.batch,
-        forward_backward_s=costs.compute_s - costs.update_s,
-        update_s=costs.update_s,
-        gradient_sync_s=costs.communication["gradient_sync_s"],
-        activations_s=costs.communication["activations_s"],
-        halo_s=costs.communication["halo_s"],
-        pipeline_s=costs.communication["pipeline_s"],
-        compute_s=costs.compute_s,
-        communication_s=communication_s,
-        iteration_s=iteration_s,
-        epoch_s=epoch_s,
-        samples_per_s=case.batch / iteration_s,
-        memory_bytes=costs.memory_bytes,
-        fits=costs.memory_bytes <= least_memory_bytes(cluster, case.p),
-        limit=limit.devices,
-        limit_reason=limit.reason,
-        gpu_hours=gpu_hours,
-        within_budget=gpu_hours <= (math.inf if budget is None else budget),
-    )

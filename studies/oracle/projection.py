@@ -13,7 +13,7 @@ from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.topology.network_routes import ClusterRoutes
 from studies.oracle import alpha_beta as wires
-from studies.oracle.cases import SAMPLED, OracleCase, OracleInputs, case_of, inputs_of, limits_of
+from studies.oracle.cases import SAMPLED, OracleCase, OracleInputs, case_of, inputs_of, limit_of
 from studies.oracle.oracle_memory import least_memory_bytes, memory_reuse
 from studies.oracle.oracle_request import STRATEGIES, OracleRequest
 from studies.oracle.oracle_table import Limit, OracleRow, OracleTable, Simulated, WireRow
@@ -126,7 +126,8 @@ def _cases(inputs: OracleInputs) -> tuple[list[OracleCase], list[Limit]]:
             p, reason = next(iter(refused.items()))
             raise ConfigError(f"devices must suit {name} on {inputs.sizes.graph.name}, got {p}: {reason}")
         cases += allowed
-        limits.append(limits_of(inputs, name, refused))
+        most, reason = limit_of(inputs, name)
+        limits.append(Limit(strategy=name, devices=most, reason=reason, refused=refused))
     return cases, limits
 
 

@@ -161,28 +161,28 @@ def decompose(program: Program, model: CostModel, *, occupancy_model: str = "geo
     launch_s, share = np.zeros(extended.size), np.zeros(extended.size)
     work_s = extended.work_s.copy()
     for (layer, sub_batch, kind), tasks in _units(extended).items():
-        kernels = sub_tasks.kernels(layer, kind)[extended.part[tasks]]
+        kernels = sub_tasks.kernels(layer, kind)
         if kind in (_EPILOGUE, _WEIGHT, _BIAS):
             work_s[tasks] = sub_tasks.seconds(layer, sub_batch, kind)[extended.part[tasks]]
         profile_of = model.profile_of[extended.device[tasks]]
         for number in np.unique(profile_of).tolist():
             mine, profile = tasks[profile_of == number], model.profiles[number]
-            rows = kernels[profile_of == number]
+            rows = _some(kernels, extended.part[mine])
             launch_s[mine] = np.minimum(profile.launch_overhead_s, work_s[mine])
             share[mine] = _share(profile, model.graph, layer, kind, rows, occupancy_model)
     return Decomposed(program=replace(extended, work_s=work_s), launch_s=launch_s, occupancy=share)
 
 
 def _share(
-    profile: ComputeProfile, graph: ComputationGraph, layer: int, kind: int, rows: "_Rows", occupancy_model: str
+    profile: ComputeProfile, graph: ComputationGraph, layer: int, kind: int, rows: Kernels, occupancy_model: str
 ) -> Floats:
     """Return the occupancy of some parts of a layer: the measured one, or that of the model."""
     row = graph.layers[layer]
     phase = "weight_gradient" if kind == _EPILOGUE else KINDS[kind]
     known = profile.occupancies.get((graph.family, row.name, phase))
     if known is not None and kind != _EPILOGUE:
-        return np.full(len(rows), known)
-    return occupancy(profile, rows.all, phase=phase, model=occupancy_model)
+        return np.full(len(rows.flop), known)
+    return occupancy(profile, rows, phase=phase, model=occupancy_model)
 
 
 def with_measured(program: Program, measured: _Measured, share: Mapping[str, float] | None = None) -> Decomposed:
@@ -214,19 +214,11 @@ def _units(program: Program) -> dict[tuple[int, int, int], Ints]:
     return {key: np.array(tasks) for key, tasks in units.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Kernels of the parts of a layer, which can be indexed by part."""
-
-    all: Kernels
-
-    def __getitem__(self, rows: Ints | Bools) -> "_Rows":
-        names = [name for name in self.all.__slots__ if name != "window"]
-        chosen: dict[str, Any] = {name: np.asarray(getattr(self.all, name))[rows] for name in names}
-        return _Rows(replace(self.all, **chosen))
-
-    def __len__(self) -> int:
-        return len(self.all.flop)
+def _some(kernels: Kernels, rows: Ints) -> Kernels:
+    """Return the kernels of some parts of a layer."""
+    names = [name for name in kernels.__slots__ if name != "window"]
+    chosen: dict[str, Any] = {name: np.asarray(getattr(kernels, name))[rows] for name in names}
+    return replace(kernels, **chosen)
 
 
 def sub_kernels(layer: Layer, kind: str, part: dict[str, Floats]) -> Kernels:
@@ -281,9 +273,9 @@ class _SubTasks:
         bias = (_BIAS,) if getattr(row.operation, "bias", False) else ()
         return ((_EPILOGUE,) if streamed > 0 else ()) + (_WEIGHT, *bias)
 
-    def kernels(self, layer: int, kind: int) -> _Rows:
+    def kernels(self, layer: int, kind: int) -> Kernels:
         """Return the kernels of one kind of sub-task for all parts of a layer."""
-        return _Rows(sub_kernels(self._layer(layer), KINDS[kind], self._sizes(layer)))
+        return sub_kernels(self._layer(layer), KINDS[kind], self._sizes(layer))
 
     def seconds(self, layer: int, sub_batch: int, kind: int) -> Floats:
         """Return the time of one kind of sub-task for each part of a layer.
