@@ -77,11 +77,6 @@ def _imported(spec: str, stamp: int) -> ComputationGraph:
             f"model {spec} must give the sizes of a sample of its input, such as {match['where']}@3x224x224, or be "
             f"written to a model file by orrery import"
         )
-    inputs = input_specs([_with_batch(sizes) for sizes in match["sizes"].split(";")])
+    named = (sizes.rpartition("=") for sizes in match["sizes"].split(";"))
+    inputs = input_specs([f"{name}{equals}{_LEAST_BATCH}x{sizes}" for name, equals, sizes in named])
     return imported_graph(trace_of(built_module(match["where"]), inputs), name=spec).graph
-
-
-def _with_batch(sizes: str) -> str:
-    """Return the sizes of an input with those of the batch in front."""
-    name, equals, rest = sizes.rpartition("=")
-    return f"{name}{equals}{_LEAST_BATCH}x{rest}"

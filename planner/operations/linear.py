@@ -61,10 +61,8 @@ class Linear(MatrixWork):
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Return weights and bias, both split with the channels."""
-        positions = math.prod(inputs[0].positions)
-        weight = Parameter(
-            "weight", (self.channels, self._features(inputs)), ("channel", SUMMED), summed_block=positions
-        )
+        shape = (self.channels, math.prod(inputs[0].sizes[1:]))
+        weight = Parameter("weight", shape, ("channel", SUMMED), summed_block=math.prod(inputs[0].positions))
         return (weight, Parameter("bias", (self.channels,))) if self.bias else (weight,)
 
     def saved_tensors(self, part: Part) -> SavedTensors:
@@ -86,8 +84,3 @@ class Linear(MatrixWork):
         """Return the length of the sums: elements of one sample that each part reads."""
         (shape,) = part.inputs
         return np.ceil(shape.size("channel") / part.slices) * math.prod(shape.positions)
-
-    @staticmethod
-    def _features(inputs: Sequence[Shape]) -> int:
-        """Return the elements of one sample of the input."""
-        return math.prod(inputs[0].sizes[1:])

@@ -22,10 +22,6 @@ _MOST_DEVICES = 8
 """Most devices that are swept where no device counts are given: the time of a simulation grows with their square."""
 
 
-def _device_counts(text: str) -> tuple[int, ...]:
-    return whole_numbers("devices", text) if text else ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressionRequest:
     """Axes of the sweep: every combination of their values is simulated as a plan.
@@ -54,7 +50,7 @@ class CompressionRequest:
         (),
         typed="",
         metavar="N,N,...",
-        parser=_device_counts,
+        parser=lambda text: whole_numbers("devices", text) if text else (),
         help="Device counts; by default 2, 4, ... up to all, at most 8.",
     )
     link_speeds: tuple[float, ...] = option(

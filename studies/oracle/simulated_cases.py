@@ -102,14 +102,11 @@ def simulate_cases(
     graph: ComputationGraph, cluster: DeviceGraph, cases: Sequence[OracleCase], samples: int, *, processes: int = 0
 ) -> Generator[tuple[int, Simulated]]:
     """Replay all cases, the largest first, in parallel processes; yield the number of each with its result."""
-    order = sorted(range(len(cases)), key=lambda k: -_weight(cases[k]))
+    # roughly the number of tasks: under filters each part of a group sends to all others
+    tasks = [c.p * (c.p2 if c.kind in ("filter", "channel") else 4) * c.segments for c in cases]
+    order = sorted(range(len(cases)), key=lambda k: -tasks[k])
     replays = _Replays(graph, cluster, samples, cases)
     count = min(processes or os.cpu_count() or 1, len(cases))
     if count <= 1:
         return ((number, replays(number)) for number in order)
     return compute_in_processes(order, processes=count, evaluate=replays, died=replays.died)
-
-
-def _weight(case: OracleCase) -> float:
-    """Return roughly the number of tasks of a case; under filters each part of a group sends to all others."""
-    return float(case.p * (case.p2 if case.kind in ("filter", "channel") else 4) * case.segments)

@@ -72,14 +72,6 @@ def _cluster() -> DeviceGraph:
     return load_cluster("abci-v100:nodes=34")
 
 
-def _node_devices() -> ClaimResult:
-    return float(np.bincount(routes_of_cluster(_cluster()).node)[0]), "cluster abci-v100"
-
-
-def _rack_nodes() -> ClaimResult:
-    return _nodes_of_a_rack(), "cluster abci-v100"
-
-
 def _nodes_of_a_rack() -> float:
     network = routes_of_cluster(_cluster())
     return float(len(np.unique(network.node[network.rack == 0])))
@@ -159,8 +151,8 @@ def _most(strategy: str) -> ClaimResult:
 
 PARADL_CLAIMS: dict[str, Callable[..., ClaimResult]] = {
     "accuracy": _accuracy,
-    "node_devices": _node_devices,
-    "rack_nodes": _rack_nodes,
+    "node_devices": lambda: (float(np.bincount(routes_of_cluster(_cluster()).node)[0]), "cluster abci-v100"),
+    "rack_nodes": lambda: (_nodes_of_a_rack(), "cluster abci-v100"),
     "link": _link,
     "bisection": _bisection,
     "range": _range,

@@ -11,7 +11,7 @@ Source: "TurboDL", Secs. 4.2 and 4.3.
 """
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -52,7 +52,7 @@ def _compared(model: str, batch: int, occupancy_model: OccupancyModel) -> Stream
     return compare_schedules(load_model(model, batch=batch), request)
 
 
-def _gain_of(model: str, batch: int, occupancy_model: OccupancyModel, name: str) -> tuple[float, str]:
+def _gain_of(name: str, model: str, batch: int, occupancy_model: OccupancyModel) -> tuple[float, str]:
     """Return the gain of a schedule over one stream, and a note on the gains of other schedules."""
     compared = _compared(model, batch, occupancy_model)
     plain, barriers, chosen = compared.results[0], compared.result("layers"), compared.result(name)
@@ -68,16 +68,8 @@ def _gain_of(model: str, batch: int, occupancy_model: OccupancyModel, name: str)
     return compared.gain(chosen), f"{note}; filling every gap would gain {1 / plain.occupancy:.2f}"
 
 
-def _gain(model: str, batch: int, occupancy_model: OccupancyModel) -> ClaimResult:
-    return _gain_of(model, batch, occupancy_model, "critical-path")
-
-
-def _asynchronous(model: str, batch: int, occupancy_model: OccupancyModel) -> ClaimResult:
-    return _gain_of(model, batch, occupancy_model, "asynchronous")
-
-
 def _percent(model: str, batch: int, occupancy_model: OccupancyModel) -> ClaimResult:
-    gain, note = _gain_of(model, batch, occupancy_model, "critical-path")
+    gain, note = _gain_of("critical-path", model, batch, occupancy_model)
     return 100 * (gain - 1), note
 
 
@@ -96,9 +88,9 @@ def _baseline_streams(model: str, batch: int, occupancy_model: OccupancyModel) -
 
 
 TURBODL_CLAIMS: dict[str, Callable[[str, int, OccupancyModel], ClaimResult]] = {
-    "gain": _gain,
+    "gain": partial(_gain_of, "critical-path"),
     "percent": _percent,
-    "asynchronous": _asynchronous,
+    "asynchronous": partial(_gain_of, "asynchronous"),
     "streams": _streams,
     "baseline_streams": _baseline_streams,
 }

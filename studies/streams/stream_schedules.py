@@ -137,10 +137,15 @@ def schedule(
         ConfigError: The schedule or the method is unknown, ``options`` are out of range, or there are more streams
             than the device has.
     """
+
+    def asynchronous() -> StreamPlan:
+        stream, labels = path_streams(work.program, paths_of(work.program, options))
+        return StreamPlan.of("asynchronous", stream, labels, order=update_waits(work.program))
+
     makers: dict[str, Callable[[], StreamPlan]] = {
         "one-stream": lambda: StreamPlan.of("one-stream", np.where(work.kernels, 0, -1), ("all",)),
         "layers": lambda: _layers(work, sync_s),
-        "asynchronous": lambda: _asynchronous(work, paths_of(work.program, options)),
+        "asynchronous": asynchronous,
         "critical-path": lambda: critical_path_plan(work, launch, options or PathOptions()),
     }
     if name not in makers:
@@ -194,9 +199,3 @@ def _steps(work: Decomposed, device: int) -> list[list[int]]:
         steps[-1].append(task)
         last = key
     return steps
-
-
-def _asynchronous(work: Decomposed, paths: Paths) -> StreamPlan:
-    """Return the schedule with the streams of Algorithm 1 and no priorities."""
-    stream, labels = path_streams(work.program, paths)
-    return StreamPlan.of("asynchronous", stream, labels, order=update_waits(work.program))

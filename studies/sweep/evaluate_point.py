@@ -6,8 +6,6 @@ from time import perf_counter
 
 from groundwork.errors import OrreryError
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.devices.device_graph import DeviceGraph
-from planner.graph.computation_graph import ComputationGraph
 from planner.memory.peak_memory import peak_by_kind_bytes, peak_memory_bytes
 from planner.models.registry import load_model
 from planner.plan.make_plan import simulated_plan
@@ -29,14 +27,7 @@ class PointResult:
     """Time that the computation took."""
 
 
-@lru_cache(maxsize=8)
-def _cluster(spec: str) -> DeviceGraph:
-    return load_cluster(spec)
-
-
-@lru_cache(maxsize=8)
-def _model(spec: str, batch: int, element_bytes: int) -> ComputationGraph:
-    return load_model(spec, batch=batch, element_bytes=element_bytes)
+_cluster, _model = lru_cache(maxsize=8)(load_cluster), lru_cache(maxsize=8)(load_model)
 
 
 def evaluate_point(point: SweepPoint) -> PointResult:
@@ -61,7 +52,9 @@ def _request(point: SweepPoint) -> PlanRequest:
 def _values(point: SweepPoint) -> dict[str, float]:
     """Return the values of a point that can be computed."""
     cluster, request = _cluster(point.cluster), _request(point)
-    planned = simulated_plan(_model(point.model, point.batch, request.element_bytes), cluster, request)
+    planned = simulated_plan(
+        _model(point.model, batch=point.batch, element_bytes=request.element_bytes), cluster, request
+    )
     replayed, plan = planned.replayed, planned.plan
     shares = asdict(replayed.shares())
     del shares["device"]

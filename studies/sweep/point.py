@@ -4,26 +4,15 @@ import hashlib
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from pydantic import BeforeValidator, Field
 
+from groundwork.file_fields import Switch, Whole
 from planner.plan.plan_options import Precision
 from planner.plan.plan_text import read_plan_text
 
 _FOLDERS = ("groundwork", "hwprofiles", "simulator", "planner", "studies")
 _SUFFIXES = {".py", ".yaml", ".yml", ".csv", ".json"}
-
-
-def _strict(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("must be a whole number")
-    return value
-
-
-Whole = Annotated[int, Field(ge=1), BeforeValidator(_strict)]
-Switch = Annotated[bool | None, Field(strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

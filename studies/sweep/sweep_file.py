@@ -12,6 +12,7 @@ import pandas as pd
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from groundwork.errors import ConfigError
+from groundwork.file_fields import SomeTexts, Switch, Whole, one_or_more
 from groundwork.input_files import yaml_input
 from groundwork.rule_texts import broken_rules
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
@@ -22,17 +23,11 @@ from planner.models.registry import check_no_code, load_model
 from planner.plan.plan_options import Precision
 from planner.plan.plan_request import check_plan_text
 from studies.sweep.conditions import selected
-from studies.sweep.point import SweepPoint, Switch, Whole, point_columns
+from studies.sweep.point import SweepPoint, point_columns
 
-
-def _listed(value: object) -> object:
-    return value if isinstance(value, list) else [value]
-
-
-_Words = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_listed)]
-Wholes = Annotated[tuple[Whole, ...], Field(min_length=1), BeforeValidator(_listed)]
+Wholes = Annotated[tuple[Whole, ...], Field(min_length=1), BeforeValidator(one_or_more)]
 _Value = Annotated[float, Field(allow_inf_nan=False, strict=True)]
-_Values = Annotated[tuple[_Value, ...], Field(min_length=1), BeforeValidator(_listed)]
+_Values = Annotated[tuple[_Value, ...], Field(min_length=1), BeforeValidator(one_or_more)]
 
 
 class _Strict(BaseModel):
@@ -44,7 +39,7 @@ class _Strict(BaseModel):
 class _Clusters(_Strict):
     """One or several clusters, with values for their parameters and changes."""
 
-    cluster: _Words
+    cluster: SomeTexts
     given: dict[str, _Values] = Field(default={}, alias="with")
 
     def specs(self) -> Iterator[str]:
@@ -72,20 +67,12 @@ class _Compression(_Strict):
     activations: str = ""
 
 
-def _compression(value: object) -> object:
-    return {} if value == "none" else value
-
-
-def _cluster(value: object) -> object:
-    return {"cluster": value} if isinstance(value, str) else value
-
-
-Compressions = Annotated[
-    tuple[Annotated[_Compression, BeforeValidator(_compression)], ...], Field(min_length=1), BeforeValidator(_listed)
-]
-Precisions = Annotated[tuple[Precision, ...], Field(min_length=1), BeforeValidator(_listed)]
-Switches = Annotated[tuple[Switch, ...], Field(min_length=1), BeforeValidator(_listed)]
-Clusters = Annotated[tuple[Annotated[_Clusters, BeforeValidator(_cluster)], ...], BeforeValidator(_listed)]
+_none = BeforeValidator(lambda value: {} if value == "none" else value)
+_named = BeforeValidator(lambda value: {"cluster": value} if isinstance(value, str) else value)
+Compressions = Annotated[tuple[Annotated[_Compression, _none], ...], Field(min_length=1), BeforeValidator(one_or_more)]
+Precisions = Annotated[tuple[Precision, ...], Field(min_length=1), BeforeValidator(one_or_more)]
+Switches = Annotated[tuple[Switch, ...], Field(min_length=1), BeforeValidator(one_or_more)]
+Clusters = Annotated[tuple[Annotated[_Clusters, _named], ...], BeforeValidator(one_or_more)]
 
 
 class SweepFile(_Strict):
@@ -93,20 +80,20 @@ class SweepFile(_Strict):
 
     version: Literal[1]
     name: Annotated[str, Field(min_length=1)]
-    models: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    models: Annotated[tuple[str, ...], BeforeValidator(one_or_more)] = ()
     clusters: Clusters = ()
     batch: Wholes | None = None
     batch_per_device: Wholes | None = None
-    strategies: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
-    gradient_sync: _Words = ("",)
-    framework: _Words = ("",)
+    strategies: Annotated[tuple[str, ...], BeforeValidator(one_or_more)] = ()
+    gradient_sync: SomeTexts = ("",)
+    framework: SomeTexts = ("",)
     dtype: Precisions = ("float32",)
     interference: Switches = (None,)
     spread: Switches = (None,)
-    batch_norm: _Words = ("local",)
+    batch_norm: SomeTexts = ("local",)
     compression: Compressions = (_Compression(),)
     sub_batches: Wholes = (1,)
-    constraints: _Words | tuple[()] = ()
+    constraints: SomeTexts | tuple[()] = ()
     points: tuple[SweepPoint, ...] = ()
 
     @property
@@ -157,20 +144,19 @@ def read_sweep(path: Path, *, most_points: int | None = MOST_POINTS) -> Sweep:
             of gradient synchronisation or data type, has no points, or has more than ``most_points``.
     """
     origin = f"sweep file {path}"
+
+    def known(location: Sequence[int | str]) -> Sequence[str]:
+        return tuple(SweepFile.model_fields) if len(location) == 1 else ()
+
     try:
         file = SweepFile.model_validate(yaml_input(path, "sweep file"))
     except ValidationError as error:
-        raise ConfigError(f"{origin}: {broken_rules(error, known=_known)}") from None
+        raise ConfigError(f"{origin}: {broken_rules(error, known=known)}") from None
     _check_names(file)
     points = _points(file, origin)
     if most_points is not None and len(points) > most_points:
         raise ConfigError(f"{origin} has {len(points):,} points, more than {most_points:,}; add --yes to compute them")
     return Sweep(name=file.name, points=points)
-
-
-def _known(location: Sequence[int | str]) -> Sequence[str]:
-    """Return the keys that are allowed at a place of the file."""
-    return tuple(SweepFile.model_fields) if len(location) == 1 else ()
 
 
 def _check_names(file: SweepFile) -> None:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from groundwork.errors import ConfigError
+from groundwork.file_fields import SomeTexts, Switch, Whole
 from groundwork.input_files import yaml_input
 from groundwork.rule_texts import broken_rules
 from groundwork.suggestions import did_you_mean
@@ -22,20 +23,6 @@ _OPTIONS = ("gradient_sync", "dtype", "framework", "software", "interference", "
 """Keys of a file that are fields of ``PlanRequest``."""
 
 
-def _whole(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("must be a whole number")
-    return value
-
-
-def _listed(value: object) -> object:
-    return value if isinstance(value, list) else [value]
-
-
-_Whole = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
-_Words = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_listed)]
-
-
 class _File(BaseModel):
     """Content of a file of scenarios."""
 
@@ -44,15 +31,15 @@ class _File(BaseModel):
     version: Literal[1]
     model: Annotated[str, Field(min_length=1)]
     cluster: Annotated[str, Field(min_length=1)]
-    batch: _Whole | None = None
-    batch_per_device: _Whole | None = None
-    strategies: _Words = ("data",)
+    batch: Whole | None = None
+    batch_per_device: Whole | None = None
+    strategies: SomeTexts = ("data",)
     gradient_sync: SyncAlgorithm | None = None
     dtype: Precision = "float32"
     framework: str | None = None
     software: str = "ideal"
-    interference: Annotated[bool | None, Field(strict=True)] = None
-    spread: Annotated[bool | None, Field(strict=True)] = None
+    interference: Switch = None
+    spread: Switch = None
     scenarios: Annotated[Mapping[str, Mapping[str, Any]], Field(min_length=1)]
 
     @model_validator(mode="after")
