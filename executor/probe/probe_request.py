@@ -10,11 +10,11 @@ from executor.probe.measured_rows import ProbeRow
 from executor.probe.parts_to_measure import ProbePart, divided_parts, portions
 from executor.probe.probe_settings import PORTION_BYTES, ProbeSettings
 from groundwork.errors import ConfigError
-from planner.compression.data_types import compression_names
+from planner.compression.data_types import COMPRESSIONS
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model
 
-ALL_TYPES = tuple(name for name in compression_names() if name != "float32")
+ALL_TYPES = tuple(name for name in COMPRESSIONS if name != "float32")
 """Data types whose compression is timed if none are named."""
 
 

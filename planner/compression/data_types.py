@@ -5,7 +5,8 @@ static tree, linear quantization, mantissa) and those it is compared with: one b
 Interspeech 2014), a threshold (Strom, Interspeech 2015), half-width floats, and float32 itself.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,25 +22,47 @@ _Count = TypeVar("_Count", int, NDArray[np.int64])
 SCALE_BYTES = 4
 """Size of a scale in a message."""
 _WIDTH_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
-COMPRESSIONS = (
-    "dynamic-tree",
-    "static-tree",
-    "linear",
-    "mantissa",
-    "one-bit",
-    "threshold",
-    "float16",
-    "bfloat16",
-    "float32",
-)
-"""Names of all types; ``planner.compression.type_parameters`` holds the parameters of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Rule of a parameter."""
+
+    text: str
+    """What a value must be, in error messages."""
+    allows: Callable[[float], bool]
+    whole: bool = True
+
+
+_RULES = {
+    "normalised": _Rule("an integer from 0 to 1", lambda value: value in (0, 1)),
+    # the bounds keep every value of every table a normal float32
+    "offset": _Rule("an integer from -28 to 37", lambda value: -28 <= value <= 37),
+    "block": _Rule(
+        "0 (the whole tensor) or a power of two from 64 to 65536",
+        lambda value: value in (0, *(2**power for power in range(6, 17))),
+    ),
+    "top": _Rule("a number above 0.1 and up to 1", lambda value: 0.1 < value <= 1, whole=False),
+    "threshold": _Rule("a number from 1e-30 to 1e30", lambda value: 1e-30 <= value <= 1e30, whole=False),
+    "every": _Rule("an integer from 1 to 65536", lambda value: 1 <= value <= 65536),
+}
+"""Rules of the parameters; a parameter has the same in every type."""
+_DEFAULTS: Mapping[str, Mapping[str, float]] = {
+    "dynamic-tree": {"normalised": 1, "offset": 0, "block": 0, "top": 1.0},
+    "static-tree": {"normalised": 0, "offset": 0, "block": 0, "top": 1.0},
+    "linear": {"normalised": 1, "offset": 0, "block": 0},
+    "mantissa": {"normalised": 0, "offset": 0, "block": 0},
+    "one-bit": {"block": 0},
+    "threshold": {"threshold": 1e-3, "every": 32},
+    "float16": {},
+    "bfloat16": {},
+    "float32": {},
+}
+"""Parameters of every type with their defaults, in order."""
+COMPRESSIONS = tuple(_DEFAULTS)
+"""Names of all types."""
 _FEEDBACK = ("one-bit", "threshold")
 """Types that keep the part of a tensor that one message omits, and add it to the next."""
-
-
-def compression_names() -> list[str]:
-    """Return the names of all types."""
-    return list(COMPRESSIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +80,7 @@ class Compression:
     @property
     def text(self) -> str:
         """Text that ``compression`` reads: the name, and the parameters that are not at their defaults."""
-        if not self.parameters:
-            return self.name
-        from planner.compression.type_parameters import default_parameters  # pydantic delays the start of a rank
-
-        defaults = default_parameters(self.name)
+        defaults = _DEFAULTS[self.name]
         given = ",".join(f"{key}={value}" for key, value in self.parameters if value != defaults[key])
         return f"{self.name}:{given}" if given else self.name
 
@@ -130,9 +149,7 @@ def compression(spec: str, **parameters: object) -> Compression:
         if not equals or key in given:
             raise ConfigError(f"{name} must be given each parameter once, as name=number, got {setting!r}")
         given[key] = value
-    from planner.compression.type_parameters import read_type_parameters  # pydantic delays the start of a rank
-
-    values = read_type_parameters(name, given)
+    values = {**_DEFAULTS[name], **{key: _value(name, key, value) for key, value in given.items()}}
     _check_scaling(name, values)
     return Compression(name, tuple(values.items()))
 
@@ -150,6 +167,24 @@ def check_codec_times(profile: ComputeProfile) -> None:
             raise ConfigError(f"compute profile {profile.name}: compression: {error}") from None
         if text != written:
             raise ConfigError(f"compute profile {profile.name}: compression: type must be {written!r}, got {text!r}")
+
+
+def _value(name: str, key: str, given: object) -> float:
+    """Return the value of a parameter of a type from a number or its text; truth values are no numbers.
+
+    Raises:
+        ConfigError: The type has no such parameter, or the value breaks its rule.
+    """
+    if key not in _DEFAULTS[name]:
+        raise ConfigError(f"parameter of {name} must be one of {', '.join(_DEFAULTS[name]) or 'none'}, got {key!r}")
+    rule = _RULES[key]
+    try:
+        value = math.nan if isinstance(given, bool) else float(given)  # type: ignore[arg-type]  # caught below
+    except (TypeError, ValueError, OverflowError):
+        value = math.nan
+    if not rule.allows(value) or (rule.whole and not value.is_integer()):
+        raise ConfigError(f"{name}:{key} must be {rule.text}, got {given!r}")
+    return int(value) if rule.whole else value
 
 
 def _check_scaling(name: str, values: Mapping[str, float]) -> None:

@@ -19,7 +19,7 @@ from hwprofiles.compute.compute_profile import CodecSpeed
 from hwprofiles.compute.profile_file import load_profile
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
-from planner.compression.data_types import compression, compression_names
+from planner.compression.data_types import COMPRESSIONS, compression
 from planner.cost.codec_time import ACTIVATIONS, GRADIENTS, codec_s
 from planner.cost.compressed_sync import compressed_all_reduce
 from planner.cost.cost_model import CostModel
@@ -206,7 +206,7 @@ def test_types_that_nothing_would_find_are_refused(tmp_path, kind, reason):
 
 
 def test_every_type_is_measured_where_it_is_used():
-    assert {*ALL_TYPES, "float32"} == set(compression_names())
+    assert {*ALL_TYPES, "float32"} == set(COMPRESSIONS)
     found = CodecProbe(ALL_TYPES, Ticking(), [64, 1000])
     found.warm_up()
     found.sample()

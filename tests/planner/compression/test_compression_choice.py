@@ -11,7 +11,7 @@ from groundwork.errors import ConfigError
 from hwprofiles.devices.device_graph import DeviceGraph
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
-from planner.compression.data_types import compression_names
+from planner.compression.data_types import COMPRESSIONS
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings, compressed_of
 from planner.cost.conditions import Conditions
 from planner.cost.cost_model import CostModel
@@ -156,7 +156,7 @@ def test_where_compression_pays_is_not_asked_of_nothing(strategy):
 
 def test_plain_floats_of_the_network_compress_nothing():
     assert not compressed_of(pair(), "ring", gradients="float32", activations="float32")
-    assert {"float16", "float32"} <= set(compression_names())
+    assert {"float16", "float32"} <= set(COMPRESSIONS)
 
 
 @pytest.mark.parametrize(
