@@ -333,6 +333,7 @@ class SyncChoice:
     """Time of that one."""
 
 
+@lru_cache(maxsize=4096)
 def choose_all_reduce(
     network: ClusterRoutes, gradient_sync: str, space: ConfigSpace, parameter_bytes: float, *, split: tuple[str, ...]
 ) -> SyncChoice:

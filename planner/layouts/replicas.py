@@ -128,7 +128,7 @@ def _grid(spaces: Sequence[ConfigSpace], count: int, device_count: int) -> Ints 
     """Return the devices of so many replicas, as ``Replicas.devices`` has them; None where layers divide otherwise."""
     column = np.full(device_count, -1, dtype=np.int64)
     grid = np.empty((count, 0), dtype=np.int64)
-    for space in {space.devices.tobytes(): space for space in spaces}.values():
+    for space in {space.devices.tobytes(): space for space in dict.fromkeys(spaces)}.values():
         rows = space.devices.reshape(count, -1)
         new = column[rows[0]] < 0
         column[rows[0][new]] = grid.shape[1] + np.arange(np.count_nonzero(new))

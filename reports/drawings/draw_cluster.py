@@ -1,7 +1,8 @@
 """Drawing of a device graph: a box for each machine, devices below the switches that connect them to others."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -99,7 +100,8 @@ def depths_of(cluster: DeviceGraph) -> Ints:
     return depth
 
 
-def machines_of(cluster: DeviceGraph) -> list[int]:
+@lru_cache(maxsize=4)
+def machines_of(cluster: DeviceGraph) -> tuple[int, ...]:
     """Return the machine of every vertex, by the prefix that its name shares with the machine's devices; else -1."""
     machines: dict[str, list[int]] = {}
     for node, prefix in machine_prefixes(cluster).items():
@@ -109,10 +111,11 @@ def machines_of(cluster: DeviceGraph) -> list[int]:
         above = accumulate(name.split("/")[:-1], "{}/{}".format)
         fits = [node for prefix in above for node in machines.get(prefix, ())]
         homes.append(fits[0] if len(fits) == 1 else -1)
-    return homes
+    return tuple(homes)
 
 
-def machine_prefixes(cluster: DeviceGraph) -> dict[int, str]:
+@lru_cache(maxsize=4)
+def machine_prefixes(cluster: DeviceGraph) -> Mapping[int, str]:
     """Return what the names of each machine's devices begin with, up to a slash; empty where they share nothing."""
     prefixes: dict[int, str] = {}
     for name, node in zip(cluster.devices.names, cluster.devices.node.tolist(), strict=True):
