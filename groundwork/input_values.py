@@ -1,8 +1,10 @@
 """Limits of what a file may hold: nesting, aliases, length of numbers, characters that steer a terminal."""
 
 import re
-from collections.abc import Iterator
+from array import array
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -115,11 +117,18 @@ def check_values(value: Any, origin: str) -> None:
 
 
 def _parts(value: Any, origin: str) -> Iterator[Any]:
-    """Yield what a list or a mapping holds, its keys included; long lists of integers are checked as a whole."""
+    """Yield what a list or a mapping holds, its keys included; the first of integers that all fit stands for them."""
     if isinstance(value, dict):
         yield from value
         yield from value.values()
     elif isinstance(value, list | tuple | set):
-        if len(value) > 1 and set(map(type, value)) == {int}:
-            value = (min(value), max(value))
-        yield from value
+        yield from islice(value, 1 if _fit(value) else None)
+
+
+def _fit(values: Collection[Any]) -> bool:
+    """Return whether values are integers that fit in 64 bits, looked at as a whole: plans list devices by thousands."""
+    try:
+        array("q", values)
+    except (TypeError, OverflowError):
+        return False
+    return True

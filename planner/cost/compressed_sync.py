@@ -21,6 +21,7 @@ Interspeech 2014.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from planner.cost.all_reduce import SyncChoice, all_reduce_s, candidate_all_redu
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.cost_model import CostModel
 from planner.layouts.configurations import ConfigSpace, Strategy
+from planner.topology.network_routes import ClusterRoutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +135,15 @@ def groups_of(model: CostModel, space: ConfigSpace, *, split: tuple[str, ...]) -
         space: The layer's configuration.
         split: Dimensions of the layer's output that split the parameters.
     """
-    space = space.in_all
-    return replica_groups(model.network.rank, space.replica_grid(split)[0].tolist(), space.devices)
+    return _groups_of(model.network, space.in_all, split)
+
+
+@lru_cache(maxsize=64)
+def _groups_of(network: ClusterRoutes, space: ConfigSpace, split: tuple[str, ...]) -> Ints:
+    """Return ``groups_of``, read-only: a layer's gradients and its bucket ask for the same."""
+    groups = replica_groups(network.rank, space.replica_grid(split)[0].tolist(), space.devices)
+    groups.setflags(write=False)
+    return groups
 
 
 def compressed_choice(
